@@ -1,0 +1,243 @@
+"""The `bytes` codec and its draft name `endian`, as classes that zarr chooses for array metadata.
+
+Specification: bytes codec 1.0, and endian codec 1.0 (the draft of the same codec). In metadata::
+
+    {"name": "bytes", "configuration": {"endian": "little"}}
+
+Deviation: a structured data type without `endian` is read as little-endian, with a warning, because
+earlier versions of zarr wrote such arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Self, cast
+
+from zarr import codecs
+from zarr.dtype import VariableLengthUTF8
+
+from zarr_bytes.elements import decode_elements, encode_elements
+from zarr_bytes.layout import has_fixed_size, layout_of
+from zarr_bytes.zarr_versions import endian_of
+
+if TYPE_CHECKING:
+    from zarr.abc.buffer import Buffer, NDBuffer
+    from zarr.dtype import ZDType
+    from zarr.types import JSON
+
+    from zarr_bytes.elements import Array, Bytes
+    from zarr_bytes.layout import Endian
+    from zarr_bytes.zarr_versions import ArraySpec, ChunkGridMetadata, TBaseDType, TBaseScalar
+
+__all__ = ["BytesCodec", "EndianCodec"]
+
+
+class BytesCodec(codecs.BytesCodec):
+    """The `bytes` codec: array elements in C order, in one byte order.
+
+    An instance of zarr's own ``zarr.codecs.BytesCodec``, equal to it where the byte order is the
+    same. Zarr uses this class for every array that names ``bytes`` in its metadata.
+
+    Parameters
+    ----------
+    endian : {"little", "big"} or None, default the byte order of this machine
+        Byte order in which multi-byte numbers are stored. None means that none is given, which
+        only data types of single bytes allow. Written to the metadata as it is given, also for
+        data types that do not need it.
+
+    Raises
+    ------
+    ValueError
+        If `endian` is anything else.
+
+    Notes
+    -----
+    Specification: bytes codec 1.0.
+
+    Examples
+    --------
+    >>> BytesCodec.from_dict({"name": "bytes", "configuration": {"endian": "big"}})
+    BytesCodec(endian='big')
+    """
+
+    name: ClassVar[str] = "bytes"
+    _empty_configuration: bool = False  # was {"configuration": {}} read, to be written back?
+
+    def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
+        endian = getattr(endian, "value", endian)  # zarr's Endian enum
+        if endian not in ("little", "big", None):
+            raise ValueError(
+                f"codec {self.name!r}: endian is {endian!r}; permitted are 'little' and 'big'"
+            )
+        super().__init__(endian=endian)  # zarr's class decides how the attribute is stored
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        """Codec that a codec object of array metadata describes.
+
+        Parameters
+        ----------
+        data : dict
+            ``{"name": ..., "configuration": {"endian": "little" or "big"}}``; the configuration may
+            be empty or absent where the data type is of single bytes.
+
+        Raises
+        ------
+        ValueError
+            If the name is not this codec's, or the configuration is not as above.
+        """
+        if not isinstance(data, Mapping) or data.get("name") != cls.name:
+            raise ValueError(f'expected a codec object with "name": "{cls.name}", found {data!r}')
+        configuration = data.get("configuration", {})
+        if not isinstance(configuration, Mapping):
+            raise ValueError(
+                f"codec {cls.name!r}: the configuration is {configuration!r}; it must be an object,"
+                ' such as {"endian": "little"}'
+            )
+        if unknown := sorted(set(configuration) - {"endian"}):
+            raise ValueError(
+                f"codec {cls.name!r}: unknown configuration {', '.join(map(repr, unknown))};"
+                " only 'endian' is permitted"
+            )
+        codec = cls(endian=cast("Endian | None", configuration.get("endian")))
+        if "configuration" in data and not configuration:
+            object.__setattr__(codec, "_empty_configuration", True)
+        return codec
+
+    def to_dict(self) -> dict[str, JSON]:
+        """Codec object for array metadata: what was read is what is written."""
+        endian = endian_of(self)
+        if endian is not None:
+            return {"name": self.name, "configuration": {"endian": endian}}
+        return {"name": self.name} | ({"configuration": {}} if self._empty_configuration else {})
+
+    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
+        """Codec for one array.
+
+        Parameters
+        ----------
+        array_spec : zarr.core.array_spec.ArraySpec
+            Shape and data type that this codec encodes.
+
+        Returns
+        -------
+        BytesCodec
+            This codec, or for a structured data type without `endian` one that is little-endian.
+
+        Raises
+        ------
+        ValueError
+            If the data type has multi-byte numbers and no `endian` is given.
+        """
+        dtype = array_spec.dtype.to_native_dtype()
+        if (
+            endian_of(self) is not None
+            or not has_fixed_size(dtype)  # refused by `validate`
+            or not layout_of(dtype).has_byte_order
+        ):
+            return self
+        if dtype.names is not None:
+            warnings.warn(
+                "Missing 'endian' for structured dtype with multi-byte fields. "
+                "Assuming little-endian for legacy compatibility.",
+                UserWarning,
+                stacklevel=2,
+            )
+            return replace(self, endian="little")
+        example: dict[str, JSON] = {"name": self.name, "configuration": {"endian": "little"}}
+        raise ValueError(
+            f"codec {self.name!r}: data type {dtype} needs a byte order and no endian is given;"
+            f" write {example} or 'big'".replace("'", '"')
+        )
+
+    def validate(
+        self,
+        *,
+        shape: tuple[int, ...],  # noqa: ARG002
+        dtype: ZDType[TBaseDType, TBaseScalar],
+        chunk_grid: ChunkGridMetadata,  # noqa: ARG002
+    ) -> None:
+        """Refuse data types whose elements have no fixed size.
+
+        Raises
+        ------
+        ValueError
+            Naming the codec that stores such a data type.
+        """
+        if not has_fixed_size(dtype.to_native_dtype()):
+            is_text = isinstance(dtype, VariableLengthUTF8)  # every other such type holds bytes
+            fitting = "vlen-utf8" if is_text else "vlen-bytes"
+            raise ValueError(
+                f"codec {self.name!r}: elements of {dtype} have no fixed size;"
+                f" the codec that stores them is {fitting!r}"
+            )
+
+    def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
+        """Size of a chunk in bytes, which is the size of its elements."""
+        return input_byte_length
+
+    def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        array = cast("Array", chunk_array.as_ndarray_like())
+        encoded = encode_elements(array, endian_of(self))
+        return chunk_spec.prototype.buffer.from_array_like(encoded)
+
+    def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        encoded = cast("Bytes", chunk_bytes.as_array_like())
+        dtype = chunk_spec.dtype.to_native_dtype()
+        array = decode_elements(encoded, dtype, chunk_spec.shape, endian_of(self))
+        return chunk_spec.prototype.nd_buffer.from_ndarray_like(array)
+
+    async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        return self._encode_sync(chunk_array, chunk_spec)
+
+    async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return self._decode_sync(chunk_bytes, chunk_spec)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, codecs.BytesCodec):
+            return NotImplemented
+        name = other.name if isinstance(other, BytesCodec) else BytesCodec.name
+        return self.name == name and self.endian == other.endian
+
+    __hash__ = codecs.BytesCodec.__hash__  # equal codecs of either class hash alike
+
+    def __repr__(self) -> str:
+        return f"{type(self).__qualname__}(endian={endian_of(self)!r})"
+
+
+class EndianCodec(BytesCodec):
+    """The `endian` codec: the draft name of `bytes`, with the same bytes.
+
+    Parameters
+    ----------
+    endian : {"little", "big"}, default the byte order of this machine
+        Required for every data type.
+
+    Raises
+    ------
+    ValueError
+        If `endian` is anything else.
+
+    Notes
+    -----
+    Specification: endian codec 1.0. Arrays written under it keep the name when their metadata is
+    written again.
+
+    Examples
+    --------
+    >>> EndianCodec.from_dict({"name": "endian", "configuration": {"endian": "big"}})
+    EndianCodec(endian='big')
+    """
+
+    name: ClassVar[str] = "endian"
+
+    def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
+        if endian is None:
+            raise ValueError(
+                'codec "endian": no endian is given, and the codec requires it; write'
+                ' {"name": "endian", "configuration": {"endian": "little"}} or "big"'
+            )
+        super().__init__(endian=endian)

@@ -1,0 +1,260 @@
+"""The core data types, with fill values that are exact.
+
+Specification: data types. Each class is a subclass of zarr's own, equal to it, and takes its place
+under the same name; only the fill values of Zarr format 3 differ.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+import zarr
+from zarr import dtype as zarr_dtype
+
+from zarr_bytes.errors import FillValueError
+from zarr_bytes.fill_value import (
+    bool_from_json,
+    complex_from_json,
+    complex_to_json,
+    float_from_json,
+    float_to_json,
+    int_from_json,
+)
+from zarr_bytes.raw_data_type import RawBits
+
+if TYPE_CHECKING:
+    from zarr.types import JSON, ZarrFormat
+
+__all__ = [
+    "DATA_TYPES",
+    "Bool",
+    "Complex64",
+    "Complex128",
+    "Float16",
+    "Float32",
+    "Float64",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "RawBits",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+]
+
+
+class _Exact(zarr_dtype.ZDType[Any, Any]):
+    """A core data type of zarr, with the fill values that the specification permits.
+
+    A subclass names the class of zarr that it replaces, and reads a fill value.
+    """
+
+    __slots__ = ()
+    _replaces: ClassVar[type[zarr_dtype.ZDType[Any, Any]]]
+
+    def _read(self, data: JSON) -> Any:
+        raise NotImplementedError
+
+    def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
+        """Fill value that a metadata document holds, as a NumPy scalar.
+
+        Raises
+        ------
+        FillValueError
+            If the specification does not permit the value for this data type and the setting
+            ``zarr_bytes.fill_values`` is not "lenient".
+        """
+        if zarr_format == 3:
+            try:
+                return self._read(data)
+            except FillValueError:
+                if not _lenient():
+                    raise
+            warnings.warn(
+                f"fill value {data!r} is not permitted for data type {self.to_native_dtype()};"
+                " it is read as zarr reads it, because zarr_bytes.fill_values is 'lenient'",
+                UserWarning,
+                stacklevel=2,
+            )
+        return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, self._replaces):
+            return NotImplemented
+        return bool(self.to_native_dtype() == other.to_native_dtype())
+
+    def __hash__(self) -> int:
+        return super().__hash__()  # zarr's own: equal data types of either class hash alike
+
+
+class Bool(_Exact, zarr_dtype.Bool):
+    """Data type `bool`. The fill value is ``true`` or ``false``."""
+
+    __slots__ = ()
+    _replaces = zarr_dtype.Bool
+
+    def _read(self, data: JSON) -> np.bool_:
+        return bool_from_json(data)
+
+
+class _Integer(_Exact):
+    __slots__ = ()
+
+    def _read(self, data: JSON) -> np.integer[Any]:
+        return int_from_json(data, self.to_native_dtype())
+
+    def cast_scalar(self, data: object) -> Any:
+        """Fill value that a Python caller gives, as a NumPy scalar.
+
+        Raises
+        ------
+        TypeError
+            If `data` is no number.
+        ValueError
+            If `data` is out of range.
+        """
+        try:
+            # A NumPy integer out of range would wrap around, a Python integer does not.
+            return super().cast_scalar(int(data) if isinstance(data, np.integer) else data)  # type: ignore[safe-super]
+        except (OverflowError, ValueError):
+            info = np.iinfo(self.to_native_dtype())
+            raise ValueError(
+                f"{data!r} is no fill value of data type {info.dtype}: permitted is an integer from"
+                f" {info.min} to {info.max}"
+            ) from None
+
+
+class Int8(_Integer, zarr_dtype.Int8):
+    """Data type `int8`. The fill value is an integer in its range."""
+
+    _replaces = zarr_dtype.Int8
+
+
+class Int16(_Integer, zarr_dtype.Int16):
+    """Data type `int16`. The fill value is an integer in its range."""
+
+    _replaces = zarr_dtype.Int16
+
+
+class Int32(_Integer, zarr_dtype.Int32):
+    """Data type `int32`. The fill value is an integer in its range."""
+
+    _replaces = zarr_dtype.Int32
+
+
+class Int64(_Integer, zarr_dtype.Int64):
+    """Data type `int64`. The fill value is an integer in its range."""
+
+    _replaces = zarr_dtype.Int64
+
+
+class UInt8(_Integer, zarr_dtype.UInt8):
+    """Data type `uint8`. The fill value is an integer in its range."""
+
+    _replaces = zarr_dtype.UInt8
+
+
+class UInt16(_Integer, zarr_dtype.UInt16):
+    """Data type `uint16`. The fill value is an integer in its range."""
+
+    _replaces = zarr_dtype.UInt16
+
+
+class UInt32(_Integer, zarr_dtype.UInt32):
+    """Data type `uint32`. The fill value is an integer in its range."""
+
+    _replaces = zarr_dtype.UInt32
+
+
+class UInt64(_Integer, zarr_dtype.UInt64):
+    """Data type `uint64`. The fill value is an integer in its range."""
+
+    _replaces = zarr_dtype.UInt64
+
+
+class _Floating(_Exact):
+    __slots__ = ()
+
+    def _read(self, data: JSON) -> np.floating[Any]:
+        return float_from_json(data, self.to_native_dtype())
+
+    def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
+        """JSON form of a fill value: a number, a name, or the bits of a NaN."""
+        if zarr_format == 3:
+            return float_to_json(self.cast_scalar(data))
+        return super().to_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+
+
+class Float16(_Floating, zarr_dtype.Float16):
+    """Data type `float16`. The fill value is a number, a name such as ``"NaN"``, or bits."""
+
+    _replaces = zarr_dtype.Float16
+
+
+class Float32(_Floating, zarr_dtype.Float32):
+    """Data type `float32`. The fill value is a number, a name such as ``"NaN"``, or bits."""
+
+    _replaces = zarr_dtype.Float32
+
+
+class Float64(_Floating, zarr_dtype.Float64):
+    """Data type `float64`. The fill value is a number, a name such as ``"NaN"``, or bits."""
+
+    _replaces = zarr_dtype.Float64
+
+
+class _Complex(_Exact):
+    __slots__ = ()
+
+    def _read(self, data: JSON) -> np.complexfloating[Any, Any]:
+        return complex_from_json(data, self.to_native_dtype())
+
+    def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
+        """JSON form of a fill value: its two components, each as for the floating-point types."""
+        if zarr_format == 3:
+            return complex_to_json(self.cast_scalar(data))
+        return super().to_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+
+
+class Complex64(_Complex, zarr_dtype.Complex64):
+    """Data type `complex64`. The fill value is an array of two components of float32."""
+
+    _replaces = zarr_dtype.Complex64
+
+
+class Complex128(_Complex, zarr_dtype.Complex128):
+    """Data type `complex128`. The fill value is an array of two components of float64."""
+
+    _replaces = zarr_dtype.Complex128
+
+
+def _lenient() -> bool:
+    setting = zarr.config.get("zarr_bytes.fill_values", "strict")
+    if setting not in ("strict", "lenient"):
+        raise ValueError(
+            f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'"
+        )
+    return bool(setting == "lenient")
+
+
+DATA_TYPES: Final[dict[str, type[zarr_dtype.ZDType[Any, Any]]]] = {
+    "bool": Bool,
+    "int8": Int8,
+    "int16": Int16,
+    "int32": Int32,
+    "int64": Int64,
+    "uint8": UInt8,
+    "uint16": UInt16,
+    "uint32": UInt32,
+    "uint64": UInt64,
+    "float16": Float16,
+    "float32": Float32,
+    "float64": Float64,
+    "complex64": Complex64,
+    "complex128": Complex128,
+    "r*": RawBits,
+}

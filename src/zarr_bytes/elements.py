@@ -1,0 +1,154 @@
+"""The elements of a chunk to bytes and back.
+
+Specification: bytes codec 1.0, "Format and algorithm": the elements follow each other in
+lexicographical (C) order, each in the byte order that the codec names. Nothing is copied where the
+stored order is the array's own; otherwise everything is copied once.
+
+Arrays of other libraries (GPU arrays) have no types in the other byte order: there the bytes of
+each unit are reversed, with indexing, ``view``, ``reshape`` and ``copy`` alone.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from zarr_bytes.errors import BoolValueError, ChunkSizeError
+from zarr_bytes.layout import layout_of
+
+if TYPE_CHECKING:
+    from zarr_bytes.layout import DType, ElementLayout, Endian
+
+__all__ = ["decode_elements", "encode_elements"]
+
+# Arrays of other libraries have the methods used here, but no common type that declares them.
+Array: TypeAlias = npt.NDArray[np.generic]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+def encode_elements(array: Array, endian: Endian | None) -> Bytes:
+    r"""Bytes of the elements of `array` in C order.
+
+    Parameters
+    ----------
+    array : array of any shape, strides and byte order
+        Never changed.
+    endian : {"little", "big"} or None
+        Byte order to store; None keeps the array's own.
+
+    Returns
+    -------
+    array of uint8, 1-D
+        A view of `array` where that already holds these bytes, else a new array.
+
+    Raises
+    ------
+    ValueError
+        If the elements have no fixed size.
+
+    Examples
+    --------
+    >>> bytes(encode_elements(np.array([1, 2], "<u2"), "big"))
+    b'\x00\x01\x00\x02'
+    """
+    layout = layout_of(array.dtype)
+    stored = layout.stored(endian)
+    if stored == layout.units:
+        encoded = array.reshape(-1).view(np.uint8)
+    elif isinstance(array, np.ndarray):
+        target = np.empty(array.shape, stored)
+        target[...] = array.view(layout.units)
+        encoded = target.reshape(-1).view(np.uint8)
+    else:
+        encoded = _reverse_units(array[..., None].view(np.uint8), layout.units)
+    for offset in layout.bool_offsets:
+        # NumPy takes any byte but 0 for true; the specification has one byte for it.
+        if _largest(encoded.reshape(-1, layout.dtype.itemsize)[:, offset]) > 1:
+            encoded = encoded.copy()
+            flags = encoded.reshape(-1, layout.dtype.itemsize)[:, offset]
+            flags[...] = flags != 0
+    return encoded
+
+
+def decode_elements(
+    encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: Endian | None
+) -> Array:
+    r"""Array of `shape` whose elements `encoded` holds in C order.
+
+    Parameters
+    ----------
+    encoded : array of uint8, 1-D
+        At any alignment. Never changed.
+    dtype : numpy.dtype
+        Type of the result. Arrays of other libraries get it in the machine's byte order.
+    shape : tuple of int
+        Shape of the chunk.
+    endian : {"little", "big"} or None
+        Byte order that is stored; None means that of `dtype`.
+
+    Returns
+    -------
+    array of `dtype` and `shape`
+        A view of `encoded` where the stored byte order is that of `dtype`, else a new array.
+
+    Raises
+    ------
+    ChunkSizeError
+        If `encoded` is shorter or longer than `shape` times the item size.
+    BoolValueError
+        If the byte of a bool is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> decode_elements(np.frombuffer(b"\x00\x01\x00\x02", "u1"), np.dtype("<u2"), (2,), "big")
+    array([1, 2], dtype=uint16)
+    """
+    layout = layout_of(dtype)
+    expected = prod(shape) * dtype.itemsize
+    if encoded.size != expected:
+        raise ChunkSizeError(
+            f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found"
+            f" {encoded.size}: the stored chunk is truncated, or it was written with another data"
+            " type, chunk shape or codec than the metadata names"
+        )
+    _check_bools(encoded, layout, shape)
+    stored = layout.stored(endian)
+    if not isinstance(encoded, np.ndarray):
+        if stored != layout.units.newbyteorder("="):
+            encoded = _reverse_units(encoded, layout.units)
+        return encoded.view(dtype.newbyteorder("=")).reshape(shape)
+    if stored == layout.units:
+        return encoded.view(dtype).reshape(shape)
+    array = np.empty(shape, dtype)
+    array.view(layout.units)[...] = encoded.view(stored).reshape(shape)
+    return array
+
+
+def _reverse_units(encoded: Bytes, units: DType) -> Bytes:
+    """The bytes of each unit in reverse, as a new 1-D array."""
+    if units.kind not in "uc":
+        raise TypeError(
+            f"the byte order of {units} can be changed in NumPy arrays only, not in"
+            f" {type(encoded).__module__}.{type(encoded).__qualname__}"
+        )
+    size = units.itemsize // (2 if units.kind == "c" else 1)
+    return encoded.reshape(*encoded.shape[:-1], -1, size)[..., ::-1].copy().reshape(-1)
+
+
+def _check_bools(encoded: Bytes, layout: ElementLayout, shape: tuple[int, ...]) -> None:
+    for offset in layout.bool_offsets:
+        flags = encoded.reshape(-1, layout.dtype.itemsize)[:, offset]
+        if _largest(flags) > 1:
+            first = int((flags > 1).argmax())
+            index = tuple(int(i) for i in np.unravel_index(first, shape))
+            raise BoolValueError(
+                f"a bool is stored as 0 or 1, found {int(flags[first])} at index {index} of the"
+                f" chunk (byte {first * layout.dtype.itemsize + offset})"
+            )
+
+
+def _largest(flags: Bytes) -> int:
+    return int(flags.max()) if flags.size else 0

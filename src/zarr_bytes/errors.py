@@ -1,0 +1,26 @@
+"""The errors of this package: each names what was found and what is allowed."""
+
+__all__ = ["BoolValueError", "ChunkSizeError", "DataTypeNameError", "FillValueError"]
+
+
+class ChunkSizeError(ValueError):
+    """A chunk has another number of bytes than its shape and data type ask for."""
+
+
+class BoolValueError(ValueError):
+    """A byte of a stored bool is neither 0 nor 1."""
+
+
+class FillValueError(TypeError):
+    """A fill value has a form that the specification does not permit for its data type.
+
+    A `TypeError`, because zarr replaces a `ValueError` that is raised here by one of its own that
+    no longer says what is permitted; a `TypeError` it passes on.
+    """
+
+
+class DataTypeNameError(TypeError):
+    """A data type name such as ``r12`` has the form of a raw data type but is none.
+
+    A `TypeError`, because zarr takes a `ValueError` that is raised here for "another data type".
+    """

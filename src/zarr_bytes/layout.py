@@ -1,0 +1,144 @@
+"""How one element of a data type lies in bytes.
+
+Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types". Every multi-byte
+number is stored in the byte order that the codec names: a complex number is two numbers, a UTF-32
+string one a character, a record those of its fields. Those numbers are the *units* of an element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["DType", "ElementLayout", "Endian", "has_fixed_size", "layout_of"]
+
+Endian: TypeAlias = Literal["little", "big"]
+DType: TypeAlias = np.dtype[Any]  # what a chunk holds is known at run time only
+
+_FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numbers
+
+
+@dataclass(frozen=True)
+class ElementLayout:
+    """How one element of a data type lies in bytes.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        The NumPy type of the elements.
+    units : numpy.dtype
+        A type of the same size and byte order as `dtype`, whose units NumPy copies bit for bit
+        and swaps where the byte order of the target differs.
+    has_byte_order : bool
+        Whether any unit is longer than one byte, so that `endian` is required.
+    bool_offsets : tuple of int
+        Where in an element a byte lies that must be 0 or 1, in bytes.
+    """
+
+    dtype: DType
+    units: DType
+    has_byte_order: bool
+    bool_offsets: tuple[int, ...]
+
+    def stored(self, endian: Endian | None) -> DType:
+        """`units` in the byte order `endian`; as they are where none is given."""
+        return self.units if endian is None else self.units.newbyteorder(endian)
+
+
+def has_fixed_size(dtype: DType) -> bool:
+    """Whether every element of `dtype` takes the same number of bytes in an array's memory.
+
+    Python objects and NumPy's variable-length strings are pointers there.
+    """
+    return not dtype.hasobject and dtype.kind != "T"
+
+
+@lru_cache(maxsize=1024)
+def layout_of(dtype: DType) -> ElementLayout:
+    """Layout of the elements of `dtype`.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        A type of fixed size, NumPy's own or registered by another package.
+
+    Returns
+    -------
+    ElementLayout
+
+    Raises
+    ------
+    ValueError
+        If the size of an element is not fixed, or the numbers in it cannot be told apart.
+
+    Examples
+    --------
+    >>> layout_of(np.dtype("<c8")).stored("big")
+    dtype('>c8')
+    """
+    if not has_fixed_size(dtype):
+        raise ValueError(f"elements of {dtype} have no fixed size")
+    units = _units(dtype)
+    return ElementLayout(dtype, units, _has_byte_order(units), tuple(_bool_offsets(dtype)))
+
+
+def _units(dtype: DType) -> DType:
+    if dtype.names is not None:
+        fields = [dtype.fields[name] for name in dtype.names] if dtype.fields else []
+        return np.dtype(
+            {
+                "names": list(dtype.names),
+                "formats": [_units(field[0]) for field in fields],
+                "offsets": [field[1] for field in fields],
+                "itemsize": dtype.itemsize,
+            }
+        )
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return np.dtype((_units(base), shape))
+    if dtype.num < _FIRST_USER_TYPE:
+        # NumPy copies and swaps its strings and complex numbers by unit.
+        return dtype if dtype.kind in "cSUV" or dtype.itemsize > 8 else _unsigned(dtype, 1)
+    # A type from another package: NumPy cannot be asked to swap it, and its byte order is the
+    # machine's. A number whose real part is half its size is two numbers.
+    real = np.zeros((), dtype)[()].real
+    is_complex = isinstance(real, np.generic) and 2 * real.dtype.itemsize == dtype.itemsize
+    return _unsigned(dtype, 2 if is_complex else 1)
+
+
+def _unsigned(dtype: DType, count: int) -> DType:
+    """`count` unsigned integers that fill an element of `dtype`, in its byte order."""
+    size = dtype.itemsize // count
+    if size not in (1, 2, 4, 8):
+        raise ValueError(
+            f"the byte order of {dtype} is not known: its {dtype.itemsize} bytes are not one number"
+            " of 1, 2, 4 or 8 bytes"
+        )
+    unit = np.dtype(f"{dtype.byteorder if dtype.byteorder in '<>' else '='}u{size}")
+    return unit if count == 1 else np.dtype([(f"f{i}", unit) for i in range(count)])
+
+
+def _has_byte_order(units: DType) -> bool:
+    if units.names is not None:
+        return any(_has_byte_order(units[name]) for name in units.names)
+    if units.subdtype is not None:
+        return _has_byte_order(units.subdtype[0])
+    return units.kind not in "SV" and units.itemsize > 1
+
+
+def _bool_offsets(dtype: DType, start: int = 0) -> Iterator[int]:
+    if dtype.fields is not None:
+        for field in dtype.fields.values():
+            yield from _bool_offsets(field[0], start + field[1])
+    elif dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        for i in range(int(np.prod(shape))):
+            yield from _bool_offsets(base, start + i * base.itemsize)
+    elif dtype.kind == "b":
+        yield start
