@@ -5,7 +5,7 @@ lexicographical (C) order, each in the byte order that the codec names. Nothing 
 stored order is the array's own; otherwise everything is copied once.
 
 Arrays of other libraries (GPU arrays) have no types in the other byte order: there the bytes of
-each unit are reversed, with indexing, ``view``, ``reshape`` and ``copy`` alone.
+each unit are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``copy`` alone.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
     layout = layout_of(array.dtype)
     stored = layout.stored(endian)
     if stored == layout.units:
-        encoded = array.reshape(-1).view(np.uint8)
+        encoded = array.ravel().view(np.uint8)
     elif isinstance(array, np.ndarray):
         target = np.empty(array.shape, stored)
         target[...] = array.view(layout.units)
-        encoded = target.reshape(-1).view(np.uint8)
+        encoded = target.ravel().view(np.uint8)
     else:
         encoded = _reverse_units(array[..., None].view(np.uint8), layout.units)
     for offset in layout.bool_offsets:
@@ -135,7 +135,8 @@ def _reverse_units(encoded: Bytes, units: DType) -> Bytes:
             f" {type(encoded).__module__}.{type(encoded).__qualname__}"
         )
     size = units.itemsize // (2 if units.kind == "c" else 1)
-    return encoded.reshape(*encoded.shape[:-1], -1, size)[..., ::-1].copy().reshape(-1)
+    *outer, inner = encoded.shape
+    return encoded.reshape(*outer, inner // size, size)[..., ::-1].copy().ravel()
 
 
 def _check_bools(encoded: Bytes, layout: ElementLayout, shape: tuple[int, ...]) -> None:

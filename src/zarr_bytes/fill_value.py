@@ -162,7 +162,7 @@ def _from_bits(bits: int, dtype: Floating) -> np.floating[Any]:
 
 def _refused(data_type: object, value: object, permitted: str) -> FillValueError:
     return FillValueError(
-        f"{reprlib.repr(value)} is no fill value of data type {data_type}: permitted is {permitted}. For a"
-        ' store that was written loosely, zarr.config.set({"zarr_bytes.fill_values": "lenient"})'
-        " accepts what zarr accepts."
+        f"{reprlib.repr(value)} is no fill value of data type {data_type}: permitted is"
+        f" {permitted}. For a store that was written loosely, zarr.config.set("
+        '{"zarr_bytes.fill_values": "lenient"}) accepts what zarr accepts.'
     )

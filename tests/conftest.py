@@ -1,0 +1,18 @@
+import pytest
+import zarr
+from zarr.core import codec_pipeline
+
+import zarr_bytes  # noqa: F401 -- registers the data types with zarr 3.1 to 3.3
+
+# The fused pipeline is there from zarr 3.3 on.
+PIPELINES = [
+    name for name in ("BatchedCodecPipeline", "FusedCodecPipeline") if hasattr(codec_pipeline, name)
+]
+
+
+@pytest.fixture(params=PIPELINES)
+def pipeline(request):
+    """Each of zarr's codec pipelines in turn."""
+    path = f"zarr.core.codec_pipeline.{request.param}"
+    with zarr.config.set({"codec_pipeline.path": path}):
+        yield request.param

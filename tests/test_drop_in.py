@@ -1,0 +1,306 @@
+"""The classes stand in for zarr's own: equal, instances of them, and in every place zarr uses them."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from documents import LITTLE, open_document, rewritten_document, store_of, stored_chunk
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr.codecs import BytesCodec as ZarrBytesCodec
+from zarr.codecs import ShardingCodec, ZstdCodec
+
+from zarr_bytes import BytesCodec, ChunkSizeError, EndianCodec
+
+ENDIANS = ("little", "big")
+DATA_TYPES = (
+    "? i1 u1 <i2 >i2 <u4 >u4 <i8 >u8 <f2 >f4 <f8 >f8 <c8 >c16 V5 S4 <U3 >U3 <M8[ns] >m8[s]"
+).split() + [[("a", "<i2"), ("b", [("c", "<f8"), ("d", "u1")]), ("e", "<c8")]]
+
+# zarr warns that raw_bytes, null_terminated_bytes and, in 3.1, structured types are not specified.
+pytestmark = pytest.mark.filterwarnings("ignore:The data type")
+
+
+def values_of(dtype, shape=(6, 8)):
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    if dtype.kind == "U":
+        return np.resize(np.array(["a", "bc", "déf", ""], dtype), shape)
+    if dtype.kind == "S":
+        return np.resize(np.array([b"a", b"bc", b"", b"defg"], dtype), shape)
+    array = (np.arange(size) % (2 if dtype.kind == "b" else 251)).astype("u1")
+    return array.view(dtype).reshape(shape)
+
+
+class TestEquality:
+    @pytest.mark.parametrize("endian", [*ENDIANS, None])
+    def test_codecs_of_either_class_are_equal_both_ways_and_hash_alike(self, endian):
+        ours, zarrs = BytesCodec(endian=endian), ZarrBytesCodec(endian=endian)
+        assert ours == zarrs
+        assert zarrs == ours
+        assert hash(ours) == hash(zarrs)
+        assert ours.endian == zarrs.endian
+
+    def test_another_byte_order_is_unequal_both_ways(self):
+        assert BytesCodec(endian="big") != ZarrBytesCodec(endian="little")
+        assert ZarrBytesCodec(endian="big") != BytesCodec(endian="little")
+        assert BytesCodec() != ZstdCodec()
+
+    def test_the_draft_codec_is_another_codec(self):
+        assert EndianCodec(endian="big") == EndianCodec(endian="big")
+        for other in (BytesCodec(endian="big"), ZarrBytesCodec(endian="big")):
+            assert EndianCodec(endian="big") != other
+            assert other != EndianCodec(endian="big")
+
+    def test_the_codec_is_an_instance_of_zarrs(self):
+        assert isinstance(BytesCodec(), ZarrBytesCodec)
+        assert isinstance(EndianCodec(), ZarrBytesCodec)
+
+    def test_the_default_is_zarrs(self):
+        assert BytesCodec() == ZarrBytesCodec()
+
+    def test_metadata_is_equal_whichever_class_it_holds(self):
+        arrays = [
+            zarr.create_array({}, shape=4, dtype="f4", serializer=codec, compressors=None)
+            for codec in (BytesCodec(), ZarrBytesCodec())
+        ]
+        assert arrays[0].metadata == arrays[1].metadata
+
+
+class TestTheCodecAsAValue:
+    @pytest.mark.parametrize(
+        "codec", [BytesCodec(endian="big"), BytesCodec(endian=None), EndianCodec(endian="little")]
+    )
+    def test_it_survives_pickling(self, codec):
+        copy = pickle.loads(pickle.dumps(codec))  # noqa: S301
+        assert type(copy) is type(codec)
+        assert copy == codec
+        assert copy.to_dict() == codec.to_dict()
+
+    def test_it_is_frozen(self):
+        with pytest.raises(AttributeError):
+            BytesCodec().endian = "big"
+
+    def test_its_repr_is_readable(self):
+        assert repr(BytesCodec(endian="big")) == "BytesCodec(endian='big')"
+        assert repr(EndianCodec(endian="little")) == "EndianCodec(endian='little')"
+
+    @pytest.mark.parametrize("size", [0, 1, 1000])
+    def test_its_size_is_the_size_of_the_elements(self, size):
+        assert BytesCodec.is_fixed_size
+        assert BytesCodec().compute_encoded_size(size, None) == size
+
+
+class TestChoice:
+    def test_metadata_that_names_a_codec_gets_this_packages_class(self):
+        assert type(open_document("float32").metadata.codecs[0]) is BytesCodec
+        endian = [{"name": "endian", "configuration": {"endian": "big"}}]
+        assert type(open_document("float32", codecs=endian).metadata.codecs[0]) is EndianCodec
+
+    def test_a_new_array_with_the_default_serializer_uses_zarrs_class_until_it_is_reopened(self):
+        """A limit that the README names."""
+        array = zarr.create_array({}, shape=4, dtype="f4", compressors=None)
+        assert type(array.metadata.codecs[0]) is ZarrBytesCodec
+        reopened = zarr.open_array(array.store_path.store)
+        assert type(reopened.metadata.codecs[0]) is BytesCodec
+        assert reopened.metadata == array.metadata
+
+    def test_a_new_array_uses_the_serializer_that_it_is_given(self):
+        array = zarr.create_array({}, shape=4, dtype="f4", serializer=BytesCodec())
+        assert type(array.metadata.codecs[0]) is BytesCodec
+
+    def test_the_configuration_of_zarr_overrides_the_choice(self):
+        with zarr.config.set({"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}):
+            assert type(open_document("float32").metadata.codecs[0]) is ZarrBytesCodec
+
+
+class TestStructuredTypesWithoutEndian:
+    """Earlier versions of zarr wrote them."""
+
+    DATA_TYPE = {
+        "name": "structured",
+        "configuration": {"fields": [["a", "int16"], ["b", "uint8"]]},
+    }
+
+    def test_they_are_read_as_little_endian_with_a_warning(self):
+        with pytest.warns(UserWarning, match="Missing 'endian'.*Assuming little-endian"):
+            array = open_document(
+                self.DATA_TYPE,
+                fill_value="AAAA",
+                codecs=[{"name": "bytes"}],
+                chunk=b"\x01\x00\x02\x03\x00\x04",
+            )
+        assert array[:].tolist() == [(1, 2), (3, 4)]
+
+    def test_without_multi_byte_fields_nothing_is_assumed(self):
+        data_type = {"name": "structured", "configuration": {"fields": [["a", "int8"]]}}
+        codecs = [{"name": "bytes"}]
+        document = rewritten_document(data_type, fill_value="AA==", codecs=codecs)
+        assert document["codecs"] == codecs
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestChains:
+    """Both of zarr's pipelines, and every place of a chain that the codec can have."""
+
+    @pytest.mark.parametrize("endian", ENDIANS)
+    @pytest.mark.parametrize("dtype", DATA_TYPES, ids=str)
+    def test_values_come_back_and_bytes_are_numpys(self, dtype, endian):
+        values = values_of(dtype)
+        array = zarr.create_array(
+            {},
+            shape=values.shape,
+            dtype=values.dtype,
+            chunks=values.shape,
+            compressors=None,
+            serializer=BytesCodec(endian=endian),
+            fill_value=None,
+        )
+        array[...] = values
+        stored = values.astype(values.dtype.newbyteorder(endian)).tobytes()
+        assert stored_chunk(array) == stored
+        reopened = zarr.open_array(array.store_path.store)
+        assert type(reopened.metadata.codecs[0]) is BytesCodec
+        for selection in (..., np.s_[2:5, ::3], np.s_[3], np.s_[1, 4], np.s_[:, [0, 5]]):
+            selected = reopened.oindex[selection] if selection is not ... else reopened[...]
+            expected = np.asarray(values[selection], values.dtype)
+            assert np.asarray(selected, values.dtype).tobytes() == expected.tobytes()
+
+    @pytest.mark.parametrize("endian", ENDIANS)
+    @pytest.mark.parametrize("index_endian", ENDIANS)
+    def test_inner_chunks_and_index_of_a_shard(self, endian, index_endian):
+        values = values_of(">f8")
+        array = zarr.create_array(
+            {},
+            shape=values.shape,
+            dtype=values.dtype,
+            chunks=values.shape,
+            serializer=ShardingCodec(
+                chunk_shape=(2, 4),
+                codecs=[{"name": "bytes", "configuration": {"endian": endian}}],
+                index_codecs=[
+                    {"name": "bytes", "configuration": {"endian": index_endian}},
+                    {"name": "crc32c"},
+                ],
+            ),
+            compressors=None,
+        )
+        array[...] = values
+        reopened = zarr.open_array(array.store_path.store)
+        sharding = reopened.metadata.codecs[0]
+        assert type(sharding.codecs[0]) is type(sharding.index_codecs[0]) is BytesCodec
+        assert np.array_equal(reopened[...], values)
+        assert np.array_equal(reopened[1:5, 3], values[1:5, 3])
+        reopened[3, 3] = 7
+        assert reopened[3, 3] == 7
+
+    @pytest.mark.parametrize("endian", ENDIANS)
+    def test_a_compressor_and_a_filter(self, endian):
+        values = values_of("<i4")
+        array = zarr.create_array(
+            {},
+            data=values,
+            chunks=(3, 8),
+            filters=[zarr.codecs.TransposeCodec(order=(1, 0))],
+            serializer=BytesCodec(endian=endian),
+            compressors=[ZstdCodec()],
+        )
+        reopened = zarr.open_array(array.store_path.store)
+        assert np.array_equal(reopened[...], values)
+        assert np.array_equal(reopened[2:4, 5], values[2:4, 5])
+
+    @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
+    def test_a_numcodecs_filter_before_the_codec(self):
+        from zarr.codecs import numcodecs as wrappers
+
+        values = np.arange(48, dtype="i4").reshape(6, 8)
+        array = zarr.create_array(
+            {},
+            data=values,
+            chunks=values.shape,
+            filters=[wrappers.Delta(dtype="<i4")],
+            serializer=BytesCodec(endian="big"),
+            compressors=None,
+        )
+        delta = numcodecs.Delta("<i4").encode(values)
+        assert stored_chunk(array) == delta.astype(">i4").tobytes()
+        assert np.array_equal(zarr.open_array(array.store_path.store)[...], values)
+
+    def test_edge_chunks_are_stored_whole(self):
+        array = zarr.create_array(
+            {}, shape=5, chunks=4, dtype="u2", compressors=None, serializer=BytesCodec()
+        )
+        array[:] = np.arange(5)
+        assert len(array.store_path.store._store_dict["c/1"]) == 8
+        assert array[:].tolist() == [0, 1, 2, 3, 4]
+
+    @pytest.mark.parametrize("shape", [(), (0,), (3, 0)])
+    def test_arrays_of_no_dimensions_and_of_size_zero(self, shape):
+        array = zarr.create_array(
+            {}, shape=shape, dtype=">f4", compressors=None, serializer=BytesCodec(endian="big")
+        )
+        array[...] = np.ones(shape, "f4")
+        assert np.array_equal(zarr.open_array(array.store_path.store)[...], np.ones(shape))
+
+    def test_a_partial_write_keeps_the_rest_of_the_chunk(self):
+        array = zarr.open_array(
+            store_of("uint16", shape=(4,), chunk=b"\x01\x00\x02\x00\x03\x00\x04\x00")
+        )
+        array[1:3] = [20, 30]
+        assert array[:].tolist() == [1, 20, 30, 4]
+
+    def test_a_truncated_chunk_is_an_error_with_both_sizes(self):
+        array = open_document("float32", shape=(4,), chunk=bytes(15))
+        with pytest.raises(ChunkSizeError, match=r"shape \(4,\) has 16 bytes, found 15"):
+            array[:]
+
+    def test_threads_share_one_array(self):
+        values = values_of(">i4", (64, 64))
+        array = zarr.create_array(
+            {}, data=values, chunks=(8, 8), compressors=None, serializer=BytesCodec(endian="big")
+        )
+        with ThreadPoolExecutor(8) as pool:
+            rows = list(pool.map(lambda i: array[i], range(64)))
+        assert np.array_equal(np.stack(rows), values)
+
+
+class TestDataTypesOfOtherPackages:
+    """A data type class that this package has never seen, over a NumPy type without byte order."""
+
+    @pytest.mark.parametrize("endian", ENDIANS)
+    def test_its_numbers_are_stored_in_either_byte_order(self, endian):
+        import ml_dtypes
+        from other_data_type import Half
+
+        values = np.arange(12).astype(ml_dtypes.bfloat16)
+        array = zarr.create_array(
+            {}, shape=12, dtype=Half(), compressors=None, serializer=BytesCodec(endian=endian)
+        )
+        array[:] = values
+        stored = values.view("u2").astype(np.dtype("u2").newbyteorder(endian))
+        assert stored_chunk(array) == stored.tobytes()
+        assert np.array_equal(array[2:7], values[2:7])
+
+
+@given(endian=st.sampled_from(ENDIANS), codec=st.sampled_from(["bytes", "endian"]))
+def test_what_is_read_is_what_is_written(endian, codec):
+    codecs = [{"name": codec, "configuration": {"endian": endian}}]
+    assert rewritten_document("uint8", codecs=codecs)["codecs"] == codecs
+    assert rewritten_document("uint16", codecs=codecs)["codecs"] == codecs
+
+
+def test_consolidated_metadata_of_a_group_keeps_codec_and_fill_value():
+    store = store_of("float32", fill_value="0x7f800001", codecs=LITTLE)
+    source = zarr.open_array(store)
+    group = zarr.open_group({}, mode="w")
+    group.create_array(
+        "a", shape=2, dtype="float32", fill_value=source.fill_value, serializer=BytesCodec()
+    )
+    with pytest.warns(UserWarning, match="Consolidated metadata"):
+        zarr.consolidate_metadata(group.store)
+    member = zarr.open_group(group.store, mode="r", use_consolidated=True)["a"]
+    assert type(member.metadata.codecs[0]) is BytesCodec
+    assert member[:].view("u4").tolist() == [0x7F800001] * 2

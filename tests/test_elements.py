@@ -1,0 +1,211 @@
+"""Elements to bytes and back, over data types, byte orders, shapes and memory layouts.
+
+The oracle is NumPy's own conversion of byte order, for types that NumPy knows.
+"""
+
+import tracemalloc
+
+import hypothesis.extra.numpy as hnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zarr_bytes import BoolValueError, ChunkSizeError
+from zarr_bytes.elements import decode_elements, encode_elements
+from zarr_bytes.layout import layout_of
+
+ENDIANS = ("little", "big")
+RECORD = np.dtype(
+    [
+        ("id", ">u2"),
+        ("flag", "?"),
+        ("position", [("x", "<f8"), ("y", ">f4")]),
+        ("amplitude", "<c8"),
+        ("name", "S3"),
+        ("label", ">U2"),
+        ("time", "<M8[s]"),
+        ("matrix", ">i2", (2, 2)),
+        ("raw", "V3"),
+    ]
+)
+SCALARS = "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 S5 U3 V7 M8[ns] m8[D]".split()
+DTYPES = [np.dtype(order + code) for code in SCALARS for order in "<>"] + [RECORD]
+
+
+def filled(dtype, shape, seed):
+    """An array of random bytes, NaN payloads and all, but bools that are 0 or 1."""
+    generator = np.random.default_rng(seed)
+    array = np.frombuffer(generator.bytes(int(np.prod(shape)) * dtype.itemsize), dtype)
+    array = array.reshape(shape).copy()
+    for bools in [array] if dtype.kind == "b" else [array["flag"]] if dtype.names else []:
+        bools[...] = bools.view("u1") % 2
+    return array
+
+
+@st.composite
+def arrays(draw, dtypes=tuple(DTYPES)):
+    """Arrays of any shape, size zero and zero dimensions included, in any memory layout."""
+    dtype = draw(st.sampled_from(dtypes))
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+    array = filled(dtype, shape, draw(st.integers(0, 2**32)))
+    layout = draw(
+        st.sampled_from(["C", "F", "transposed", "reversed", "stepped", "repeated", "unaligned"])
+    )
+    if layout == "F":
+        array = np.asfortranarray(array)
+    elif layout == "transposed":
+        array = array.T
+    elif layout == "reversed":
+        array = array[(slice(None, None, -1),) * array.ndim]
+    elif layout == "stepped":
+        array = np.repeat(array, 2, axis=-1)[..., ::2] if array.ndim else array
+    elif layout == "repeated":
+        array = np.broadcast_to(array, (3, *array.shape))
+    elif layout == "unaligned":
+        memory = np.zeros(array.nbytes + 1, "u1")[1:]
+        memory[:] = array.reshape(-1).view("u1")
+        array = memory.view(dtype).reshape(array.shape)
+    array = np.asarray(array)
+    if draw(st.booleans()):
+        array.flags.writeable = False
+    return array
+
+
+def bytes_of(array):
+    """The bits of an array: NaN payloads compare by their bits."""
+    return np.ascontiguousarray(array).tobytes()
+
+
+@given(array=arrays(), endian=st.sampled_from(ENDIANS))
+def test_encoded_bytes_are_those_of_numpys_own_conversion(array, endian):
+    before = bytes_of(array)
+    expected = np.ascontiguousarray(array).astype(array.dtype.newbyteorder(endian)).tobytes()
+    assert encode_elements(array, endian).tobytes() == expected
+    assert bytes_of(array) == before
+
+
+@given(array=arrays(), endian=st.sampled_from([*ENDIANS, None]), offset=st.integers(0, 7))
+def test_decoding_gives_back_type_shape_and_bits_at_any_alignment(array, endian, offset):
+    encoded = encode_elements(array, endian)
+    memory = np.zeros(encoded.size + offset, "u1")
+    memory[offset:] = encoded
+    decoded = decode_elements(memory[offset:], array.dtype, array.shape, endian)
+    assert decoded.dtype == array.dtype
+    assert decoded.shape == array.shape
+    assert bytes_of(decoded) == bytes_of(array)
+
+
+@given(array=arrays(), source=st.sampled_from("<>"), endian=st.sampled_from(ENDIANS))
+def test_the_byte_order_of_the_input_does_not_matter(array, source, endian):
+    converted = array.astype(array.dtype.newbyteorder(source))
+    assert encode_elements(converted, endian).tobytes() == encode_elements(array, endian).tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_nothing_is_copied_in_the_arrays_own_byte_order(dtype):
+    array = filled(dtype, (4, 3), seed=1)
+    endian = "big" if dtype.byteorder == ">" else "little"
+    if dtype.names:
+        array = array.astype(dtype.newbyteorder("<"))
+    encoded = encode_elements(array, endian)
+    assert np.shares_memory(encoded, array)
+    assert np.shares_memory(decode_elements(encoded, array.dtype, (4, 3), endian), array)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f8", "<c16", "<U4", RECORD.newbyteorder("<")], ids=str)
+def test_everything_is_copied_once_in_the_other_byte_order(dtype, order):
+    array = np.zeros((512, 1024), dtype, order=order)
+    layout_of(array.dtype)
+    tracemalloc.start()
+    try:
+        encoded = encode_elements(array, "big")
+        assert tracemalloc.get_traced_memory()[1] < 1.1 * array.nbytes
+        tracemalloc.reset_peak()
+        decode_elements(encoded, array.dtype, array.shape, "big")
+        assert tracemalloc.get_traced_memory()[1] < 2.1 * array.nbytes  # encoded is still there
+    finally:
+        tracemalloc.stop()
+
+
+@given(
+    found=st.integers(0, 100),
+    shape=hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5),
+)
+def test_a_chunk_of_another_size_is_refused_with_both_sizes(found, shape):
+    expected = 4 * int(np.prod(shape))
+    if found == expected:
+        return
+    with pytest.raises(ChunkSizeError) as error:
+        decode_elements(np.zeros(found, "u1"), np.dtype("<f4"), shape, "little")
+    message = str(error.value)
+    assert f"data type float32 and shape {shape} has {expected} bytes, found {found}:" in message
+
+
+@given(
+    flags=hnp.arrays("u1", hnp.array_shapes(min_dims=1, max_dims=3), elements=st.integers(0, 1)),
+    data=st.data(),
+)
+def test_the_first_byte_that_is_no_bool_is_named_with_its_index(flags, data):
+    positions = data.draw(st.sets(st.integers(0, flags.size - 1), min_size=1))
+    for position in positions:
+        flags.reshape(-1)[position] = data.draw(st.integers(2, 255))
+    first = min(positions)
+    index = tuple(map(int, np.unravel_index(first, flags.shape)))
+    with pytest.raises(BoolValueError) as error:
+        decode_elements(flags.reshape(-1), np.dtype("?"), flags.shape, None)
+    value = flags.reshape(-1)[first]
+    assert f"found {value} at index {index} of the chunk (byte {first})" in str(error.value)
+
+
+def test_a_bool_field_of_a_record_is_held_to_the_same():
+    dtype = np.dtype([("id", "<u2"), ("flags", "?", (2,))])
+    encoded = np.array([1, 0, 0, 1, 2, 0, 1, 3], "u1")
+    with pytest.raises(BoolValueError, match=r"found 3 at index \(1,\) of the chunk \(byte 7\)"):
+        decode_elements(encoded, dtype, (2,), "little")
+    array = encoded.view(dtype)
+    assert encode_elements(array, "little").tobytes() == bytes([1, 0, 0, 1, 2, 0, 1, 1])
+    assert encoded.tolist() == [1, 0, 0, 1, 2, 0, 1, 3]  # the input is never changed
+
+
+@pytest.mark.parametrize("endian", ENDIANS)
+@pytest.mark.parametrize(
+    ("scalar", "unit"),
+    [
+        (ml_dtypes.bfloat16, "u2"),
+        (ml_dtypes.float8_e4m3fn, "u1"),
+        (ml_dtypes.int4, "u1"),
+        (ml_dtypes.complex32, "u2"),
+        (ml_dtypes.bcomplex32, "u2"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_types_of_other_packages_are_swapped_by_their_numbers(scalar, unit, endian, order):
+    """NumPy cannot swap these: `astype` to the other byte order leaves the bytes as they are."""
+    size = np.dtype(scalar).itemsize
+    units = np.arange(24 * size // np.dtype(unit).itemsize).astype(f"<{unit}")
+    array = np.asarray(units.view(scalar).reshape(4, 6), order=order)
+    stored = units.astype(np.dtype(unit).newbyteorder(endian))
+    assert encode_elements(array, endian).tobytes() == stored.tobytes()
+    decoded = decode_elements(stored.view("u1"), array.dtype, (4, 6), endian)
+    assert decoded.dtype == array.dtype
+    assert bytes_of(decoded) == bytes_of(array)
+
+
+@pytest.mark.parametrize("dtype", [np.dtype("O"), np.dtypes.StringDType()], ids=str)
+def test_types_of_no_fixed_size_have_no_layout(dtype):
+    with pytest.raises(ValueError, match="no fixed size"):
+        layout_of(dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("?", False), ("u1", False), ("S8", False), ("V8", False), ("U1", True), ("<i2", True)]
+    + [([("a", "u1"), ("b", "S3")], False), ([("a", "u1"), ("b", [("c", "<f4")])], True)],
+    ids=str,
+)
+def test_byte_order_matters_where_any_unit_is_longer_than_a_byte(dtype, expected):
+    assert layout_of(np.dtype(dtype)).has_byte_order is expected
