@@ -1,4 +1,4 @@
-"""The classes stand in for zarr's own: equal, instances of them, and in every place zarr uses them."""
+"""The codec stands in for zarr's own: equal, an instance of it, in every place of a chain."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor

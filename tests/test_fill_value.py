@@ -1,4 +1,4 @@
-"""Fill values as pure functions: every bit pattern goes to JSON and back. The oracle is `struct`."""
+"""Fill values as pure functions: every bit pattern goes to JSON and back."""
 
 import json
 import struct

@@ -235,7 +235,7 @@ class Complex128(_Complex, zarr_dtype.Complex128):
 def _lenient() -> bool:
     setting = zarr.config.get("zarr_bytes.fill_values", "strict")
     if setting not in ("strict", "lenient"):
-        raise ValueError(
+        raise TypeError(  # zarr would replace a ValueError, see FillValueError
             f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'"
         )
     return bool(setting == "lenient")
