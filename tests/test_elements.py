@@ -118,7 +118,7 @@ def test_nothing_is_copied_in_the_arrays_own_byte_order(dtype):
 @pytest.mark.parametrize("dtype", ["<f8", "<c16", "<U4", RECORD.newbyteorder("<")], ids=str)
 def test_everything_is_copied_once_in_the_other_byte_order(dtype, order):
     array = np.zeros((512, 1024), dtype, order=order)
-    layout_of(array.dtype)
+    layout_of(array.dtype, "big")
     tracemalloc.start()
     try:
         encoded = encode_elements(array, "big")

@@ -21,7 +21,6 @@ from zarr.dtype import VariableLengthUTF8
 
 from zarr_bytes.elements import decode_elements, encode_elements
 from zarr_bytes.layout import has_fixed_size, layout_of
-from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
     from zarr.abc.buffer import Buffer, NDBuffer
@@ -64,15 +63,17 @@ class BytesCodec(codecs.BytesCodec):
     """
 
     name: ClassVar[str] = "bytes"
+    _endian: Endian | None  # `endian` itself is an enum member up to zarr 3.2
     _empty_configuration: bool = False  # was {"configuration": {}} read, to be written back?
 
     def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
-        endian = getattr(endian, "value", endian)  # zarr's Endian enum
+        endian = getattr(endian, "value", endian)  # zarr's Endian enum, up to zarr 3.2
         if endian not in ("little", "big", None):
             raise ValueError(
                 f"codec {self.name!r}: endian is {endian!r}; permitted are 'little' and 'big'"
             )
-        super().__init__(endian=endian)  # zarr's class decides how the attribute is stored
+        super().__init__(endian=endian)  # zarr's class decides what its attribute is
+        object.__setattr__(self, "_endian", endian)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
@@ -109,9 +110,8 @@ class BytesCodec(codecs.BytesCodec):
 
     def to_dict(self) -> dict[str, JSON]:
         """Codec object for array metadata: what was read is what is written."""
-        endian = endian_of(self)
-        if endian is not None:
-            return {"name": self.name, "configuration": {"endian": endian}}
+        if self._endian is not None:
+            return {"name": self.name, "configuration": {"endian": self._endian}}
         return {"name": self.name} | ({"configuration": {}} if self._empty_configuration else {})
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
@@ -134,7 +134,7 @@ class BytesCodec(codecs.BytesCodec):
         """
         dtype = array_spec.dtype.to_native_dtype()
         if (
-            endian_of(self) is not None
+            self._endian is not None
             or not has_fixed_size(dtype)  # refused by `validate`
             or not layout_of(dtype).has_byte_order
         ):
@@ -181,13 +181,13 @@ class BytesCodec(codecs.BytesCodec):
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         array = cast("Array", chunk_array.as_ndarray_like())
-        encoded = encode_elements(array, endian_of(self))
+        encoded = encode_elements(array, self._endian)
         return chunk_spec.prototype.buffer.from_array_like(encoded)
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         encoded = cast("Bytes", chunk_bytes.as_array_like())
         dtype = chunk_spec.dtype.to_native_dtype()
-        array = decode_elements(encoded, dtype, chunk_spec.shape, endian_of(self))
+        array = decode_elements(encoded, dtype, chunk_spec.shape, self._endian)
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(array)
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
@@ -205,7 +205,7 @@ class BytesCodec(codecs.BytesCodec):
     __hash__ = codecs.BytesCodec.__hash__  # equal codecs of either class hash alike
 
     def __repr__(self) -> str:
-        return f"{type(self).__qualname__}(endian={endian_of(self)!r})"
+        return f"{type(self).__qualname__}(endian={self._endian!r})"
 
 
 class EndianCodec(BytesCodec):

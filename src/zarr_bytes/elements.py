@@ -54,21 +54,20 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
     >>> bytes(encode_elements(np.array([1, 2], "<u2"), "big"))
     b'\x00\x01\x00\x02'
     """
-    layout = layout_of(array.dtype)
-    stored = layout.stored(endian)
-    if stored == layout.units:
+    layout = layout_of(array.dtype, endian)
+    if layout.is_stored_as_is:
         encoded = array.ravel().view(np.uint8)
     elif isinstance(array, np.ndarray):
-        target = np.empty(array.shape, stored)
+        target = np.empty(array.shape, layout.stored)
         target[...] = array.view(layout.units)
         encoded = target.ravel().view(np.uint8)
     else:
         encoded = _reverse_units(array[..., None].view(np.uint8), layout.units)
     for offset in layout.bool_offsets:
         # NumPy takes any byte but 0 for true; the specification has one byte for it.
-        if _largest(encoded.reshape(-1, layout.dtype.itemsize)[:, offset]) > 1:
+        if _largest(encoded.reshape(-1, layout.item_size)[:, offset]) > 1:
             encoded = encoded.copy()
-            flags = encoded.reshape(-1, layout.dtype.itemsize)[:, offset]
+            flags = encoded.reshape(-1, layout.item_size)[:, offset]
             flags[...] = flags != 0
     return encoded
 
@@ -106,8 +105,8 @@ def decode_elements(
     >>> decode_elements(np.frombuffer(b"\x00\x01\x00\x02", "u1"), np.dtype("<u2"), (2,), "big")
     array([1, 2], dtype=uint16)
     """
-    layout = layout_of(dtype)
-    expected = prod(shape) * dtype.itemsize
+    layout = layout_of(dtype, endian)
+    expected = prod(shape) * layout.item_size
     if encoded.size != expected:
         raise ChunkSizeError(
             f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found"
@@ -115,15 +114,14 @@ def decode_elements(
             " type, chunk shape or codec than the metadata names"
         )
     _check_bools(encoded, layout, shape)
-    stored = layout.stored(endian)
     if not isinstance(encoded, np.ndarray):
-        if stored != layout.units.newbyteorder("="):
+        if not layout.stored.isnative:
             encoded = _reverse_units(encoded, layout.units)
         return encoded.view(dtype.newbyteorder("=")).reshape(shape)
-    if stored == layout.units:
+    if layout.is_stored_as_is:
         return encoded.view(dtype).reshape(shape)
     array = np.empty(shape, dtype)
-    array.view(layout.units)[...] = encoded.view(stored).reshape(shape)
+    array.view(layout.units)[...] = encoded.view(layout.stored).reshape(shape)
     return array
 
 
@@ -141,13 +139,13 @@ def _reverse_units(encoded: Bytes, units: DType) -> Bytes:
 
 def _check_bools(encoded: Bytes, layout: ElementLayout, shape: tuple[int, ...]) -> None:
     for offset in layout.bool_offsets:
-        flags = encoded.reshape(-1, layout.dtype.itemsize)[:, offset]
+        flags = encoded.reshape(-1, layout.item_size)[:, offset]
         if _largest(flags) > 1:
             first = int((flags > 1).argmax())
             index = tuple(int(i) for i in np.unravel_index(first, shape))
             raise BoolValueError(
                 f"a bool is stored as 0 or 1, found {int(flags[first])} at index {index} of the"
-                f" chunk (byte {first * layout.dtype.itemsize + offset})"
+                f" chunk (byte {first * layout.item_size + offset})"
             )
 
 

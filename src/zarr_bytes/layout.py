@@ -26,29 +26,31 @@ _FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller num
 
 @dataclass(frozen=True)
 class ElementLayout:
-    """How one element of a data type lies in bytes.
+    """How one element of a data type lies in the bytes of a chunk.
 
     Attributes
     ----------
-    dtype : numpy.dtype
-        The NumPy type of the elements.
+    item_size : int
+        Size of an element, in bytes.
     units : numpy.dtype
-        A type of the same size and byte order as `dtype`, whose units NumPy copies bit for bit
-        and swaps where the byte order of the target differs.
+        A type of the same size and byte order as the data type, whose units NumPy copies bit for
+        bit and swaps where the byte order of the target differs.
+    stored : numpy.dtype
+        `units` in the byte order that is stored.
+    is_stored_as_is : bool
+        Whether these are the same, so that nothing needs to be swapped.
     has_byte_order : bool
         Whether any unit is longer than one byte, so that `endian` is required.
     bool_offsets : tuple of int
         Where in an element a byte lies that must be 0 or 1, in bytes.
     """
 
-    dtype: DType
+    item_size: int
     units: DType
+    stored: DType
+    is_stored_as_is: bool
     has_byte_order: bool
     bool_offsets: tuple[int, ...]
-
-    def stored(self, endian: Endian | None) -> DType:
-        """`units` in the byte order `endian`; as they are where none is given."""
-        return self.units if endian is None else self.units.newbyteorder(endian)
 
 
 def has_fixed_size(dtype: DType) -> bool:
@@ -59,14 +61,16 @@ def has_fixed_size(dtype: DType) -> bool:
     return not dtype.hasobject and dtype.kind != "T"
 
 
-@lru_cache(maxsize=1024)
-def layout_of(dtype: DType) -> ElementLayout:
-    """Layout of the elements of `dtype`.
+@lru_cache(maxsize=1024)  # decided once for a data type, not for every chunk
+def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
+    """Layout of the elements of `dtype`, stored in the byte order `endian`.
 
     Parameters
     ----------
     dtype : numpy.dtype
         A type of fixed size, NumPy's own or registered by another package.
+    endian : {"little", "big"} or None
+        Byte order to store; None is that of `dtype`.
 
     Returns
     -------
@@ -79,13 +83,21 @@ def layout_of(dtype: DType) -> ElementLayout:
 
     Examples
     --------
-    >>> layout_of(np.dtype("<c8")).stored("big")
-    dtype('>c8')
+    >>> layout_of(np.dtype("<f8"), "big").stored
+    dtype('>u8')
     """
     if not has_fixed_size(dtype):
         raise ValueError(f"elements of {dtype} have no fixed size")
     units = _units(dtype)
-    return ElementLayout(dtype, units, _has_byte_order(units), tuple(_bool_offsets(dtype)))
+    stored = units if endian is None else units.newbyteorder(endian)
+    return ElementLayout(
+        item_size=dtype.itemsize,
+        units=units,
+        stored=stored,
+        is_stored_as_is=units == stored,
+        has_byte_order=_has_byte_order(units),
+        bool_offsets=tuple(_bool_offsets(dtype)),
+    )
 
 
 def _units(dtype: DType) -> DType:

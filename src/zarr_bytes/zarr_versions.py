@@ -10,15 +10,11 @@ from typing import TYPE_CHECKING, cast
 from zarr import dtype, errors
 
 if TYPE_CHECKING:
-    from zarr.codecs import BytesCodec
-
     # Private, for annotations alone: up to 3.4.2 no public module of zarr has these names.
     from zarr.core.array_spec import ArraySpec as ArraySpec
     from zarr.core.dtype.wrapper import TBaseDType as TBaseDType
     from zarr.core.dtype.wrapper import TBaseScalar as TBaseScalar
     from zarr.core.metadata.v3 import ChunkGridMetadata as ChunkGridMetadata
-
-    from zarr_bytes.layout import Endian
 
 
 def _data_type_validation_error() -> type[ValueError]:
@@ -29,12 +25,3 @@ def _data_type_validation_error() -> type[ValueError]:
 
 
 DataTypeValidationError = _data_type_validation_error()
-
-
-def endian_of(codec: BytesCodec) -> Endian | None:
-    """Byte order of zarr's codec or this package's: "little", "big", or None if not given.
-
-    `BytesCodec.endian` is an enum member up to zarr 3.2 and a string from 3.3 on. Goes when zarr
-    3.3 is required.
-    """
-    return cast("Endian | None", getattr(codec.endian, "value", codec.endian))

@@ -1,0 +1,69 @@
+"""Read an uncompressed FITS image as Zarr, byte for byte, with plain zarr code.
+
+The image is M13, big-endian int16, as it ships inside the astropy package. Its data segment becomes
+the one chunk of an array, beside metadata that says how the bytes lie. Nothing is converted.
+
+    python examples/quickstart.py
+"""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import astropy.io.fits
+import matplotlib as mpl
+import numpy as np
+import zarr  # and nothing of zarr-bytes: installing it is enough
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+IMAGE = Path(astropy.io.fits.__path__[0]) / "hdu/compressed/tests/data/m13.fits"
+PICTURE = Path(__file__).parent / "output" / "quickstart.png"
+
+
+def main() -> None:
+    """Read the image both ways and save a picture of it."""
+    with astropy.io.fits.open(IMAGE) as hdus:
+        expected = hdus[0].data.copy()
+        segment = hdus[0].fileinfo()  # where in the file the data lie
+    data = IMAGE.read_bytes()[segment["datLoc"] :][: expected.nbytes]
+
+    with TemporaryDirectory() as folder:
+        store = Path(folder)
+        document = {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": expected.shape,
+            "data_type": "int16",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": expected.shape}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": 0,
+            "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}],
+        }
+        (store / "zarr.json").write_text(json.dumps(document, indent=2))
+        chunk = store / "c/0/0"
+        chunk.parent.mkdir(parents=True)
+        chunk.write_bytes(data)
+
+        array = zarr.open_array(store, mode="r")
+        image = array[:]
+
+    codec = array.metadata.codecs[0]
+    if not np.array_equal(image, expected):
+        raise SystemExit("zarr and astropy read different images")
+    print(f"image    {IMAGE.name}: {image.shape} {expected.dtype.str} in {len(data):,} bytes")
+    print(f"codec    {type(codec).__module__}.{codec!r}, named by zarr.json as {codec.to_dict()}")
+    print("compared with astropy: every pixel is equal, no byte was converted on the way in")
+
+    PICTURE.parent.mkdir(exist_ok=True)
+    figure, axes = plt.subplots(figsize=(6, 6), layout="constrained")
+    low, high = np.percentile(image, [1, 99.5])
+    axes.imshow(image, origin="lower", cmap="gray", vmin=low, vmax=high)
+    axes.set_title("M13, FITS bytes read as a Zarr chunk")
+    figure.savefig(PICTURE, dpi=120)
+    print(f"picture  {PICTURE}")
+
+
+if __name__ == "__main__":
+    main()
