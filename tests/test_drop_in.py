@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec as ZarrBytesCodec
 from zarr.codecs import ShardingCodec, ZstdCodec
 
-from zarr_bytes import BytesCodec, ChunkSizeError, EndianCodec
+from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError, EndianCodec
 
 ENDIANS = ("little", "big")
 DATA_TYPES = (
@@ -290,6 +290,48 @@ def test_what_is_read_is_what_is_written(endian, codec):
     codecs = [{"name": codec, "configuration": {"endian": endian}}]
     assert rewritten_document("uint8", codecs=codecs)["codecs"] == codecs
     assert rewritten_document("uint16", codecs=codecs)["codecs"] == codecs
+
+
+class TestLimits:
+    """What the README says that this package cannot change."""
+
+    @pytest.mark.parametrize(("write_empty_chunks", "stored"), [(False, False), (True, True)])
+    def test_zarr_drops_a_chunk_of_nans_with_other_bits_than_the_fill_values(
+        self, write_empty_chunks, stored
+    ):
+        array = zarr.create_array(
+            {},
+            shape=2,
+            dtype="float32",
+            fill_value=np.nan,
+            compressors=None,
+            serializer=BytesCodec(),
+            config={"write_empty_chunks": write_empty_chunks},
+        )
+        array[:] = np.array([0x7F800001] * 2, "u4").view("f4")
+        assert ("c/0" in array.store_path.store._store_dict) is stored
+        assert array[:].view("u4").tolist() == [0x7F800001 if stored else 0x7FC00000] * 2
+
+    def test_zarrs_fused_pipeline_reads_a_dense_shard_without_the_codec(self, pipeline):
+        array = zarr.create_array(
+            {},
+            shape=4,
+            chunks=4,
+            dtype="bool",
+            serializer=ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()]),
+            compressors=None,
+        )
+        array[:] = True
+        shard = array.store_path.store._store_dict["c/0"]
+        corrupt = shard.to_bytes().replace(b"\1\1\1\1", b"\1\2\1\1", 1)
+        array.store_path.store._store_dict["c/0"] = type(shard).from_bytes(corrupt)
+        with pytest.raises(BoolValueError, match="found 2"):
+            array[1]
+        if pipeline == "FusedCodecPipeline":
+            assert array[:].view("u1").tolist() == [1, 2, 1, 1]
+        else:
+            with pytest.raises(BoolValueError, match="found 2"):
+                array[:]
 
 
 def test_consolidated_metadata_of_a_group_keeps_codec_and_fill_value():

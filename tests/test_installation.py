@@ -132,11 +132,22 @@ def test_an_environment_variable_makes_fill_values_lenient(installed):
     installed.probe(first=read, ZARR_ZARR_BYTES__FILL_VALUES="lenient")
 
 
+def test_without_the_configuration_file_environment_variables_choose_the_codec(tmp_path, wheel):
+    """As after `pip install --user`, which puts the file where zarr does not look."""
+    environment = Environment(tmp_path)
+    environment.install(wheel)
+    (tmp_path / "etc/zarr/zarr-bytes.yaml").unlink()
+    assert environment.probe()["codec"] == "zarr.codecs.bytes"
+    found = environment.probe(ZARR_CODECS__BYTES="zarr_bytes.codec.BytesCodec")
+    assert found["codec"] == "zarr_bytes.codec"
+
+
 @pytest.mark.parametrize("how", ["wheel", "editable"])
 def test_uninstalling_leaves_zarr_as_it_was(tmp_path, wheel, how):
     environment = Environment(tmp_path)
     before = environment.probe()
     assert before["codec"] == "zarr.codecs.bytes"
+    assert before["fill value"] == "0100c07f"  # a NaN with other bits than 0x7f800001
     environment.install(*([wheel] if how == "wheel" else ["--editable", ROOT]))
     assert (tmp_path / "etc/zarr/zarr-bytes.yaml").is_file()
     assert environment.probe()["codec"] == "zarr_bytes.codec"

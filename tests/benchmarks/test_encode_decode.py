@@ -3,7 +3,7 @@
     pytest tests/benchmarks
 
 All contenders run in turn, in one process; the table at the end gives medians, and the ratio of
-this codec's to each. "copy" is `array.copy()`, "astype" is NumPy's conversion to the other byte order.
+this codec's to each. "copy" is `array.copy()`, "astype" NumPy's conversion to the other byte order.
 """
 
 import sys
