@@ -1,5 +1,6 @@
 """The codec stands in for zarr's own: equal, an instance of it, in every place of a chain."""
 
+import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,13 +8,27 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
-from documents import LITTLE, open_document, rewritten_document, store_of, stored_chunk
+from documents import (
+    LITTLE,
+    open_document,
+    rewritten_document,
+    store_of,
+    stored_chunk,
+    stored_document,
+)
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.buffer.cpu import Buffer
 from zarr.codecs import BytesCodec as ZarrBytesCodec
 from zarr.codecs import ShardingCodec, ZstdCodec
 
-from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError, EndianCodec
+from zarr_bytes import (
+    BoolValueError,
+    BytesCodec,
+    ChunkSizeError,
+    EndianCodec,
+    FillValueError,
+)
 
 ENDIANS = ("little", "big")
 DATA_TYPES = (
@@ -62,12 +77,24 @@ class TestEquality:
     def test_the_default_is_zarrs(self):
         assert BytesCodec() == ZarrBytesCodec()
 
-    def test_metadata_is_equal_whichever_class_it_holds(self):
+    @pytest.mark.parametrize("dtype", ["f4", "u1"])
+    def test_metadata_is_equal_whichever_class_it_holds(self, dtype):
         arrays = [
-            zarr.create_array({}, shape=4, dtype="f4", serializer=codec, compressors=None)
+            zarr.create_array({}, shape=4, dtype=dtype, serializer=codec, compressors=None)
             for codec in (BytesCodec(), ZarrBytesCodec())
         ]
         assert arrays[0].metadata == arrays[1].metadata
+        assert stored_document(arrays[0]) == stored_document(arrays[1])
+
+    @pytest.mark.parametrize("data_type", ["uint8", "uint16"])
+    @pytest.mark.parametrize("endian", ENDIANS)
+    def test_codecs_of_either_class_are_equal_in_an_opened_array(self, data_type, endian):
+        codecs = [{"name": "bytes", "configuration": {"endian": endian}}]
+        ours = open_document(data_type, codecs=codecs)
+        with zarr.config.set({"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}):
+            zarrs = open_document(data_type, codecs=codecs)
+        assert type(zarrs.metadata.codecs[0]) is ZarrBytesCodec
+        assert ours.metadata.codecs == zarrs.metadata.codecs
 
 
 class TestTheCodecAsAValue:
@@ -332,6 +359,28 @@ class TestLimits:
         else:
             with pytest.raises(BoolValueError, match="found 2"):
                 array[:]
+
+
+def test_a_refused_array_keeps_consolidated_metadata_from_opening_but_not_its_neighbours():
+    """A limit that the README names: zarr reads all of consolidated metadata at once."""
+    group = zarr.open_group({}, mode="w")
+    for name in ("good", "bad"):
+        group.create_array(name, shape=2, dtype="float32", fill_value=1.5)
+    with pytest.warns(UserWarning, match="Consolidated metadata"):
+        zarr.consolidate_metadata(group.store)
+    for key in ("zarr.json", "bad/zarr.json"):
+        document = json.loads(group.store._store_dict[key].to_bytes())
+        members = document.get("consolidated_metadata", {}).get("metadata", {"bad": document})
+        members["bad"]["fill_value"] = "1.5"
+        group.store._store_dict[key] = Buffer.from_bytes(json.dumps(document).encode())
+    with pytest.raises(FillValueError, match="'1.5' is no fill value"):
+        zarr.open_group(group.store, mode="r")
+    assert zarr.open_group(group.store, mode="r", use_consolidated=False)["good"][:].tolist() == [
+        1.5,
+        1.5,
+    ]
+    with zarr.config.set({"zarr_bytes.fill_values": "lenient"}), pytest.warns(match="'1.5'"):
+        assert zarr.open_group(group.store, mode="r")["bad"].fill_value == 1.5
 
 
 def test_consolidated_metadata_of_a_group_keeps_codec_and_fill_value():

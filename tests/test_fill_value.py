@@ -68,6 +68,11 @@ def test_numbers_are_rounded_to_the_nearest_as_struct_rounds(name, value):
     assert bits_of(float_from_json(value, np.dtype(name))) == bits
 
 
+def test_an_integer_is_rounded_once():
+    above_a_tie = 2**60 + 2**36 + 1  # through a float64 it would become the tie, and round down
+    assert bits_of(float_from_json(above_a_tie, np.dtype("float32"))) == 0x5D800001
+
+
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
 @given(data=st.data())
 def test_every_complex_number_goes_to_json_and_back(name, data):
@@ -105,7 +110,8 @@ def test_any_other_json_is_refused_with_a_message_and_never_with_another_error(v
         except FillValueError as error:
             message = str(error)
             assert "permitted is" in message
-            assert '{"zarr_bytes.fill_values": "lenient"}' in message
+            # zarr knows no raw data types, so the setting could not help there.
+            assert ('{"zarr_bytes.fill_values": "lenient"}' in message) is (name != "r16")
             assert name in message or name == "complex64"  # which may name a component's type
         else:
             assert isinstance(scalar, np.generic)

@@ -211,7 +211,7 @@ class TestEndianCodec:
 
     @pytest.mark.parametrize("codec", [{"name": "endian"}, {"name": "endian", "configuration": {}}])
     def test_is_required_for_single_byte_data_types_too(self, codec):
-        with pytest.raises(ValueError, match='requires it; write {"name": "endian"'):
+        with pytest.raises(ValueError, match='requires it; write "configuration"'):
             open_document("uint8", codecs=[codec])
 
     @pytest.mark.parametrize("endian", ["middle", 1, {"big": True}])

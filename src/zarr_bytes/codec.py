@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 from zarr import codecs
@@ -44,8 +43,7 @@ class BytesCodec(codecs.BytesCodec):
     ----------
     endian : {"little", "big"} or None, default the byte order of this machine
         Byte order in which multi-byte numbers are stored. None means that none is given, which
-        only data types of single bytes allow. Written to the metadata as it is given, also for
-        data types that do not need it.
+        only data types of single bytes allow.
 
     Raises
     ------
@@ -63,8 +61,10 @@ class BytesCodec(codecs.BytesCodec):
     """
 
     name: ClassVar[str] = "bytes"
-    _endian: Endian | None  # `endian` itself is an enum member up to zarr 3.2
-    _empty_configuration: bool = False  # was {"configuration": {}} read, to be written back?
+    # The byte order, also where `evolve_from_array_spec` has dropped `endian`; and a string, where
+    # `endian` is an enum member, up to zarr 3.2.
+    _endian: Endian | None
+    _read_configuration: dict[str, JSON] | None = None  # to be written back as it was read
 
     def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
         endian = getattr(endian, "value", endian)  # zarr's Endian enum, up to zarr 3.2
@@ -104,15 +104,18 @@ class BytesCodec(codecs.BytesCodec):
                 " only 'endian' is permitted"
             )
         codec = cls(endian=cast("Endian | None", configuration.get("endian")))
-        if "configuration" in data and not configuration:
-            object.__setattr__(codec, "_empty_configuration", True)
+        if "configuration" in data and configuration.get("endian", "") is not None:
+            object.__setattr__(codec, "_read_configuration", dict(configuration))
         return codec
 
     def to_dict(self) -> dict[str, JSON]:
         """Codec object for array metadata: what was read is what is written."""
-        if self._endian is not None:
-            return {"name": self.name, "configuration": {"endian": self._endian}}
-        return {"name": self.name} | ({"configuration": {}} if self._empty_configuration else {})
+        configuration = self._read_configuration
+        if configuration is None and self.endian is not None:
+            configuration = {"endian": self._endian}
+        return {"name": self.name} | (
+            {} if configuration is None else {"configuration": configuration}
+        )
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         """Codec for one array.
@@ -125,7 +128,8 @@ class BytesCodec(codecs.BytesCodec):
         Returns
         -------
         BytesCodec
-            This codec, or for a structured data type without `endian` one that is little-endian.
+            This codec. As with zarr's, its `endian` is None for a data type of single bytes, and
+            "little" for a structured data type that comes without.
 
         Raises
         ------
@@ -133,12 +137,12 @@ class BytesCodec(codecs.BytesCodec):
             If the data type has multi-byte numbers and no `endian` is given.
         """
         dtype = array_spec.dtype.to_native_dtype()
-        if (
-            self._endian is not None
-            or not has_fixed_size(dtype)  # refused by `validate`
-            or not layout_of(dtype).has_byte_order
-        ):
-            return self
+        if not has_fixed_size(dtype):
+            return self  # refused by `validate`
+        if not layout_of(dtype).has_byte_order:
+            return self._with_endian(None)
+        if self._endian is not None:
+            return self._with_endian(self._endian)
         if dtype.names is not None:
             warnings.warn(
                 "Missing 'endian' for structured dtype with multi-byte fields. "
@@ -146,12 +150,20 @@ class BytesCodec(codecs.BytesCodec):
                 UserWarning,
                 stacklevel=2,
             )
-            return replace(self, endian="little")
-        example: dict[str, JSON] = {"name": self.name, "configuration": {"endian": "little"}}
+            return type(self)(endian="little")
         raise ValueError(
             f"codec {self.name!r}: data type {dtype} needs a byte order and no endian is given;"
-            f" write {example} or 'big'".replace("'", '"')
+            f' write "configuration": {{"endian": "little"}} or {{"endian": "big"}}'
         )
+
+    def _with_endian(self, endian: Endian | None) -> Self:
+        """The same codec with another value of `endian`: same bytes, same metadata as read."""
+        if (self.endian is None) == (endian is None):
+            return self
+        codec = type(self)(endian=endian)
+        object.__setattr__(codec, "_endian", self._endian)
+        object.__setattr__(codec, "_read_configuration", self._read_configuration)
+        return codec
 
     def validate(
         self,
@@ -205,7 +217,8 @@ class BytesCodec(codecs.BytesCodec):
     __hash__ = codecs.BytesCodec.__hash__  # equal codecs of either class hash alike
 
     def __repr__(self) -> str:
-        return f"{type(self).__qualname__}(endian={self._endian!r})"
+        endian = None if self.endian is None else self._endian
+        return f"{type(self).__qualname__}(endian={endian!r})"
 
 
 class EndianCodec(BytesCodec):
@@ -237,7 +250,11 @@ class EndianCodec(BytesCodec):
     def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
         if endian is None:
             raise ValueError(
-                'codec "endian": no endian is given, and the codec requires it; write'
-                ' {"name": "endian", "configuration": {"endian": "little"}} or "big"'
+                "codec 'endian': no endian is given, and this codec requires it; write"
+                ' "configuration": {"endian": "little"} or {"endian": "big"}'
             )
         super().__init__(endian=endian)
+
+    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:  # noqa: ARG002
+        """The codec itself: `endian` is required for every data type."""
+        return self

@@ -53,7 +53,6 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
     A subclass names the class of zarr that it replaces, and reads a fill value.
     """
 
-    __slots__ = ()
     _replaces: ClassVar[type[zarr_dtype.ZDType[Any, Any]]]
 
     def _read(self, data: JSON) -> Any:
@@ -68,19 +67,24 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
             If the specification does not permit the value for this data type and the setting
             ``zarr_bytes.fill_values`` is not "lenient".
         """
-        if zarr_format == 3:
+        if zarr_format != 3:
+            return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+        try:
+            return self._read(data)
+        except FillValueError as refused:
+            if not _lenient():
+                raise
             try:
-                return self._read(data)
-            except FillValueError:
-                if not _lenient():
-                    raise
-            warnings.warn(
-                f"fill value {data!r} is not permitted for data type {self.to_native_dtype()};"
-                " it is read as zarr reads it, because zarr_bytes.fill_values is 'lenient'",
-                UserWarning,
-                stacklevel=2,
-            )
-        return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+                scalar = super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+            except (TypeError, ValueError, OverflowError):
+                raise refused from None
+        warnings.warn(
+            f"fill value {data!r} is not permitted for data type {self.to_native_dtype()}; it is"
+            f" read as {scalar}, as zarr reads it, because zarr_bytes.fill_values is 'lenient'",
+            UserWarning,
+            stacklevel=2,
+        )
+        return scalar
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, self._replaces):
@@ -94,7 +98,6 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
 class Bool(_Exact, zarr_dtype.Bool):
     """Data type `bool`. The fill value is ``true`` or ``false``."""
 
-    __slots__ = ()
     _replaces = zarr_dtype.Bool
 
     def _read(self, data: JSON) -> np.bool_:
@@ -102,8 +105,6 @@ class Bool(_Exact, zarr_dtype.Bool):
 
 
 class _Integer(_Exact):
-    __slots__ = ()
-
     def _read(self, data: JSON) -> np.integer[Any]:
         return int_from_json(data, self.to_native_dtype())
 
@@ -118,13 +119,12 @@ class _Integer(_Exact):
             If `data` is out of range.
         """
         try:
-            # A NumPy integer out of range would wrap around, a Python integer does not.
-            return super().cast_scalar(int(data) if isinstance(data, np.integer) else data)  # type: ignore[safe-super]
+            return super().cast_scalar(data)  # type: ignore[safe-super]
         except (OverflowError, ValueError):
             info = np.iinfo(self.to_native_dtype())
             raise ValueError(
-                f"{data!r} is no fill value of data type {info.dtype}: permitted is an integer from"
-                f" {info.min} to {info.max}"
+                f"{data!r} is no fill value of data type {info.dtype.name}: permitted is an integer"
+                f" from {info.min} to {info.max}"
             ) from None
 
 
@@ -177,8 +177,6 @@ class UInt64(_Integer, zarr_dtype.UInt64):
 
 
 class _Floating(_Exact):
-    __slots__ = ()
-
     def _read(self, data: JSON) -> np.floating[Any]:
         return float_from_json(data, self.to_native_dtype())
 
@@ -208,8 +206,6 @@ class Float64(_Floating, zarr_dtype.Float64):
 
 
 class _Complex(_Exact):
-    __slots__ = ()
-
     def _read(self, data: JSON) -> np.complexfloating[Any, Any]:
         return complex_from_json(data, self.to_native_dtype())
 

@@ -1,7 +1,7 @@
 """Fill values of the core data types, from JSON and to JSON, bit for bit.
 
-Specification: data types, "Permitted fill values". Each data type is described by a value with two
-functions, `from_json` and `to_json`. What the text does not permit raises `FillValueError`.
+Specification: data types, "Permitted fill values". What the text does not permit raises
+`FillValueError`.
 
 A NaN never passes through a Python float: that would set its quiet bit.
 
@@ -16,7 +16,7 @@ import binascii
 import re
 import reprlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -90,7 +90,8 @@ def float_from_json(value: object, dtype: Floating) -> np.floating[Any]:
     elif isinstance(value, int | float) and not isinstance(value, bool) and value == value:
         with np.errstate(over="ignore"):
             try:
-                return dtype.type(float(value))
+                # From an array, so that an integer is rounded once, and not through a float.
+                return dtype.type(np.array(value).astype(dtype))
             except OverflowError:  # an integer of more than 308 digits
                 return dtype.type("inf" if value > 0 else "-inf")
     raise _refused(
@@ -139,7 +140,7 @@ def raw_from_json(value: object, size: int) -> np.void:
     elif isinstance(value, Sequence) and all(type(i) is int and 0 <= i <= 255 for i in value):
         raw = bytes(value)
     if raw is None or len(raw) != size:
-        raise _refused(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255")
+        raise _refused(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255", hint="")
     return np.void(raw)
 
 
@@ -160,9 +161,16 @@ def _from_bits(bits: int, dtype: Floating) -> np.floating[Any]:
     return scalar
 
 
-def _refused(data_type: object, value: object, permitted: str) -> FillValueError:
+_LENIENT_HINT: Final = (
+    " For a store that was written loosely,"
+    ' zarr.config.set({"zarr_bytes.fill_values": "lenient"}) accepts what zarr accepts.'
+)
+
+
+def _refused(
+    data_type: object, value: object, permitted: str, hint: str = _LENIENT_HINT
+) -> FillValueError:
     return FillValueError(
         f"{reprlib.repr(value)} is no fill value of data type {data_type}: permitted is"
-        f" {permitted}. For a store that was written loosely, zarr.config.set("
-        '{"zarr_bytes.fill_values": "lenient"}) accepts what zarr accepts.'
+        f" {permitted}.{hint}"
     )

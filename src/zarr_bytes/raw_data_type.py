@@ -67,7 +67,8 @@ class RawBits(zarr_dtype.RawBytes):
         # NumPy's item sizes end before 2**31 bytes, which is 11 digits in bits.
         if not (bits.isascii() and bits.isdigit() and bits[0] != "0"):
             raise DataTypeNameError(
-                f"data type {name}: 'r' is followed by a positive number of bits, a multiple of 8"
+                f"data type {name}: 'r' is followed by digits alone, without a leading"
+                " zero: a number of bits that is a multiple of 8"
             )
         if len(bits) > 11 or int(bits) // 8 > _LARGEST_ITEM_SIZE:
             raise DataTypeNameError(
@@ -112,5 +113,6 @@ class RawBits(zarr_dtype.RawBytes):
         FillValueError
             If `data` has another size than an element, or is anything else.
         """
-        raw = data.tobytes() if isinstance(data, np.void) else data
-        return raw_from_json(list(raw) if isinstance(raw, bytes) else raw, self.length)
+        if isinstance(data, np.void | bytes):
+            return raw_from_json(list(bytes(data)), self.length)
+        return raw_from_json([data] if isinstance(data, str) else data, self.length)

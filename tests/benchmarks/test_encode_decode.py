@@ -101,6 +101,18 @@ def test_decode_bools(benchmark):
     compare_decoding(benchmark, array, None, copy=array.copy)
 
 
+def test_encode_bools(benchmark):
+    array = values_of("?")
+    buffer, spec = NDBuffer.from_numpy_array(array), spec_of(array)
+    ours, zarrs = BytesCodec(endian=None), ZarrBytesCodec(endian=None)
+    compare(
+        benchmark,
+        lambda: ours._encode_sync(buffer, spec),
+        zarr=lambda: zarrs._encode_sync(buffer, spec),
+        copy=array.copy,
+    )
+
+
 def compare_decoding(benchmark, array, endian, **contenders):
     spec = spec_of(array)
     ours, zarrs = BytesCodec(endian=endian), ZarrBytesCodec(endian=endian)
