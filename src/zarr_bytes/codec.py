@@ -16,24 +16,34 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 from zarr import codecs
+from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin
 from zarr.dtype import VariableLengthUTF8
 
 from zarr_bytes.elements import decode_elements, encode_elements
 from zarr_bytes.layout import has_fixed_size, layout_of
+from zarr_bytes.partial_read import read_selection, read_selection_sync
 
 if TYPE_CHECKING:
     from zarr.abc.buffer import Buffer, NDBuffer
+    from zarr.abc.store import ByteGetter
     from zarr.dtype import ZDType
     from zarr.types import JSON
 
     from zarr_bytes.elements import Array, Bytes
     from zarr_bytes.layout import Endian
-    from zarr_bytes.zarr_versions import ArraySpec, ChunkGridMetadata, TBaseDType, TBaseScalar
+    from zarr_bytes.zarr_versions import (
+        ArraySpec,
+        ChunkGridMetadata,
+        SelectorTuple,
+        SyncByteGetter,
+        TBaseDType,
+        TBaseScalar,
+    )
 
 __all__ = ["BytesCodec", "EndianCodec"]
 
 
-class BytesCodec(codecs.BytesCodec):
+class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     """The `bytes` codec: array elements in C order, in one byte order.
 
     An instance of zarr's own ``zarr.codecs.BytesCodec``, equal to it where the byte order is the
@@ -207,6 +217,16 @@ class BytesCodec(codecs.BytesCodec):
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         return self._decode_sync(chunk_bytes, chunk_spec)
+
+    async def _decode_partial_single(
+        self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
+    ) -> NDBuffer | None:
+        return await read_selection(byte_getter, selection, chunk_spec, self._endian)
+
+    def _decode_partial_sync(
+        self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
+    ) -> NDBuffer | None:
+        return read_selection_sync(byte_getter, selection, chunk_spec, self._endian)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, codecs.BytesCodec):

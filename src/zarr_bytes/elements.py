@@ -22,7 +22,7 @@ from zarr_bytes.layout import layout_of
 if TYPE_CHECKING:
     from zarr_bytes.layout import DType, ElementLayout, Endian
 
-__all__ = ["decode_elements", "encode_elements"]
+__all__ = ["check_bools", "check_size", "decode_elements", "encode_elements"]
 
 # Arrays of other libraries have the methods used here, but no common type that declares them.
 Array: TypeAlias = npt.NDArray[np.generic]
@@ -106,14 +106,8 @@ def decode_elements(
     array([1, 2], dtype=uint16)
     """
     layout = layout_of(dtype, endian)
-    expected = prod(shape) * layout.item_size
-    if encoded.size != expected:
-        raise ChunkSizeError(
-            f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found"
-            f" {encoded.size}: the stored chunk is truncated, or it was written with another data"
-            " type, chunk shape or codec than the metadata names"
-        )
-    _check_bools(encoded, layout, shape)
+    check_size(encoded.size, dtype, shape)
+    check_bools(encoded, layout, shape)
     if not isinstance(encoded, np.ndarray):
         if not layout.stored.isnative:
             encoded = _reverse_units(encoded, layout.units)
@@ -137,7 +131,21 @@ def _reverse_units(encoded: Bytes, units: DType) -> Bytes:
     return encoded.reshape(*outer, inner // size, size)[..., ::-1].copy().ravel()
 
 
-def _check_bools(encoded: Bytes, layout: ElementLayout, shape: tuple[int, ...]) -> None:
+def check_size(found: int, dtype: DType, shape: tuple[int, ...], key: str = "") -> None:
+    """Raise `ChunkSizeError` if `found` is not the size in bytes of a chunk of `shape`."""
+    expected = prod(shape) * dtype.itemsize
+    if found != expected:
+        raise ChunkSizeError(
+            f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found {found}"
+            f"{key and ' in '}{key}: the stored chunk is truncated, or it was written with another"
+            " data type, chunk shape or codec than the metadata names"
+        )
+
+
+def check_bools(
+    encoded: Bytes, layout: ElementLayout, shape: tuple[int, ...], of: str = "chunk"
+) -> None:
+    """Raise `BoolValueError` if a byte of `encoded` that is a bool is neither 0 nor 1."""
     for offset in layout.bool_offsets:
         flags = encoded.reshape(-1, layout.item_size)[:, offset]
         if _largest(flags) > 1:
@@ -145,7 +153,7 @@ def _check_bools(encoded: Bytes, layout: ElementLayout, shape: tuple[int, ...]) 
             index = tuple(int(i) for i in np.unravel_index(first, shape))
             raise BoolValueError(
                 f"a bool is stored as 0 or 1, found {int(flags[first])} at index {index} of the"
-                f" chunk (byte {first * layout.item_size + offset})"
+                f" {of} (byte {first * layout.item_size + offset})"
             )
 
 

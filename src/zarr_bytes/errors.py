@@ -4,7 +4,10 @@ __all__ = ["BoolValueError", "ChunkSizeError", "DataTypeNameError", "FillValueEr
 
 
 class ChunkSizeError(ValueError):
-    """A chunk has another number of bytes than its shape and data type ask for."""
+    """A chunk has another number of bytes than its shape and data type ask for.
+
+    Also when a byte range of it comes back short, or is missing where others are there.
+    """
 
 
 class BoolValueError(ValueError):

@@ -39,6 +39,10 @@ class ElementLayout:
         `units` in the byte order that is stored.
     is_stored_as_is : bool
         Whether these are the same, so that nothing needs to be swapped.
+    view : numpy.dtype or None
+        The data type in the byte order that is stored, whose values NumPy converts exactly when
+        it assigns them. None where NumPy does not: for types of other packages and for times,
+        which it converts by their unit.
     has_byte_order : bool
         Whether any unit is longer than one byte, so that `endian` is required.
     bool_offsets : tuple of int
@@ -49,6 +53,7 @@ class ElementLayout:
     units: DType
     stored: DType
     is_stored_as_is: bool
+    view: DType | None
     has_byte_order: bool
     bool_offsets: tuple[int, ...]
 
@@ -90,11 +95,16 @@ def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
         raise ValueError(f"elements of {dtype} have no fixed size")
     units = _units(dtype)
     stored = units if endian is None else units.newbyteorder(endian)
+    if units == stored:
+        view: DType | None = dtype
+    else:
+        view = dtype.newbyteorder(endian) if endian and _is_swapped_exactly(dtype) else None
     return ElementLayout(
         item_size=dtype.itemsize,
         units=units,
         stored=stored,
         is_stored_as_is=units == stored,
+        view=view,
         has_byte_order=_has_byte_order(units),
         bool_offsets=tuple(_bool_offsets(dtype)),
     )
@@ -142,6 +152,14 @@ def _has_byte_order(units: DType) -> bool:
     if units.subdtype is not None:
         return _has_byte_order(units.subdtype[0])
     return units.kind not in "SV" and units.itemsize > 1
+
+
+def _is_swapped_exactly(dtype: DType) -> bool:
+    if dtype.fields is not None:
+        return all(_is_swapped_exactly(field[0]) for field in dtype.fields.values())
+    if dtype.subdtype is not None:
+        return _is_swapped_exactly(dtype.subdtype[0])
+    return dtype.num < _FIRST_USER_TYPE and dtype.kind not in "mM"
 
 
 def _bool_offsets(dtype: DType, start: int = 0) -> Iterator[int]:

@@ -1,0 +1,349 @@
+"""Which bytes of a chunk a selection needs, and how the result is made from them.
+
+A pure plan, apart from any reading. The dimensions of the chunk are split once: the selected
+indices of the outer ones are enumerated, and for each of them the inner ones are one run of bytes,
+seen through strides. The split is the cheapest in bytes and requests, so a column of a million rows
+is one run, and a column of a few large planes is a few small ones. Runs whose gap costs less than a
+request are read together, and the whole chunk is read where that is cheapest.
+
+Nothing here has the size of the chunk: time and memory are those of the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from zarr_bytes.layout import DType
+
+__all__ = ["Cost", "Plan", "plan_reading", "plan_whole_chunk"]
+
+Offsets: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+class Cost(NamedTuple):
+    """What a request costs.
+
+    Attributes
+    ----------
+    gap : int
+        Bytes that are worth reading to save one request.
+    largest_request : int
+        Size in bytes that no request exceeds, but one for the whole chunk.
+    """
+
+    gap: int
+    largest_request: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The byte ranges to fetch, and how the selected elements lie in them.
+
+    Attributes
+    ----------
+    starts, stops : array of int64
+        The ranges: sorted, disjoint, within the chunk, none empty.
+    is_whole_chunk : bool
+        Whether there is one range, and it is the chunk.
+    """
+
+    starts: Offsets
+    stops: Offsets
+    is_whole_chunk: bool
+    _rows: Offsets  # where each run begins in the fetched bytes, in the shape of the outer indices
+    _inner_shape: tuple[int, ...]
+    _inner_strides: tuple[int, ...]
+    _index: tuple[Any, ...]  # a NumPy index of the box (*_rows.shape, *_inner_shape)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Number of bytes to fetch."""
+        return int((self.stops - self.starts).sum())
+
+    def select(self, fetched: Bytes, dtype: DType) -> npt.NDArray[Any]:
+        """The selected elements, out of the bytes of all ranges one after another.
+
+        Parameters
+        ----------
+        fetched : array of uint8, 1-D
+            `nbytes` bytes.
+        dtype : numpy.dtype
+            Type of the stored elements, byte order included.
+
+        Returns
+        -------
+        array of `dtype`
+            ``chunk[selection]``: a view of `fetched` where the selection allows.
+        """
+        rows = self._rows
+        if rows.size == 0 or prod(self._inner_shape) == 0:
+            return np.empty((*rows.shape, *self._inner_shape), dtype)[(*self._index, ...)]
+        first = int(rows.flat[0])
+        strides = _strides_of(rows)
+        if strides is None:  # irregular: bring the runs to a regular distance
+            run = sum(
+                (n - 1) * s for n, s in zip(self._inner_shape, self._inner_strides, strict=True)
+            )
+            run += dtype.itemsize
+            windows = np.lib.stride_tricks.sliding_window_view(fetched, run)
+            fetched = windows[rows.ravel()].ravel()
+            first, strides = 0, _c_strides(rows.shape, run)
+        box: npt.NDArray[Any] = np.ndarray(
+            (*rows.shape, *self._inner_shape),
+            dtype,
+            fetched,
+            first,
+            (*strides, *self._inner_strides),
+        )
+        return np.asarray(box[(*self._index, ...)])
+
+
+@dataclass(frozen=True)
+class _Dimension:
+    """The selected indices of one dimension: `values` distinct and ascending, from `low` to `high`.
+
+    `local` is the NumPy index of the same elements, in an array that has just the distinct ones
+    (outer) or all from `low` to `high` (inner).
+    """
+
+    low: int
+    high: int  # exclusive
+    count: int
+    entry: Any
+
+    def values(self) -> Offsets:
+        if isinstance(self.entry, slice):
+            return np.arange(self.entry.start, self.entry.stop, self.entry.step)
+        return _distinct(np.asarray(self.entry, np.int64))
+
+    def outer(self, values: Offsets) -> Any:
+        if isinstance(self.entry, slice):
+            return slice(None)
+        local = np.searchsorted(values, self.entry)
+        return int(local) if np.ndim(self.entry) == 0 else local
+
+    def inner(self) -> Any:
+        if isinstance(self.entry, slice):
+            return slice(0, self.high - self.low, self.entry.step)
+        return self.entry - self.low
+
+
+def plan_reading(
+    chunk_shape: tuple[int, ...], item_size: int, selection: Sequence[Any], cost: Cost
+) -> Plan | None:
+    """Plan for the bytes of a chunk that a selection needs.
+
+    Parameters
+    ----------
+    chunk_shape : tuple of int
+        Shape of the chunk.
+    item_size : int
+        Size of an element, in bytes.
+    selection : sequence
+        One entry a dimension: an integer, a slice with a positive step, an array of integers, a
+        1-D array of bools. Arrays are broadcast against each other, as NumPy does.
+    cost : Cost
+        What a request costs.
+
+    Returns
+    -------
+    Plan or None
+        None for a selection of another form, which NumPy may still take of the whole chunk.
+
+    Examples
+    --------
+    >>> plan = plan_reading((4, 3), 8, (slice(1, 3), slice(None)), Cost(0, 1000))
+    >>> plan.starts, plan.stops
+    (array([24]), array([72]))
+    """
+    dimensions = _dimensions(chunk_shape, selection)
+    if dimensions is None:
+        return None
+    strides = _c_strides(chunk_shape, item_size)
+    if any(d.count == 0 for d in dimensions):
+        return _plan_nothing(dimensions)
+    arrays = [d.entry for d in dimensions if isinstance(d.entry, np.ndarray)]
+    if len(arrays) > 1 and not any(isinstance(d.entry, slice) for d in dimensions):
+        points = np.broadcast_shapes(*(a.shape for a in arrays))
+        # Points rather than a grid, if there are fewer of them than the grid has.
+        if prod(points) < prod(d.count for d in dimensions):
+            return _plan_points(dimensions, strides, item_size, chunk_shape, cost)
+
+    split = _cheapest_split(dimensions, strides, item_size, cost)
+    outer, inner = dimensions[:split], dimensions[split:]
+    values = [d.values() for d in outer]
+    rows = np.zeros((), np.int64)
+    for v, stride in zip(values, strides, strict=False):
+        rows = rows[..., None] + v * stride
+    rows = rows + sum(d.low * s for d, s in zip(inner, strides[split:], strict=True))
+    run = _run(inner, strides[split:], item_size)
+    index = (
+        *(d.outer(v) for d, v in zip(outer, values, strict=True)),
+        *(d.inner() for d in inner),
+    )
+    inner_shape = tuple(d.high - d.low for d in inner)
+    nbytes = prod(chunk_shape) * item_size
+    return _plan(rows, run, inner_shape, strides[split:], index, nbytes, cost)
+
+
+def plan_whole_chunk(
+    chunk_shape: tuple[int, ...], item_size: int, selection: Sequence[Any]
+) -> Plan:
+    """Plan that fetches the whole chunk, for any selection that NumPy takes."""
+    nbytes = np.array([prod(chunk_shape) * item_size])
+    strides = _c_strides(chunk_shape, item_size)
+    row = np.zeros((), np.int64)
+    return Plan(nbytes - nbytes, nbytes, True, row, chunk_shape, strides, tuple(selection))  # noqa: FBT003
+
+
+def _plan(
+    rows: Offsets,
+    run: int,
+    inner_shape: tuple[int, ...],
+    inner_strides: tuple[int, ...],
+    index: tuple[Any, ...],
+    nbytes: int,
+    cost: Cost,
+) -> Plan:
+    """Plan for runs of `run` bytes that begin at `rows`, ascending in C order and disjoint."""
+    starts = rows.ravel()
+    # A new range where the gap is not worth bridging.
+    begins = np.flatnonzero(np.diff(starts) - run > cost.gap) + 1
+    firsts = np.concatenate(([0], begins))
+    lasts = np.concatenate((begins, [starts.size])) - 1
+    range_starts, range_stops = starts[firsts], starts[lasts] + run
+    fetched = int((range_stops - range_starts).sum())
+    if range_starts.size * cost.gap + fetched >= cost.gap + nbytes or fetched == nbytes:
+        whole = np.array([0, nbytes])
+        return Plan(whole[:1], whole[1:], True, rows, inner_shape, inner_strides, index)  # noqa: FBT003
+    positions = np.concatenate(([0], np.cumsum(range_stops - range_starts)[:-1]))
+    shift = np.repeat(positions - range_starts, lasts - firsts + 1).reshape(rows.shape)
+    range_starts, range_stops = _split_ranges(range_starts, range_stops, cost.largest_request)
+    return Plan(range_starts, range_stops, False, rows + shift, inner_shape, inner_strides, index)  # noqa: FBT003
+
+
+def _plan_points(
+    dimensions: Sequence[_Dimension],
+    strides: tuple[int, ...],
+    item_size: int,
+    chunk_shape: tuple[int, ...],
+    cost: Cost,
+) -> Plan:
+    offsets = np.asarray(
+        sum(np.asarray(d.entry) * s for d, s in zip(dimensions, strides, strict=True))
+    )
+    rows, inverse = np.unique(offsets, return_inverse=True)
+    nbytes = prod(chunk_shape) * item_size
+    return _plan(rows, item_size, (), (), (inverse.reshape(offsets.shape),), nbytes, cost)
+
+
+def _plan_nothing(dimensions: Sequence[_Dimension]) -> Plan:
+    """Plan for a selection that is empty: a box of the right shape, and no bytes."""
+    nothing = np.empty(0, np.int64)
+    shape = tuple(d.high - d.low if d.count else 0 for d in dimensions)
+    index = tuple(d.inner() if d.count else _empty(d.entry) for d in dimensions)
+    rows = np.empty(shape, np.int64)
+    return Plan(nothing, nothing, False, rows, (), (), index)  # noqa: FBT003
+
+
+def _empty(entry: Any) -> Any:
+    return slice(0, 0) if isinstance(entry, slice) else np.zeros(np.shape(entry), np.int64)
+
+
+def _dimensions(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> list[_Dimension] | None:
+    if len(selection) != len(chunk_shape):
+        return None
+    dimensions = []
+    for entry, size in zip(selection, chunk_shape, strict=True):
+        dimension = _dimension(entry, size)
+        if dimension is None:
+            return None
+        dimensions.append(dimension)
+    return dimensions
+
+
+def _dimension(entry: Any, size: int) -> _Dimension | None:
+    if isinstance(entry, slice):
+        start, stop, step = entry.indices(size)
+        if step < 1:
+            return None
+        count = len(range(start, stop, step))
+        high = start + (count - 1) * step + 1 if count else start
+        return _Dimension(start, high, count, slice(start, high, step))
+    indices = np.asarray(entry)
+    if indices.dtype == bool:
+        if indices.shape != (size,):
+            return None
+        indices = np.flatnonzero(indices)
+    elif indices.dtype.kind not in "iu":
+        return None
+    if indices.size == 0:
+        return _Dimension(0, 0, 0, indices)
+    low, high = int(indices.min()), int(indices.max()) + 1
+    if low < 0 and high <= size and low >= -size:
+        indices = np.where(indices < 0, indices + size, indices)
+        low, high = int(indices.min()), int(indices.max()) + 1
+    if low < 0 or high > size:
+        return None  # NumPy will say what is wrong
+    if indices.ndim == 0:
+        return _Dimension(low, high, 1, low)
+    indices = indices.astype(np.int64, copy=False)
+    return _Dimension(low, high, _distinct(indices).size, indices)
+
+
+def _distinct(indices: Offsets) -> Offsets:
+    indices = indices.ravel()
+    return indices if (indices[1:] > indices[:-1]).all() else np.unique(indices)
+
+
+def _cheapest_split(
+    dimensions: Sequence[_Dimension], strides: tuple[int, ...], item_size: int, cost: Cost
+) -> int:
+    """How many of the first dimensions to enumerate, so that requests and bytes cost least."""
+    costs = []
+    for split in range(len(dimensions) + 1):
+        requests = prod(d.count for d in dimensions[:split])
+        run = _run(dimensions[split:], strides[split:], item_size)
+        costs.append(requests * (cost.gap + run))
+    return min(range(len(costs)), key=costs.__getitem__)
+
+
+def _run(inner: Sequence[_Dimension], strides: Iterable[int], item_size: int) -> int:
+    """Bytes from the first to the last selected element of the inner dimensions."""
+    last = sum((d.high - d.low - 1) * s for d, s in zip(inner, strides, strict=True))
+    return int(last) + item_size
+
+
+def _split_ranges(starts: Offsets, stops: Offsets, largest: int) -> tuple[Offsets, Offsets]:
+    """The same bytes in ranges of at most `largest`."""
+    pieces = -(-(stops - starts) // largest)
+    if (pieces == 1).all():
+        return starts, stops
+    firsts = np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begins = np.repeat(starts, pieces) + (np.arange(pieces.sum()) - firsts) * largest
+    return begins, np.minimum(begins + largest, np.repeat(stops, pieces))
+
+
+def _c_strides(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
+    return tuple(prod(shape[i + 1 :]) * item_size for i in range(len(shape)))
+
+
+def _strides_of(rows: Offsets) -> tuple[int, ...] | None:
+    """Strides that give `rows` from its first element, or None if it is not regular."""
+    strides = []
+    for axis in range(rows.ndim):
+        steps = np.diff(rows, axis=axis)
+        if steps.size and (steps != steps.flat[0]).any():
+            return None
+        strides.append(int(steps.flat[0]) if steps.size else 0)
+    return tuple(strides)

@@ -1,0 +1,185 @@
+"""Fetching the byte ranges of a chunk: from a file, or through the `get` of a store.
+
+What is fetched comes back as one NumPy array of bytes, the ranges one after another, or None where
+the chunk is missing. A range that comes back short is an error, and so are some ranges that are
+missing where others are there: never zeros, never a mix.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from os import SEEK_END
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import zarr
+from zarr.abc.store import RangeByteRequest
+
+from zarr_bytes.errors import ChunkSizeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from zarr.abc.buffer import Buffer, BufferPrototype
+    from zarr.abc.store import ByteGetter
+
+    from zarr_bytes.byte_ranges import Plan
+    from zarr_bytes.elements import Bytes
+    from zarr_bytes.zarr_versions import SyncByteGetter
+
+__all__ = ["fetch", "fetch_sync", "read_file"]
+
+
+def read_file(path: Path, plan: Plan) -> Bytes | None:
+    """Ranges of a file, read straight into NumPy memory through one open file.
+
+    NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes this
+    faster than `path.read_bytes()`. Writers replace files by renaming, so one open file is one
+    version of the chunk. The file is never mapped: truncating it would end the process.
+
+    Raises
+    ------
+    ChunkSizeError
+        If the file has another size than the chunk, or ends early while it is read.
+    """
+    try:
+        file = path.open("rb", buffering=0)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):  # as LocalStore.get
+        return None
+    with file:
+        fetched = np.empty(plan.nbytes, np.uint8)
+        memory = memoryview(fetched)
+        for start, stop, position in _ranges(plan):
+            file.seek(start)
+            done = 0
+            while done < stop - start:
+                count = file.readinto(memory[position + done : position + stop - start])
+                if not count:
+                    raise _wrong_size(str(path), start, stop, done)
+                done += count
+        if plan.is_whole_chunk and (size := file.seek(0, SEEK_END)) > plan.nbytes:
+            raise _wrong_size(str(path), 0, plan.nbytes, size)
+    return fetched
+
+
+def fetch_sync(getter: SyncByteGetter, plan: Plan, prototype: BufferPrototype) -> Bytes | None:
+    """Ranges through the synchronous `get_sync` of a store, one after another."""
+    collected = _Collected(str(getter), plan)
+    for start, stop, position in _ranges(plan):
+        request = None if plan.is_whole_chunk else RangeByteRequest(start, stop)
+        buffer = getter.get_sync(prototype=prototype, byte_range=request)
+        if not collected.add(buffer, start, stop, position):
+            break
+    return collected.result()
+
+
+async def fetch(getter: ByteGetter, plan: Plan, prototype: BufferPrototype) -> Bytes | None:
+    """Ranges through the `get` of a store, concurrently within zarr's ``async.concurrency``.
+
+    A request that fails cancels the others and waits for them; so does cancelling the caller.
+    """
+    collected = _Collected(str(getter), plan)
+    ranges = _ranges(plan)
+    slots, limit = _slots()
+
+    async def work() -> None:
+        for start, stop, position in ranges:
+            request = None if plan.is_whole_chunk else RangeByteRequest(start, stop)
+            async with slots:
+                buffer = await getter.get(prototype, request)
+            if not collected.add(buffer, start, stop, position):
+                raise _MissingError
+
+    if plan.starts.size == 1:
+        with suppress(_MissingError):
+            await work()
+        return collected.result()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(limit, plan.starts.size)):
+                tasks.create_task(work())
+    except* _MissingError:
+        pass  # the chunk is missing, as far as the requests go that were not cancelled
+    except* Exception as failures:  # noqa: BLE001 -- raised again, as the one that a caller expects
+        collected.failure = _first(failures)
+    if collected.failure is not None:
+        raise collected.failure
+    return collected.result()
+
+
+class _MissingError(Exception):
+    pass
+
+
+class _Collected:
+    """The bytes of the ranges so far; knows whether the chunk is there, missing, or both."""
+
+    def __init__(self, key: str, plan: Plan) -> None:
+        self._key = key
+        self._plan = plan
+        self._fetched: Bytes | None = None
+        self._is_missing = False
+        self.failure: BaseException | None = None
+
+    def add(self, buffer: Buffer | None, start: int, stop: int, position: int) -> bool:
+        """Take what a request has brought; False if the chunk is missing."""
+        if buffer is None:
+            self._is_missing = True
+            return False
+        part = buffer.as_numpy_array()
+        if part.size != stop - start:
+            raise _wrong_size(self._key, start, stop, part.size)
+        if self._plan.starts.size == 1:
+            self._fetched = part
+            return True
+        if self._fetched is None:
+            self._fetched = np.empty(self._plan.nbytes, np.uint8)
+        self._fetched[position : position + part.size] = part
+        return True
+
+    def result(self) -> Bytes | None:
+        if self._is_missing and self._fetched is not None:
+            raise ChunkSizeError(
+                f"some byte ranges of {self._key} are there and others are missing: the chunk was"
+                " deleted or replaced while it was read"
+            )
+        return self._fetched if self._plan.starts.size else np.empty(0, np.uint8)
+
+
+def _ranges(plan: Plan) -> Iterator[tuple[int, int, int]]:
+    """Start, stop, and position among the fetched bytes, of every range."""
+    position = 0
+    for start, stop in zip(plan.starts.tolist(), plan.stops.tolist(), strict=True):
+        yield start, stop, position
+        position += stop - start
+
+
+def _wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
+    return ChunkSizeError(
+        f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}: the stored"
+        " chunk is truncated, or it was written with another data type, chunk shape or codec than"
+        " the metadata names"
+    )
+
+
+def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    failure: BaseException = failures
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure
+
+
+# One semaphore an event loop, so that the chunks of a read share zarr's limit.
+_slots_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, int]] = (
+    WeakKeyDictionary()
+)
+
+
+def _slots() -> tuple[asyncio.Semaphore, int]:
+    loop, limit = asyncio.get_running_loop(), zarr.config.get("async.concurrency") or 2**31
+    if loop not in _slots_of_loop or _slots_of_loop[loop][1] != limit:
+        _slots_of_loop[loop] = asyncio.Semaphore(limit), limit
+    return _slots_of_loop[loop]
