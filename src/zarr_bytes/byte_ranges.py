@@ -173,11 +173,8 @@ def plan_reading(
     if any(d.count == 0 for d in dimensions):
         return _plan_nothing(dimensions)
     arrays = [d.entry for d in dimensions if isinstance(d.entry, np.ndarray)]
-    if len(arrays) > 1 and not any(isinstance(d.entry, slice) for d in dimensions):
-        points = np.broadcast_shapes(*(a.shape for a in arrays))
-        # Points rather than a grid, if there are fewer of them than the grid has.
-        if prod(points) < prod(d.count for d in dimensions):
-            return _plan_points(dimensions, strides, item_size, chunk_shape, cost)
+    if not _is_grid(arrays) and not any(isinstance(d.entry, slice) for d in dimensions):
+        return _plan_points(dimensions, strides, item_size, chunk_shape, cost)
 
     split = _cheapest_split(dimensions, strides, item_size, cost)
     outer, inner = dimensions[:split], dimensions[split:]
@@ -245,6 +242,12 @@ def _plan_points(
     rows, inverse = np.unique(offsets, return_inverse=True)
     nbytes = prod(chunk_shape) * item_size
     return _plan(rows, item_size, (), (), (inverse.reshape(offsets.shape),), nbytes, cost)
+
+
+def _is_grid(arrays: Sequence[Offsets]) -> bool:
+    """Whether every combination of the arrays is selected: none runs along the axis of another."""
+    long_axes = [{axis - a.ndim for axis in range(a.ndim) if a.shape[axis] > 1} for a in arrays]
+    return sum(map(len, long_axes)) == len(set().union(*long_axes))
 
 
 def _plan_nothing(dimensions: Sequence[_Dimension]) -> Plan:

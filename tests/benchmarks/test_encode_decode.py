@@ -7,11 +7,10 @@ this codec's to each. "copy" is `array.copy()`, "astype" NumPy's conversion to t
 """
 
 import sys
-from statistics import median
-from time import perf_counter
 
 import numpy as np
 import pytest
+from benchmark import compare
 from zarr.abc.buffer import BufferPrototype
 from zarr.buffer.cpu import Buffer, NDBuffer
 from zarr.codecs import BytesCodec as ZarrBytesCodec
@@ -28,7 +27,6 @@ LAYOUTS = {
     "stepped": lambda array: np.repeat(array, 2, axis=1)[:, ::2],
     "transposed": lambda array: np.ascontiguousarray(array.T).T,
 }
-WARM_UP, ROUNDS = 3, 21
 A_CALL = 1000  # where nothing is copied, the time of a call is what there is to measure
 
 
@@ -45,21 +43,6 @@ def spec_of(array):
         config=ArrayConfig(order="C", write_empty_chunks=True),
         prototype=BufferPrototype(buffer=Buffer, nd_buffer=NDBuffer),
     )
-
-
-def compare(benchmark, ours, calls=1, **peers):
-    """Time `ours` and its peers in turn, each `calls` times in a row; who begins goes round."""
-    contenders = [("zarr-bytes", ours), *peers.items()]
-    seconds = {name: [] for name, _ in contenders}
-    for _ in range(WARM_UP + ROUNDS):
-        for name, function in contenders:
-            start = perf_counter()
-            for _ in range(calls):
-                function()
-            seconds[name].append((perf_counter() - start) / calls)
-        contenders.append(contenders.pop(0))
-    benchmark.extra_info["medians"] = {name: median(s[WARM_UP:]) for name, s in seconds.items()}
-    benchmark.pedantic(ours, rounds=5, iterations=calls)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

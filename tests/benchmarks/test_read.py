@@ -1,0 +1,136 @@
+"""Speed of reading from local disk, against zarr's own codec, zarrs and TensorStore.
+
+    pytest tests/benchmarks/test_read.py
+
+Two chunks of 125 MiB of float64, page cache warm. All contenders run in turn in one process; the
+table at the end gives medians, and the ratio of this codec's to each. Every read of ours and of
+zarr's own codec is made with each pipeline of zarr.
+"""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import zarr
+from benchmark import compare
+from zarr.core import codec_pipeline
+
+zarrs = pytest.importorskip("zarrs", reason="the peer zarrs is not installed (extra benchmark)")
+tensorstore = pytest.importorskip("tensorstore", reason="the peer tensorstore is not installed")
+
+SHAPE = (36, 1000, 910)  # 2 chunks of 18 x 1000 x 910 float64, 125 MiB each
+CHUNKS = (18, 1000, 910)
+ENDIANS = ("little", "big")
+PIPELINES = [
+    name for name in ("BatchedCodecPipeline", "FusedCodecPipeline") if hasattr(codec_pipeline, name)
+]
+SELECTIONS = {
+    "whole array": ...,
+    "plane": np.s_[7],
+    "row": np.s_[7, 500],
+    "box": np.s_[5:10, 200:300, 400:500],
+    "point": np.s_[7, 500, 300],
+    "column": np.s_[:, 500, 300],
+    "last axis": np.s_[:, :, 300],
+    "stepped": np.s_[::3, ::7, ::5],
+    "orthogonal": (np.arange(0, 36, 5), np.arange(0, 1000, 90), np.arange(0, 910, 100)),
+}
+
+
+@pytest.fixture(scope="module", params=ENDIANS)
+def stored(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp(request.param)
+    values = np.random.default_rng(0).random(SHAPE)
+    zarr.create_array(
+        path,
+        data=values,
+        chunks=CHUNKS,
+        compressors=None,
+        serializer={"name": "bytes", "configuration": {"endian": request.param}},
+    )
+    return path, values
+
+
+def opened(path, pipeline, codec="zarr_bytes.codec.BytesCodec"):
+    with zarr.config.set({"codecs.bytes": codec, "codec_pipeline.path": pipeline}):
+        return zarr.open_array(path, mode="r")
+
+
+def select(array, selection):
+    if isinstance(selection, tuple) and isinstance(selection[0], np.ndarray):
+        return array.oindex[selection]
+    return array[selection]
+
+
+def read_tensorstore(array, selection):
+    if isinstance(selection, tuple) and isinstance(selection[0], np.ndarray):
+        return array.oindex[selection].read().result()
+    return array[selection].read().result()
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_read(benchmark, stored, name, pipeline):
+    path, values = stored
+    selection = SELECTIONS[name]
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
+    limited = {"cache_pool": {"total_bytes_limit": 0}}  # read the file each time, as the others do
+    theirs = tensorstore.open(spec, open=True, context=tensorstore.Context(limited)).result()
+    ours = f"zarr.core.codec_pipeline.{pipeline}"
+    contenders = {
+        "ours": partial(select, opened(path, ours), selection),
+        "zarr": partial(select, opened(path, ours, "zarr.codecs.bytes.BytesCodec"), selection),
+        "zarrs": partial(select, opened(path, "zarrs.ZarrsCodecPipeline"), selection),
+        "tensorstore": partial(read_tensorstore, theirs, selection),
+    }
+    expected = select_numpy(values, selection)
+    for contender in contenders.values():
+        assert np.array_equal(contender(), expected)
+    compare(benchmark, contenders.pop("ours"), **contenders)
+
+
+def select_numpy(values, selection):
+    if isinstance(selection, tuple) and isinstance(selection[0], np.ndarray):
+        return values[np.ix_(*selection)]
+    return values[selection]
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("endian", ENDIANS)
+def test_many_small_chunks(benchmark, tmp_path, endian, pipeline):
+    """1,024 chunks of 256 bytes."""
+    codec = {"name": "bytes", "configuration": {"endian": endian}}
+    values = np.arange(1024 * 32, dtype="f8").reshape(1024, 32)
+    zarr.create_array(tmp_path, data=values, chunks=(1, 32), compressors=None, serializer=codec)
+    path = f"zarr.core.codec_pipeline.{pipeline}"
+    ours, theirs = opened(tmp_path, path), opened(tmp_path, path, "zarr.codecs.bytes.BytesCodec")
+    assert np.array_equal(ours[...], values)
+    compare(benchmark, partial(select, ours, ...), zarr=partial(select, theirs, ...))
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("endian", ENDIANS)
+def test_write(benchmark, tmp_path, endian, pipeline):
+    values = np.random.default_rng(0).random((8, 1000, 910))
+    arrays = {}
+    for name, codec in (("ours", "zarr_bytes.codec"), ("zarr", "zarr.codecs.bytes")):
+        zarr.create_array(
+            tmp_path / name,
+            shape=values.shape,
+            chunks=(4, 1000, 910),
+            dtype=values.dtype,
+            compressors=None,
+            serializer={"name": "bytes", "configuration": {"endian": endian}},
+        )
+        with zarr.config.set(
+            {
+                "codecs.bytes": f"{codec}.BytesCodec",
+                "codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}",
+            }
+        ):
+            arrays[name] = zarr.open_array(tmp_path / name, mode="r+")
+
+    def write(array):
+        array[...] = values
+
+    compare(benchmark, partial(write, arrays["ours"]), zarr=partial(write, arrays["zarr"]))

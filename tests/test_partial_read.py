@@ -1,0 +1,454 @@
+"""Partial reads through zarr: results, requests and bytes, and what happens on a fault."""
+
+import asyncio
+import gc
+
+import numpy as np
+import pytest
+import zarr
+from conftest import PIPELINES
+from documents import BIG, store_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_byte_ranges import selections
+from zarr.abc.store import RangeByteRequest
+from zarr.storage import LocalStore, MemoryStore, WrapperStore
+
+from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError
+
+SMALL_GAP = {"zarr_bytes.gap": {"local": 64, "remote": 64}}
+
+
+class CountingStore(WrapperStore):
+    """A store that is read through `get`, and keeps which ranges of chunks were asked for."""
+
+    _supports_sync_io = False
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.requests = []
+
+    async def get(self, key, prototype, byte_range=None):
+        if not key.endswith("zarr.json"):
+            self.requests.append(byte_range)
+        return await super().get(key, prototype, byte_range)
+
+    def counted(self):
+        """Requests and bytes since the last call; a whole chunk counts as None bytes."""
+        requests, self.requests = self.requests, []
+        if None in requests:
+            return len(requests), None
+        return len(requests), sum(request.end - request.start for request in requests)
+
+
+def numbers(shape, dtype="<f8"):
+    return np.arange(np.prod(shape)).astype(dtype).reshape(shape)
+
+
+def stored(store, values, **options):
+    """`values` as one chunk in `store`, opened again so that metadata chooses the codec."""
+    options = {
+        "chunks": values.shape,
+        "serializer": BytesCodec(endian="big"),
+        "config": {"write_empty_chunks": True},
+        **options,
+    }
+    array = zarr.create_array(
+        store, shape=values.shape, dtype=values.dtype, compressors=None, **options
+    )
+    array[...] = values
+    return zarr.open_array(store, mode="r+")
+
+
+@pytest.fixture(params=["memory", "local", "general", "shard"])
+def any_store(request, tmp_path):
+    """A store for each way of reading, and options that put the values there."""
+    if request.param == "local":
+        return LocalStore(tmp_path), {}
+    if request.param == "general":
+        return CountingStore(MemoryStore()), {}
+    return MemoryStore(), {"inner": True} if request.param == "shard" else {}
+
+
+def stored_anywhere(any_store, values):
+    store, options = any_store
+    if options:  # the values are the first inner chunk of a shard
+        double = np.concatenate([values, values])
+        codec = zarr.codecs.ShardingCodec(
+            chunk_shape=values.shape, codecs=[BytesCodec(endian="big")]
+        )
+        return stored(store, double, chunks=double.shape, serializer=codec)
+    return stored(store, values)
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestResults:
+    @pytest.mark.parametrize(
+        "dtype",
+        ["?", "u1", "<i2", ">f4", "<f8", "<c16", ">U3", "S3", "V5", "<M8[s]"]
+        + [[("a", "<i2"), ("b", "?"), ("c", [("d", ">f8")])]],
+        ids=str,
+    )
+    @pytest.mark.filterwarnings("ignore:The data type")
+    def test_every_data_type_on_every_way_of_reading(self, any_store, dtype):
+        dtype = np.dtype(dtype)
+        shape = (12, 20, 3)
+        if dtype.kind == "U":
+            values = np.resize(np.array(["a", "bc", "déf"], dtype), shape)
+        else:
+            limit = 2 if "b" in (dtype.kind, *(dtype.names or ())) else 120
+            raw = np.arange(np.prod(shape) * dtype.itemsize) % limit
+            values = raw.astype("u1").view(dtype).reshape(shape)
+        if any_store[1] and dtype.kind == "V" and len(PIPELINES) == 1:
+            return  # zarr up to 3.2 cannot write a void type into a shard: its scalars have no hash
+        array = stored_anywhere(any_store, values)
+        full = np.concatenate([values, values])[: array.shape[0]]
+        with zarr.config.set(SMALL_GAP):
+            for selection in (
+                np.s_[2],
+                np.s_[3:7, 5],
+                np.s_[::3, 4:18:5],
+                np.s_[1, 2, 1],
+                np.s_[:5],
+            ):
+                expected = full[selection]
+                assert np.array_equal(array[selection], np.asarray(expected, array.dtype))
+            rows, columns = np.array([5, 0, 9]), np.array([19, 3, 3])
+            assert np.array_equal(array.oindex[rows, columns], values[np.ix_(rows, columns)])
+            assert np.array_equal(
+                array.vindex[rows, columns, columns % 3], values[rows, columns, columns % 3]
+            )
+            mask = np.arange(array.shape[0]) % 3 == 0
+            assert np.array_equal(array.oindex[mask, 4], full[mask, 4])
+
+    def test_the_bits_of_a_nan_survive(self, any_store):
+        bits = np.arange(0x7F800001, 0x7F800001 + 4000, dtype="u4")
+        array = stored_anywhere(any_store, bits.view("f4"))
+        with zarr.config.set(SMALL_GAP):
+            assert array[100:200:3].view("u4").tolist() == bits[100:200:3].tolist()
+
+    def test_a_zero_dimensional_array(self, any_store):
+        if not any_store[1]:
+            assert stored(any_store[0], np.array(5.5))[...] == 5.5
+
+    def test_a_missing_chunk_is_the_fill_value(self, any_store):
+        if not any_store[1]:
+            array = zarr.create_array(
+                any_store[0], shape=(100, 100), dtype="i4", fill_value=7, serializer=BytesCodec()
+            )
+            assert (array[3:50:7, 5] == 7).all()
+
+    def test_a_bool_is_checked_where_it_is_read(self, any_store):
+        values = np.zeros((40, 40), "u1")
+        values[20, 20] = 5
+        store = any_store[0]
+        if any_store[1]:
+            return
+        array = stored(store, np.zeros((40, 40), bool))
+        buffer = zarr.buffer.cpu.Buffer.from_bytes(values.tobytes())
+        asyncio.run(array.store_path.store.set("c/0/0", buffer))
+        with zarr.config.set(SMALL_GAP):
+            assert not array[:20].any()
+            with pytest.raises(BoolValueError, match=r"found 5 at index \(20,\) of the selection"):
+                array[20]
+
+
+@settings(deadline=None)
+@given(case=selections(), gap=st.integers(0, 100))
+def test_the_codec_gives_what_numpy_selects(case, gap):
+    """Straight to the codec, past zarr's own handling of selections."""
+    shape, selection = case
+    values = numbers(shape, ">i4")
+    store = CountingStore(MemoryStore())
+    array = stored(store, values)
+    codec = array.metadata.codecs[0]
+    spec = zarr.core.array_spec.ArraySpec(
+        shape=shape,
+        dtype=array.metadata.data_type,
+        fill_value=0,
+        config=zarr.core.array_spec.ArrayConfig.from_dict({}),
+        prototype=zarr.buffer.cpu.buffer_prototype,
+    )
+    getter = zarr.storage.StorePath(store, "/".join(["c", *("0" for _ in shape)]))
+    with zarr.config.set({"zarr_bytes.gap.remote": gap}):
+        result = asyncio.run(codec._decode_partial_single(getter, selection, spec))
+    expected = values[(*selection, ...)]
+    assert result.shape == expected.shape
+    assert np.array_equal(result.as_numpy_array(), expected)
+
+
+class TestRequests:
+    """A chunk of 60 x 100 x 100 float64: 4.8 MB, with a gap of 4 KiB on a store behind `get`."""
+
+    SHAPE = (60, 100, 100)
+
+    @pytest.fixture
+    def array(self, pipeline):
+        with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
+            array = stored(CountingStore(MemoryStore()), numbers(self.SHAPE))
+            array.store_path.store.counted()
+            yield array
+
+    @pytest.mark.parametrize(
+        ("selection", "requests"),
+        [
+            (np.s_[7], 1),
+            (np.s_[7, 8], 1),
+            (np.s_[7, 8, 9], 1),
+            (np.s_[10:20], 1),
+            (np.s_[7, 20:40], 1),
+            (np.s_[10:20, 30:60], 10),
+            (np.s_[:, 5, 6], 60),
+        ],
+        ids=["plane", "row", "point", "planes", "rows", "box", "column"],
+    )
+    def test_only_the_needed_bytes_are_fetched(self, array, selection, requests):
+        needed = numbers(self.SHAPE)[selection].nbytes
+        assert np.array_equal(array[selection], numbers(self.SHAPE)[selection])
+        assert array.store_path.store.counted() == (requests, needed)
+
+    def test_gaps_are_bridged_as_the_setting_allows(self, array):
+        assert np.array_equal(array[7, :, ::50], numbers(self.SHAPE)[7, :, ::50])
+        requests, nbytes = array.store_path.store.counted()
+        assert requests == 1
+        assert nbytes == (99 * 100 + 51) * 8  # from the first to the last element of the plane
+
+    def test_lists_and_points(self, array):
+        array.oindex[[3, 4, 50], 7]
+        assert array.store_path.store.counted() == (3, 3 * 800)
+        array.vindex[[3, 4, 50], [1, 2, 3], [5, 5, 5]]
+        assert array.store_path.store.counted() == (3, 3 * 8)
+
+    def test_the_whole_chunk_is_one_request_without_a_range(self, array):
+        array[...]
+        assert array.store_path.store.counted() == (1, None)
+
+    def test_a_missing_chunk_costs_one_round_trip(self, array):
+        array.store_path.store._store._store_dict.pop("c/0/0/0")
+        assert (array[7] == 0).all()
+        assert array.store_path.store.counted() == (1, 80_000)
+        assert (array[:, 5, 6] == 0).all()
+        requests, _ = array.store_path.store.counted()
+        assert requests <= zarr.config.get("async.concurrency")  # all of them at once
+
+    def test_requests_are_no_larger_than_the_setting(self, array):
+        with zarr.config.set({"zarr_bytes.largest_request.remote": 30_000}):
+            assert np.array_equal(array[7], numbers(self.SHAPE)[7])
+        assert array.store_path.store.counted() == (3, 80_000)
+
+    def test_switched_off_every_chunk_is_read_whole(self, array):
+        with zarr.config.set({"zarr_bytes.partial_reads": False}):
+            assert np.array_equal(array[7, 8], numbers(self.SHAPE)[7, 8])
+        assert array.store_path.store.counted() == (1, None)
+
+    @pytest.mark.parametrize(
+        "setting",
+        [
+            {"zarr_bytes.partial_reads": "no"},
+            {"zarr_bytes.gap.remote": -1},
+            {"zarr_bytes.gap.remote": "1 MiB"},
+            {"zarr_bytes.largest_request.remote": 0},
+        ],
+        ids=str,
+    )
+    def test_a_setting_that_is_not_permitted_is_an_error(self, array, setting):
+        (name,) = setting
+        with zarr.config.set(setting), pytest.raises(ValueError, match=f"{name} is .* permitted"):
+            array[7]
+
+
+@pytest.mark.usefixtures("pipeline")
+def test_chains_with_other_codecs_read_as_before():
+    values = numbers((60, 100))
+    store = CountingStore(MemoryStore())
+    zarr.create_array(store, data=values, chunks=values.shape, compressors=zarr.codecs.ZstdCodec())
+    array = zarr.open_array(store, mode="r+")
+    store.counted()
+    assert np.array_equal(array[3, ::7], values[3, ::7])
+    assert store.counted() == (1, None)
+
+
+class FaultyStore(CountingStore):
+    """Chunks of which requests fail as `fault(number of the request, buffer)` says."""
+
+    def __init__(self, store, fault):
+        super().__init__(store)
+        self.fault = None
+        self._fault = fault
+        self.running = 0
+
+    def _with_store(self, store):
+        return type(self)(store, self._fault)
+
+    async def get(self, key, prototype, byte_range=None):
+        buffer = await super().get(key, prototype, byte_range)
+        if self.fault is None or key.endswith("zarr.json"):
+            return buffer
+        self.running += 1
+        try:
+            return await self.fault(len(self.requests), buffer)
+        finally:
+            self.running -= 1
+
+
+def faulty(fault):
+    array = stored(FaultyStore(MemoryStore(), fault), numbers((50, 5000)))
+    array.store_path.store.requests.clear()
+    array.store_path.store.fault = fault
+    return array
+
+
+@pytest.fixture
+def unretrieved():
+    """What asyncio would have logged as never retrieved, of anything that is collected."""
+    yield
+    gc.collect()  # with warnings as errors, pytest reports what a destructor says
+
+
+@pytest.mark.usefixtures("pipeline", "unretrieved")
+class TestFaults:
+    """50 rows of 40,000 bytes; one element of each row is one request each."""
+
+    @pytest.fixture(autouse=True)
+    def _many_requests(self):
+        with zarr.config.set({"zarr_bytes.gap.remote": 100}):
+            yield
+
+    @pytest.mark.parametrize(
+        "selection", [np.s_[:, 7], np.s_[3], ...], ids=["many", "one", "whole"]
+    )
+    @pytest.mark.parametrize("cut", [1, 7])
+    def test_a_truncated_object_is_an_error_with_key_range_and_sizes(self, selection, cut):
+        async def fault(number, buffer):
+            return buffer[: max(len(buffer) - cut, 0)]
+
+        with pytest.raises(
+            ChunkSizeError, match=r"bytes \d+ to \d+ of .*c/0/0 are \d+ bytes, found"
+        ):
+            faulty(fault)[selection]
+
+    def test_an_error_of_one_request_is_raised_and_the_others_are_cancelled(self):
+        async def fault(number, buffer):
+            if number == 5:
+                raise PermissionError("no more")
+            await asyncio.sleep(0 if number < 5 else 60)
+            return buffer
+
+        array = faulty(fault)
+        with pytest.raises(PermissionError, match="no more"):
+            array[:, 7]
+        assert array.store_path.store.running == 0
+
+    def test_an_object_that_is_deleted_midway_is_an_error_not_a_mix(self):
+        async def fault(number, buffer):
+            return buffer if number < 20 else None
+
+        with pytest.raises(
+            ChunkSizeError, match="some byte ranges .* are there and others are miss"
+        ):
+            faulty(fault)[:, 7]
+
+    def test_requests_stay_within_the_concurrency_of_zarr(self):
+        most = 0
+
+        async def fault(number, buffer):
+            nonlocal most
+            most = max(most, array.store_path.store.running)
+            await asyncio.sleep(0)
+            return buffer
+
+        array = faulty(fault)
+        with zarr.config.set({"async.concurrency": 4}):
+            assert np.array_equal(array[:, 7], numbers((50, 5000))[:, 7])
+        assert most == 4
+
+    def test_cancelling_the_caller_cancels_and_awaits_the_requests(self):
+        async def fault(number, buffer):
+            started.set()
+            await asyncio.sleep(60)
+
+        async def cancelled():
+            nonlocal started
+            started = asyncio.Event()
+            read = asyncio.ensure_future(array._async_array.getitem(np.s_[:, 7]))
+            await started.wait()
+            read.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await read
+            return array.store_path.store.running
+
+        started = None
+        array = faulty(fault)
+        assert asyncio.run(cancelled()) == 0
+
+
+class TestLocalFiles:
+    def test_a_truncated_file_is_an_error(self, tmp_path, pipeline):
+        array = stored(LocalStore(tmp_path), numbers((50, 5000)))
+        path = tmp_path / "c/0/0"
+        path.write_bytes(path.read_bytes()[:-1])
+        assert array[3, 7] == numbers((50, 5000))[3, 7]  # these bytes are there
+        for selection in (..., 49):
+            with pytest.raises(ChunkSizeError, match=f"of {path} are .* bytes, found .* truncated"):
+                array[selection]
+
+    def test_a_file_that_is_too_long_is_an_error(self, tmp_path, pipeline):
+        array = stored(LocalStore(tmp_path), numbers((50, 5000)))
+        path = tmp_path / "c/0/0"
+        path.write_bytes(path.read_bytes() + b"x")
+        with pytest.raises(ChunkSizeError, match="2000000 bytes, found 2000001"):
+            array[...]
+
+    @pytest.mark.parametrize("there", ["nothing", "directory", "file above"])
+    def test_what_zarr_takes_for_missing_is_missing(self, tmp_path, pipeline, there):
+        array = stored(LocalStore(tmp_path), numbers((50, 5000)))
+        path = tmp_path / "c/0/0"
+        path.unlink()
+        if there == "directory":
+            path.mkdir()
+        elif there == "file above":
+            path.parent.rmdir()
+            path.parent.touch()
+        assert (array[3] == 0).all()
+        assert (array[...] == 0).all()
+
+    def test_a_subclass_of_the_store_is_read_through_its_get(self, tmp_path, pipeline):
+        class Inverted(LocalStore):
+            _supports_sync_io = False
+
+            async def get(self, key, prototype=None, byte_range=None):
+                buffer = await super().get(key, prototype, byte_range)
+                if key.endswith("zarr.json") or buffer is None:
+                    return buffer
+                return type(buffer).from_bytes(bytes(255 - b for b in buffer.to_bytes()))
+
+        stored(LocalStore(tmp_path), numbers((50, 5000), "u1"))
+        array = zarr.open_array(Inverted(tmp_path), mode="r")
+        assert np.array_equal(array[3, 100:200], 255 - numbers((50, 5000), "u1")[3, 100:200])
+
+
+def test_a_view_in_memory_is_not_copied_before_zarr_copies_it():
+    array = stored(MemoryStore(), numbers((50, 5000)))
+    codec = array.metadata.codecs[0]
+    spec = zarr.core.array_spec.ArraySpec(
+        shape=(50, 5000),
+        dtype=array.metadata.data_type,
+        fill_value=0,
+        config=zarr.core.array_spec.ArrayConfig.from_dict({}),
+        prototype=zarr.buffer.cpu.buffer_prototype,
+    )
+    getter = zarr.storage.StorePath(array.store_path.store, "c/0/0")
+    result = asyncio.run(codec._decode_partial_single(getter, np.s_[3:9, ::2], spec))
+    chunk = array.store_path.store._store_dict["c/0/0"].as_numpy_array()
+    assert np.shares_memory(result.as_numpy_array(), chunk)
+    assert result.dtype == np.dtype(">f8")
+
+
+def test_big_documents_of_other_writers():
+    chunk = numbers((300, 300), ">i2").tobytes()
+    store = CountingStore(store_of("int16", shape=(300, 300), codecs=BIG, chunk=chunk))
+    with zarr.config.set({"zarr_bytes.gap.remote": 10}):
+        array = zarr.open_array(store, mode="r+")
+        store.counted()
+        assert array[5, 5:8].tolist() == [1505, 1506, 1507]
+    assert store.requests == [RangeByteRequest(3010, 3016)]
