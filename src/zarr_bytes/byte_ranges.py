@@ -11,8 +11,8 @@ Nothing here has the size of the chunk: time and memory are those of the result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -197,10 +197,17 @@ def plan_whole_chunk(
     chunk_shape: tuple[int, ...], item_size: int, selection: Sequence[Any]
 ) -> Plan:
     """Plan that fetches the whole chunk, for any selection that NumPy takes."""
+    if not selection:
+        return _plan_complete(chunk_shape, item_size)
+    return replace(_plan_complete(chunk_shape, item_size), _index=tuple(selection))
+
+
+@lru_cache(maxsize=128)  # the same for every chunk of an array that is read whole
+def _plan_complete(chunk_shape: tuple[int, ...], item_size: int) -> Plan:
     nbytes = np.array([prod(chunk_shape) * item_size])
     strides = _c_strides(chunk_shape, item_size)
     row = np.zeros((), np.int64)
-    return Plan(nbytes - nbytes, nbytes, True, row, chunk_shape, strides, tuple(selection))  # noqa: FBT003
+    return Plan(nbytes - nbytes, nbytes, True, row, chunk_shape, strides, ())  # noqa: FBT003
 
 
 def _plan(

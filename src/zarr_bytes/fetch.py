@@ -53,7 +53,8 @@ def read_file(path: Path, plan: Plan) -> Bytes | None:
         fetched = np.empty(plan.nbytes, np.uint8)
         memory = memoryview(fetched)
         for start, stop, position in _ranges(plan):
-            file.seek(start)
+            if start:
+                file.seek(start)
             done = 0
             while done < stop - start:
                 count = file.readinto(memory[position + done : position + stop - start])

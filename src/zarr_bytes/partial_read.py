@@ -75,8 +75,14 @@ class _Reading:
     def __init__(
         self, selection: SelectorTuple, chunk_spec: ArraySpec, endian: Endian | None
     ) -> None:
-        self._selection = selection if isinstance(selection, tuple) else (selection,)
         self._shape = chunk_spec.shape
+        self._selection = selection if isinstance(selection, tuple) else (selection,)
+        self._is_complete = all(
+            isinstance(entry, slice) and entry.indices(size) == (0, size, 1)
+            for entry, size in zip(self._selection, self._shape, strict=False)
+        )
+        if self._is_complete:
+            self._selection = ()
         self._dtype = chunk_spec.dtype.to_native_dtype()
         self._endian = endian
         self._layout = layout_of(self._dtype, endian)
@@ -85,10 +91,6 @@ class _Reading:
         # Buffers that are not NumPy's get the result, not the ranges it is made from.
         self._is_numpy = issubclass(chunk_spec.prototype.buffer, cpu.Buffer)
         self.prototype = chunk_spec.prototype if self._is_numpy else cpu.buffer_prototype
-        self._is_complete = all(
-            isinstance(entry, slice) and entry.indices(size) == (0, size, 1)
-            for entry, size in zip(self._selection, self._shape, strict=False)
-        )
 
     def plan(self, store: object) -> Plan:
         """What to fetch from `store`."""
@@ -105,7 +107,10 @@ class _Reading:
         """Result from what `plan` has fetched."""
         if fetched is None:
             return None
-        return self._result(plan.select(fetched, self._layout.view or self._dtype))
+        dtype = self._layout.view or self._dtype
+        if self._is_complete:
+            return self._result(fetched.view(dtype).reshape(self._shape))
+        return self._result(plan.select(fetched, dtype))
 
     def of_buffer(self, buffer: Buffer) -> NDBuffer:
         """Result from the whole chunk in memory."""
