@@ -134,3 +134,23 @@ def test_write(benchmark, tmp_path, endian, pipeline):
         array[...] = values
 
     compare(benchmark, partial(write, arrays["ours"]), zarr=partial(write, arrays["zarr"]))
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_box_of_a_growing_chunk(benchmark, tmp_path, pipeline):
+    """10 x 10 x 10 elements, of one chunk of 16 MiB, 256 MiB and 4 GiB (sparse files)."""
+    reads = {}
+    for mebibytes in (16, 256, 4096):
+        shape = (mebibytes, 256, 512)
+        path = tmp_path / str(mebibytes)
+        codec = {"name": "bytes", "configuration": {"endian": "big"}}
+        zarr.create_array(
+            path, shape=shape, chunks=shape, dtype="f8", compressors=None, serializer=codec
+        )
+        chunk = path / "c/0/0/0"
+        chunk.parent.mkdir(parents=True)
+        with chunk.open("wb") as file:
+            file.truncate(mebibytes * 2**20)
+        array = opened(path, f"zarr.core.codec_pipeline.{pipeline}")
+        reads[f"{mebibytes} MiB"] = partial(select, array, np.s_[3:13, 100:110, 200:210])
+    compare(benchmark, reads.pop("16 MiB"), **reads)

@@ -1,0 +1,254 @@
+"""Partial reads over real connections: every store that users have, and how much it sends.
+
+Servers run on free ports of the loopback interface. A test whose server or package is missing is
+skipped and says so; `.ci/run` installs them all.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import FsspecStore, LocalStore, ZipStore
+
+from zarr_bytes import BytesCodec
+
+# What the clients and servers of others warn of is not this package's.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+VALUES = np.arange(300 * 200 * 20, dtype="f8").reshape(300, 200, 20)  # one chunk of 9.6 MB
+SELECTIONS = {
+    "plane": np.s_[7],
+    "row": np.s_[7, 8],
+    "point": np.s_[7, 8, 9],
+    "box": np.s_[10:20, 30:60],
+    "stepped": np.s_[::100, ::50, ::3],
+    "column": np.s_[:, 5, 6],
+    "whole": ...,
+}
+
+
+def write(store):
+    array = zarr.create_array(
+        store,
+        shape=VALUES.shape,
+        chunks=VALUES.shape,
+        dtype=VALUES.dtype,
+        compressors=None,
+        serializer=BytesCodec(endian="big"),
+        config={"write_empty_chunks": True},
+        overwrite=True,
+    )
+    array[...] = VALUES
+
+
+def check(store):
+    """Every selection through `store`, with gaps small enough that ranges are read."""
+    array = zarr.open_array(store, mode="r")
+    assert type(array.metadata.codecs[0]) is BytesCodec
+    with zarr.config.set({"zarr_bytes.gap": {"local": 4096, "remote": 4096}}):
+        for name, selection in SELECTIONS.items():
+            assert np.array_equal(array[selection], VALUES[selection]), name
+        points = ([3, 200, 7], [1, 2, 3], [4, 5, 6])
+        assert np.array_equal(array.vindex[points], VALUES[points])
+        assert np.array_equal(
+            array.oindex[[5, 1], :, [0, 19]], VALUES[np.ix_([5, 1], range(200), [0, 19])]
+        )
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestOnThisMachine:
+    def test_local_files(self, tmp_path):
+        write(LocalStore(tmp_path))
+        check(LocalStore(tmp_path))
+
+    def test_zip(self, tmp_path):
+        with ZipStore(tmp_path / "a.zip", mode="w") as store:
+            write(store)
+        with ZipStore(tmp_path / "a.zip", mode="r") as store:
+            check(store)
+
+    def test_fsspec_memory(self):
+        fsspec = pytest.importorskip("fsspec")
+        from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+
+        fs = AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=True)
+        write(FsspecStore(fs, path="/partial.zarr"))
+        check(FsspecStore(fs, path="/partial.zarr"))
+
+    def test_icechunk(self, tmp_path):
+        icechunk = pytest.importorskip("icechunk")
+        repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+        session = repository.writable_session("main")
+        write(session.store)
+        session.commit("written")
+        check(repository.readonly_session("main").store)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_until(condition):
+    """Ask again and again, for at most ten seconds."""
+    for _ in range(1000):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("waited for ten seconds")
+
+
+def answers(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Nginx:
+    """A server of static files that logs the bytes it sends."""
+
+    def __init__(self, folder, files):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "access.log"
+        (folder / "nginx.conf").write_text(
+            f"""
+            {"user root;" if os.getuid() == 0 else ""}
+            daemon off; pid {folder}/pid; error_log {folder}/error.log;
+            events {{}}
+            http {{
+              log_format bytes '$request_method $status $body_bytes_sent $uri';
+              access_log {self.log} bytes;
+              client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
+              fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+              server {{ listen 127.0.0.1:{self.port}; root {files}; }}
+            }}
+            """
+        )
+        program = shutil.which("nginx") or "/usr/sbin/nginx"
+        self.process = subprocess.Popen([program, "-p", folder, "-c", folder / "nginx.conf"])
+        wait_until(lambda: answers(self.port))
+
+    def chunks_sent(self):
+        """Requests for chunks so far, and the bytes they were answered with."""
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        chunks = [line for line in lines if "/c/" in line[3] and line[0] == "GET"]
+        return len(chunks), sum(int(line[2]) for line in chunks)
+
+
+@pytest.fixture(scope="module")
+def nginx(tmp_path_factory):
+    if shutil.which("nginx") is None and shutil.which("/usr/sbin/nginx") is None:
+        pytest.skip("nginx is not installed (Debian: apt-get install nginx-light)")
+    folder = tmp_path_factory.mktemp("nginx")
+    files = folder / "files"
+    files.mkdir()
+    write(LocalStore(files))
+    server = Nginx(folder, files)
+    yield server
+    server.process.terminate()
+    server.process.wait()
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestHttp:
+    def test_fsspec(self, nginx):
+        pytest.importorskip("aiohttp")
+        check(FsspecStore.from_url(nginx.url))
+
+    def test_obstore(self, nginx):
+        pytest.importorskip("obstore")
+        from obstore.store import HTTPStore
+
+        options = {"allow_http": True}
+        check(zarr.storage.ObjectStore(HTTPStore(nginx.url, client_options=options)))
+
+    def test_the_server_sends_what_is_needed(self, nginx):
+        pytest.importorskip("aiohttp")
+        array = zarr.open_array(FsspecStore.from_url(nginx.url), mode="r")
+        requests, nbytes = nginx.chunks_sent()
+        with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
+            for selection, more in ((np.s_[7], 1), (np.s_[10:20, 30:60], 10), (np.s_[7, 8, 9], 1)):
+                array[selection]
+                requests, nbytes = requests + more, nbytes + VALUES[selection].nbytes
+                # nginx logs a request after it has answered it
+                wait_until(lambda: nginx.chunks_sent()[0] >= requests)  # noqa: B023
+                assert nginx.chunks_sent() == (requests, nbytes)
+
+
+@pytest.fixture(scope="module")
+def s3():
+    server_module = pytest.importorskip("moto.server")
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestS3:
+    KEYS = {"key": "testing", "secret": "testing"}
+
+    def test_s3fs(self, s3):
+        s3fs = pytest.importorskip("s3fs")
+        options = {"endpoint_url": s3, **self.KEYS}
+        fs = s3fs.S3FileSystem(**options)
+        if not fs.exists("partial-s3fs"):
+            fs.mkdir("partial-s3fs")
+        options = {**options, "asynchronous": True}
+        write(FsspecStore.from_url("s3://partial-s3fs/a.zarr", storage_options=options))
+        check(FsspecStore.from_url("s3://partial-s3fs/a.zarr", storage_options=options))
+
+    def test_obstore(self, s3):
+        pytest.importorskip("obstore")
+        s3fs = pytest.importorskip("s3fs")
+        from obstore.store import S3Store
+
+        fs = s3fs.S3FileSystem(endpoint_url=s3, **self.KEYS)
+        if not fs.exists("partial-obstore"):
+            fs.mkdir("partial-obstore")
+        store = S3Store(
+            "partial-obstore",
+            endpoint=s3,
+            access_key_id="testing",
+            secret_access_key="testing",  # noqa: S106
+            region="us-east-1",
+            virtual_hosted_style_request=False,
+            client_options={"allow_http": True},
+        )
+        write(zarr.storage.ObjectStore(store))
+        check(zarr.storage.ObjectStore(store))
+
+
+@pytest.mark.usefixtures("pipeline")
+def test_a_netcdf_3_file_behind_virtualizarr(tmp_path):
+    pytest.importorskip("virtualizarr")
+    pytest.importorskip("obstore")
+    scipy_io = pytest.importorskip("scipy.io")
+    from obspec_utils.registry import ObjectStoreRegistry
+    from obstore.store import LocalStore as LocalObjects
+    from virtualizarr.parsers import NetCDF3Parser
+
+    path = tmp_path / "a.nc"
+    with scipy_io.netcdf_file(path, "w") as file:
+        for name, size in zip("tyx", VALUES.shape, strict=True):
+            file.createDimension(name, size)
+        file.createVariable("v", ">f8", ("t", "y", "x"))[:] = VALUES
+    registry = ObjectStoreRegistry({"file://": LocalObjects()})
+    store = NetCDF3Parser()(url=f"file://{path}", registry=registry)
+    array = zarr.open_group(store, mode="r")["v"]
+    assert type(array.metadata.codecs[0]) is BytesCodec
+    with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
+        for name, selection in SELECTIONS.items():
+            assert np.array_equal(array[selection], VALUES[selection]), name
+
+
+def test_asyncio_is_not_left_running():
+    assert not asyncio.all_tasks(zarr.core.sync._get_loop())

@@ -1,0 +1,90 @@
+"""What a read costs does not depend on the size of the chunk."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from documents import BIG
+
+from zarr_bytes import BytesCodec
+
+MEBIBYTE = 2**20
+
+# Peak memory of a process before and after it has read 1 MiB out of a chunk of 1 GiB.
+READ = """
+import resource, sys
+import numpy, zarr, zarr_bytes
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+array = zarr.open_array(sys.argv[1], mode="r")
+array[0, 0]  # what the first read imports
+before = peak()
+part = array[eval(sys.argv[2])]
+assert part.nbytes == 2**20, part.nbytes
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    "selection", ["numpy.s_[5]", "numpy.s_[:128, 100:1124]", "numpy.s_[:, 7:135]"]
+)
+def test_reading_1_mib_of_1_gib_takes_less_than_16_mib_of_memory(tmp_path, selection):
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [1024, 131072],
+        "data_type": "float64",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1024, 131072]}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": 0,
+        "codecs": BIG,
+    }
+    (tmp_path / "zarr.json").write_text(json.dumps(document))
+    chunk = tmp_path / "c/0/0"
+    chunk.parent.mkdir(parents=True)
+    with chunk.open("wb") as file:
+        file.truncate(1024 * MEBIBYTE)  # sparse
+    command = [sys.executable, "-c", READ, str(tmp_path), selection]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 16 * MEBIBYTE
+
+
+def bytes_read():
+    """Bytes that this process has read so far, from files or from their cache."""
+    counters = Path("/proc/self/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in counters)["rchar"])
+
+
+@pytest.mark.filterwarnings("ignore")  # what dask and its servers warn of
+def test_four_dask_workers_read_one_huge_chunk_once(tmp_path):
+    dask_array = pytest.importorskip("dask.array")
+    distributed = pytest.importorskip("distributed")
+    if not Path("/proc/self/io").exists():
+        pytest.skip("this system does not count the bytes that a process reads")
+    values = np.arange(32 * MEBIBYTE // 8, dtype="f8").reshape(64, -1)
+    zarr.create_array(
+        tmp_path, data=values, chunks=values.shape, compressors=None, serializer=BytesCodec()
+    )
+    blocks = (8, values.shape[1] // 2)  # 16 blocks: zarr's own codec reads 16 times the array
+    with (
+        distributed.LocalCluster(
+            n_workers=4, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        array = dask_array.from_zarr(zarr.open_array(tmp_path, mode="r"), chunks=blocks)
+        sums = array.map_blocks(lambda block: block.sum(keepdims=True), chunks=(1, 1))
+        sums.compute()  # what the workers import is read here
+        before = client.run(bytes_read)
+        totals = sums.compute()
+        after = client.run(bytes_read)
+    assert totals.sum() == values.sum()
+    read = sum(after[worker] - before[worker] for worker in after)
+    assert values.nbytes <= read <= 1.2 * values.nbytes
