@@ -15,6 +15,8 @@ from zarr.abc.store import RangeByteRequest
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError
+from zarr_bytes.byte_ranges import Cost, plan_reading
+from zarr_bytes.fetch import fetch_sync
 
 SMALL_GAP = {"zarr_bytes.gap": {"local": 64, "remote": 64}}
 
@@ -299,13 +301,14 @@ def faulty(fault):
 
 
 @pytest.fixture
-def unretrieved():
-    """What asyncio would have logged as never retrieved, of anything that is collected."""
+def nothing_is_logged(caplog):
+    """Asyncio logs an exception that nobody has retrieved when its task is collected."""
     yield
-    gc.collect()  # with warnings as errors, pytest reports what a destructor says
+    gc.collect()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
-@pytest.mark.usefixtures("pipeline", "unretrieved")
+@pytest.mark.usefixtures("pipeline", "nothing_is_logged")
 class TestFaults:
     """50 rows of 40,000 bytes; one element of each row is one request each."""
 
@@ -380,6 +383,46 @@ class TestFaults:
         started = None
         array = faulty(fault)
         assert asyncio.run(cancelled()) == 0
+
+
+class TestSynchronousFaults:
+    """Stores that read synchronously: one request after another, in the thread of the pipeline."""
+
+    PLAN = plan_reading((50, 5000), 8, np.s_[:, 7], Cost(100, 10**9))
+
+    def fetched(self, fault):
+        class Getter:
+            requests = 0
+
+            def get_sync(self, *, prototype, byte_range):
+                self.requests += 1
+                part = numbers((50, 5000)).tobytes()[byte_range.start : byte_range.end]
+                return fault(self.requests, prototype.buffer.from_bytes(part))
+
+            def __str__(self):
+                return "memory://c/0/0"
+
+        return fetch_sync(Getter(), self.PLAN, zarr.buffer.cpu.buffer_prototype)
+
+    def test_without_a_fault_the_ranges_come_one_after_another(self):
+        fetched = self.fetched(lambda number, buffer: buffer)
+        assert fetched.view("f8").tolist() == numbers((50, 5000))[:, 7].tolist()
+
+    def test_a_truncated_object_is_an_error_with_key_range_and_sizes(self):
+        message = r"bytes 56 to 64 of memory://c/0/0 are 8 bytes, found 7: .* truncated"
+        with pytest.raises(ChunkSizeError, match=message):
+            self.fetched(lambda number, buffer: buffer[:7])
+
+    def test_an_object_that_is_deleted_midway_is_an_error_not_a_mix(self):
+        with pytest.raises(
+            ChunkSizeError, match="some byte ranges .* are there and others are miss"
+        ):
+            self.fetched(lambda number, buffer: buffer if number < 20 else None)
+
+    def test_a_missing_object_is_asked_for_once(self):
+        asked = []
+        assert self.fetched(lambda number, buffer: asked.append(number)) is None
+        assert asked == [1]
 
 
 class TestLocalFiles:

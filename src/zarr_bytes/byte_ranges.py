@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from zarr_bytes.selection import dimensions_of, is_grid
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from zarr_bytes.layout import DType
+    from zarr_bytes.selection import Dimension
 
 __all__ = ["Cost", "Plan", "plan_reading", "plan_whole_chunk"]
 
@@ -108,36 +111,6 @@ class Plan:
         return np.asarray(box[(*self._index, ...)])
 
 
-@dataclass(frozen=True)
-class _Dimension:
-    """The selected indices of one dimension: `values` distinct and ascending, from `low` to `high`.
-
-    `local` is the NumPy index of the same elements, in an array that has just the distinct ones
-    (outer) or all from `low` to `high` (inner).
-    """
-
-    low: int
-    high: int  # exclusive
-    count: int
-    entry: Any
-
-    def values(self) -> Offsets:
-        if isinstance(self.entry, slice):
-            return np.arange(self.entry.start, self.entry.stop, self.entry.step)
-        return _distinct(np.asarray(self.entry, np.int64))
-
-    def outer(self, values: Offsets) -> Any:
-        if isinstance(self.entry, slice):
-            return slice(None)
-        local = np.searchsorted(values, self.entry)
-        return int(local) if np.ndim(self.entry) == 0 else local
-
-    def inner(self) -> Any:
-        if isinstance(self.entry, slice):
-            return slice(0, self.high - self.low, self.entry.step)
-        return self.entry - self.low
-
-
 def plan_reading(
     chunk_shape: tuple[int, ...], item_size: int, selection: Sequence[Any], cost: Cost
 ) -> Plan | None:
@@ -166,14 +139,14 @@ def plan_reading(
     >>> plan.starts, plan.stops
     (array([24]), array([72]))
     """
-    dimensions = _dimensions(chunk_shape, selection)
+    dimensions = dimensions_of(chunk_shape, selection)
     if dimensions is None:
         return None
     strides = _c_strides(chunk_shape, item_size)
     if any(d.count == 0 for d in dimensions):
         return _plan_nothing(dimensions)
     arrays = [d.entry for d in dimensions if isinstance(d.entry, np.ndarray)]
-    if not _is_grid(arrays) and not any(isinstance(d.entry, slice) for d in dimensions):
+    if not is_grid(arrays) and not any(isinstance(d.entry, slice) for d in dimensions):
         return _plan_points(dimensions, strides, item_size, chunk_shape, cost)
 
     split = _cheapest_split(dimensions, strides, item_size, cost)
@@ -185,8 +158,8 @@ def plan_reading(
     rows = rows + sum(d.low * s for d, s in zip(inner, strides[split:], strict=True))
     run = _run(inner, strides[split:], item_size)
     index = (
-        *(d.outer(v) for d, v in zip(outer, values, strict=True)),
-        *(d.inner() for d in inner),
+        *(d.among(v) for d, v in zip(outer, values, strict=True)),
+        *(d.within() for d in inner),
     )
     inner_shape = tuple(d.high - d.low for d in inner)
     nbytes = prod(chunk_shape) * item_size
@@ -237,7 +210,7 @@ def _plan(
 
 
 def _plan_points(
-    dimensions: Sequence[_Dimension],
+    dimensions: Sequence[Dimension],
     strides: tuple[int, ...],
     item_size: int,
     chunk_shape: tuple[int, ...],
@@ -251,17 +224,11 @@ def _plan_points(
     return _plan(rows, item_size, (), (), (inverse.reshape(offsets.shape),), nbytes, cost)
 
 
-def _is_grid(arrays: Sequence[Offsets]) -> bool:
-    """Whether every combination of the arrays is selected: none runs along the axis of another."""
-    long_axes = [{axis - a.ndim for axis in range(a.ndim) if a.shape[axis] > 1} for a in arrays]
-    return sum(map(len, long_axes)) == len(set().union(*long_axes))
-
-
-def _plan_nothing(dimensions: Sequence[_Dimension]) -> Plan:
+def _plan_nothing(dimensions: Sequence[Dimension]) -> Plan:
     """Plan for a selection that is empty: a box of the right shape, and no bytes."""
     nothing = np.empty(0, np.int64)
     shape = tuple(d.high - d.low if d.count else 0 for d in dimensions)
-    index = tuple(d.inner() if d.count else _empty(d.entry) for d in dimensions)
+    index = tuple(d.within() if d.count else _empty(d.entry) for d in dimensions)
     rows = np.empty(shape, np.int64)
     return Plan(nothing, nothing, False, rows, (), (), index)  # noqa: FBT003
 
@@ -270,54 +237,8 @@ def _empty(entry: Any) -> Any:
     return slice(0, 0) if isinstance(entry, slice) else np.zeros(np.shape(entry), np.int64)
 
 
-def _dimensions(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> list[_Dimension] | None:
-    if len(selection) != len(chunk_shape):
-        return None
-    dimensions = []
-    for entry, size in zip(selection, chunk_shape, strict=True):
-        dimension = _dimension(entry, size)
-        if dimension is None:
-            return None
-        dimensions.append(dimension)
-    return dimensions
-
-
-def _dimension(entry: Any, size: int) -> _Dimension | None:
-    if isinstance(entry, slice):
-        start, stop, step = entry.indices(size)
-        if step < 1:
-            return None
-        count = len(range(start, stop, step))
-        high = start + (count - 1) * step + 1 if count else start
-        return _Dimension(start, high, count, slice(start, high, step))
-    indices = np.asarray(entry)
-    if indices.dtype == bool:
-        if indices.shape != (size,):
-            return None
-        indices = np.flatnonzero(indices)
-    elif indices.dtype.kind not in "iu":
-        return None
-    if indices.size == 0:
-        return _Dimension(0, 0, 0, indices)
-    low, high = int(indices.min()), int(indices.max()) + 1
-    if low < 0 and high <= size and low >= -size:
-        indices = np.where(indices < 0, indices + size, indices)
-        low, high = int(indices.min()), int(indices.max()) + 1
-    if low < 0 or high > size:
-        return None  # NumPy will say what is wrong
-    if indices.ndim == 0:
-        return _Dimension(low, high, 1, low)
-    indices = indices.astype(np.int64, copy=False)
-    return _Dimension(low, high, _distinct(indices).size, indices)
-
-
-def _distinct(indices: Offsets) -> Offsets:
-    indices = indices.ravel()
-    return indices if (indices[1:] > indices[:-1]).all() else np.unique(indices)
-
-
 def _cheapest_split(
-    dimensions: Sequence[_Dimension], strides: tuple[int, ...], item_size: int, cost: Cost
+    dimensions: Sequence[Dimension], strides: tuple[int, ...], item_size: int, cost: Cost
 ) -> int:
     """How many of the first dimensions to enumerate, so that requests and bytes cost least."""
     costs = []
@@ -328,7 +249,7 @@ def _cheapest_split(
     return min(range(len(costs)), key=costs.__getitem__)
 
 
-def _run(inner: Sequence[_Dimension], strides: Iterable[int], item_size: int) -> int:
+def _run(inner: Sequence[Dimension], strides: Iterable[int], item_size: int) -> int:
     """Bytes from the first to the last selected element of the inner dimensions."""
     last = sum((d.high - d.low - 1) * s for d, s in zip(inner, strides, strict=True))
     return int(last) + item_size
