@@ -56,18 +56,18 @@ def test_reading_1_mib_of_1_gib_takes_less_than_16_mib_of_memory(tmp_path, selec
     assert int(done.stdout) < 16 * MEBIBYTE
 
 
-def bytes_read():
-    """Bytes that this process has read so far, from files or from their cache."""
-    counters = Path("/proc/self/io").read_text().splitlines()
-    return int(dict(line.split(": ") for line in counters)["rchar"])
-
-
 @pytest.mark.filterwarnings("ignore")  # what dask and its servers warn of
 def test_four_dask_workers_read_one_huge_chunk_once(tmp_path):
     dask_array = pytest.importorskip("dask.array")
     distributed = pytest.importorskip("distributed")
     if not Path("/proc/self/io").exists():
         pytest.skip("this system does not count the bytes that a process reads")
+
+    def bytes_read():  # in here, so that it is sent to the workers as it is
+        """Bytes that a process has read so far, from files or from their cache."""
+        counters = Path("/proc/self/io").read_text().splitlines()
+        return int(dict(line.split(": ") for line in counters)["rchar"])
+
     values = np.arange(32 * MEBIBYTE // 8, dtype="f8").reshape(64, -1)
     zarr.create_array(
         tmp_path, data=values, chunks=values.shape, compressors=None, serializer=BytesCodec()
