@@ -193,6 +193,10 @@ def _plan(
     cost: Cost,
 ) -> Plan:
     """Plan for runs of `run` bytes that begin at `rows`, ascending in C order and disjoint."""
+    if rows.ndim == 0 and run < nbytes:  # one run: the usual case, worth 20 microseconds
+        first = np.array([int(rows)])
+        starts, stops = _split_ranges(first, first + run, cost.largest_request)
+        return Plan(starts, stops, False, rows - rows, inner_shape, inner_strides, index)  # noqa: FBT003
     starts = rows.ravel()
     # A new range where the gap is not worth bridging.
     begins = np.flatnonzero(np.diff(starts) - run > cost.gap) + 1
@@ -257,9 +261,9 @@ def _run(inner: Sequence[Dimension], strides: Iterable[int], item_size: int) -> 
 
 def _split_ranges(starts: Offsets, stops: Offsets, largest: int) -> tuple[Offsets, Offsets]:
     """The same bytes in ranges of at most `largest`."""
-    pieces = -(-(stops - starts) // largest)
-    if (pieces == 1).all():
+    if (stops - starts).max() <= largest:
         return starts, stops
+    pieces = -(-(stops - starts) // largest)
     firsts = np.repeat(np.cumsum(pieces) - pieces, pieces)
     begins = np.repeat(starts, pieces) + (np.arange(pieces.sum()) - firsts) * largest
     return begins, np.minimum(begins + largest, np.repeat(stops, pieces))

@@ -11,6 +11,10 @@ setting                               default
 ====================================  ==========  ==================================================
 
 Local are zarr's ``LocalStore`` and ``ZipStore``; every other store that is not in memory is remote.
+
+The local gap is measured (tests/benchmarks/test_read.py): a run of 512 bytes of its own takes 1.3
+microseconds, and reading over a gap of 32 KiB 1.4. The remote defaults are those with which zarr
+joins the inner chunks of a shard.
 """
 
 from __future__ import annotations

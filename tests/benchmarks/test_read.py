@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import zarr
 from benchmark import compare
+from zarr_bytes.byte_ranges import Plan
+from zarr_bytes.fetch import read_file
 from zarr.core import codec_pipeline
 
 zarrs = pytest.importorskip("zarrs", reason="the peer zarrs is not installed (extra benchmark)")
@@ -154,3 +156,22 @@ def test_a_box_of_a_growing_chunk(benchmark, tmp_path, pipeline):
         array = opened(path, f"zarr.core.codec_pipeline.{pipeline}")
         reads[f"{mebibytes} MiB"] = partial(select, array, np.s_[3:13, 100:110, 200:210])
     compare(benchmark, reads.pop("16 MiB"), **reads)
+
+
+@pytest.mark.parametrize("kibibytes", [4, 8, 16, 32, 64, 128])
+def test_the_gap_worth_bridging(benchmark, tmp_path, kibibytes):
+    """400 runs of 512 bytes in a local file: each on its own, and all in one with the gaps."""
+    starts = np.arange(400) * (kibibytes * 2**10 + 512)
+    stops = starts + 512
+    path = tmp_path / "chunk"
+    path.write_bytes(bytes(stops[-1]))
+
+    def plan(starts, stops):
+        return Plan(starts, stops, False, np.zeros((), np.int64), (), (), ())
+
+    bridged = plan(starts[:1], stops[-1:])
+    compare(
+        benchmark,
+        partial(read_file, path, plan(starts, stops)),
+        bridged=partial(read_file, path, bridged),
+    )
