@@ -11,6 +11,7 @@ from documents import BIG, store_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_byte_ranges import selections
+from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import RangeByteRequest
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
@@ -485,6 +486,31 @@ def test_a_view_in_memory_is_not_copied_before_zarr_copies_it():
     chunk = array.store_path.store._store_dict["c/0/0"].as_numpy_array()
     assert np.shares_memory(result.as_numpy_array(), chunk)
     assert result.dtype == np.dtype(">f8")
+
+
+def test_buffers_that_are_not_numpys_get_the_declared_type():
+    class DeviceBuffer(Buffer):  # no subclass of zarr's CPU buffer
+        create_zero_length = from_buffer = from_bytes = as_numpy_array = combine = None
+
+    DeviceBuffer.__abstractmethods__ = frozenset()
+
+    class DeviceNDBuffer(zarr.buffer.cpu.NDBuffer):
+        pass
+
+    array = stored(CountingStore(MemoryStore()), numbers((50, 5000)))
+    spec = zarr.core.array_spec.ArraySpec(
+        shape=(50, 5000),
+        dtype=array.metadata.data_type,
+        fill_value=0,
+        config=zarr.core.array_spec.ArrayConfig.from_dict({}),
+        prototype=BufferPrototype(DeviceBuffer, DeviceNDBuffer),
+    )
+    getter = zarr.storage.StorePath(array.store_path.store, "c/0/0")
+    codec = array.metadata.codecs[0]
+    result = asyncio.run(codec._decode_partial_single(getter, (3, slice(None, 9)), spec))
+    assert type(result) is DeviceNDBuffer
+    assert result.dtype == np.dtype("=f8")
+    assert np.array_equal(result.as_numpy_array(), numbers((50, 5000))[3, :9])
 
 
 def test_big_documents_of_other_writers():

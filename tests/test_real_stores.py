@@ -16,7 +16,7 @@ import pytest
 import zarr
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
-from zarr_bytes import BytesCodec
+from zarr_bytes import BytesCodec, ChunkSizeError
 
 # What the clients and servers of others warn of is not this package's.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -150,6 +150,9 @@ def nginx(tmp_path_factory):
     files = folder / "files"
     files.mkdir()
     write(LocalStore(files))
+    write(LocalStore(files / "cut"))
+    chunk = files / "cut/c/0/0/0"
+    chunk.write_bytes(chunk.read_bytes()[: VALUES.nbytes // 2])
     server = Nginx(folder, files)
     yield server
     server.process.terminate()
@@ -180,6 +183,28 @@ class TestHttp:
                 # nginx logs a request after it has answered it
                 wait_until(lambda: nginx.chunks_sent()[0] >= requests)  # noqa: B023
                 assert nginx.chunks_sent() == (requests, nbytes)
+
+    @pytest.mark.parametrize("client", ["fsspec", "obstore"])
+    @pytest.mark.parametrize("selection", [299, np.s_[149:151], ...], ids=["past", "end", "whole"])
+    def test_a_truncated_object_is_an_error_with_key_range_and_sizes(
+        self, nginx, client, selection
+    ):
+        """Also where the server answers a range past the end with an error of its own."""
+        if client == "obstore":
+            pytest.importorskip("obstore")
+            from obstore.store import HTTPStore
+
+            options = {"allow_http": True}
+            store = zarr.storage.ObjectStore(HTTPStore(nginx.url + "/cut", client_options=options))
+        else:
+            pytest.importorskip("aiohttp")
+            store = FsspecStore.from_url(nginx.url + "/cut")
+        array = zarr.open_array(store, mode="r")
+        with (
+            zarr.config.set({"zarr_bytes.gap.remote": 4096}),
+            pytest.raises(ChunkSizeError, match=r"bytes \d+ to \d+ of .*c/0/0/0 are .* found"),
+        ):
+            array[selection]
 
 
 @pytest.fixture(scope="module")

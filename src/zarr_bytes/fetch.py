@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import zarr
-from zarr.abc.store import RangeByteRequest
+from zarr.abc.store import RangeByteRequest, Store
+from zarr.storage import StorePath
 
 from zarr_bytes.errors import ChunkSizeError
 
@@ -90,7 +91,7 @@ async def fetch(getter: ByteGetter, plan: Plan, prototype: BufferPrototype) -> B
         for start, stop, position in ranges:
             request = None if plan.is_whole_chunk else RangeByteRequest(start, stop)
             async with slots:
-                buffer = await getter.get(prototype, request)
+                buffer = await _get(getter, prototype, request)
             if not collected.add(buffer, start, stop, position):
                 raise _MissingError
 
@@ -148,6 +149,30 @@ class _Collected:
                 " deleted or replaced while it was read"
             )
         return self._fetched if self._plan.starts.size else np.empty(0, np.uint8)
+
+
+async def _get(
+    getter: ByteGetter, prototype: BufferPrototype, request: RangeByteRequest | None
+) -> Buffer | None:
+    """`getter.get`; some stores answer a range past the end with an error (HTTP status 416)."""
+    try:
+        return await getter.get(prototype, request)
+    except Exception as error:
+        size = None if request is None else await _size(getter)
+        if request is None or size is None or size >= request.end:
+            raise
+        found = max(size - request.start, 0)
+        raise _wrong_size(str(getter), request.start, request.end, found) from error
+
+
+async def _size(getter: ByteGetter) -> int | None:
+    """Size of the object behind `getter`, where the store can tell without reading it."""
+    if not isinstance(getter, StorePath) or type(getter.store).getsize is Store.getsize:
+        return None
+    try:
+        return await getter.store.getsize(getter.path)
+    except Exception:  # noqa: BLE001 -- the error of the request is the one to raise
+        return None
 
 
 def _ranges(plan: Plan) -> Iterator[tuple[int, int, int]]:
