@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from zarr_bytes.errors import BoolValueError, ChunkSizeError
+from zarr_bytes.errors import CAUSES_OF_A_WRONG_SIZE, BoolValueError, ChunkSizeError
 from zarr_bytes.layout import layout_of
 
 if TYPE_CHECKING:
@@ -131,14 +131,13 @@ def _reverse_units(encoded: Bytes, units: DType) -> Bytes:
     return encoded.reshape(*outer, inner // size, size)[..., ::-1].copy().ravel()
 
 
-def check_size(found: int, dtype: DType, shape: tuple[int, ...], key: str = "") -> None:
+def check_size(found: int, dtype: DType, shape: tuple[int, ...]) -> None:
     """Raise `ChunkSizeError` if `found` is not the size in bytes of a chunk of `shape`."""
     expected = prod(shape) * dtype.itemsize
     if found != expected:
         raise ChunkSizeError(
             f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found {found}"
-            f"{key and ' in '}{key}: the stored chunk is truncated, or it was written with another"
-            " data type, chunk shape or codec than the metadata names"
+            f": {CAUSES_OF_A_WRONG_SIZE}"
         )
 
 

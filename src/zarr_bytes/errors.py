@@ -1,5 +1,7 @@
 """The errors of this package: each names what was found and what is allowed."""
 
+from typing import Final
+
 __all__ = ["BoolValueError", "ChunkSizeError", "DataTypeNameError", "FillValueError"]
 
 
@@ -8,6 +10,12 @@ class ChunkSizeError(ValueError):
 
     Also when a byte range of it comes back short, or is missing where others are there.
     """
+
+
+CAUSES_OF_A_WRONG_SIZE: Final = (
+    "the stored chunk is truncated, or it was written with another data type, chunk shape or codec"
+    " than the metadata names"
+)
 
 
 class BoolValueError(ValueError):

@@ -18,7 +18,7 @@ import zarr
 from zarr.abc.store import RangeByteRequest, Store
 from zarr.storage import StorePath
 
-from zarr_bytes.errors import ChunkSizeError
+from zarr_bytes.errors import CAUSES_OF_A_WRONG_SIZE, ChunkSizeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +99,7 @@ async def fetch(getter: ByteGetter, plan: Plan, prototype: BufferPrototype) -> B
         with suppress(_MissingError):
             await work()
         return collected.result()
+    failure: BaseException | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(limit, plan.starts.size)):
@@ -106,9 +107,9 @@ async def fetch(getter: ByteGetter, plan: Plan, prototype: BufferPrototype) -> B
     except* _MissingError:
         pass  # the chunk is missing, as far as the requests go that were not cancelled
     except* Exception as failures:  # noqa: BLE001 -- raised again, as the one that a caller expects
-        collected.failure = _first(failures)
-    if collected.failure is not None:
-        raise collected.failure
+        failure = _first(failures)
+    if failure is not None:
+        raise failure
     return collected.result()
 
 
@@ -124,7 +125,6 @@ class _Collected:
         self._plan = plan
         self._fetched: Bytes | None = None
         self._is_missing = False
-        self.failure: BaseException | None = None
 
     def add(self, buffer: Buffer | None, start: int, stop: int, position: int) -> bool:
         """Take what a request has brought; False if the chunk is missing."""
@@ -185,9 +185,8 @@ def _ranges(plan: Plan) -> Iterator[tuple[int, int, int]]:
 
 def _wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
     return ChunkSizeError(
-        f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}: the stored"
-        " chunk is truncated, or it was written with another data type, chunk shape or codec than"
-        " the metadata names"
+        f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}:"
+        f" {CAUSES_OF_A_WRONG_SIZE}"
     )
 
 

@@ -2,6 +2,9 @@
 
 The result equals ``chunk[selection]``. In NumPy memory it may be a view of what was fetched, in the
 stored byte order: the copy that zarr makes into its output swaps it.
+
+In a memory store, and inside a shard (whose getter is no `StorePath`), reading the whole chunk is a
+view and costs nothing: there nothing is planned.
 """
 
 from __future__ import annotations
@@ -39,12 +42,11 @@ async def read_selection(
 ) -> NDBuffer | None:
     """Selected elements of the chunk behind `getter`, or None if the chunk is missing."""
     reading = _Reading(selection, chunk_spec, endian)
-    if _is_in_memory(getter):
+    if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
         buffer = await getter.get(chunk_spec.prototype)
         return None if buffer is None else reading.of_buffer(buffer)
-    store = getter.store if isinstance(getter, StorePath) else None
-    plan = reading.plan(store)
-    if type(store) is LocalStore and isinstance(getter, StorePath):
+    store, plan = getter.store, reading.plan(getter.store)
+    if type(store) is LocalStore:
         return await asyncio.to_thread(reading.of_file, store.root / getter.path, plan)
     return reading.of_bytes(await fetch(getter, plan, reading.prototype), plan)
 
@@ -54,19 +56,13 @@ def read_selection_sync(
 ) -> NDBuffer | None:
     """`read_selection` on a store that reads synchronously, in the calling thread."""
     reading = _Reading(selection, chunk_spec, endian)
-    if _is_in_memory(getter):
+    if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
         buffer = getter.get_sync(prototype=chunk_spec.prototype)
         return None if buffer is None else reading.of_buffer(buffer)
-    store = getter.store if isinstance(getter, StorePath) else None
-    plan = reading.plan(store)
-    if type(store) is LocalStore and isinstance(getter, StorePath):
+    store, plan = getter.store, reading.plan(getter.store)
+    if type(store) is LocalStore:
         return reading.of_file(store.root / getter.path, plan)
     return reading.of_bytes(fetch_sync(getter, plan, reading.prototype), plan)
-
-
-def _is_in_memory(getter: object) -> bool:
-    """Whether reading the whole chunk is a view: in a memory store, and inside a shard."""
-    return not isinstance(getter, StorePath) or type(getter.store) is MemoryStore
 
 
 class _Reading:
