@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError
 from zarr_bytes.byte_ranges import Cost, plan_reading
-from zarr_bytes.fetch import fetch_sync
+from zarr_bytes.fetch import fetch_sync, read_cached_file
 
 SMALL_GAP = {"zarr_bytes.gap": {"local": 64, "remote": 64}}
 
@@ -455,6 +456,30 @@ class TestLocalFiles:
             path.parent.touch()
         assert (array[3] == 0).all()
         assert (array[...] == 0).all()
+
+    @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system has no RWF_NOWAIT")
+    def test_a_small_read_of_a_cached_file_takes_no_thread(self, tmp_path):
+        stored(LocalStore(tmp_path), numbers((50, 5000)))
+        plan = plan_reading((50, 5000), 8, (3, slice(7, 9)), Cost(0, 2**30))
+        fetched = read_cached_file(tmp_path, "c/0/0", plan)
+        assert fetched.view(">f8").tolist() == [15007, 15008]
+
+    @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system has no RWF_NOWAIT")
+    def test_a_file_that_must_be_waited_for_is_read_in_a_thread(self, tmp_path, monkeypatch):
+        array = stored(LocalStore(tmp_path), numbers((50, 5000)))
+        tries = []
+
+        def preadv(descriptor, buffers, offset, flags):
+            tries.append(flags)
+            raise BlockingIOError
+
+        monkeypatch.setattr(os, "preadv", preadv)  # what is in the page cache, nobody can command
+        with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{PIPELINES[0]}"}):
+            array = zarr.open_array(tmp_path, mode="r")
+            assert array[3, 7:9].tolist() == [15007, 15008]
+            assert tries == [os.RWF_NOWAIT]
+            assert array[3, 7:9].tolist() == [15007, 15008]
+        assert tries == [os.RWF_NOWAIT], "not tried again within a second"
 
     def test_a_subclass_of_the_store_is_read_through_its_get(self, tmp_path, pipeline):
         class Inverted(LocalStore):

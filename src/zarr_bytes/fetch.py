@@ -8,9 +8,10 @@ missing where others are there: never zeros, never a mix.
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import suppress
-from os import SEEK_END
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,7 +32,12 @@ if TYPE_CHECKING:
     from zarr_bytes.elements import Bytes
     from zarr_bytes.zarr_versions import SyncByteGetter
 
-__all__ = ["fetch", "fetch_sync", "read_file"]
+__all__ = ["fetch", "fetch_sync", "read_cached_file", "read_file"]
+
+_SMALL: Final = 2**16  # bytes: copying them takes as long as a fraction of a thread hop
+_FEW: Final = 64  # ranges, each a system call
+_RETRY_AFTER: Final = 1.0  # seconds
+_retry_at: dict[Path, float] = {}  # by root of the store: when to expect cached files again
 
 
 def read_file(path: Path, plan: Plan) -> Bytes | None:
@@ -62,9 +68,41 @@ def read_file(path: Path, plan: Plan) -> Bytes | None:
                 if not count:
                     raise _wrong_size(str(path), start, stop, done)
                 done += count
-        if plan.is_whole_chunk and (size := file.seek(0, SEEK_END)) > plan.nbytes:
+        if plan.is_whole_chunk and (size := file.seek(0, os.SEEK_END)) > plan.nbytes:
             raise _wrong_size(str(path), 0, plan.nbytes, size)
     return fetched
+
+
+def read_cached_file(root: Path, key: str, plan: Plan) -> Bytes | None:
+    """A few small ranges of the file `key` below `root`, if they need not be waited for.
+
+    For the event loop: a hop to a thread and back takes longer than the read of a cached file. None
+    where the file is missing or is not in the page cache, and where the system cannot tell; then
+    `read_file` reads it. Opening such a file may wait too, so after a wait was due nothing is tried
+    here for a second.
+    """
+    if (
+        not hasattr(os, "RWF_NOWAIT")  # Linux has it
+        or plan.nbytes > _SMALL
+        or plan.starts.size > _FEW
+        or monotonic() < _retry_at.get(root, 0)
+    ):
+        return None
+    fetched = np.empty(plan.nbytes, np.uint8)
+    memory = memoryview(fetched)
+    try:
+        with (root / key).open("rb", buffering=0) as file:
+            for start, stop, position in _ranges(plan):
+                part = memory[position : position + stop - start]
+                if os.preadv(file.fileno(), [part], start, os.RWF_NOWAIT) != stop - start:
+                    return None
+            has_right_size = not plan.is_whole_chunk or file.seek(0, os.SEEK_END) == plan.nbytes
+            return fetched if has_right_size else None
+    except FileNotFoundError:
+        return None
+    except OSError:  # EAGAIN: not in the page cache; EOPNOTSUPP: the file system cannot tell
+        _retry_at[root] = monotonic() + _RETRY_AFTER
+        return None
 
 
 def fetch_sync(getter: SyncByteGetter, plan: Plan, prototype: BufferPrototype) -> Bytes | None:

@@ -19,7 +19,7 @@ from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from zarr_bytes.byte_ranges import plan_reading, plan_whole_chunk
 from zarr_bytes.elements import check_bools, check_size, decode_elements
-from zarr_bytes.fetch import fetch, fetch_sync, read_file
+from zarr_bytes.fetch import fetch, fetch_sync, read_cached_file, read_file
 from zarr_bytes.layout import layout_of
 from zarr_bytes.settings import reading_cost
 
@@ -47,6 +47,8 @@ async def read_selection(
         return None if buffer is None else reading.of_buffer(buffer)
     store, plan = getter.store, reading.plan(getter.store)
     if type(store) is LocalStore:
+        if (fetched := read_cached_file(store.root, getter.path, plan)) is not None:
+            return reading.of_bytes(fetched, plan)
         return await asyncio.to_thread(reading.of_file, store.root / getter.path, plan)
     return reading.of_bytes(await fetch(getter, plan, reading.prototype), plan)
 

@@ -1,0 +1,66 @@
+"""What a request to a remote store is worth: the measurements behind the remote defaults.
+
+    pytest tests/benchmarks/test_remote.py
+
+A server on loopback answers after 30 ms and sends 90 MB/s on each connection, in the range that
+object stores publish for themselves; and once without any delay. Read through obstore.
+"""
+
+import asyncio
+from functools import partial
+
+import numpy as np
+import pytest
+from benchmark import compare
+from zarr.buffer import default_buffer_prototype
+from zarr.storage import ObjectStore, StorePath
+
+from zarr_bytes.byte_ranges import Plan, _split_ranges
+from zarr_bytes.fetch import fetch
+
+obstore = pytest.importorskip("obstore", reason="obstore is not installed (extra benchmark)")
+pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra benchmark)")
+from slow_server import slow_server  # noqa: E402
+
+SIZE = 2**30
+SERVERS = {"30 ms, 90 MB/s": (0.03, 90e6), "no delay": (0.0, 1e12)}
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def chunk(request):
+    with slow_server(SIZE, *SERVERS[request.param]) as url:
+        store = obstore.store.HTTPStore.from_url(url, client_options={"allow_http": True})
+        yield StorePath(ObjectStore(store, read_only=True), "c/0")
+
+
+def read(runner, chunk, starts, stops, largest):
+    starts, stops = _split_ranges(starts, stops, largest)
+    plan = Plan(starts, stops, False, np.zeros((), np.int64), (), (), ())
+    return runner.run(fetch(chunk, plan, default_buffer_prototype()))
+
+
+@pytest.mark.parametrize("runs", [4, 64])
+@pytest.mark.parametrize("kibibytes", [32, 128, 256, 512, 1024, 2048, 4096])
+def test_the_gap_worth_bridging(benchmark, chunk, runs, kibibytes):
+    """Runs of 4 KiB: each on its own, and all in one with the gaps."""
+    starts = np.arange(runs) * (kibibytes * 2**10 + 2**12)
+    stops = starts + 2**12
+    with asyncio.Runner() as runner:
+        compare(
+            benchmark,
+            partial(read, runner, chunk, starts, stops, 2**24),
+            bridged=partial(read, runner, chunk, starts[:1], stops[-1:], 2**24),
+            rounds=5,
+        )
+
+
+@pytest.mark.parametrize("mebibytes", [16, 128])
+def test_the_largest_request(benchmark, chunk, mebibytes):
+    """One run, in requests of at most 16 MiB, and of other sizes."""
+    starts, stops = np.array([0]), np.array([mebibytes * 2**20])
+    sizes = {f"{size} MiB": size * 2**20 for size in (16, 2, 4, 8, 32, 64)}
+    with asyncio.Runner() as runner:
+        reads = {
+            name: partial(read, runner, chunk, starts, stops, size) for name, size in sizes.items()
+        }
+        compare(benchmark, reads.pop("16 MiB"), rounds=3, **reads)
