@@ -29,9 +29,9 @@ from zarr.storage import LocalStore, ZipStore
 
 from zarr_bytes.byte_ranges import Cost
 
-__all__ = ["reading_cost"]
+__all__ = ["DEFAULTS", "reading_cost"]
 
-_DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
+DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
 
 
 def reading_cost(store: object) -> Cost | None:
@@ -49,7 +49,7 @@ def reading_cost(store: object) -> Cost | None:
             return None
         raise ValueError(f"zarr_bytes.partial_reads is {enabled!r}; permitted are True and False")
     where = "local" if isinstance(store, LocalStore | ZipStore) else "remote"
-    default = _DEFAULTS[where]
+    default = DEFAULTS[where]
     gap = settings.get("gap", {}).get(where, default.gap)
     largest = settings.get("largest_request", {}).get(where, default.largest_request)
     for name, value, least in (("gap", gap, 0), ("largest_request", largest, 1)):

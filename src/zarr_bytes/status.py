@@ -1,0 +1,233 @@
+"""Whether zarr uses this package, and who decided that.
+
+zarr's configuration is made of defaults, then files, then environment variables, each over the
+ones before, and then of what code sets.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import zarr
+from zarr.dtype import data_type_registry
+from zarr.registry import get_codec_class
+from zarr.storage import LocalStore
+
+from zarr_bytes.codec import BytesCodec, EndianCodec
+from zarr_bytes.data_type import DATA_TYPES
+from zarr_bytes.settings import DEFAULTS, reading_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["CodecInForce", "DataType", "Origin", "Setting", "Status", "origin_of", "status"]
+
+_PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
+_CODECS: Final = {"bytes": BytesCodec, "endian": EndianCodec}
+_SETTINGS: Final[dict[str, Any]] = {
+    "partial_reads": True,
+    "gap.local": DEFAULTS["local"].gap,
+    "gap.remote": DEFAULTS["remote"].gap,
+    "largest_request.local": DEFAULTS["local"].largest_request,
+    "largest_request.remote": DEFAULTS["remote"].largest_request,
+    "fill_values": "strict",
+}
+_MISSING: Final = object()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who decided a value of zarr's configuration.
+
+    Attributes
+    ----------
+    kind : {"default", "file", "environment variable", "code"}
+    name : str
+        The path of the file, the name of the variable, or empty.
+    """
+
+    kind: Literal["default", "file", "environment variable", "code"]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class CodecInForce:
+    """The class that zarr uses for a codec name, or why there is none."""
+
+    name: str
+    found: str
+    expected: str
+    origin: Origin
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is this package's."""
+        return self.found == self.expected
+
+
+@dataclass(frozen=True)
+class DataType:
+    """The class that zarr has for a data type name, and the package that it lacks."""
+
+    name: str
+    found: str
+    is_active: bool
+    lacks: str | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of this package: its value, and who decided it."""
+
+    name: str
+    value: object
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `status` finds; `advice` says what to do where the package is not active."""
+
+    versions: dict[str, str]
+    codecs: list[CodecInForce]
+    data_types: list[DataType]
+    settings: list[Setting]
+    problems: list[str]
+    advice: list[str]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether zarr uses this package for both codecs, and every setting is permitted."""
+        return all(codec.is_active for codec in self.codecs) and not self.problems
+
+
+def status() -> Status:
+    """What is in force in this process.
+
+    Examples
+    --------
+    >>> [codec.found for codec in status().codecs]
+    ['zarr_bytes.codec.BytesCodec', 'zarr_bytes.codec.EndianCodec']
+    """
+    codecs = [_codec(name) for name in _CODECS]
+    problems = list(_problems())
+    return Status(
+        versions=dict(_versions()),
+        codecs=codecs,
+        data_types=[_data_type(name) for name in DATA_TYPES],
+        settings=[
+            Setting(name, zarr.config.get(name, default), origin_of(name))
+            for name, default in ((f"zarr_bytes.{key}", d) for key, d in _SETTINGS.items())
+        ],
+        problems=problems,
+        advice=list(dict.fromkeys(_advice(codecs))),
+    )
+
+
+def origin_of(key: str) -> Origin:
+    """Who decided the value that `key` has in zarr's configuration now."""
+    config = zarr.config
+    origin, decided = Origin("default"), _MISSING
+    for default in config.defaults:
+        decided = _lookup(default, key, decided)
+    for path in _configuration_files():
+        found = _lookup(config.collect(paths=[str(path)], env={}), key)
+        if found is not _MISSING:
+            origin, decided = Origin("file", str(path)), found
+    for name, value in os.environ.items():
+        found = _lookup(config.collect(paths=[], env={name: value}), key)
+        if found is not _MISSING:
+            origin, decided = Origin("environment variable", name), found
+    in_force = config.get(key, _MISSING)
+    return origin if in_force is decided or in_force == decided else Origin("code")
+
+
+def _lookup(values: Any, key: str, default: object = _MISSING) -> object:
+    for part in key.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return default
+        values = values[part]
+    return values
+
+
+def _configuration_files() -> Iterator[Path]:
+    """The files that zarr's configuration reads, in its order."""
+    for path in map(Path, zarr.config.paths):
+        if path.is_dir():
+            yield from sorted(p for p in path.iterdir() if p.suffix in (".json", ".yaml", ".yml"))
+        elif path.is_file():
+            yield path
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    yield "Python", platform.python_version()
+    for package in _PACKAGES:
+        try:
+            yield package, metadata.version(package)
+        except metadata.PackageNotFoundError:
+            yield package, "not installed"
+
+
+def _path_of(class_: type) -> str:
+    return f"{class_.__module__}.{class_.__qualname__}"
+
+
+def _codec(name: str) -> CodecInForce:
+    try:
+        found = _path_of(get_codec_class(name))
+    except (KeyError, ValueError) as error:  # no class of that name, or none at all
+        found = f"none: {error}"
+    return CodecInForce(name, found, _path_of(_CODECS[name]), origin_of(f"codecs.{name}"))
+
+
+def _data_type(name: str) -> DataType:
+    registered = data_type_registry.contents.get(name)
+    return DataType(
+        name=name,
+        found="none" if registered is None else _path_of(registered),
+        is_active=registered is DATA_TYPES[name],
+        lacks=_lacking_package(name),
+    )
+
+
+def _lacking_package(name: str) -> str | None:  # noqa: ARG001
+    """The package that the data type `name` needs and that is not installed."""
+    return None
+
+
+def _problems() -> Iterator[str]:
+    """What is wrong with the settings, as reading an array would say it."""
+    for store in (LocalStore(".", read_only=True), None):
+        try:
+            reading_cost(store)
+        except ValueError as error:
+            yield str(error)
+    fill_values = zarr.config.get("zarr_bytes.fill_values", "strict")
+    if fill_values not in ("strict", "lenient"):
+        yield (f"zarr_bytes.fill_values is {fill_values!r}; permitted are 'strict' and 'lenient'")
+
+
+def _advice(codecs: list[CodecInForce]) -> Iterator[str]:
+    for codec in codecs:
+        if codec.is_active:
+            continue
+        variable = f"ZARR_CODECS__{codec.name.upper()}"
+        choose = f"export {variable}={codec.expected}"
+        match codec.origin:
+            case Origin("environment variable", name):
+                yield f"unset {name}"
+            case Origin("file", path):
+                yield f"{path} sets codecs.{codec.name}: remove it there, or"
+                yield choose
+            case Origin("code"):
+                yield f"code has called zarr.config.set for codecs.{codec.name}: remove that"
+            case _:
+                places = " and ".join(zarr.config.paths)
+                yield f"zarr reads {places}, and zarr-bytes.yaml is in none of them."
+                yield "Install into a virtual environment, or set both:"
+                yield choose

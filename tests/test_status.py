@@ -1,0 +1,163 @@
+"""Whether zarr uses the package, who decided that, and what to do: as users see it."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+
+import pytest
+import zarr
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+from typer.testing import CliRunner
+
+from zarr_bytes.command_line import app
+from zarr_bytes.status import Origin, origin_of, status
+
+ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
+
+
+def command(*arguments, python=sys.executable, **environment):
+    """The real command in a process of its own, 100 columns wide."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ZARR_", "PYTHON"))}
+    return subprocess.run(
+        [python, *arguments],
+        env=inherited | {"COLUMNS": "100"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def status_json(**options):
+    done = command("-m", "zarr_bytes", "status", "--json", **options)
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.fixture
+def another_prefix(tmp_path):
+    """A Python whose packages are the same, but that has no `etc/zarr`: as `pip install --user`."""
+    venv.create(tmp_path / "env", with_pip=False)
+    packages = {"base": tmp_path / "env", "platbase": tmp_path / "env"}
+    site_packages = sysconfig.get_path("purelib", "venv", packages)
+    line = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    (tmp_path / "env").joinpath(site_packages, "outer.pth").write_text(line)
+    return sysconfig.get_path("scripts", "venv", packages) + "/python"
+
+
+class TestActive:
+    def test_exit_status_0_and_the_file_that_decided(self):
+        code, found = status_json()
+        assert code == 0
+        assert found["active"] is True
+        assert [c["found"] for c in found["codecs"]] == [
+            "zarr_bytes.codec.BytesCodec",
+            "zarr_bytes.codec.EndianCodec",
+        ]
+        for codec in found["codecs"]:
+            assert codec["origin"]["kind"] == "file"
+            assert codec["origin"]["name"].endswith("etc/zarr/zarr-bytes.yaml")
+        assert not found["advice"]
+
+    def test_the_text_says_so_first_and_names_versions_and_data_types(self):
+        done = command("-m", "zarr_bytes", "status")
+        assert done.stdout.startswith("Active: ")
+        assert f"zarr {zarr.__version__}" in done.stdout
+        assert "complex128" in done.stdout
+        assert done.stderr == ""
+
+    @pytest.mark.parametrize("columns", ["80", "100"])
+    def test_the_text_fits_the_terminal(self, columns):
+        done = command("-m", "zarr_bytes", "status", COLUMNS=columns)
+        assert max(map(len, done.stdout.splitlines())) <= int(columns)
+
+
+class TestNotActive:
+    def test_an_environment_variable_is_named_and_to_be_unset(self):
+        code, found = status_json(ZARR_CODECS__BYTES=ZARRS_OWN)
+        assert code == 1
+        assert found["codecs"][0]["origin"] == {
+            "kind": "environment variable",
+            "name": "ZARR_CODECS__BYTES",
+        }
+        assert found["advice"] == ["unset ZARR_CODECS__BYTES"]
+
+    def test_a_later_configuration_file_is_named(self, tmp_path):
+        path = tmp_path / "mine.yaml"
+        path.write_text(f"codecs: {{bytes: {ZARRS_OWN}}}")
+        code, found = status_json(ZARR_CONFIG=str(path))
+        assert code == 1
+        assert found["codecs"][0]["origin"] == {"kind": "file", "name": str(path)}
+        assert found["advice"][0].startswith(f"{path} sets codecs.bytes")
+
+    def test_code_is_told_from_files_and_variables(self):
+        with zarr.config.set({"codecs.bytes": ZARRS_OWN}):
+            found = status()
+        assert not found.is_active
+        assert found.codecs[0].origin == Origin("code")
+        assert "zarr.config.set" in found.advice[0]
+
+    def test_without_the_configuration_file_the_advice_is_two_variables_that_help(
+        self, another_prefix
+    ):
+        code, found = status_json(python=another_prefix)
+        assert code == 1
+        assert [c["origin"]["kind"] for c in found["codecs"]] == ["default", "default"]
+        exports = [line.split()[1] for line in found["advice"] if line.startswith("export ")]
+        variables = dict(line.split("=") for line in exports)
+        assert set(variables) == {"ZARR_CODECS__BYTES", "ZARR_CODECS__ENDIAN"}
+        assert status_json(python=another_prefix, **variables)[0] == 0
+
+    def test_a_class_that_is_not_registered_is_reported(self):
+        code, found = status_json(ZARR_CODECS__BYTES="no.such.Codec")
+        assert code == 1
+        assert found["codecs"][0]["found"].startswith("none: ")
+
+
+class TestSettings:
+    def test_each_is_marked_default_or_set(self):
+        _, found = status_json(ZARR_ZARR_BYTES__GAP__LOCAL="4096")
+        settings = {s["name"]: s for s in found["settings"]}
+        assert settings["zarr_bytes.gap.local"]["value"] == 4096
+        assert settings["zarr_bytes.gap.local"]["origin"]["name"] == "ZARR_ZARR_BYTES__GAP__LOCAL"
+        assert settings["zarr_bytes.gap.remote"]["origin"]["kind"] == "default"
+
+    def test_one_that_is_set_in_code_is_told(self):
+        with zarr.config.set({"zarr_bytes.partial_reads": False}):
+            assert origin_of("zarr_bytes.partial_reads") == Origin("code")
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("partial_reads", "no"), ("gap.local", -1), ("fill_values", "loose")]
+    )
+    def test_a_value_that_is_not_permitted_is_a_problem(self, name, value):
+        with zarr.config.set({f"zarr_bytes.{name}": value}):
+            found = status()
+        assert not found.is_active
+        assert f"zarr_bytes.{name} is {value!r}" in found.problems[0]
+
+
+class TestCommand:
+    def test_the_runner_gives_what_the_process_gives(self):
+        result = CliRunner().invoke(app, ["status", "--json"])
+        assert result.exit_code == 0
+        assert json.loads(result.stdout)["active"] is True
+
+    @pytest.mark.parametrize("package", ["typer", "rich"])
+    def test_without_the_extra_one_line_says_how_to_get_it(self, package):
+        code = (
+            f"import sys; sys.modules[{package!r}] = None\n"
+            "from zarr_bytes.__main__ import main; main()"
+        )
+        done = command("-c", code)
+        assert done.returncode == 2
+        assert done.stderr.splitlines() == [
+            'the commands need typer and rich: pip install "zarr-bytes[cli]"'
+        ]
+
+    def test_importing_the_package_imports_neither(self):
+        code = "import sys, zarr_bytes; print({'typer', 'rich'} & set(sys.modules))"
+        assert command("-c", code).stdout == "set()\n"
