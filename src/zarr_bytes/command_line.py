@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
+import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from zarr_bytes import tables
+from zarr_bytes.check import ArrayReport, check_store
+from zarr_bytes.hierarchy import StoreError, close, open_store
 from zarr_bytes.status import status as find_status
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
 __all__ = ["app"]
+
+Result = TypeVar("Result")
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # joins the lines of a paragraph
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
+
+Location = Annotated[
+    str,
+    typer.Argument(
+        metavar="STORE",
+        help="A folder, a .zip file or a URL (http, s3, ...): one array or a hierarchy.",
+    ),
+]
 
 
 @app.callback()
@@ -41,6 +61,82 @@ def status(*, as_json: AsJson = False) -> None:
     else:
         tables.print_status(Console(), found)
     raise typer.Exit(0 if found.is_active else 1)
+
+
+@app.command()
+def check(store: Location, *, as_json: AsJson = False) -> None:
+    """Do the metadata and the chunks of every array conform. Nothing is written.
+
+    Metadata is held to the specification. Where a chunk is its elements alone, each stored one is
+    held to its size, without reading it where the store can tell, and bools to 0 and 1.
+
+    Exit status: 0 if everything conforms, 1 if something does not, 2 if STORE cannot be opened.
+    """
+    with _Bar(sys.stderr.isatty()) as bar:
+        reports = _run(store, _check(store, bar.show))
+    conforms = all(report.conforms for report in reports)
+    if as_json:
+        print_json({"store": store, "conforms": conforms, "nodes": [_as_json(r) for r in reports]})
+    else:
+        tables.print_check(Console(), store, reports)
+    raise typer.Exit(0 if conforms else 1)
+
+
+async def _check(location: str, progress: Callable[[str, int, int], None]) -> list[ArrayReport]:
+    store = open_store(location, read_only=True)
+    try:
+        return [report async for report in check_store(store, progress)]
+    finally:
+        await close(store)
+
+
+def _as_json(report: ArrayReport) -> dict[str, object]:
+    return {"conforms": report.conforms, **asdict(report)}
+
+
+def _run(location: str, work: Coroutine[Any, Any, Result]) -> Result:
+    """Run `work`; what keeps a store from being opened is one line, and exit status 2."""
+    try:
+        return asyncio.run(work)
+    except (StoreError, OSError) as error:
+        typer.echo(f"{location}: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+class _Bar:
+    """A progress bar on a terminal, for what takes longer than a second."""
+
+    def __init__(self, is_terminal: bool) -> None:  # noqa: FBT001
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._is_terminal = is_terminal
+        self._started = time.monotonic()
+        self._path: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._path is not None:
+            self._progress.stop()
+
+    def show(self, path: str, done: int, total: int) -> None:
+        """`done` of `total` chunks of the array at `path` are checked."""
+        if not self._is_terminal or time.monotonic() - self._started < 1:
+            return
+        self._progress.start()  # does nothing if it has
+        if path != self._path:
+            for task in self._progress.task_ids:
+                self._progress.remove_task(task)
+            self._progress.add_task(f"/{path}", total=total)
+            self._path = path
+        self._progress.update(self._progress.task_ids[0], completed=done)
 
 
 def print_json(document: object) -> None:

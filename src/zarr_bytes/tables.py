@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Final
 
 from rich import box
 from rich.table import Table
@@ -11,9 +12,12 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from zarr_bytes.check import ArrayReport
     from zarr_bytes.status import DataType, Origin, Setting, Status
 
-__all__ = ["print_status"]
+__all__ = ["print_check", "print_status"]
+
+_SHOWN: Final = 10  # findings of one array; --json gives all
 
 
 def print_status(console: Console, found: Status) -> None:
@@ -43,6 +47,61 @@ def print_status(console: Console, found: Status) -> None:
         console.print("\n[bold]What to do[/]")
         for line in (*found.problems, *found.advice):
             console.print(Text("  " + line), soft_wrap=True)  # to be copied as one line
+
+
+def print_check(console: Console, location: str, reports: list[ArrayReport]) -> None:
+    """Print a row for every array, and then what does not conform."""
+    arrays = [r for r in reports if r.kind != "group"]
+    bad = sum(not report.conforms for report in reports)
+    if bad:
+        verdict = (f"{bad} of {len(reports)} do not conform: ", "bold red")
+    else:
+        verdict = ("Conforms: ", "bold green")
+    console.print(Text.assemble(verdict, location))
+    table = _table("Array", "Data type", "Codecs", "Chunks", "")
+    for report in arrays:
+        table.add_row(
+            Text(f"/{report.path}"),
+            Text(_data_type_name(report.data_type)),
+            Text(", ".join(report.codecs)),
+            Text(_chunks(report)),
+            _result(report),
+        )
+    _show(console, table)
+    for report in reports:
+        if report.findings:
+            _print_findings(console, report)
+
+
+def _data_type_name(data_type: object) -> str:
+    name = data_type.get("name") if isinstance(data_type, dict) else data_type
+    return name if isinstance(name, str) else "" if name is None else json.dumps(name)
+
+
+def _chunks(report: ArrayReport) -> str:
+    if report.stored_chunks is None:
+        return f"not checked: {report.not_checked}" if report.not_checked else ""
+    return f"{report.stored_chunks:,} of {report.chunks:,} stored"
+
+
+def _result(report: ArrayReport) -> Text:
+    count = sum(not finding.is_note for finding in report.findings)
+    if count:
+        return Text(f"{count} finding" + "s" * (count != 1), "red")
+    if report.kind == "format 2":
+        return Text("not checked", "dim")
+    return Text("conforms", "green")
+
+
+def _print_findings(console: Console, report: ArrayReport) -> None:
+    table = _table(f"/{report.path}", "Found", "Permitted")
+    for finding in report.findings[:_SHOWN]:
+        permitted = Text("note", "dim") if finding.is_note else Text(finding.permitted, "green")
+        table.add_row(Text(finding.subject), Text(finding.found), permitted)
+    _show(console, table)
+    if len(report.findings) > _SHOWN:
+        more = len(report.findings) - _SHOWN
+        console.print(f"... and {more:,} more: zarr-bytes check --json gives all", style="dim")
 
 
 def _grouped(data_types: list[DataType]) -> list[tuple[str, str, Text]]:

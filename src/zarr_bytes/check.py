@@ -1,0 +1,191 @@
+"""Does a store conform: the metadata and the chunks of every array. Nothing is written."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import zarr
+from zarr.api.asynchronous import open_array
+from zarr.buffer import cpu
+from zarr.storage import MemoryStore
+
+from zarr_bytes.codec_chain import is_plain, name_of
+from zarr_bytes.conformance import Finding, array_findings, data_type_of
+from zarr_bytes.hierarchy import DOCUMENT, can_list, consolidated_paths, nodes
+from zarr_bytes.layout import has_fixed_size, layout_of
+from zarr_bytes.stored_chunks import ChunkGrid, check_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from zarr.abc.store import Store
+
+    from zarr_bytes.hierarchy import Node
+    from zarr_bytes.layout import ElementLayout
+
+__all__ = ["ArrayReport", "check_store", "refusal"]
+
+
+@dataclass
+class ArrayReport:
+    """What was found for an array, or for a document that is no array's.
+
+    Attributes
+    ----------
+    path : str
+        Path within the store; empty for the root.
+    kind : str
+        "array", "group", "format 2" or "unreadable".
+    data_type : object
+        As the document has it.
+    codecs : list of str
+        Their names.
+    chunks, stored_chunks : int or None
+        Number of chunks of the grid, and of those that are stored. None where the chunks are not
+        checked.
+    not_checked : str
+        Why the chunks are not.
+    findings : list of Finding
+    """
+
+    path: str
+    kind: str
+    data_type: object = None
+    codecs: list[str] = field(default_factory=list)
+    chunks: int | None = None
+    stored_chunks: int | None = None
+    not_checked: str = ""
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def conforms(self) -> bool:
+        """Whether nothing was found that is not permitted."""
+        return all(finding.is_note for finding in self.findings)
+
+
+async def check_store(
+    store: Store, progress: Callable[[str, int, int], None] = lambda *_: None
+) -> AsyncIterator[ArrayReport]:
+    """Check every array of `store`, one after another.
+
+    Parameters
+    ----------
+    store : zarr.abc.store.Store
+        Only read.
+    progress : callable
+        Called with the path of an array, the chunks done and the chunks of its grid.
+
+    Yields
+    ------
+    ArrayReport
+        For every array, and for every other document that has something wrong with it.
+
+    Raises
+    ------
+    StoreError
+        If the store holds no Zarr metadata.
+    """
+    listed = await can_list(store)
+    async for node in nodes(store):
+        report = ArrayReport(node.path, node.kind)
+        match node.kind:
+            case "array":
+                await _check_array(store, node, report, progress, listed=listed)
+            case "format 2":
+                report.not_checked = "Zarr format 2"
+            case "unreadable":
+                report.findings.append(Finding(DOCUMENT, node.error, "a metadata document"))
+            case "group" if listed or node.path or consolidated_paths(node.text):
+                continue
+            case _:
+                found = "the store cannot list and nothing is consolidated: name an array in it"
+                report.findings.append(Finding("group", found, is_note=True))
+        yield report
+
+
+async def _check_array(
+    store: Store,
+    node: Node,
+    report: ArrayReport,
+    progress: Callable[[str, int, int], None],
+    *,
+    listed: bool,
+) -> None:
+    with zarr.config.set(_STRICT):
+        document = json.loads(node.text, parse_constant=_NotJson)
+        constants = [c.name for c in _constants(document)]
+        report.findings += [Finding(DOCUMENT, f"{c} is no JSON", f'"{c}"') for c in constants]
+        document = json.loads(node.text)
+        report.findings += array_findings(document)
+        report.data_type = document.get("data_type")
+        codecs = document.get("codecs")
+        report.codecs = [name_of(c) or "?" for c in codecs] if isinstance(codecs, list) else []
+        if report.conforms and (reason := await refusal(node.text)):
+            report.findings.append(Finding(DOCUMENT, f"zarr does not open it: {reason}"))
+    layout = _layout(document)
+    if not is_plain(codecs):
+        report.not_checked = "not plain bytes"
+    elif layout is None:
+        report.not_checked = "item size not known"
+    else:
+        try:
+            grid = ChunkGrid.of_document(document)
+        except ValueError as error:
+            report.not_checked = str(error)
+            return
+        report.chunks = grid.count
+        found = await check_chunks(
+            store,
+            node.path,
+            grid,
+            layout,
+            listed=listed,
+            progress=lambda done: progress(node.path, done, grid.count),
+        )
+        report.stored_chunks = found.stored
+        report.findings += found.findings
+
+
+# What is in force in this process does not change what conforms.
+_STRICT = {
+    "zarr_bytes.fill_values": "strict",
+    "codecs.bytes": "zarr_bytes.codec.BytesCodec",
+    "codecs.endian": "zarr_bytes.codec.EndianCodec",
+}
+
+
+async def refusal(text: bytes) -> str | None:
+    """Why zarr does not open the array that a metadata document describes, or None if it does."""
+    store = MemoryStore({DOCUMENT: cpu.Buffer.from_bytes(text)})
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what zarr warns of, it reads
+            await open_array(store=store, mode="r", zarr_format=3)
+    except Exception as error:  # noqa: BLE001 -- whatever zarr and any codec raise
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+class _NotJson:
+    """``NaN``, ``Infinity`` or ``-Infinity`` without quotes, which Python reads and JSON lacks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _constants(value: object) -> list[_NotJson]:
+    if isinstance(value, _NotJson):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [constant for member in inner for constant in _constants(member)]
+
+
+def _layout(document: dict[str, Any]) -> ElementLayout | None:
+    try:
+        dtype = data_type_of(document).to_native_dtype()
+        return layout_of(dtype) if has_fixed_size(dtype) else None
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,198 @@
+"""The nodes of a store, found by their metadata documents, without opening them.
+
+A document that cannot be read, or is no JSON, is a node as well: what is wrong with it is for the
+caller to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote, urlsplit
+
+from zarr.buffer import cpu
+from zarr.storage import FsspecStore, LocalStore, ZipStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from zarr.abc.store import Store
+
+__all__ = ["DOCUMENT", "Node", "StoreError", "can_list", "close", "nodes", "open_store", "read"]
+
+DOCUMENT = "zarr.json"
+
+
+class StoreError(Exception):
+    """A store that cannot be opened, or that holds no Zarr metadata."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A metadata document of a store.
+
+    Attributes
+    ----------
+    path : str
+        Path of the array or group within the store; empty for the root.
+    kind : {"array", "group", "format 2", "unreadable"}
+        "unreadable" where the document is no JSON object that says which of the two it is.
+    text : bytes
+        The document as it is stored; empty where it could not be read, and for format 2.
+    error : str
+        Why it could not be read.
+    """
+
+    path: str
+    kind: Literal["array", "group", "format 2", "unreadable"]
+    text: bytes = b""
+    error: str = ""
+
+    @property
+    def key(self) -> str:
+        """Key of the document."""
+        return within(self.path, DOCUMENT)
+
+
+def within(path: str, name: str) -> str:
+    """Key of `name` under `path`."""
+    return f"{path}/{name}" if path else name
+
+
+def open_store(location: str, *, read_only: bool) -> Store:
+    """Store at a path or URL: a folder, a ``.zip`` file, or what fsspec opens.
+
+    Raises
+    ------
+    StoreError
+        If there is nothing, or a package is missing that opens such a URL.
+    """
+    url = urlsplit(location)
+    try:
+        if "://" in location and url.scheme != "file":
+            return FsspecStore.from_url(location, read_only=read_only)
+        path = Path(unquote(url.path) if url.scheme == "file" else location)
+        if path.is_dir():
+            return LocalStore(path, read_only=read_only)
+        if path.suffix == ".zip" and path.is_file():
+            return ZipStore(path, mode="r" if read_only else "a", read_only=read_only)
+    except (ImportError, OSError, ValueError) as error:
+        raise StoreError(f"it cannot be opened: {_said(error)}") from error
+    raise StoreError("it is no folder, no .zip file and no URL")
+
+
+async def close(store: Store) -> None:
+    """Close a store, with the connections that fsspec leaves to its caller."""
+    if isinstance(store, FsspecStore):
+        session = getattr(store.fs, "_session", None)
+        if session is not None and hasattr(session, "close"):
+            with suppress(Exception):  # at the end, what it says helps nobody
+                await session.close()
+    store.close()
+
+
+async def read(store: Store, key: str) -> bytes | None:
+    """The object at `key`, or None where there is none."""
+    buffer = await store.get(key, prototype=cpu.buffer_prototype)
+    return None if buffer is None else buffer.to_bytes()
+
+
+async def nodes(store: Store) -> AsyncIterator[Node]:
+    """The arrays and groups of `store`, each parent before its children.
+
+    Where the store cannot list, the children are those that consolidated metadata names.
+
+    Raises
+    ------
+    StoreError
+        If there is no node at all, or the root cannot be read.
+    """
+    found = False
+    listed = await can_list(store)
+    async for node in _walk(store, "") if listed else _consolidated(store):
+        if not found and node.error and not node.text:
+            raise StoreError(f"it cannot be read: {node.error}")
+        found = True
+        yield node
+    if not found:
+        raise StoreError(f"it holds no Zarr metadata, no {DOCUMENT}")
+
+
+async def can_list(store: Store) -> bool:
+    """Whether listing `store` shows what is in it; web servers often show nothing."""
+    if not store.supports_listing:
+        return False
+    try:
+        names = [name async for name in store.list_dir("")]
+        return DOCUMENT in names or not await store.exists(DOCUMENT)
+    except Exception:  # noqa: BLE001 -- whatever a store raises that cannot list
+        return False
+
+
+async def _walk(store: Store, path: str, *, below_group: bool = False) -> AsyncIterator[Node]:
+    node = await _node(store, path)
+    if node is not None:
+        yield node
+        if node.kind == "array":
+            return
+    elif below_group and not await _is_format_2(store, path):
+        return  # a folder is no node by itself
+    names = [name async for name in store.list_dir(path)]
+    if node is None and ".zarray" in names:
+        yield Node(path, "format 2")
+        return
+    for name in sorted(names):
+        if not name.startswith(".") and name != DOCUMENT:
+            async for child in _walk(store, within(path, name), below_group=node is not None):
+                yield child
+
+
+async def _is_format_2(store: Store, path: str) -> bool:
+    return any([await store.exists(within(path, name)) for name in (".zarray", ".zgroup")])
+
+
+async def _consolidated(store: Store) -> AsyncIterator[Node]:
+    root = await _node(store, "")
+    if root is None:
+        if await store.exists(".zarray"):
+            yield Node("", "format 2")
+        return
+    yield root
+    if root.kind == "group":
+        for path in consolidated_paths(root.text):
+            node = await _node(store, path)
+            yield node or Node(path, "unreadable", error=f"there is no {DOCUMENT}")
+
+
+def consolidated_paths(text: bytes) -> list[str]:
+    """The paths that the consolidated metadata of a group's document names."""
+    consolidated = json.loads(text).get("consolidated_metadata")
+    metadata = consolidated.get("metadata") if isinstance(consolidated, Mapping) else None
+    return list(metadata) if isinstance(metadata, Mapping) else []
+
+
+async def _node(store: Store, path: str) -> Node | None:
+    try:
+        text = await read(store, within(path, DOCUMENT))
+    except Exception as error:  # noqa: BLE001 -- of any store: one node is not to stop the rest
+        return Node(path, "unreadable", error=_said(error))
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+    except ValueError as error:  # also what is not UTF-8
+        return Node(path, "unreadable", text, f"no JSON: {error}")
+    node_type = document.get("node_type") if isinstance(document, dict) else None
+    match node_type:
+        case "array" | "group":
+            return Node(path, node_type, text)
+        case _:
+            return Node(path, "unreadable", text, f'"node_type" is {json.dumps(node_type)}')
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

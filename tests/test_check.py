@@ -1,0 +1,566 @@
+"""Does a store conform: what is found, what is read for it, what is shown."""
+
+import asyncio
+import hashlib
+import http.server
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+import zarr
+from documents import BIG, LITTLE, store_of
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+from typer.testing import CliRunner
+
+from zarr_bytes import stored_chunks
+from zarr_bytes.check import check_store
+from zarr_bytes.command_line import app
+from zarr_bytes.stored_chunks import ChunkGrid
+
+
+def reports_of(store):
+    async def collect():
+        return {report.path: report async for report in check_store(store)}
+
+    return asyncio.run(collect())
+
+
+def findings_of(store):
+    """Subject, found and permitted of everything that is not permitted in the only array."""
+    (report,) = reports_of(store).values()
+    return [(f.subject, f.found, f.permitted) for f in report.findings if not f.is_note]
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, ["check", *map(str, arguments)])
+    return result.exit_code, result.stdout
+
+
+def run_json(location):
+    code, text = run(location, "--json")
+    document = json.loads(text)
+    return code, {node["path"]: node for node in document["nodes"]}
+
+
+def edit(path, **members):
+    """Change members of a metadata document on disk."""
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | members))
+
+
+def tree_of(folder):
+    """Every file under `folder`, with a hash of its bytes and its time of modification."""
+    return {
+        path: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A hierarchy of three arrays that conforms."""
+    root = tmp_path / "a.zarr"
+    group = zarr.open_group(root, mode="w")
+    for name, dtype, compressors in (
+        ("plain", "f4", None),
+        ("mask", "bool", None),
+        ("packed", "i2", "auto"),
+    ):
+        array = group.create_array(
+            f"data/{name}", shape=(6, 6), chunks=(3, 4), dtype=dtype, compressors=compressors
+        )
+        array[...] = 1
+    return root
+
+
+class TestMetadata:
+    @pytest.mark.parametrize(
+        ("data_type", "fill_value", "codecs"),
+        [
+            ("float32", 0, LITTLE),
+            ("float32", "0x7f800001", BIG),
+            ("complex64", ["NaN", -1.5], LITTLE),
+            ("uint8", 255, [{"name": "bytes"}]),
+            ("int8", -128, [{"name": "bytes", "configuration": {}}]),
+            ("bool", True, LITTLE),
+            ("r24", [0, 1, 255], [{"name": "bytes"}]),
+            ("int64", 2**63 - 1, [*LITTLE, {"name": "gzip", "configuration": {"level": 1}}]),
+            ("string", "", [{"name": "vlen-utf8"}]),
+        ],
+    )
+    def test_what_the_specification_permits_has_no_finding(self, data_type, fill_value, codecs):
+        assert findings_of(store_of(data_type, fill_value=fill_value, codecs=codecs)) == []
+
+    @pytest.mark.parametrize(
+        ("codec", "found", "permitted"),
+        [
+            ({"name": "bytes"}, "needs a byte order", '{"endian": "little"}'),
+            ({"name": "bytes", "configuration": {"endian": "middle"}}, "middle", "'little'"),
+            ({"name": "bytes", "configuration": {"endian": None}}, "null", '"little"'),
+            ({"name": "bytes", "configuration": {"endian": "big", "x": 1}}, '"x"', "'endian'"),
+            ({"name": "bytes", "configuration": 3}, "3", "an object"),
+            ({**LITTLE[0], "level": 3}, '"level"', '"configuration"'),
+            ({"name": "endian", "configuration": {"endian": "big"}}, "endian", '"name": "bytes"'),
+        ],
+    )
+    def test_a_codec_object_that_does_not_conform_is_shown_beside_what_does(
+        self, codec, found, permitted
+    ):
+        ((subject, shown, allowed),) = findings_of(store_of("float32", codecs=[codec]))
+        assert subject == "codecs[0]"
+        assert found in shown
+        assert permitted in allowed
+
+    @pytest.mark.parametrize(
+        ("codecs", "found"),
+        [
+            ([], "no array -> bytes codec"),
+            ([*LITTLE, *LITTLE], "2 array -> bytes codecs"),
+            ([{"name": "gzip", "configuration": {"level": 1}}, *LITTLE], "the order gzip, bytes"),
+            ([*LITTLE, {"name": "no-such-codec"}], "unknown codec"),
+            ([{}, *LITTLE], "{}"),
+            ("bytes", '"bytes"'),
+        ],
+    )
+    def test_a_chain_that_is_none_is_found(self, codecs, found):
+        assert any(found in f[1] for f in findings_of(store_of("float32", codecs=codecs)))
+
+    def test_the_chains_within_a_shard_are_checked_too(self):
+        configuration = {
+            "chunk_shape": [1],
+            "codecs": [{"name": "bytes"}],
+            "index_codecs": [{"name": "endian", "configuration": {"endian": "little"}}],
+        }
+        codecs = [{"name": "sharding_indexed", "configuration": configuration}]
+        subjects = [f[0] for f in findings_of(store_of("int16", codecs=codecs))]
+        assert subjects == ["codecs[0].codecs[0]", "codecs[0].index_codecs[0]"]
+
+    @pytest.mark.parametrize(
+        ("data_type", "fill_value", "permitted"),
+        [
+            ("float32", "1.5", "a number"),
+            ("int16", 1.0, "no fraction or exponent: 1"),
+            ("int16", 40000, "an integer from -32768 to 32767"),
+            ("bool", 0, "true or false"),
+            ("complex64", 1, "an array of two components"),
+            ("r16", "AAE=", "an array of integers: [0, 1]"),
+            ("float64", None, "a number"),
+        ],
+    )
+    def test_a_fill_value_that_is_not_permitted_is_shown_beside_what_is(
+        self, data_type, fill_value, permitted
+    ):
+        findings = findings_of(store_of(data_type, fill_value=fill_value))
+        assert findings[0][:2] == ("fill_value", json.dumps(fill_value))
+        assert permitted in findings[0][2]
+
+    def test_lenient_settings_and_another_codec_class_change_nothing(self):
+        settings = {
+            "zarr_bytes.fill_values": "lenient",
+            "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
+        }
+        with zarr.config.set(settings):
+            assert findings_of(store_of("float32", fill_value="1.5"))
+
+    @pytest.mark.parametrize("data_type", ["float33", "r12", 3, None, {"name": "x"}])
+    def test_an_unknown_data_type_is_found(self, data_type):
+        assert findings_of(store_of(data_type))[0][0] == "data_type"
+
+    def test_members_that_are_missing_or_unknown_are_found(self, folder):
+        path = folder / "data/plain/zarr.json"
+        edit(path, more=1, ignorable={"must_understand": False})
+        document = json.loads(path.read_text())
+        del document["fill_value"]
+        path.write_text(json.dumps(document))
+        _, nodes = run_json(folder)
+        assert [f["subject"] for f in nodes["data/plain"]["findings"]] == ["fill_value", "more"]
+
+    def test_a_bare_nan_is_no_json(self, folder):
+        path = folder / "data/plain/zarr.json"
+        edit(path, fill_value=float("nan"))
+        _, nodes = run_json(folder)
+        assert nodes["data/plain"]["findings"][0]["found"] == "NaN is no JSON"
+
+    def test_what_only_zarr_finds_is_a_finding(self, folder):
+        edit(folder / "data/plain/zarr.json", dimension_names=["only one"])
+        _, nodes = run_json(folder)
+        assert "zarr does not open it" in nodes["data/plain"]["findings"][0]["found"]
+
+
+class TestHierarchy:
+    def test_every_array_is_found_and_conforms(self, folder):
+        code, nodes = run_json(folder)
+        assert code == 0
+        assert set(nodes) == {"data/plain", "data/mask", "data/packed"}
+        assert nodes["data/plain"]["stored_chunks"] == nodes["data/plain"]["chunks"] == 4
+        assert nodes["data/packed"]["not_checked"] == "not plain bytes"
+
+    def test_broken_arrays_do_not_stop_it(self, folder):
+        (folder / "data/plain/zarr.json").write_text("{")
+        (folder / "data/mask/zarr.json").write_bytes(b"\xff\xfe")
+        edit(folder / "data/packed/zarr.json", codecs=[{"name": "no-such-codec"}])
+        (folder / "data/list").mkdir()
+        (folder / "data/list/zarr.json").write_text("[]")
+        zarr.create_array(folder, name="whole", shape=2, dtype="u1", compressors=None)
+        code, nodes = run_json(folder)
+        assert code == 1
+        assert {path for path, node in nodes.items() if node["conforms"]} == {"whole"}
+        assert len(nodes) == 5
+
+    def test_arrays_below_a_broken_group_are_found(self, folder):
+        (folder / "data/zarr.json").write_text("{")
+        _, nodes = run_json(folder)
+        assert set(nodes) == {"data", "data/plain", "data/mask", "data/packed"}
+
+    def test_a_document_that_cannot_be_read_is_a_finding(self):
+        class Unreadable(WrapperStore):
+            async def get(self, key, *args, **kwargs):
+                if key == "b/zarr.json":
+                    raise PermissionError("no")
+                return await self._store.get(key, *args, **kwargs)
+
+        group = zarr.create_group(MemoryStore())
+        for name in "abc":
+            group.create_array(name, shape=2, dtype="u1", compressors=None)
+        reports = reports_of(Unreadable(group.store))
+        assert {path: report.conforms for path, report in reports.items()} == {
+            "a": True,
+            "b": False,
+            "c": True,
+        }
+
+    def test_format_2_is_listed_as_not_checked(self, folder):
+        zarr.create_array(folder, name="old", shape=4, dtype="f4", zarr_format=2)
+        code, nodes = run_json(folder)
+        assert code == 0
+        assert nodes["old"]["not_checked"] == "Zarr format 2"
+
+    def test_one_array_of_format_2_is_no_error(self, tmp_path):
+        zarr.create_array(tmp_path / "old", shape=4, dtype="f4", zarr_format=2)
+        code, nodes = run_json(tmp_path / "old")
+        assert code == 0
+        assert nodes[""]["kind"] == "format 2"
+
+
+GRIDS = [((6, 6), (3, 4)), ((), ()), ((5,), (2,)), ((0, 3), (1, 2))]
+
+
+def grid_document(shape, chunks, encoding):
+    return {
+        "shape": list(shape),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
+        "chunk_key_encoding": encoding,
+    }
+
+
+ENCODINGS = [
+    {"name": "default"},
+    {"name": "default", "configuration": {"separator": "."}},
+    {"name": "v2"},
+    {"name": "v2", "configuration": {"separator": "/"}},
+]
+
+
+class TestChunkKeys:
+    @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+    @pytest.mark.parametrize(("shape", "chunks"), GRIDS)
+    def test_the_keys_are_those_that_zarr_writes(self, tmp_path, shape, chunks, encoding):
+        options = {"name": encoding["name"], **encoding.get("configuration", {})}
+        if 0 not in shape:
+            array = zarr.create_array(
+                tmp_path,
+                shape=shape,
+                chunks=chunks,
+                dtype="u1",
+                compressors=None,
+                chunk_key_encoding=options,
+            )
+            array[...] = 1
+        grid = ChunkGrid.of_document(grid_document(shape, chunks, encoding))
+        written = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+        assert set(grid.keys()) == written - {"zarr.json"}
+        assert len(set(grid.keys())) == grid.count
+
+    @given(
+        st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=3),
+        st.sampled_from(ENCODINGS),
+        st.text("c0123./", max_size=8),
+    )
+    def test_a_key_is_in_the_grid_just_if_the_grid_has_it(self, dimensions, encoding, key):
+        shape, chunks = [n for n, _ in dimensions], [m for _, m in dimensions]
+        grid = ChunkGrid.of_document(grid_document(shape, chunks, encoding))
+        keys = set(grid.keys())
+        assert grid.contains(key) == (key in keys)
+        assert all(map(grid.contains, keys))
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            {"shape": None},
+            {"shape": [-1, 2]},
+            {"chunk_grid": {"name": "rectilinear"}},
+            {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0, 1]}}},
+            {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}}},
+            {"chunk_key_encoding": {"name": "other"}},
+            {"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "-"}}},
+        ],
+        ids=str,
+    )
+    def test_any_other_grid_is_not_checked_and_says_why(self, members):
+        with pytest.raises(ValueError, match=r"\w+ \w+"):
+            ChunkGrid.of_document(grid_document((4, 4), (2, 2), {"name": "v2"}) | members)
+
+
+class TestChunks:
+    @pytest.mark.parametrize("size", [0, 47, 49])
+    def test_a_chunk_of_another_size_is_found_with_both_sizes(self, folder, size):
+        (folder / "data/plain/c/1/0").write_bytes(bytes(size))
+        code, nodes = run_json(folder)
+        (finding,) = nodes["data/plain"]["findings"]
+        assert code == 1
+        assert (finding["subject"], finding["found"]) == ("c/1/0", f"{size} bytes")
+        assert finding["permitted"] == "48 bytes"  # 3 x 4 of 4 bytes each
+
+    @pytest.mark.parametrize(
+        "codecs", [[], [{"name": "endian", "configuration": {"endian": "big"}}]]
+    )
+    def test_chunks_of_the_draft_form_are_checked(self, folder, codecs):
+        edit(folder / "data/plain/zarr.json", codecs=codecs)
+        (folder / "data/plain/c/1/0").write_bytes(b"short")
+        _, nodes = run_json(folder)
+        assert [f["subject"] for f in nodes["data/plain"]["findings"]][1:] == ["c/1/0"]
+
+    def test_a_chunk_that_is_not_stored_is_no_finding(self, folder):
+        (folder / "data/plain/c/1/0").unlink()
+        code, nodes = run_json(folder)
+        assert code == 0
+        assert nodes["data/plain"]["stored_chunks"] == 3
+
+    def test_a_bool_that_is_neither_0_nor_1_is_found_with_its_index(self, folder):
+        (folder / "data/mask/c/1/0").write_bytes(bytes([0] * 6 + [7] + [1] * 5))
+        _, nodes = run_json(folder)
+        (finding,) = nodes["data/mask"]["findings"]
+        assert finding["subject"] == "c/1/0"
+        assert finding["found"] == "a bool of 7 at index (1, 2), byte 6"
+
+    @given(st.integers(0, 9999), st.integers(1, 700))
+    def test_a_bool_is_found_also_where_the_chunk_is_read_in_pieces(self, position, piece):
+        flags = np.zeros((100, 100), "u1")
+        flags.ravel()[position] = 255
+        store = store_of(
+            "bool", shape=(100, 100), fill_value=False, codecs=[{"name": "bytes"}], chunk=flags
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stored_chunks, "_PIECE", piece)
+            ((_, found, _),) = findings_of(store)
+        index = divmod(position, 100)
+        assert found == f"a bool of 255 at index {index}, byte {position:,}"
+
+    def test_what_is_no_chunk_of_the_grid_is_a_note(self, folder):
+        (folder / "data/plain/c/9").mkdir()
+        (folder / "data/plain/c/9/0").write_bytes(b"")
+        code, nodes = run_json(folder)
+        assert code == 0
+        (finding,) = nodes["data/plain"]["findings"]
+        assert finding["is_note"]
+        assert "c/9/0" in finding["found"]
+
+
+class Watched(WrapperStore):
+    """A store that remembers which objects were read, and how many at once."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.read, self.sized, self.running, self.most = [], [], 0, 0
+
+    async def get(self, key, *args, **kwargs):
+        self.read.append(key)
+        return await self._store.get(key, *args, **kwargs)
+
+    async def getsize(self, key):
+        self.sized.append(key)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        for _ in range(20):  # long enough for the others to begin
+            await asyncio.sleep(0)
+        self.running -= 1
+        return await self._store.getsize(key)
+
+
+class Unlistable(Watched):
+    """As plain HTTP: `get` works, and listing shows nothing."""
+
+    async def list_dir(self, prefix):
+        raise NotImplementedError
+        yield
+
+    async def list_prefix(self, prefix):
+        raise NotImplementedError
+        yield
+
+
+class TestWhatIsRead:
+    def test_no_data_is_read_but_of_bools(self, folder):
+        store = Watched(LocalStore(folder, read_only=True))
+        reports_of(store)
+        chunks = {key for key in store.read if "/c/" in key}
+        assert {key.split("/c/")[0] for key in chunks} == {"data/mask"}
+        assert sum("data/plain/c/" in key for key in store.sized) == 4
+
+    def test_nothing_is_written(self, folder):
+        before = tree_of(folder)
+        run(folder)
+        assert tree_of(folder) == before
+
+    def test_requests_are_concurrent_within_the_setting(self, folder):
+        store = Watched(LocalStore(folder, read_only=True))
+        with zarr.config.set({"async.concurrency": 3}):
+            reports_of(store)
+        assert store.most == 3
+
+    def test_a_chunk_that_cannot_be_read_is_a_finding(self, folder):
+        class Failing(Watched):
+            async def getsize(self, key):
+                if key.endswith("plain/c/0/1"):
+                    raise OSError("gone")
+                return await super().getsize(key)
+
+        report = reports_of(Failing(LocalStore(folder, read_only=True)))["data/plain"]
+        assert [(f.subject, f.found) for f in report.findings] == [("c/0/1", "OSError: gone")]
+        assert report.stored_chunks == 3
+
+    def test_a_store_that_cannot_list_is_asked_for_every_chunk(self, folder):
+        (folder / "data/plain/c/1/0").unlink()
+        store = Unlistable(LocalStore(folder / "data/plain", read_only=True))
+        report = reports_of(store)[""]
+        assert report.conforms
+        assert report.stored_chunks == 3
+        assert len(store.sized) == 4
+
+    @pytest.mark.filterwarnings("ignore")  # consolidated metadata is not in the specification
+    def test_a_store_that_cannot_list_is_walked_by_consolidated_metadata(self, folder):
+        zarr.consolidate_metadata(str(folder))
+        reports = reports_of(Unlistable(LocalStore(folder, read_only=True)))
+        assert set(reports) == {"data/plain", "data/mask", "data/packed"}
+
+    def test_without_that_a_note_says_to_name_an_array(self, folder):
+        (report,) = reports_of(Unlistable(LocalStore(folder, read_only=True))).values()
+        assert "name an array" in report.findings[0].found
+
+    def test_the_requests_to_a_store_that_cannot_list_are_bounded(self, monkeypatch):
+        monkeypatch.setattr(stored_chunks, "MOST_REQUESTS", 7)
+        store = Unlistable(store_of("u" + "int8", shape=(10**6, 10**6), chunk_shape=(1, 1)))
+        (report,) = reports_of(store).values()
+        assert len(store.sized) == 7
+        assert "7 of 1,000,000,000,000 chunks" in report.findings[0].found
+
+
+class TestStores:
+    def test_zip_sizes_come_from_its_directory(self, folder, tmp_path, monkeypatch):
+        path = shutil.make_archive(str(tmp_path / "b"), "zip", folder)
+        read = []
+        get = ZipStore.get
+
+        async def watched(self, key, *args, **kwargs):
+            read.append(key)
+            return await get(self, key, *args, **kwargs)
+
+        monkeypatch.setattr(ZipStore, "get", watched)
+        code, nodes = run_json(path)
+        assert code == 0
+        assert nodes["data/plain"]["stored_chunks"] == 4
+        assert not any("plain/c/" in key for key in read)
+
+    def test_a_file_url(self, folder):
+        assert run_json(folder.as_uri())[0] == 0
+
+    def test_an_fsspec_url(self, folder):
+        fsspec = pytest.importorskip("fsspec")
+        fs = fsspec.filesystem("memory")
+        fs.put(str(folder), "/check.zarr", recursive=True)
+        code, nodes = run_json("memory://check.zarr")
+        assert code == 0
+        assert nodes["data/plain"]["stored_chunks"] == 4
+        fs.pipe("/check.zarr/data/plain/c/0/0", b"short")
+        assert run_json("memory://check.zarr")[0] == 1
+
+    @pytest.mark.parametrize("lists", [True, False], ids=["with index", "without"])
+    def test_http(self, folder, lists):
+        pytest.importorskip("aiohttp")
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def list_directory(self, path):
+                return super().list_directory(path) if lists else self.send_error(403)
+
+            def log_message(self, *args):
+                pass
+
+        (folder / "data/plain/c/1/1").write_bytes(b"short")
+        handler = partial(Handler, directory=folder / "data/plain")
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            done = subprocess.run(
+                [sys.executable, "-m", "zarr_bytes", "check", "--json"]
+                + [f"http://127.0.0.1:{server.server_port}"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            server.shutdown()
+        (node,) = json.loads(done.stdout)["nodes"]
+        assert done.returncode == 1
+        assert done.stderr == ""
+        assert node["stored_chunks"] == 4
+        assert [f["subject"] for f in node["findings"]] == ["c/1/1"]
+
+
+class TestCommand:
+    def test_the_findings_are_shown_beside_what_is_permitted(self, folder):
+        (folder / "data/plain/c/1/0").write_bytes(b"x" * 47)
+        code, text = run(folder)
+        assert code == 1
+        assert "1 of 3 do not conform" in text
+        assert "47 bytes" in text
+        assert "48 bytes" in text
+
+    def test_a_store_that_conforms_is_one_table(self, folder):
+        code, text = run(folder)
+        assert code == 0
+        assert text.startswith("Conforms: ")
+        assert text.count(" conforms\n") == 3
+
+    def test_many_findings_are_cut_on_the_terminal_and_whole_in_json(self, tmp_path):
+        array = zarr.create_array(tmp_path, shape=30, chunks=1, dtype="u1", compressors=None)
+        array[...] = 1
+        for path in (tmp_path / "c").iterdir():
+            path.write_bytes(b"xx")
+        assert "20 more" in run(tmp_path)[1]
+        assert len(run_json(tmp_path)[1][""]["findings"]) == 30
+
+    @pytest.mark.parametrize("what", ["nothing", "empty", "file", "scheme"])
+    def test_what_cannot_be_opened_is_one_line_and_exit_status_2(self, tmp_path, what):
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "file").write_text("text")
+        location = "nosuchscheme://a" if what == "scheme" else str(tmp_path / what)
+        result = CliRunner().invoke(app, ["check", location])
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert result.stderr.startswith(location)
+        assert result.stderr.count("\n") == 1
+
+    def test_the_help_gives_the_exit_statuses(self):
+        assert "2 if STORE cannot be opened" in " ".join(
+            CliRunner().invoke(app, ["check", "--help"]).stdout.split()
+        )
