@@ -14,6 +14,7 @@ from zarr.storage import MemoryStore
 
 from zarr_bytes.codec_chain import is_plain, name_of
 from zarr_bytes.conformance import Finding, array_findings, data_type_of
+from zarr_bytes.errors import in_words
 from zarr_bytes.hierarchy import DOCUMENT, can_list, consolidated_paths, nodes
 from zarr_bytes.layout import has_fixed_size, layout_of
 from zarr_bytes.stored_chunks import ChunkGrid, check_chunks
@@ -165,7 +166,7 @@ async def refusal(text: bytes) -> str | None:
             warnings.simplefilter("ignore")  # what zarr warns of, it reads
             await open_array(store=store, mode="r", zarr_format=3)
     except Exception as error:  # noqa: BLE001 -- whatever zarr and any codec raise
-        return f"{type(error).__name__}: {error}"
+        return in_words(error)
     return None
 
 

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import typer
@@ -16,10 +17,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from zarr_bytes import tables
 from zarr_bytes.check import ArrayReport, check_store
 from zarr_bytes.hierarchy import StoreError, close, open_store
+from zarr_bytes.migrate import MigrationError, plan, rewrite
 from zarr_bytes.status import status as find_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from zarr.abc.store import Store
+
+    from zarr_bytes.migrate import Change
 
 __all__ = ["app"]
 
@@ -73,7 +79,8 @@ def check(store: Location, *, as_json: AsJson = False) -> None:
     Exit status: 0 if everything conforms, 1 if something does not, 2 if STORE cannot be opened.
     """
     with _Bar(sys.stderr.isatty()) as bar:
-        reports = _run(store, _check(store, bar.show))
+        work = partial(_check, progress=bar.show)
+        reports = _run(store, _with_store(store, work, read_only=True))
     conforms = all(report.conforms for report in reports)
     if as_json:
         print_json({"store": store, "conforms": conforms, "nodes": [_as_json(r) for r in reports]})
@@ -82,10 +89,52 @@ def check(store: Location, *, as_json: AsJson = False) -> None:
     raise typer.Exit(0 if conforms else 1)
 
 
-async def _check(location: str, progress: Callable[[str, int, int], None]) -> list[ArrayReport]:
-    store = open_store(location, read_only=True)
+@app.command()
+def migrate(
+    store: Location,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show, and write nothing.")] = False,
+) -> None:
+    """Rewrite metadata of the draft form to today's: endian to bytes, and bytes for no codec.
+
+    The changes are shown, and written if you say so. Chunks are not touched. Each old document
+    is kept beside the new one until that is in place and has been read back.
+
+    Exit status: 0 if there is nothing left to do or on --dry-run, 1 if something was not
+    migrated, 2 if STORE cannot be opened.
+    """
+    console = Console()
+    found = _run(store, _with_store(store, plan, read_only=True))
+    tables.print_plan(console, store, found)
+    if found.changes and not dry_run:
+        typer.echo()
+        if not yes and not typer.confirm(f"Write {tables.documents(len(found.changes))}?"):
+            raise typer.Exit(1)
+        _run(store, _with_store(store, partial(_rewrite, changes=found.changes), read_only=False))
+        typer.echo(f"Migrated: {tables.documents(len(found.changes))}.")
+    raise typer.Exit(1 if found.refused else 0)
+
+
+async def _rewrite(store: Store, changes: list[Change]) -> None:
+    for done, change in enumerate(changes):
+        try:
+            await rewrite(store, change)
+        except MigrationError as error:
+            typer.echo(f"{error}\n{done} of {tables.documents(len(changes))} migrated.", err=True)
+            raise typer.Exit(1) from None
+
+
+async def _check(store: Store, progress: Callable[[str, int, int], None]) -> list[ArrayReport]:
+    return [report async for report in check_store(store, progress)]
+
+
+async def _with_store(
+    location: str, work: Callable[[Store], Awaitable[Result]], *, read_only: bool
+) -> Result:
+    store = await open_store(location, read_only=read_only)
     try:
-        return [report async for report in check_store(store, progress)]
+        return await work(store)
     finally:
         await close(store)
 

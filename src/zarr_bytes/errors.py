@@ -2,7 +2,7 @@
 
 from typing import Final
 
-__all__ = ["BoolValueError", "ChunkSizeError", "DataTypeNameError", "FillValueError"]
+__all__ = ["BoolValueError", "ChunkSizeError", "DataTypeNameError", "FillValueError", "in_words"]
 
 
 class ChunkSizeError(ValueError):
@@ -35,3 +35,8 @@ class DataTypeNameError(TypeError):
 
     A `TypeError`, because zarr takes a `ValueError` that is raised here for "another data type".
     """
+
+
+def in_words(error: Exception) -> str:
+    """An error of another package for a message of this one; some have no text of their own."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

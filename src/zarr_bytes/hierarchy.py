@@ -13,16 +13,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
+from zipfile import BadZipFile
 
 from zarr.buffer import cpu
 from zarr.storage import FsspecStore, LocalStore, ZipStore
+
+from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from zarr.abc.store import Store
 
-__all__ = ["DOCUMENT", "Node", "StoreError", "can_list", "close", "nodes", "open_store", "read"]
+__all__ = [
+    "DOCUMENT",
+    "Node",
+    "StoreError",
+    "can_list",
+    "close",
+    "consolidated_paths",
+    "nodes",
+    "open_store",
+    "read",
+    "within",
+]
 
 DOCUMENT = "zarr.json"
 
@@ -63,13 +77,14 @@ def within(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-def open_store(location: str, *, read_only: bool) -> Store:
+async def open_store(location: str, *, read_only: bool) -> Store:
     """Store at a path or URL: a folder, a ``.zip`` file, or what fsspec opens.
 
     Raises
     ------
     StoreError
-        If there is nothing, or a package is missing that opens such a URL.
+        If there is nothing, a package is missing that opens such a URL, or a .zip file is to be
+        written.
     """
     url = urlsplit(location)
     try:
@@ -77,11 +92,13 @@ def open_store(location: str, *, read_only: bool) -> Store:
             return FsspecStore.from_url(location, read_only=read_only)
         path = Path(unquote(url.path) if url.scheme == "file" else location)
         if path.is_dir():
-            return LocalStore(path, read_only=read_only)
+            return await LocalStore.open(path, read_only=read_only)
         if path.suffix == ".zip" and path.is_file():
-            return ZipStore(path, mode="r" if read_only else "a", read_only=read_only)
-    except (ImportError, OSError, ValueError) as error:
-        raise StoreError(f"it cannot be opened: {_said(error)}") from error
+            if not read_only:
+                raise StoreError("a .zip file cannot be changed in place: unpack it first")
+            return await ZipStore.open(path, mode="r")
+    except (BadZipFile, ImportError, OSError, ValueError) as error:
+        raise StoreError(f"it cannot be opened: {in_words(error)}") from error
     raise StoreError("it is no folder, no .zip file and no URL")
 
 
@@ -179,12 +196,12 @@ async def _node(store: Store, path: str) -> Node | None:
     try:
         text = await read(store, within(path, DOCUMENT))
     except Exception as error:  # noqa: BLE001 -- of any store: one node is not to stop the rest
-        return Node(path, "unreadable", error=_said(error))
+        return Node(path, "unreadable", error=in_words(error))
     if text is None:
         return None
     try:
         document = json.loads(text)
-    except ValueError as error:  # also what is not UTF-8
+    except (RecursionError, ValueError) as error:  # also what is not UTF-8
         return Node(path, "unreadable", text, f"no JSON: {error}")
     node_type = document.get("node_type") if isinstance(document, dict) else None
     match node_type:
@@ -192,7 +209,3 @@ async def _node(store: Store, path: str) -> Node | None:
             return Node(path, node_type, text)
         case _:
             return Node(path, "unreadable", text, f'"node_type" is {json.dumps(node_type)}')
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -19,6 +19,7 @@ from zarr.buffer import cpu
 from zarr.storage import ZipStore
 
 from zarr_bytes.conformance import Finding
+from zarr_bytes.errors import in_words
 from zarr_bytes.hierarchy import DOCUMENT, within
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ async def check_chunks(
         except FileNotFoundError:
             pass  # a chunk that is not stored is the fill value
         except Exception as error:  # noqa: BLE001 -- of any store: one chunk is not to stop the rest
-            report.findings.append(Finding(key, f"{type(error).__name__}: {error}", "readable"))
+            report.findings.append(Finding(key, in_words(error), "readable"))
         asked += 1
         progress(asked)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
 from rich import box
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from zarr_bytes.check import ArrayReport
+    from zarr_bytes.migrate import Change, Plan
     from zarr_bytes.status import DataType, Origin, Setting, Status
 
-__all__ = ["print_check", "print_status"]
+__all__ = ["documents", "print_check", "print_plan", "print_status"]
 
 _SHOWN: Final = 10  # findings of one array; --json gives all
 
@@ -71,6 +73,50 @@ def print_check(console: Console, location: str, reports: list[ArrayReport]) -> 
     for report in reports:
         if report.findings:
             _print_findings(console, report)
+
+
+def print_plan(console: Console, location: str, found: Plan) -> None:
+    """Print what `migrate` would change, and what it cannot."""
+    if found.changes:
+        verdict = (f"{documents(len(found.changes))} of the draft form: ", "bold yellow")
+    else:
+        verdict = ("Nothing to migrate: ", "bold green")
+    console.print(Text.assemble(verdict, location))
+    alike: dict[tuple[str, ...], list[Change]] = {}
+    for change in found.changes:
+        alike.setdefault((*change.steps, *_difference(change)), []).append(change)
+    for first, *others in alike.values():
+        console.print()
+        console.print(Text(first.key, "bold"))
+        for step in first.steps:
+            console.print(Text(f"  {step}"))
+        for line in _difference(first):
+            colour = {"+": "green", "-": "red"}.get(line[0], "dim")
+            console.print(Text(f"  {line}", colour))
+        if others:
+            keys = ", ".join(change.key for change in others[:_SHOWN])
+            more = "" if len(others) <= _SHOWN else f" and {len(others) - _SHOWN:,} more"
+            console.print(Text(f"  the same in {keys}{more}"))
+    if found.refused:
+        table = _table("Not migrated", "Reason")
+        for path, reason in found.refused.items():
+            table.add_row(Text(f"/{path}"), Text(reason, "red"))
+        _show(console, table)
+
+
+def documents(count: int) -> str:
+    """`count` in words."""
+    return f"{count:,} metadata document" + "s" * (count != 1)
+
+
+def _difference(change: Change) -> list[str]:
+    """Lines of a unified diff, of documents on one line as if they had several."""
+    texts = [change.old.decode(), change.new.decode()]
+    if texts[0].count("\n") < 2:
+        texts = [json.dumps(json.loads(text), indent=2) for text in texts]
+    old, new = (text.splitlines() for text in texts)
+    lines = list(unified_diff(old, new, lineterm="", n=2))[3:]  # without the names and the place
+    return ["..." if line.startswith("@@") else line for line in lines]
 
 
 def _data_type_name(data_type: object) -> str:

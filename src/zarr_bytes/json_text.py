@@ -1,0 +1,123 @@
+"""Where the values of a JSON text stand, so that one is changed and every other byte is kept.
+
+Reading and writing a document would lose what Python does not hold: the spelling of numbers, the
+order of doubled members, the indentation. The texts are known to be JSON when they come here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+__all__ = ["Edit", "Span", "apply", "insert_item", "insert_member", "items", "members", "value"]
+
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_INDENT: Final = re.compile(r"\s*\{\r?\n([ \t]+)")
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)  # only the end is asked for
+
+
+class Span(NamedTuple):
+    """Where a value begins and ends in a text."""
+
+    start: int
+    stop: int
+
+
+class Edit(NamedTuple):
+    """What is to stand instead of a span of a text."""
+
+    span: Span
+    replacement: str
+
+
+def value(text: str, span: Span) -> Any:
+    """The value at `span`."""
+    return json.loads(text[span.start : span.stop])
+
+
+def members(text: str, start: int = 0) -> dict[str, Span]:
+    """Spans of the values of the object that begins at `start`, by name; the last of a name."""
+    spans = {}
+    i = _skip(text, _skip(text, start) + 1)
+    while text[i] != "}":
+        name, i = _DECODER.raw_decode(text, i)
+        i = _skip(text, _skip(text, i) + 1)  # over the colon
+        _, stop = _DECODER.raw_decode(text, i)
+        spans[name] = Span(i, stop)
+        i = _next(text, stop)
+    return spans
+
+
+def items(text: str, start: int) -> list[Span]:
+    """Spans of the items of the array that begins at `start`."""
+    spans = []
+    i = _skip(text, start + 1)
+    while text[i] != "]":
+        _, stop = _DECODER.raw_decode(text, i)
+        spans.append(Span(i, stop))
+        i = _next(text, stop)
+    return spans
+
+
+def insert_item(text: str, array: Span, index: int, item: object) -> Edit:
+    """Insert `item` into an array, on lines of its own where the others have theirs."""
+    spans = items(text, array.start)
+    indent = _line_indent(text, array.start)
+    if not spans:
+        return Edit(array, _rendered([item], text, indent))
+    position = spans[index].start if index < len(spans) else spans[-1].stop
+    first = spans[0].start
+    if text[:first].rstrip(" \t").endswith("\n"):
+        indent = _line_indent(text, first)
+        rendered, comma = _rendered(item, text, indent), f",\n{indent}"
+    else:
+        rendered = json.dumps(item, separators=_separators(text))
+        comma = _separators(text)[0]
+    inserted = rendered + comma if index < len(spans) else comma + rendered
+    return Edit(Span(position, position), inserted)
+
+
+def insert_member(text: str, start: int, name: str, member: object) -> Edit:
+    """Insert a member behind the last of the object that begins at `start`, which has some."""
+    last = list(members(text, start).values())[-1]
+    indent = _line_indent(text, last.start)
+    comma = f",\n{indent}" if _INDENT.match(text) else _separators(text)[0]
+    colon = _separators(text)[1]
+    inserted = f"{comma}{json.dumps(name)}{colon}{_rendered(member, text, indent)}"
+    return Edit(Span(last.stop, last.stop), inserted)
+
+
+def apply(text: str, edits: list[Edit]) -> str:
+    """`text` with all `edits`, whose spans do not overlap."""
+    for edit in sorted(edits, key=lambda edit: edit.span, reverse=True):
+        text = text[: edit.span.start] + edit.replacement + text[edit.span.stop :]
+    return text
+
+
+def _skip(text: str, i: int) -> int:
+    space = _SPACE.match(text, i)
+    return space.end() if space else i
+
+
+def _next(text: str, stop: int) -> int:
+    """Where the next member or item begins, or the bracket that closes."""
+    i = _skip(text, stop)
+    return _skip(text, i + 1) if text[i] == "," else i
+
+
+def _line_indent(text: str, i: int) -> str:
+    line = text[text.rfind("\n", 0, i) + 1 : i]
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _separators(text: str) -> tuple[str, str]:
+    return (", ", ": ") if '": ' in text else (",", ":")
+
+
+def _rendered(new: object, text: str, indent: str) -> str:
+    """`new` in the style of `text`: on one line, or indented further than `indent`."""
+    step = _INDENT.match(text)
+    if step is None:
+        return json.dumps(new, separators=_separators(text))
+    return json.dumps(new, indent=step[1]).replace("\n", f"\n{indent}")

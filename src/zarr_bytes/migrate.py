@@ -1,0 +1,233 @@
+"""Metadata of the draft form to today's: `endian` to `bytes`, and an explicit codec for none.
+
+Specification: endian codec 1.0. Its configuration is that of `bytes`, and where it was omitted the
+elements were little-endian. The chunks are the same under both, so that they are not touched.
+
+Single bytes keep the `endian` that the draft required: today's specification permits it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from zarr.buffer import cpu
+
+from zarr_bytes.check import refusal
+from zarr_bytes.codec_chain import inner_chains, kind_of, name_of
+from zarr_bytes.errors import in_words
+from zarr_bytes.hierarchy import nodes, read, within
+from zarr_bytes.json_text import Edit, apply, insert_item, insert_member, items, members, value
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+    from zarr.abc.store import Store
+
+    from zarr_bytes.hierarchy import Node
+    from zarr_bytes.json_text import Span
+
+__all__ = ["BACKUP", "Change", "MigrationError", "Plan", "migrated", "plan", "rewrite"]
+
+BACKUP: Final = ".before-migration"  # behind the key of the document that is kept
+_LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+class MigrationError(ValueError):
+    """A document cannot be migrated, or was not; the message says what is in the store now."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A document to be rewritten: the key of it, both texts, and in words what differs."""
+
+    path: str
+    key: str
+    old: bytes
+    new: bytes
+    steps: list[str]
+
+
+@dataclass
+class Plan:
+    """What is to be rewritten, arrays first, and what cannot be, by path with the reason."""
+
+    changes: list[Change] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
+    """Today's form of a metadata document, and in words what was changed.
+
+    Parameters
+    ----------
+    text : str
+        The document of an array, or of a group: then the arrays in its consolidated metadata are
+        meant.
+    skip : container of str
+        Paths in the consolidated metadata that are left as they are.
+
+    Raises
+    ------
+    MigrationError
+        If an unknown codec may or may not be the one that turns an array into bytes.
+
+    Examples
+    --------
+    >>> migrated('{"node_type": "array", "codecs": []}')[1]
+    ['codecs: bytes added, little-endian as the draft had it']
+    """
+    found = list(_document_edits(text, 0, "", skip))
+    return apply(text, [edit for edit, _ in found]), [step for _, step in found]
+
+
+def _document_edits(
+    text: str, start: int, where: str, skip: Container[str]
+) -> Iterator[tuple[Edit, str]]:
+    spans = members(text, start)
+    document = {name: value(text, span) for name, span in spans.items()}
+    if document.get("node_type") == "array":
+        if "codecs" in document:
+            yield from _chain_edits(text, spans["codecs"], f"{where}codecs")
+        else:
+            yield insert_member(text, start, "codecs", [_LITTLE]), _added(f"{where}codecs")
+        return
+    consolidated = document.get("consolidated_metadata")
+    metadata = consolidated.get("metadata") if isinstance(consolidated, Mapping) else None
+    if isinstance(metadata, Mapping):
+        within_group = members(text, spans["consolidated_metadata"].start)["metadata"]
+        for path, span in members(text, within_group.start).items():
+            if path not in skip and isinstance(metadata[path], Mapping) and metadata[path]:
+                yield from _document_edits(text, span.start, f"{path}: ", skip)
+
+
+def _chain_edits(text: str, span: Span, where: str) -> Iterator[tuple[Edit, str]]:
+    codecs = value(text, span)
+    if not isinstance(codecs, list):
+        return  # not the draft's form either: `check` says so
+    for i, (codec, place) in enumerate(zip(codecs, items(text, span.start), strict=True)):
+        if name_of(codec) == "endian" and isinstance(codec, Mapping):
+            name = members(text, place.start)["name"]
+            yield Edit(name, '"bytes"'), f"{where}[{i}]: endian becomes bytes"
+        for member in inner_chains(codec):
+            configuration = members(text, place.start)["configuration"]
+            chain = members(text, configuration.start)[member]
+            yield from _chain_edits(text, chain, f"{where}[{i}].{member}")
+    kinds = [kind_of(name_of(codec) or "") for codec in codecs]
+    if "array -> bytes" in kinds:
+        return
+    if None in kinds:
+        unknown = name_of(codecs[kinds.index(None)])
+        raise MigrationError(f"{where}: the codec {unknown!r} is not known here; install it first")
+    index = kinds.count("array -> array")
+    yield insert_item(text, span, index, _LITTLE), _added(where)
+
+
+def _added(where: str) -> str:
+    return f"{where}: bytes added, little-endian as the draft had it"
+
+
+async def plan(store: Store) -> Plan:
+    """What is to be rewritten in `store`, of which nothing is written here.
+
+    Every new document has been opened by zarr, apart from the store.
+
+    Raises
+    ------
+    StoreError
+        If the store holds no Zarr metadata.
+    """
+    found = Plan()
+    groups = []
+    async for node in nodes(store):
+        if node.kind == "unreadable":
+            found.refused[node.path] = node.error
+        elif node.kind == "array":
+            await _add(node, found)
+        elif node.kind == "group":
+            groups.append(node)
+    refused = list(found.refused)  # stay as they are in consolidated metadata too
+    for group in groups:
+        prefix = within(group.path, "")
+        await _add(group, found, skip={path.removeprefix(prefix) for path in refused})
+    return found
+
+
+async def _add(node: Node, found: Plan, skip: Container[str] = ()) -> None:
+    try:
+        change = _change(node, skip)
+    except ValueError as error:  # also what is not UTF-8
+        found.refused[node.path] = str(error)
+        return
+    if change is not None and node.kind == "array" and (reason := await refusal(change.new)):
+        found.refused[node.path] = f"zarr would not open it: {reason}"
+    elif change is not None:
+        found.changes.append(change)
+
+
+def _change(node: Node, skip: Container[str] = ()) -> Change | None:
+    text = node.text.decode()
+    if json.loads(text).get("zarr_format") != 3:
+        return None
+    new, steps = migrated(text, skip)
+    return Change(node.path, node.key, node.text, new.encode(), steps) if steps else None
+
+
+async def rewrite(store: Store, change: Change) -> None:
+    """Put the new document in the place of the old one, which is kept until that is done.
+
+    At every moment the array has one of the two documents: `set` of a `LocalStore` renames, and
+    one of an object store is a single request.
+
+    Raises
+    ------
+    MigrationError
+        If anything fails; it says which of the two is in place, and where the old one is.
+    """
+    backup = change.key + BACKUP
+    if await read(store, change.key) != change.old:
+        raise MigrationError(f"{change.key} has changed meanwhile; nothing was written")
+    kept = await read(store, backup)
+    if kept not in (None, change.old):
+        raise MigrationError(
+            f"{backup} holds another document, from an earlier migration; nothing was written."
+            " Look at it and move it away"
+        )
+    try:
+        await _put(store, backup, change.old)
+    except Exception as error:
+        with suppress(Exception):  # half of a copy would be in the way of the next attempt
+            await store.delete(backup)
+        raise MigrationError(f"{change.key} is as it was: {in_words(error)}") from error
+    try:
+        await _put(store, change.key, change.new)
+    except Exception as error:
+        state = await _put_back(store, change)
+        raise MigrationError(f"{state}; a copy is at {backup}: {in_words(error)}") from error
+    try:
+        await store.delete(backup)
+    except Exception as error:
+        raise MigrationError(
+            f"{change.key} is migrated, but {backup} could not be deleted: {in_words(error)}"
+        ) from error
+
+
+async def _put(store: Store, key: str, text: bytes) -> None:
+    await store.set(key, cpu.Buffer.from_bytes(text))
+    if await read(store, key) != text:
+        raise OSError(f"{key} reads back as something else than was written")
+
+
+async def _put_back(store: Store, change: Change) -> str:
+    """What is in the store after writing the new document has failed."""
+    try:
+        if await read(store, change.key) == change.new:
+            return f"{change.key} is migrated"
+        if await read(store, change.key) != change.old:
+            await _put(store, change.key, change.old)
+    except Exception:  # noqa: BLE001 -- of any store; what failed first is what is reported
+        return f"it is not known what is at {change.key}"
+    return f"{change.key} is as it was"
