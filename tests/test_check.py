@@ -1,9 +1,11 @@
 """Does a store conform: what is found, what is read for it, what is shown."""
 
 import asyncio
+import contextlib
 import hashlib
 import http.server
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from typer.testing import CliRunner
 from zarr_bytes import stored_chunks
 from zarr_bytes.check import check_store
 from zarr_bytes.command_line import app
+from zarr_bytes.status import _NEEDS
 from zarr_bytes.stored_chunks import ChunkGrid
 
 
@@ -178,6 +181,12 @@ class TestMetadata:
     def test_an_unknown_data_type_is_found(self, data_type):
         assert findings_of(store_of(data_type))[0][0] == "data_type"
 
+    def test_a_data_type_that_needs_a_package_says_which(self, monkeypatch):
+        monkeypatch.setitem(_NEEDS, "float33", "no_such_package")
+        ((_, found, permitted),) = findings_of(store_of("float33"))
+        assert found == '"float33"'
+        assert permitted == "known with no_such_package: pip install no_such_package"
+
     def test_members_that_are_missing_or_unknown_are_found(self, folder):
         path = folder / "data/plain/zarr.json"
         edit(path, more=1, ignorable={"must_understand": False})
@@ -240,6 +249,17 @@ class TestHierarchy:
             "b": False,
             "c": True,
         }
+
+    @pytest.mark.filterwarnings("ignore")  # consolidated metadata is not in the specification
+    def test_a_consolidated_copy_that_differs_is_found(self, folder):
+        zarr.consolidate_metadata(str(folder))
+        edit(folder / "data/plain/zarr.json", attributes={"changed": 1})
+        assert run_json(folder)[0] == 0
+        edit(folder / "data/plain/zarr.json", fill_value=7.0)
+        code, nodes = run_json(folder)
+        assert code == 1
+        assert "consolidated" in nodes["data/plain"]["findings"][0]["found"]
+        assert nodes["data/mask"]["conforms"]
 
     def test_format_2_is_listed_as_not_checked(self, folder):
         zarr.create_array(folder, name="old", shape=4, dtype="f4", zarr_format=2)
@@ -524,6 +544,46 @@ class TestStores:
         assert done.stderr == ""
         assert node["stored_chunks"] == 4
         assert [f["subject"] for f in node["findings"]] == ["c/1/1"]
+
+
+on_posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX")
+
+
+def stderr_of(location, patience, *, on_terminal):
+    """What a real process writes to stderr, with another patience before the progress bar."""
+    code = (
+        "import sys, zarr_bytes.command_line as c\n"
+        f"c._PATIENCE = {patience}; c.app(['check', sys.argv[1]])"
+    )
+    parent, child = os.openpty() if on_terminal else os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(location)],
+        stdout=subprocess.DEVNULL,
+        stderr=child,
+        env=os.environ | {"TERM": "xterm"},
+    )
+    os.close(child)
+    written = b""
+    with contextlib.suppress(OSError):  # how a pseudo-terminal ends on Linux
+        while piece := os.read(parent, 4096):
+            written += piece
+    os.close(parent)
+    assert process.wait() == 0
+    return written
+
+
+@on_posix
+class TestProgress:
+    @pytest.mark.parametrize(
+        ("patience", "on_terminal", "shown"),
+        [(0, True, True), (100, True, False), (0, False, False)],
+    )
+    def test_a_bar_is_shown_on_a_terminal_where_it_takes_long(
+        self, folder, patience, on_terminal, shown
+    ):
+        written = stderr_of(folder, patience, on_terminal=on_terminal)
+        assert (b"/data/plain" in written) == shown
+        assert bool(written) == shown
 
 
 class TestCommand:

@@ -16,7 +16,7 @@ pytest.importorskip("rich")
 from typer.testing import CliRunner
 
 from zarr_bytes.command_line import app
-from zarr_bytes.status import Origin, origin_of, status
+from zarr_bytes.status import _NEEDS, Origin, origin_of, status
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
 
@@ -116,6 +116,13 @@ class TestNotActive:
         code, found = status_json(ZARR_CODECS__BYTES="no.such.Codec")
         assert code == 1
         assert found["codecs"][0]["found"].startswith("none: ")
+
+
+def test_a_data_type_that_lacks_a_package_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(_NEEDS, "float16", "no_such_package")
+    lacking = [d.name for d in status().data_types if d.lacks == "no_such_package"]
+    assert lacking == ["float16"]
+    assert "pip install no_such_package" in CliRunner().invoke(app, ["status"]).stdout
 
 
 class TestSettings:

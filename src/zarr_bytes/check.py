@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 from zarr.api.asynchronous import open_array
@@ -15,7 +15,7 @@ from zarr.storage import MemoryStore
 from zarr_bytes.codec_chain import is_plain, name_of
 from zarr_bytes.conformance import Finding, array_findings, data_type_of
 from zarr_bytes.errors import in_words
-from zarr_bytes.hierarchy import DOCUMENT, can_list, consolidated_paths, nodes
+from zarr_bytes.hierarchy import DOCUMENT, can_list, consolidated, nodes, within
 from zarr_bytes.layout import has_fixed_size, layout_of
 from zarr_bytes.stored_chunks import ChunkGrid, check_chunks
 
@@ -90,21 +90,42 @@ async def check_store(
         If the store holds no Zarr metadata.
     """
     listed = await can_list(store)
-    async for node in nodes(store):
+    copies: dict[str, object] = {}
+    async for node in nodes(store, listed=listed):
         report = ArrayReport(node.path, node.kind)
         match node.kind:
             case "array":
                 await _check_array(store, node, report, progress, listed=listed)
-            case "format 2":
-                report.not_checked = "Zarr format 2"
+                if node.path in copies and _differs(json.loads(node.text), copies[node.path]):
+                    report.findings.append(_STALE)
+            case "group":
+                found = consolidated(json.loads(node.text))
+                copies |= {within(node.path, path): copy for path, copy in found.items()}
+                if listed or node.path or found:
+                    continue
+                report.findings.append(_NOT_LISTED)
             case "unreadable":
                 report.findings.append(Finding(DOCUMENT, node.error, "a metadata document"))
-            case "group" if listed or node.path or consolidated_paths(node.text):
-                continue
-            case _:
-                found = "the store cannot list and nothing is consolidated: name an array in it"
-                report.findings.append(Finding("group", found, is_note=True))
+            case "format 2":
+                report.not_checked = "Zarr format 2"
         yield report
+
+
+_NOT_LISTED: Final = Finding(
+    "group", "the store cannot list, and nothing is consolidated: name an array in it", is_note=True
+)
+_STALE: Final = Finding(
+    DOCUMENT,
+    "a group has another copy of it in its consolidated metadata",
+    "the same: zarr.consolidate_metadata",
+)
+
+
+def _differs(document: dict[str, object], copy: object) -> bool:
+    """Whether a consolidated copy would have the array read differently."""
+    # Attributes do not decide how chunks are read, and change without being consolidated.
+    ours, other = document | {"attributes": None}, copy
+    return not isinstance(other, dict) or ours != other | {"attributes": None}
 
 
 async def _check_array(
@@ -151,7 +172,7 @@ async def _check_array(
 
 
 # What is in force in this process does not change what conforms.
-_STRICT = {
+_STRICT: Final = {
     "zarr_bytes.fill_values": "strict",
     "codecs.bytes": "zarr_bytes.codec.BytesCodec",
     "codecs.endian": "zarr_bytes.codec.EndianCodec",

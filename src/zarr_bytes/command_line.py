@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar
 
 import typer
 from rich.console import Console
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 Result = TypeVar("Result")
+
+_PATIENCE: Final = 1.0  # seconds; what is done by then needs no progress bar
 
 app = typer.Typer(
     add_completion=False,
@@ -157,7 +159,7 @@ class _Bar:
 
     def __init__(self, is_terminal: bool) -> None:  # noqa: FBT001
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -177,7 +179,7 @@ class _Bar:
 
     def show(self, path: str, done: int, total: int) -> None:
         """`done` of `total` chunks of the array at `path` are checked."""
-        if not self._is_terminal or time.monotonic() - self._started < 1:
+        if not self._is_terminal or time.monotonic() - self._started < _PATIENCE:
             return
         self._progress.start()  # does nothing if it has
         if path != self._path:

@@ -21,6 +21,7 @@ from zarr_bytes.codec_chain import BYTES_CODECS, Kind, inner_chains, kind_of, na
 from zarr_bytes.fill_value import raw_to_json
 from zarr_bytes.layout import has_fixed_size, layout_of
 from zarr_bytes.raw_data_type import RawBits
+from zarr_bytes.status import lacking_package
 
 __all__ = ["Finding", "array_findings", "data_type_of"]
 
@@ -88,7 +89,10 @@ def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
         try:
             data_type = data_type_of(document)
         except (TypeError, ValueError) as error:
-            yield _refused("data_type", document["data_type"], error)
+            name = document["data_type"]
+            package = lacking_package(name)
+            hint = f"known with {package}: pip install {package}"
+            yield Finding("data_type", _json(name), hint if package else str(error))
     if data_type is not None and "fill_value" in document:
         yield from _fill_value_findings(document["fill_value"], data_type)
     if "codecs" in document:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 from zipfile import BadZipFile
 
@@ -31,7 +31,7 @@ __all__ = [
     "StoreError",
     "can_list",
     "close",
-    "consolidated_paths",
+    "consolidated",
     "nodes",
     "open_store",
     "read",
@@ -118,10 +118,11 @@ async def read(store: Store, key: str) -> bytes | None:
     return None if buffer is None else buffer.to_bytes()
 
 
-async def nodes(store: Store) -> AsyncIterator[Node]:
+async def nodes(store: Store, *, listed: bool) -> AsyncIterator[Node]:
     """The arrays and groups of `store`, each parent before its children.
 
-    Where the store cannot list, the children are those that consolidated metadata names.
+    Where the store cannot list (`listed` is false, from `can_list`), the children are those that
+    consolidated metadata names.
 
     Raises
     ------
@@ -129,8 +130,7 @@ async def nodes(store: Store) -> AsyncIterator[Node]:
         If there is no node at all, or the root cannot be read.
     """
     found = False
-    listed = await can_list(store)
-    async for node in _walk(store, "") if listed else _consolidated(store):
+    async for node in _walk(store, "") if listed else _walk_consolidated(store):
         if not found and node.error and not node.text:
             raise StoreError(f"it cannot be read: {node.error}")
         found = True
@@ -172,7 +172,7 @@ async def _is_format_2(store: Store, path: str) -> bool:
     return any([await store.exists(within(path, name)) for name in (".zarray", ".zgroup")])
 
 
-async def _consolidated(store: Store) -> AsyncIterator[Node]:
+async def _walk_consolidated(store: Store) -> AsyncIterator[Node]:
     root = await _node(store, "")
     if root is None:
         if await store.exists(".zarray"):
@@ -180,16 +180,16 @@ async def _consolidated(store: Store) -> AsyncIterator[Node]:
         return
     yield root
     if root.kind == "group":
-        for path in consolidated_paths(root.text):
+        for path in consolidated(json.loads(root.text)):
             node = await _node(store, path)
             yield node or Node(path, "unreadable", error=f"there is no {DOCUMENT}")
 
 
-def consolidated_paths(text: bytes) -> list[str]:
-    """The paths that the consolidated metadata of a group's document names."""
-    consolidated = json.loads(text).get("consolidated_metadata")
-    metadata = consolidated.get("metadata") if isinstance(consolidated, Mapping) else None
-    return list(metadata) if isinstance(metadata, Mapping) else []
+def consolidated(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The copies of documents in the consolidated metadata of a group's, by their path in it."""
+    member = document.get("consolidated_metadata")
+    metadata = member.get("metadata") if isinstance(member, Mapping) else None
+    return metadata if isinstance(metadata, Mapping) else {}
 
 
 async def _node(store: Store, path: str) -> Node | None:

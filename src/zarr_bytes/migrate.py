@@ -19,7 +19,7 @@ from zarr.buffer import cpu
 from zarr_bytes.check import refusal
 from zarr_bytes.codec_chain import inner_chains, kind_of, name_of
 from zarr_bytes.errors import in_words
-from zarr_bytes.hierarchy import nodes, read, within
+from zarr_bytes.hierarchy import can_list, consolidated, nodes, read, within
 from zarr_bytes.json_text import Edit, apply, insert_item, insert_member, items, members, value
 
 if TYPE_CHECKING:
@@ -95,12 +95,10 @@ def _document_edits(
         else:
             yield insert_member(text, start, "codecs", [_LITTLE]), _added(f"{where}codecs")
         return
-    consolidated = document.get("consolidated_metadata")
-    metadata = consolidated.get("metadata") if isinstance(consolidated, Mapping) else None
-    if isinstance(metadata, Mapping):
-        within_group = members(text, spans["consolidated_metadata"].start)["metadata"]
-        for path, span in members(text, within_group.start).items():
-            if path not in skip and isinstance(metadata[path], Mapping) and metadata[path]:
+    if copies := consolidated(document):
+        metadata = members(text, spans["consolidated_metadata"].start)["metadata"]
+        for path, span in members(text, metadata.start).items():
+            if path not in skip and isinstance(copies[path], Mapping):
                 yield from _document_edits(text, span.start, f"{path}: ", skip)
 
 
@@ -142,7 +140,7 @@ async def plan(store: Store) -> Plan:
     """
     found = Plan()
     groups = []
-    async for node in nodes(store):
+    async for node in nodes(store, listed=await can_list(store)):
         if node.kind == "unreadable":
             found.refused[node.path] = node.error
         elif node.kind == "array":

@@ -10,6 +10,7 @@ import os
 import platform
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -25,7 +26,16 @@ from zarr_bytes.settings import DEFAULTS, reading_cost
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CodecInForce", "DataType", "Origin", "Setting", "Status", "origin_of", "status"]
+__all__ = [
+    "CodecInForce",
+    "DataType",
+    "Origin",
+    "Setting",
+    "Status",
+    "lacking_package",
+    "origin_of",
+    "status",
+]
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _CODECS: Final = {"bytes": BytesCodec, "endian": EndianCodec}
@@ -37,6 +47,7 @@ _SETTINGS: Final[dict[str, Any]] = {
     "largest_request.remote": DEFAULTS["remote"].largest_request,
     "fill_values": "strict",
 }
+_NEEDS: Final[dict[str, str]] = {}  # data types that come with another package, and its name
 _MISSING: Final = object()
 
 
@@ -191,13 +202,14 @@ def _data_type(name: str) -> DataType:
         name=name,
         found="none" if registered is None else _path_of(registered),
         is_active=registered is DATA_TYPES[name],
-        lacks=_lacking_package(name),
+        lacks=lacking_package(name),
     )
 
 
-def _lacking_package(name: str) -> str | None:  # noqa: ARG001
+def lacking_package(name: object) -> str | None:
     """The package that the data type `name` needs and that is not installed."""
-    return None
+    package = _NEEDS.get(name) if isinstance(name, str) else None
+    return package if package and find_spec(package) is None else None
 
 
 def _problems() -> Iterator[str]:
