@@ -461,6 +461,24 @@ class TestWhatIsRead:
         assert [(f.subject, f.found) for f in report.findings] == [("c/0/1", "OSError: gone")]
         assert report.stored_chunks == 3
 
+    def test_chunks_and_groups_that_cannot_be_listed_are_findings(self, folder):
+        class Failing(Watched):
+            async def list_prefix(self, prefix):
+                raise OSError("no list")
+                yield
+
+            async def list_dir(self, prefix):
+                if prefix == "data/deep":
+                    raise OSError("no list")
+                async for name in self._store.list_dir(prefix):
+                    yield name
+
+        zarr.create_group(folder, path="data/deep")
+        reports = reports_of(Failing(LocalStore(folder, read_only=True)))
+        assert "no list" in reports["data/deep"].findings[0].found
+        assert "no list" in reports["data/plain"].findings[0].found
+        assert reports["data/packed"].conforms
+
     def test_a_store_that_cannot_list_is_asked_for_every_chunk(self, folder):
         (folder / "data/plain/c/1/0").unlink()
         store = Unlistable(LocalStore(folder / "data/plain", read_only=True))

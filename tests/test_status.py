@@ -119,10 +119,10 @@ class TestNotActive:
 
 
 def test_a_data_type_that_lacks_a_package_says_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(_NEEDS, "float16", "no_such_package")
-    lacking = [d.name for d in status().data_types if d.lacks == "no_such_package"]
+    monkeypatch.setitem(_NEEDS, "float16", "nopackage")
+    lacking = [d.name for d in status().data_types if d.lacks == "nopackage"]
     assert lacking == ["float16"]
-    assert "pip install no_such_package" in CliRunner().invoke(app, ["status"]).stdout
+    assert "pip install nopackage" in CliRunner().invoke(app, ["status"]).stdout
 
 
 class TestSettings:

@@ -6,8 +6,8 @@ import asyncio
 import json
 import sys
 import time
+from contextlib import asynccontextmanager
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar
 
 import typer
@@ -16,16 +16,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from zarr_bytes import tables
 from zarr_bytes.check import ArrayReport, check_store
-from zarr_bytes.hierarchy import StoreError, close, open_store
+from zarr_bytes.hierarchy import StoreError, close, open_store, writable
 from zarr_bytes.migrate import MigrationError, plan, rewrite
 from zarr_bytes.status import status as find_status
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from zarr.abc.store import Store
-
-    from zarr_bytes.migrate import Change
 
 __all__ = ["app"]
 
@@ -81,8 +79,7 @@ def check(store: Location, *, as_json: AsJson = False) -> None:
     Exit status: 0 if everything conforms, 1 if something does not, 2 if STORE cannot be opened.
     """
     with _Bar(sys.stderr.isatty()) as bar:
-        work = partial(_check, progress=bar.show)
-        reports = _run(store, _with_store(store, work, read_only=True))
+        reports = _run(store, _check(store, bar.show))
     conforms = all(report.conforms for report in reports)
     if as_json:
         print_json({"store": store, "conforms": conforms, "nodes": [_as_json(r) for r in reports]})
@@ -106,37 +103,40 @@ def migrate(
     Exit status: 0 if there is nothing left to do or on --dry-run, 1 if something was not
     migrated, 2 if STORE cannot be opened.
     """
-    console = Console()
-    found = _run(store, _with_store(store, plan, read_only=True))
-    tables.print_plan(console, store, found)
-    if found.changes and not dry_run:
+    raise typer.Exit(_run(store, _migrate(store, yes=yes, dry_run=dry_run)))
+
+
+async def _migrate(location: str, *, yes: bool, dry_run: bool) -> int:
+    async with _opened(location) as store:
+        found = await plan(store)
+        tables.print_plan(Console(), location, found)
+        if dry_run or not found.changes:
+            return 1 if found.refused else 0
+        target = writable(store)
+        documents = tables.documents(len(found.changes))
         typer.echo()
-        if not yes and not typer.confirm(f"Write {tables.documents(len(found.changes))}?"):
-            raise typer.Exit(1)
-        _run(store, _with_store(store, partial(_rewrite, changes=found.changes), read_only=False))
-        typer.echo(f"Migrated: {tables.documents(len(found.changes))}.")
-    raise typer.Exit(1 if found.refused else 0)
+        if not yes and not typer.confirm(f"Write {documents}?"):
+            return 1
+        for done, change in enumerate(found.changes):
+            try:
+                await rewrite(target, change)
+            except MigrationError as error:
+                typer.echo(f"{error}\n{done} of {documents} migrated.", err=True)
+                return 1
+        typer.echo(f"Migrated: {documents}.")
+        return 1 if found.refused else 0
 
 
-async def _rewrite(store: Store, changes: list[Change]) -> None:
-    for done, change in enumerate(changes):
-        try:
-            await rewrite(store, change)
-        except MigrationError as error:
-            typer.echo(f"{error}\n{done} of {tables.documents(len(changes))} migrated.", err=True)
-            raise typer.Exit(1) from None
+async def _check(location: str, progress: Callable[[str, int, int], None]) -> list[ArrayReport]:
+    async with _opened(location) as store:
+        return [report async for report in check_store(store, progress)]
 
 
-async def _check(store: Store, progress: Callable[[str, int, int], None]) -> list[ArrayReport]:
-    return [report async for report in check_store(store, progress)]
-
-
-async def _with_store(
-    location: str, work: Callable[[Store], Awaitable[Result]], *, read_only: bool
-) -> Result:
-    store = await open_store(location, read_only=read_only)
+@asynccontextmanager
+async def _opened(location: str) -> AsyncIterator[Store]:
+    store = await open_store(location)
     try:
-        return await work(store)
+        yield store
     finally:
         await close(store)
 

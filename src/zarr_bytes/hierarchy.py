@@ -36,6 +36,7 @@ __all__ = [
     "open_store",
     "read",
     "within",
+    "writable",
 ]
 
 DOCUMENT = "zarr.json"
@@ -77,29 +78,40 @@ def within(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-async def open_store(location: str, *, read_only: bool) -> Store:
-    """Store at a path or URL: a folder, a ``.zip`` file, or what fsspec opens.
+async def open_store(location: str) -> Store:
+    """Store at a path or URL, to be read: a folder, a ``.zip`` file, or what fsspec opens.
 
     Raises
     ------
     StoreError
-        If there is nothing, a package is missing that opens such a URL, or a .zip file is to be
-        written.
+        If there is nothing, or a package is missing that opens such a URL.
     """
     url = urlsplit(location)
     try:
         if "://" in location and url.scheme != "file":
-            return FsspecStore.from_url(location, read_only=read_only)
+            return FsspecStore.from_url(location, read_only=True)
         path = Path(unquote(url.path) if url.scheme == "file" else location)
         if path.is_dir():
-            return await LocalStore.open(path, read_only=read_only)
+            return await LocalStore.open(path, read_only=True)
         if path.suffix == ".zip" and path.is_file():
-            if not read_only:
-                raise StoreError("a .zip file cannot be changed in place: unpack it first")
             return await ZipStore.open(path, mode="r")
     except (BadZipFile, ImportError, OSError, ValueError) as error:
         raise StoreError(f"it cannot be opened: {in_words(error)}") from error
     raise StoreError("it is no folder, no .zip file and no URL")
+
+
+def writable(store: Store) -> Store:
+    """The same store, to be written; with the same connections, which are one event loop's.
+
+    Raises
+    ------
+    StoreError
+        If a document in it cannot be replaced.
+    """
+    if not (store.supports_writes and store.supports_deletes):
+        hint = ": unpack it first" if isinstance(store, ZipStore) else ""
+        raise StoreError(f"a document in it cannot be replaced{hint}")
+    return store.with_read_only(read_only=False)
 
 
 async def close(store: Store) -> None:
@@ -158,7 +170,11 @@ async def _walk(store: Store, path: str, *, below_group: bool = False) -> AsyncI
             return
     elif below_group and not await _is_format_2(store, path):
         return  # a folder is no node by itself
-    names = [name async for name in store.list_dir(path)]
+    try:
+        names = [name async for name in store.list_dir(path)]
+    except Exception as error:  # noqa: BLE001 -- of any store: one node is not to stop the rest
+        yield Node(path, "unreadable", error=f"it cannot be listed: {in_words(error)}")
+        return
     if node is None and ".zarray" in names:
         yield Node(path, "format 2")
         return

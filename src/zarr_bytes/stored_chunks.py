@@ -172,7 +172,11 @@ async def check_chunks(
         asked += 1
         progress(asked)
 
-    await _concurrently(keys, check)
+    try:
+        await _concurrently(keys, check)
+    except ExceptionGroup as errors:
+        found = f"they cannot be listed: {in_words(errors.exceptions[0])}"
+        report.findings.append(Finding("chunks", found, "listed"))
     if not listed and grid.count > MOST_REQUESTS:
         found = f"the store cannot list: {MOST_REQUESTS:,} of {grid.count:,} chunks were asked for"
         report.findings.append(Finding("chunks", found, is_note=True))
