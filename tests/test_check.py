@@ -18,6 +18,7 @@ import zarr
 from documents import BIG, LITTLE, store_of
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.buffer.cpu import Buffer
 from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
 pytest.importorskip("typer")
@@ -206,6 +207,63 @@ class TestMetadata:
         edit(folder / "data/plain/zarr.json", dimension_names=["only one"])
         _, nodes = run_json(folder)
         assert "zarr does not open it" in nodes["data/plain"]["findings"][0]["found"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["name", "configuration", "endian", "codecs", "separator", "x"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+VALID = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [4],
+    "data_type": "int16",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+    "chunk_key_encoding": {"name": "default"},
+    "fill_value": 0,
+    "codecs": LITTLE,
+}
+NAMES = ["bytes", "endian", "gzip", "transpose", "sharding_indexed", "vlen-utf8", "none"]
+
+
+class TestAnyDocument:
+    """Whatever stands in a document, it is a finding or none, and never an error."""
+
+    @given(st.dictionaries(st.sampled_from([*VALID, "more"]), json_values, max_size=3))
+    def test_with_members_of_any_kind(self, members):
+        text = json.dumps(VALID | members).encode()
+        reports_of(MemoryStore({"zarr.json": Buffer.from_bytes(text)}))
+
+    @given(
+        st.lists(
+            st.sampled_from(NAMES)
+            | st.fixed_dictionaries(
+                {"name": st.sampled_from(NAMES)}, optional={"configuration": json_values}
+            ),
+            max_size=3,
+        ),
+        st.sampled_from(["int16", "bool", "string", "r16", "complex64"]),
+    )
+    def test_with_codecs_of_any_configuration(self, codecs, data_type):
+        findings_of(store_of(data_type, codecs=codecs))
+
+    @given(st.binary(max_size=20))
+    def test_that_is_any_bytes(self, text):
+        (report,) = reports_of(MemoryStore({"zarr.json": Buffer.from_bytes(text)})).values()
+        assert not report.conforms
+
+    def test_that_is_deeper_than_python_reads(self):
+        text = b"[" * 100_000
+        (report,) = reports_of(MemoryStore({"zarr.json": Buffer.from_bytes(text)})).values()
+        assert report.kind == "unreadable"
 
 
 class TestHierarchy:

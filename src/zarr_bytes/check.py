@@ -77,7 +77,8 @@ async def check_store(
     store : zarr.abc.store.Store
         Only read.
     progress : callable
-        Called with the path of an array, the chunks done and the chunks of its grid.
+        Called with the path of an array, the chunks done and the chunks of its grid, which are 0
+        until the metadata has been read.
 
     Yields
     ------
@@ -136,6 +137,7 @@ async def _check_array(
     *,
     listed: bool,
 ) -> None:
+    progress(node.path, 0, 0)
     with zarr.config.set(_STRICT):
         document = json.loads(node.text, parse_constant=_NotJson)
         constants = [c.name for c in _constants(document)]

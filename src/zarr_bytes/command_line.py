@@ -100,8 +100,8 @@ def migrate(
     The changes are shown, and written if you say so. Chunks are not touched. Each old document
     is kept beside the new one until that is in place and has been read back.
 
-    Exit status: 0 if there is nothing left to do or on --dry-run, 1 if something was not
-    migrated, 2 if STORE cannot be opened.
+    Exit status: 0 if everything is migrated or, on --dry-run, can be, 1 if something is not, 2 if
+    STORE cannot be opened.
     """
     raise typer.Exit(_run(store, _migrate(store, yes=yes, dry_run=dry_run)))
 
@@ -178,18 +178,18 @@ class _Bar:
             self._progress.stop()
 
     def show(self, path: str, done: int, total: int) -> None:
-        """`done` of `total` chunks of the array at `path` are checked."""
+        """`done` of `total` chunks of the array at `path` are checked; 0 is not known yet."""
         if not self._is_terminal or time.monotonic() - self._started < _PATIENCE:
             return
         self._progress.start()  # does nothing if it has
         if path != self._path:
             for task in self._progress.task_ids:
                 self._progress.remove_task(task)
-            self._progress.add_task(f"/{path}", total=total)
+            self._progress.add_task(f"/{path}")
             self._path = path
-        self._progress.update(self._progress.task_ids[0], completed=done)
+        self._progress.update(self._progress.task_ids[0], completed=done, total=total or None)
 
 
 def print_json(document: object) -> None:
     """Print `document` as JSON, on stdout."""
-    typer.echo(json.dumps(document, indent=2))
+    typer.echo(json.dumps(document, indent=2, default=str))

@@ -143,8 +143,6 @@ async def nodes(store: Store, *, listed: bool) -> AsyncIterator[Node]:
     """
     found = False
     async for node in _walk(store, "") if listed else _walk_consolidated(store):
-        if not found and node.error and not node.text:
-            raise StoreError(f"it cannot be read: {node.error}")
         found = True
         yield node
     if not found:
@@ -211,8 +209,10 @@ def consolidated(document: Mapping[str, Any]) -> Mapping[str, Any]:
 async def _node(store: Store, path: str) -> Node | None:
     try:
         text = await read(store, within(path, DOCUMENT))
-    except Exception as error:  # noqa: BLE001 -- of any store: one node is not to stop the rest
-        return Node(path, "unreadable", error=in_words(error))
+    except Exception as error:
+        if not path:
+            raise StoreError(f"it cannot be read: {in_words(error)}") from error
+        return Node(path, "unreadable", error=in_words(error))  # one is not to stop the rest
     if text is None:
         return None
     try:
