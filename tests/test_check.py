@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import zarr
 from documents import BIG, LITTLE, store_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.buffer.cpu import Buffer
 from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
@@ -210,7 +210,7 @@ class TestMetadata:
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("abc/.", max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -237,11 +237,13 @@ NAMES = ["bytes", "endian", "gzip", "transpose", "sharding_indexed", "vlen-utf8"
 class TestAnyDocument:
     """Whatever stands in a document, it is a finding or none, and never an error."""
 
+    @settings(deadline=None)
     @given(st.dictionaries(st.sampled_from([*VALID, "more"]), json_values, max_size=3))
     def test_with_members_of_any_kind(self, members):
         text = json.dumps(VALID | members).encode()
         reports_of(MemoryStore({"zarr.json": Buffer.from_bytes(text)}))
 
+    @settings(deadline=None)
     @given(
         st.lists(
             st.sampled_from(NAMES)
@@ -255,6 +257,7 @@ class TestAnyDocument:
     def test_with_codecs_of_any_configuration(self, codecs, data_type):
         findings_of(store_of(data_type, codecs=codecs))
 
+    @settings(deadline=None)
     @given(st.binary(max_size=20))
     def test_that_is_any_bytes(self, text):
         (report,) = reports_of(MemoryStore({"zarr.json": Buffer.from_bytes(text)})).values()
@@ -371,6 +374,7 @@ class TestChunkKeys:
         assert set(grid.keys()) == written - {"zarr.json"}
         assert len(set(grid.keys())) == grid.count
 
+    @settings(deadline=None)
     @given(
         st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=3),
         st.sampled_from(ENCODINGS),
@@ -433,6 +437,7 @@ class TestChunks:
         assert finding["subject"] == "c/1/0"
         assert finding["found"] == "a bool of 7 at index (1, 2), byte 6"
 
+    @settings(deadline=None)
     @given(st.integers(0, 9999), st.integers(1, 700))
     def test_a_bool_is_found_also_where_the_chunk_is_read_in_pieces(self, position, piece):
         flags = np.zeros((100, 100), "u1")
