@@ -192,7 +192,7 @@ def _codec(name: str) -> CodecInForce:
     try:
         found = _path_of(get_codec_class(name))
     except (KeyError, ValueError) as error:  # no class of that name, or none at all
-        found = f"none: {error}"
+        found = "none: " + str(error).partition(". ")[0]
     return CodecInForce(name, found, _path_of(_CODECS[name]), origin_of(f"codecs.{name}"))
 
 
@@ -239,7 +239,7 @@ def _advice(codecs: list[CodecInForce]) -> Iterator[str]:
             case Origin("code"):
                 yield f"code has called zarr.config.set for codecs.{codec.name}: remove that"
             case _:
-                places = " and ".join(zarr.config.paths)
-                yield f"zarr reads {places}, and zarr-bytes.yaml is in none of them."
+                places = ", ".join(zarr.config.paths)
+                yield f"zarr reads its configuration from {places}: zarr-bytes.yaml is in none."
                 yield "Install into a virtual environment, or set both:"
                 yield choose

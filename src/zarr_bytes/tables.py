@@ -7,6 +7,7 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
 from rich import box
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -48,7 +49,11 @@ def print_status(console: Console, found: Status) -> None:
     if found.problems or found.advice:
         console.print("\n[bold]What to do[/]")
         for line in (*found.problems, *found.advice):
-            console.print(Text("  " + line), soft_wrap=True)  # to be copied as one line
+            is_command = line.startswith(("export ", "unset "))  # to be copied as one line
+            if is_command:
+                console.print(Text(f"  {line}"), soft_wrap=True)
+            else:
+                console.print(Padding(Text(line), (0, 2)))
 
 
 def _grouped(data_types: list[DataType]) -> list[tuple[str, Text]]:
