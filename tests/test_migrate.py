@@ -186,6 +186,20 @@ class TestRefused:
         assert run(tmp_path, "--yes")[0] == 1
         assert codecs_of(tmp_path / "b") == BIG
 
+    def test_its_copy_in_consolidated_metadata_stays_as_it_is_too(self, tmp_path):
+        zarr.open_group(tmp_path, mode="w")
+        for name, codecs in (("a", [{"name": "no-such-codec"}]), ("b", ENDIAN)):
+            make_draft(tmp_path / name, codecs)
+        path = tmp_path / "zarr.json"
+        copies = {name: json.loads((tmp_path / name / "zarr.json").read_text()) for name in "ab"}
+        consolidated = {"kind": "inline", "must_understand": False, "metadata": copies}
+        document = json.loads(path.read_text()) | {"consolidated_metadata": consolidated}
+        path.write_text(json.dumps(document))
+        assert run(tmp_path, "--yes")[0] == 1
+        after = json.loads(path.read_text())["consolidated_metadata"]["metadata"]
+        assert after["a"] == copies["a"]
+        assert after["b"]["codecs"] == BIG
+
     def test_a_zip_file_is_only_shown(self, tmp_path):
         import shutil
 
@@ -362,6 +376,21 @@ class TestFailures:
         assert zarr.open_array(path, mode="r")[...].tolist() == VALUES.tolist()
         migrate_all(LocalStore(path))
         assert codecs_of(path) == BIG
+
+    def test_the_old_document_is_beside_it_while_the_new_one_is_written(self, tmp_path):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        before = (path / "zarr.json").read_bytes()
+        seen = []
+
+        class Watched(WrapperStore):
+            async def set(self, key, value):
+                if key == "zarr.json":
+                    seen.append((path / f"zarr.json{BACKUP}").read_bytes())
+                await self._store.set(key, value)
+
+        migrate_all(Watched(LocalStore(path)))
+        assert seen == [before]
+        assert not (path / f"zarr.json{BACKUP}").exists()
 
     def test_a_backup_of_another_document_is_not_overwritten(self, tmp_path):
         path = make_draft(tmp_path / "a", ENDIAN)
