@@ -550,6 +550,17 @@ class TestWhatIsRead:
         assert report.stored_chunks == 3
         assert len(store.sized) == 4
 
+    def test_a_listing_that_shows_nothing_is_not_believed(self, folder):
+        class Silent(Watched):
+            async def list_dir(self, prefix):
+                for name in ():
+                    yield name
+
+            list_prefix = list_dir
+
+        report = reports_of(Silent(LocalStore(folder / "data/plain", read_only=True)))[""]
+        assert report.stored_chunks == 4
+
     @pytest.mark.filterwarnings("ignore")  # consolidated metadata is not in the specification
     def test_a_store_that_cannot_list_is_walked_by_consolidated_metadata(self, folder):
         zarr.consolidate_metadata(str(folder))
