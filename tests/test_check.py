@@ -26,11 +26,11 @@ pytest.importorskip("rich")
 
 from typer.testing import CliRunner
 
-from zarr_bytes import stored_chunks
-from zarr_bytes.check import check_store
-from zarr_bytes.command_line import app
-from zarr_bytes.status import _NEEDS
-from zarr_bytes.stored_chunks import ChunkGrid
+from zarr_bytes.commands import stored_chunks
+from zarr_bytes.commands.check import check_store
+from zarr_bytes.commands.command_line import app
+from zarr_bytes.commands.status import _NEEDS
+from zarr_bytes.commands.stored_chunks import ChunkGrid
 
 
 def reports_of(store):
@@ -644,7 +644,7 @@ on_posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are P
 def stderr_of(location, patience, *, on_terminal):
     """What a real process writes to stderr, with another patience before the progress bar."""
     code = (
-        "import sys, zarr_bytes.command_line as c\n"
+        "import sys, zarr_bytes.commands.command_line as c\n"
         f"c._PATIENCE = {patience}; c.app(['check', sys.argv[1]])"
     )
     parent, child = os.openpty() if on_terminal else os.pipe()

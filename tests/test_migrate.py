@@ -21,9 +21,9 @@ pytest.importorskip("rich")
 
 from typer.testing import CliRunner
 
-from zarr_bytes import json_text
-from zarr_bytes.command_line import app
-from zarr_bytes.migrate import BACKUP, MigrationError, migrated, plan, rewrite
+from zarr_bytes.commands import json_text
+from zarr_bytes.commands.command_line import app
+from zarr_bytes.commands.migrate import BACKUP, MigrationError, migrated, plan, rewrite
 
 ENDIAN = [{"name": "endian", "configuration": {"endian": "big"}}]
 GZIP = {"name": "gzip", "configuration": {"level": 1}}

@@ -15,8 +15,8 @@ pytest.importorskip("rich")
 
 from typer.testing import CliRunner
 
-from zarr_bytes.command_line import app
-from zarr_bytes.status import _NEEDS, Origin, origin_of, status
+from zarr_bytes.commands.command_line import app
+from zarr_bytes.commands.status import _NEEDS, Origin, origin_of, status
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
 

@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command line, or say how to get what it needs."""
     try:
-        from zarr_bytes.command_line import app
+        from zarr_bytes.commands.command_line import app
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("rich", "typer"):
             raise

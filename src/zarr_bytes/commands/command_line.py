@@ -14,11 +14,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from zarr_bytes import tables
-from zarr_bytes.check import ArrayReport, check_store
-from zarr_bytes.hierarchy import StoreError, close, open_store, writable
-from zarr_bytes.migrate import MigrationError, plan, rewrite
-from zarr_bytes.status import status as find_status
+from zarr_bytes.commands import tables
+from zarr_bytes.commands.check import ArrayReport, check_store
+from zarr_bytes.commands.hierarchy import StoreError, close, open_store, writable
+from zarr_bytes.commands.migrate import MigrationError, plan, rewrite
+from zarr_bytes.commands.status import status as find_status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

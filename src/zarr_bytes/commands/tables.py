@@ -14,9 +14,9 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from zarr_bytes.check import ArrayReport
-    from zarr_bytes.migrate import Change, Plan
-    from zarr_bytes.status import DataType, Origin, Setting, Status
+    from zarr_bytes.commands.check import ArrayReport
+    from zarr_bytes.commands.migrate import Change, Plan
+    from zarr_bytes.commands.status import DataType, Origin, Setting, Status
 
 __all__ = ["documents", "print_check", "print_plan", "print_status"]
 

@@ -18,9 +18,9 @@ from zarr.abc.store import RangeByteRequest
 from zarr.buffer import cpu
 from zarr.storage import ZipStore
 
-from zarr_bytes.conformance import Finding
+from zarr_bytes.commands.conformance import Finding
+from zarr_bytes.commands.hierarchy import DOCUMENT, within
 from zarr_bytes.errors import in_words
-from zarr_bytes.hierarchy import DOCUMENT, within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping

@@ -16,19 +16,27 @@ from typing import TYPE_CHECKING, Final
 
 from zarr.buffer import cpu
 
-from zarr_bytes.check import refusal
-from zarr_bytes.codec_chain import inner_chains, kind_of, name_of
+from zarr_bytes.commands.check import refusal
+from zarr_bytes.commands.codec_chain import inner_chains, kind_of, name_of
+from zarr_bytes.commands.hierarchy import can_list, consolidated, nodes, read, within
+from zarr_bytes.commands.json_text import (
+    Edit,
+    apply,
+    insert_item,
+    insert_member,
+    items,
+    members,
+    value,
+)
 from zarr_bytes.errors import in_words
-from zarr_bytes.hierarchy import can_list, consolidated, nodes, read, within
-from zarr_bytes.json_text import Edit, apply, insert_item, insert_member, items, members, value
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from zarr.abc.store import Store
 
-    from zarr_bytes.hierarchy import Node
-    from zarr_bytes.json_text import Span
+    from zarr_bytes.commands.hierarchy import Node
+    from zarr_bytes.commands.json_text import Span
 
 __all__ = ["BACKUP", "Change", "MigrationError", "Plan", "migrated", "plan", "rewrite"]
 

@@ -1,0 +1,1 @@
+"""The command line: `status`, `check` and `migrate`, with the extra `cli`."""
