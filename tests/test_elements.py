@@ -176,7 +176,6 @@ def test_a_bool_field_of_a_record_is_held_to_the_same():
     [
         (ml_dtypes.bfloat16, "u2"),
         (ml_dtypes.float8_e4m3fn, "u1"),
-        (ml_dtypes.int4, "u1"),
         (ml_dtypes.complex32, "u2"),
         (ml_dtypes.bcomplex32, "u2"),
     ],

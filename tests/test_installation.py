@@ -160,7 +160,7 @@ def test_the_wheel_declares_what_the_package_registers(wheel):
     import configparser
     import zipfile
 
-    from zarr_bytes.data_type import DATA_TYPES
+    from zarr_bytes.data_type_names import DATA_TYPES
 
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()

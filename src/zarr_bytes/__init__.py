@@ -7,8 +7,14 @@ registers its data types also with zarr 3.1 to 3.3, which do not load them by th
 from zarr.dtype import data_type_registry
 
 from zarr_bytes.codec import BytesCodec, EndianCodec
-from zarr_bytes.data_type import DATA_TYPES
-from zarr_bytes.errors import BoolValueError, ChunkSizeError, DataTypeNameError, FillValueError
+from zarr_bytes.data_type_names import DATA_TYPES
+from zarr_bytes.errors import (
+    BoolValueError,
+    ChunkSizeError,
+    DataTypeNameError,
+    FillValueError,
+    MissingPackageError,
+)
 
 __all__ = [
     "BoolValueError",
@@ -17,6 +23,7 @@ __all__ = [
     "DataTypeNameError",
     "EndianCodec",
     "FillValueError",
+    "MissingPackageError",
 ]
 
 # zarr 3.4 loads the entry points zarr.data_type itself. Goes when zarr 3.4 is required.

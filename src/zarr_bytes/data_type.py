@@ -7,7 +7,7 @@ under the same name; only the fill values of Zarr format 3 differ.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import zarr
@@ -22,13 +22,11 @@ from zarr_bytes.fill_value import (
     float_to_json,
     int_from_json,
 )
-from zarr_bytes.raw_data_type import RawBits
 
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat
 
 __all__ = [
-    "DATA_TYPES",
     "Bool",
     "Complex64",
     "Complex128",
@@ -39,7 +37,6 @@ __all__ = [
     "Int16",
     "Int32",
     "Int64",
-    "RawBits",
     "UInt8",
     "UInt16",
     "UInt32",
@@ -105,7 +102,7 @@ class Bool(_Exact, zarr_dtype.Bool):
 
 
 class _Integer(_Exact):
-    def _read(self, data: JSON) -> np.integer[Any]:
+    def _read(self, data: JSON) -> np.generic:
         return int_from_json(data, self.to_native_dtype())
 
     def cast_scalar(self, data: object) -> Any:
@@ -177,7 +174,7 @@ class UInt64(_Integer, zarr_dtype.UInt64):
 
 
 class _Floating(_Exact):
-    def _read(self, data: JSON) -> np.floating[Any]:
+    def _read(self, data: JSON) -> np.generic:
         return float_from_json(data, self.to_native_dtype())
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
@@ -206,7 +203,7 @@ class Float64(_Floating, zarr_dtype.Float64):
 
 
 class _Complex(_Exact):
-    def _read(self, data: JSON) -> np.complexfloating[Any, Any]:
+    def _read(self, data: JSON) -> np.generic:
         return complex_from_json(data, self.to_native_dtype())
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
@@ -235,22 +232,3 @@ def _lenient() -> bool:
             f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'"
         )
     return bool(setting == "lenient")
-
-
-DATA_TYPES: Final[dict[str, type[zarr_dtype.ZDType[Any, Any]]]] = {
-    "bool": Bool,
-    "int8": Int8,
-    "int16": Int16,
-    "int32": Int32,
-    "int64": Int64,
-    "uint8": UInt8,
-    "uint16": UInt16,
-    "uint32": UInt32,
-    "uint64": UInt64,
-    "float16": Float16,
-    "float32": Float32,
-    "float64": Float64,
-    "complex64": Complex64,
-    "complex128": Complex128,
-    "r*": RawBits,
-}

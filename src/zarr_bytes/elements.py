@@ -22,7 +22,7 @@ from zarr_bytes.layout import layout_of
 if TYPE_CHECKING:
     from zarr_bytes.layout import DType, ElementLayout, Endian
 
-__all__ = ["check_bools", "check_size", "decode_elements", "encode_elements"]
+__all__ = ["check_bools", "check_size", "decode_elements", "encode_elements", "set_unused_bits"]
 
 # Arrays of other libraries have the methods used here, but no common type that declares them.
 Array: TypeAlias = npt.NDArray[np.generic]
@@ -69,7 +69,7 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
             encoded = encoded.copy()
             flags = encoded.reshape(-1, layout.item_size)[:, offset]
             flags[...] = flags != 0
-    return encoded
+    return set_unused_bits(encoded, layout, repeat_sign=True)
 
 
 def decode_elements(
@@ -108,6 +108,7 @@ def decode_elements(
     layout = layout_of(dtype, endian)
     check_size(encoded.size, dtype, shape)
     check_bools(encoded, layout, shape)
+    encoded = set_unused_bits(encoded, layout, repeat_sign=False)
     if not isinstance(encoded, np.ndarray):
         if not layout.stored.isnative:
             encoded = _reverse_units(encoded, layout.units)
@@ -129,6 +130,23 @@ def _reverse_units(encoded: Bytes, units: DType) -> Bytes:
     size = units.itemsize // (2 if units.kind == "c" else 1)
     *outer, inner = encoded.shape
     return encoded.reshape(*outer, inner // size, size)[..., ::-1].copy().ravel()
+
+
+def set_unused_bits(encoded: Bytes, layout: ElementLayout, *, repeat_sign: bool) -> Bytes:
+    """`encoded`, where the unused upper bits of narrow numbers are zeros, or repeat the sign.
+
+    They may hold anything (zarr-extensions, the README of each such type). ml_dtypes leaves zeros
+    in memory, TensorStore stores the sign, and equal values should be equal bytes in either place.
+    """
+    if layout.narrow_bytes:
+        encoded = encoded.copy()
+        elements = encoded.reshape(-1, layout.item_size)
+        for offset, unused, is_signed in layout.narrow_bytes:
+            shifted = elements[:, offset] << unused
+            if is_signed and repeat_sign:
+                shifted = shifted.view(np.int8)
+            elements[:, offset] = (shifted >> unused).view(np.uint8)
+    return encoded
 
 
 def check_size(found: int, dtype: DType, shape: tuple[int, ...]) -> None:

@@ -2,7 +2,14 @@
 
 from typing import Final
 
-__all__ = ["BoolValueError", "ChunkSizeError", "DataTypeNameError", "FillValueError", "in_words"]
+__all__ = [
+    "BoolValueError",
+    "ChunkSizeError",
+    "DataTypeNameError",
+    "FillValueError",
+    "MissingPackageError",
+    "in_words",
+]
 
 
 class ChunkSizeError(ValueError):
@@ -40,3 +47,7 @@ class DataTypeNameError(TypeError):
 def in_words(error: Exception) -> str:
     """An error of another package for a message of this one; some have no text of their own."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+class MissingPackageError(ImportError):
+    """A data type needs a package that is not installed."""

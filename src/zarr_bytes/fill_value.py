@@ -1,7 +1,7 @@
-"""Fill values of the core data types, from JSON and to JSON, bit for bit.
+"""Fill values from JSON and to JSON, bit for bit.
 
-Specification: data types, "Permitted fill values". What the text does not permit raises
-`FillValueError`.
+Specification: data types, "Permitted fill values", and for the extensions the README of each.
+What these do not permit raises `FillValueError`.
 
 A NaN never passes through a Python float: that would set its quiet bit.
 
@@ -16,23 +16,27 @@ import binascii
 import re
 import reprlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from zarr_bytes.errors import FillValueError
+from zarr_bytes.layout import FIRST_USER_TYPE
+from zarr_bytes.number_formats import FLOATS, INTEGERS, nearest_bits
 
 if TYPE_CHECKING:
-    Floating: TypeAlias = np.dtype[np.floating[Any]]
-    Complex: TypeAlias = np.dtype[np.complexfloating[Any, Any]]
+    from zarr_bytes.layout import DType
 
 __all__ = [
     "bool_from_json",
     "complex_from_json",
     "complex_to_json",
+    "component_of",
     "float_from_json",
     "float_to_json",
     "int_from_json",
+    "integer_range",
     "raw_from_json",
     "raw_to_json",
 ]
@@ -41,92 +45,130 @@ __all__ = [
 def bool_from_json(value: object) -> np.bool_:
     """NumPy bool for the JSON value ``true`` or ``false``."""
     if not isinstance(value, bool):
-        raise _refused("bool", value, "true or false")
+        raise _refused(np.dtype("bool"), value, "true or false")
     return np.bool_(value)
 
 
-def int_from_json(value: object, dtype: np.dtype[np.integer[Any]]) -> np.integer[Any]:
+def int_from_json(value: object, dtype: DType) -> np.generic:
     """Integer of `dtype` for a JSON number in its range, without a fraction."""
-    info = np.iinfo(dtype)
+    least, largest = integer_range(dtype)
     if (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and info.min <= value <= info.max
+        and least <= value <= largest
         and int(value) == value
     ):
-        return dtype.type(int(value))
-    raise _refused(dtype, value, f"an integer from {info.min} to {info.max}")
+        return _scalar(np.array(int(value)).astype(dtype))
+    raise _refused(dtype, value, f"an integer from {least} to {largest}")
 
 
-def float_from_json(value: object, dtype: Floating) -> np.floating[Any]:
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """Smallest and largest integer of `dtype`."""
+    if dtype.name in INTEGERS:
+        return INTEGERS[dtype.name].range
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def float_from_json(value: object, dtype: DType) -> np.generic:
     """Number of `dtype` for a JSON number, a name, or the hexadecimal form of its bits.
 
     Parameters
     ----------
     value : int, float or str
         A number is rounded to the nearest representable value, ties to even; one beyond the largest
-        becomes an infinity, as IEEE 754 has it.
+        becomes an infinity, as IEEE 754 has it, and is refused where there is none.
     dtype : numpy.dtype
-        float16, float32 or float64.
+        A floating-point type of NumPy or of ml_dtypes.
 
     Raises
     ------
     FillValueError
-        If `value` is anything else.
+        If `value` is anything else, or a name of what the type does not have.
 
     Examples
     --------
     >>> float_to_json(float_from_json("0x7f800001", np.dtype("f4")))
     '0x7f800001'
     """
-    digits = 2 * dtype.itemsize
+    form = FLOATS[dtype.name]
+    bits = None
     if isinstance(value, str):
         if value in ("Infinity", "-Infinity"):
-            return dtype.type(value)
-        if value == "NaN":
-            return _from_bits(_canonical_nan(dtype), dtype)
-        if re.fullmatch(f"0x[0-9a-fA-F]{{{digits}}}", value):
-            return _from_bits(int(value, 16), dtype)
+            bits = _rounded(float(value), dtype) if form.has_infinity else None
+        elif value == "NaN":
+            bits = form.nan
+        elif re.fullmatch(f"0x[0-9a-fA-F]{{{2 * dtype.itemsize}}}", value):
+            bits = int(value, 16)
     elif isinstance(value, int | float) and not isinstance(value, bool) and value == value:
-        with np.errstate(over="ignore"):
-            try:
-                # From an array, so that an integer is rounded once, and not through a float.
-                return dtype.type(np.array(value).astype(dtype))
-            except OverflowError:  # an integer of more than 308 digits
-                return dtype.type("inf" if value > 0 else "-inf")
-    raise _refused(
-        dtype,
-        value,
-        f'a number, "Infinity", "-Infinity", "NaN" or "0x" and {digits} hexadecimal digits',
-    )
+        bits = _rounded(value, dtype)
+    if bits is None or bits >> form.bits:
+        raise _refused(dtype, value, _permitted(dtype))
+    return _scalar(np.array(bits, f"u{dtype.itemsize}").view(dtype))
 
 
-def float_to_json(value: np.floating[Any]) -> float | str:
+def _rounded(value: float, dtype: DType) -> int | None:
+    """Bits of the number of `dtype` nearest to `value`; None if there is none."""
+    if dtype.num >= FIRST_USER_TYPE:
+        return nearest_bits(value, dtype)
+    with np.errstate(over="ignore"):
+        try:
+            # From an array, so that an integer is rounded once, and not through a float.
+            number = np.array(value).astype(dtype)
+        except OverflowError:  # an integer of more than 308 digits
+            number = np.array("inf" if value > 0 else "-inf", dtype)
+    return int(number.view(f"u{dtype.itemsize}"))
+
+
+def _permitted(dtype: DType) -> str:
+    form = FLOATS[dtype.name]
+    names = '"Infinity", "-Infinity", ' if form.has_infinity else ""
+    names += '"NaN" or ' if form.nan is not None else "or "
+    digits = f'"0x" and {2 * dtype.itemsize} hexadecimal digits'
+    if form.bits < 8:
+        digits += f", up to 0x{2**form.bits - 1:02x}"
+    if form.has_infinity:
+        return f"a number, {names}{digits}"
+    with np.errstate(invalid="ignore"):
+        numbers = np.arange(1 << form.bits, dtype="u1").view(dtype).astype("f8")
+    return f"a number from {np.nanmin(numbers)} to {np.nanmax(numbers)}, {names}{digits}"
+
+
+def float_to_json(value: np.generic) -> float | str:
     """JSON form of `value`: a number, a name, or for any NaN but the canonical one its bits."""
-    if np.isnan(value):
+    number = float(value)
+    if number != number:
         bits = int(value.view(f"u{value.dtype.itemsize}"))
-        is_canonical = bits == _canonical_nan(value.dtype)
+        is_canonical = bits == FLOATS[value.dtype.name].nan
         return "NaN" if is_canonical else f"0x{bits:0{2 * value.dtype.itemsize}x}"
-    if np.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return float(value)
+    if abs(number) == inf:
+        return "Infinity" if number > 0 else "-Infinity"
+    return number
 
 
-def complex_from_json(value: object, dtype: Complex) -> np.complexfloating[Any, Any]:
+def complex_from_json(value: object, dtype: DType) -> np.generic:
     """Complex number of `dtype` for an array of two components, each as `float_from_json` reads."""
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
         raise _refused(dtype, value, "an array of two components, such as [0.0, 0.0]")
     # Filled in by component: arithmetic on NaN would lose payloads.
-    pair = np.empty(2, f"f{dtype.itemsize // 2}")
+    pair = np.empty(2, component_of(dtype))
     for i, component in enumerate(value):
         pair[i] = float_from_json(component, pair.dtype)
-    scalar: np.complexfloating[Any, Any] = pair.view(dtype.newbyteorder("="))[0]
-    return scalar
+    return _scalar(pair.view(dtype.newbyteorder("="))[0])
 
 
-def complex_to_json(value: np.complexfloating[Any, Any]) -> tuple[float | str, float | str]:
+def complex_to_json(value: np.generic) -> tuple[float | str, float | str]:
     """JSON form of `value`: its real and imaginary component, each as `float_to_json` writes."""
-    return float_to_json(value.real), float_to_json(value.imag)
+    real, imaginary = np.array([value]).view(component_of(value.dtype))
+    return float_to_json(real), float_to_json(imaginary)
+
+
+def component_of(dtype: DType) -> DType:
+    """Type of the components of a complex type, or of a record of `real` and `imag`."""
+    if dtype.fields is not None:
+        return dtype["real"]
+    component: DType = np.zeros((), dtype)[()].real.dtype
+    return component
 
 
 def raw_from_json(value: object, size: int) -> np.void:
@@ -140,7 +182,7 @@ def raw_from_json(value: object, size: int) -> np.void:
     elif isinstance(value, Sequence) and all(type(i) is int and 0 <= i <= 255 for i in value):
         raw = bytes(value)
     if raw is None or len(raw) != size:
-        raise _refused(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255", hint="")
+        raise _refused(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255")
     return np.void(raw)
 
 
@@ -149,15 +191,8 @@ def raw_to_json(value: np.void) -> list[int]:
     return list(value.tobytes())
 
 
-def _canonical_nan(dtype: Floating) -> int:
-    """Bits of "NaN": sign 0, exponent all ones, the most significant bit of the mantissa alone."""
-    info = np.finfo(dtype)
-    return ((1 << (info.iexp + 1)) - 1) << (info.nmant - 1)
-
-
-def _from_bits(bits: int, dtype: Floating) -> np.floating[Any]:
-    unsigned = np.array([bits], f"u{dtype.itemsize}")
-    scalar: np.floating[Any] = unsigned.view(dtype.newbyteorder("="))[0]
+def _scalar(array: Any) -> np.generic:
+    scalar: np.generic = array[()]
     return scalar
 
 
@@ -167,10 +202,9 @@ _LENIENT_HINT: Final = (
 )
 
 
-def _refused(
-    data_type: object, value: object, permitted: str, hint: str = _LENIENT_HINT
-) -> FillValueError:
+def _refused(data_type: object, value: object, permitted: str) -> FillValueError:
+    is_zarrs = isinstance(data_type, np.dtype) and data_type.num < FIRST_USER_TYPE
     return FillValueError(
         f"{reprlib.repr(value)} is no fill value of data type {data_type}: permitted is"
-        f" {permitted}.{hint}"
+        f" {permitted}.{_LENIENT_HINT if is_zarrs else ''}"
     )

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from zarr_bytes.number_formats import unused_bits
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DType", "ElementLayout", "Endian", "has_fixed_size", "layout_of"]
+__all__ = ["FIRST_USER_TYPE", "DType", "ElementLayout", "Endian", "has_fixed_size", "layout_of"]
 
 Endian: TypeAlias = Literal["little", "big"]
 DType: TypeAlias = np.dtype[Any]  # what a chunk holds is known at run time only
 
-_FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numbers
+FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numbers
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class ElementLayout:
         Whether any unit is longer than one byte, so that `endian` is required.
     bool_offsets : tuple of int
         Where in an element a byte lies that must be 0 or 1, in bytes.
+    narrow_bytes : tuple of (int, int, bool)
+        Where in an element a byte lies whose upper bits are unused, in bytes; how many bits; and
+        whether they repeat the sign bit, where it is stored.
     """
 
     item_size: int
@@ -56,6 +61,7 @@ class ElementLayout:
     view: DType | None
     has_byte_order: bool
     bool_offsets: tuple[int, ...]
+    narrow_bytes: tuple[tuple[int, int, bool], ...]
 
 
 def has_fixed_size(dtype: DType) -> bool:
@@ -106,7 +112,12 @@ def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
         is_stored_as_is=units == stored,
         view=view,
         has_byte_order=_has_byte_order(units),
-        bool_offsets=tuple(_bool_offsets(dtype)),
+        bool_offsets=tuple(offset for offset, leaf in _leaves(dtype) if leaf.kind == "b"),
+        narrow_bytes=tuple(
+            (offset, *unused)
+            for offset, leaf in _leaves(dtype)
+            if (unused := unused_bits(leaf)) is not None
+        ),
     )
 
 
@@ -124,7 +135,7 @@ def _units(dtype: DType) -> DType:
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return np.dtype((_units(base), shape))
-    if dtype.num < _FIRST_USER_TYPE:
+    if dtype.num < FIRST_USER_TYPE:
         # NumPy copies and swaps its strings and complex numbers by unit.
         return dtype if dtype.kind in "cSUV" or dtype.itemsize > 8 else _unsigned(dtype, 1)
     # A type from another package: NumPy cannot be asked to swap it, and its byte order is the
@@ -159,16 +170,17 @@ def _is_swapped_exactly(dtype: DType) -> bool:
         return all(_is_swapped_exactly(field[0]) for field in dtype.fields.values())
     if dtype.subdtype is not None:
         return _is_swapped_exactly(dtype.subdtype[0])
-    return dtype.num < _FIRST_USER_TYPE and dtype.kind not in "mM"
+    return dtype.num < FIRST_USER_TYPE and dtype.kind not in "mM"
 
 
-def _bool_offsets(dtype: DType, start: int = 0) -> Iterator[int]:
+def _leaves(dtype: DType, start: int = 0) -> Iterator[tuple[int, DType]]:
+    """Offset and type of every number in an element of `dtype`."""
     if dtype.fields is not None:
         for field in dtype.fields.values():
-            yield from _bool_offsets(field[0], start + field[1])
+            yield from _leaves(field[0], start + field[1])
     elif dtype.subdtype is not None:
         base, shape = dtype.subdtype
         for i in range(int(np.prod(shape))):
-            yield from _bool_offsets(base, start + i * base.itemsize)
-    elif dtype.kind == "b":
-        yield start
+            yield from _leaves(base, start + i * base.itemsize)
+    else:
+        yield start, dtype

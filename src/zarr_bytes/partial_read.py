@@ -124,7 +124,7 @@ class _Reading:
         if self._layout.bool_offsets:
             of = "chunk" if self._is_complete else "selection"
             check_bools(array.ravel().view(np.uint8), self._layout, array.shape, of)
-        if self._layout.view is None:
+        if self._layout.view is None or self._layout.narrow_bytes:
             encoded = array.ravel().view(np.uint8)
             array = decode_elements(encoded, self._dtype, array.shape, self._endian)
         if self._is_numpy:

@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, cast
 
 from zarr import dtype, errors
 
+# Private, up to 3.4.2: the bases by which zarr knows that a data type needs a byte order, and that
+# it has an item size (for Blosc).
+from zarr.core.dtype.common import HasEndianness as HasEndianness
+from zarr.core.dtype.common import HasItemSize as HasItemSize
+
 if TYPE_CHECKING:
     # Private, for annotations alone: up to 3.4.2 no public module of zarr has these names.
     # Public, but from zarr 3.3 on.

@@ -20,7 +20,8 @@ from zarr.registry import get_codec_class
 from zarr.storage import LocalStore
 
 from zarr_bytes.codec import BytesCodec, EndianCodec
-from zarr_bytes.data_type import DATA_TYPES
+from zarr_bytes.data_type_names import DATA_TYPES
+from zarr_bytes.extension_data_type import ExtensionDataType
 from zarr_bytes.settings import DEFAULTS, reading_cost
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ _SETTINGS: Final[dict[str, Any]] = {
     "largest_request.remote": DEFAULTS["remote"].largest_request,
     "fill_values": "strict",
 }
-_NEEDS: Final[dict[str, str]] = {}  # data types that come with another package, and its name
+# Data types whose NumPy type another package has, and its name.
+_NEEDS: Final = {
+    name: "ml_dtypes" for name, cls in DATA_TYPES.items() if issubclass(cls, ExtensionDataType)
+}
 _MISSING: Final = object()
 
 

@@ -1,0 +1,185 @@
+"""Arrays of extension data types: what users do with them, against NumPy doing the same."""
+
+import json
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+import zarr
+from documents import stored_chunk
+from extension_types import INTEGERS, NAMES, PAIRS, RECORDS, numpy_type
+from zarr.buffer.cpu import Buffer
+from zarr.codecs import BloscCodec, ShardingCodec, ZstdCodec
+from zarr.storage import MemoryStore
+
+from zarr_bytes import BytesCodec
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part"),
+    # zarr 3.1 warns that structured types, which these records are to NumPy, are not specified.
+    pytest.mark.filterwarnings("ignore:The data type"),
+    # ml_dtypes says so of every NaN that is cast or asked for being NaN, as zarr 3.1 asks.
+    pytest.mark.filterwarnings("ignore:invalid value encountered"),
+]
+
+
+class TestWhatUsersDo:
+    @pytest.fixture(params=NAMES)
+    def name(self, request):
+        return request.param
+
+    @staticmethod
+    def values(name, shape=(6, 8)):
+        """Elements of known bits, none of them NaN."""
+        dtype = numpy_type(name)
+        count = math.prod(shape) * (2 if "complex" in name else 1)
+        part = PAIRS.get(name, name.removeprefix("complex_"))
+        part = np.dtype("f2") if part == "float16" else numpy_type(part)
+        numbers = (np.arange(count) % 2 + 1) if name in INTEGERS else (np.arange(count) % 4 + 1) / 2
+        numbers = numbers if name != "int2" else -numbers
+        return numbers.astype(part).view(dtype).reshape(shape)
+
+    def created(self, name, **options):
+        options = {"compressors": None, "serializer": BytesCodec(endian="big"), **options}
+        array = zarr.create_array(MemoryStore(), shape=(6, 8), chunks=(4, 4), dtype=name, **options)
+        array[...] = self.values(name)
+        return zarr.open_array(array.store, mode="r+")
+
+    def test_info_and_fill_value(self, name):
+        array = self.created(name)
+        assert type(array.metadata.data_type).__name__ in str(array.info)
+        assert array.fill_value.dtype == array.dtype
+
+    def test_indexing(self, name, pipeline):
+        array, values = self.created(name), self.values(name)
+        assert array[2, 3].tobytes() == values[2, 3].tobytes()
+        assert array[1:5, ::3].tobytes() == values[1:5, ::3].tobytes()
+        mask = np.arange(48).reshape(6, 8) % 5 == 0
+        assert array.get_mask_selection(mask).tobytes() == values[mask].tobytes()
+        rows, columns = [5, 0, 5], [1, 7]
+        assert array.oindex[rows, columns].tobytes() == values[np.ix_(rows, columns)].tobytes()
+        assert array.vindex[[5, 0], [1, 7]].tobytes() == values[[5, 0], [1, 7]].tobytes()
+
+    def test_setting(self, name, pipeline):
+        array, values = self.created(name), self.values(name).copy()
+        array[1, 2] = values[1, 2] = values[0, 3]
+        array[2:4] = values[2:4] = values[:2]
+        array.set_mask_selection(values == values, values[0, 1])
+        values[...] = values[0, 1]
+        array.oindex[[0, 5], [1]] = values[:2, :1]
+        assert array[...].tobytes() == values.tobytes()
+
+    def test_resizing_and_appending(self, name):
+        array, values = self.created(name), self.values(name)
+        array.append(values[:3])
+        assert array[6:].tobytes() == values[:3].tobytes()
+        array.resize((10, 9))
+        assert array[9, 8].tobytes() == array.fill_value.tobytes()
+
+    # zarr up to 3.2 cannot write records into shards: its voids have no hash.
+    @pytest.mark.parametrize(
+        "name", [n for n in NAMES if n not in RECORDS or zarr.__version__ > "3.3"], indirect=True
+    )
+    def test_in_a_shard(self, name, pipeline):
+        shard = ShardingCodec(chunk_shape=(2, 2), codecs=[BytesCodec(endian="big")])
+        array = self.created(name, serializer=shard)
+        assert array[1:5, 3].tobytes() == self.values(name)[1:5, 3].tobytes()
+        if name in PAIRS and pipeline == "FusedCodecPipeline":  # reads it past the codec
+            with pytest.raises(TypeError, match="BatchedCodecPipeline"):
+                array[...]
+        elif name in INTEGERS:  # the same way leaves unused bits as they are stored
+            assert np.array_equal(array[...], self.values(name))
+        else:
+            assert array[...].tobytes() == self.values(name).tobytes()
+
+    @pytest.mark.parametrize("compressor", [ZstdCodec(), BloscCodec(cname="lz4")], ids=str)
+    def test_with_a_compressor_after_the_codec(self, name, compressor, pipeline):
+        array = self.created(name, compressors=compressor)
+        assert array[1:5, 3].tobytes() == self.values(name)[1:5, 3].tobytes()
+
+    def test_below_consolidated_metadata_and_copied_array_by_array(self, name):
+        root = zarr.create_group(MemoryStore())
+        root.create_array("a", shape=(6, 8), dtype=name)[...] = self.values(name)
+        zarr.consolidate_metadata(root.store)
+        source = zarr.open_consolidated(root.store)
+        target = zarr.create_group(MemoryStore())
+        for key, array in source.arrays():
+            target.create_array(
+                key, shape=array.shape, dtype=array.metadata.data_type, chunks=array.chunks
+            )[...] = array[...]
+        assert target["a"][...].tobytes() == self.values(name).tobytes()
+        assert target["a"].metadata.data_type == root["a"].metadata.data_type
+
+    def test_opened_by_xarray(self, name):
+        xarray = pytest.importorskip("xarray", reason="xarray is not installed (extra stores)")
+        root = zarr.create_group(MemoryStore())
+        array = root.create_array(
+            "a", shape=(6, 8), chunks=(4, 4), dtype=name, dimension_names=("y", "x")
+        )
+        array[...] = self.values(name)
+        dataset = xarray.open_zarr(
+            root.store, consolidated=False, chunks=None, mask_and_scale=False
+        )
+        assert dataset["a"][1:5, 3].to_numpy().tobytes() == self.values(name)[1:5, 3].tobytes()
+
+
+class TestRecords:
+    """Structured data types with these types as fields, also nested."""
+
+    DTYPE = np.dtype(
+        [
+            ("weight", ml_dtypes.bfloat16),
+            ("level", ml_dtypes.int4),
+            ("inner", [("pair", ml_dtypes.bcomplex32), ("flag", "?"), ("scale", "f4")]),
+        ]
+    )
+
+    @pytest.mark.parametrize("endian", ["little", "big"])
+    def test_each_field_is_stored_in_its_own_way(self, endian, pipeline):
+        values = np.zeros(5, self.DTYPE)
+        values["weight"] = [1.5, -2, 3, 0, 1]
+        values["level"] = [-8, -1, 0, 7, 3]
+        values["inner"]["pair"] = [1 + 2j, 0, 1j, -1, 3]
+        values["inner"]["scale"] = [1, 2, 3, 4, 5]
+        array = zarr.create_array(
+            MemoryStore(),
+            shape=5,
+            dtype=self.DTYPE,
+            compressors=None,
+            serializer=BytesCodec(endian=endian),
+        )
+        array[...] = values
+        array = zarr.open_array(array.store, mode="r+")
+        first = bytes.fromhex("3fc0f83f804000003f800000")
+        if endian == "little":
+            first = bytes.fromhex("c03ff8803f0040000000803f")
+        assert stored_chunk(array)[: len(first)] == first
+        assert array[...].tobytes() == values.tobytes()
+        assert array[1:4].tobytes() == values[1:4].tobytes()
+
+    def test_unused_bits_of_a_field_are_ignored(self):
+        array = zarr.create_array(
+            MemoryStore(), shape=2, dtype=self.DTYPE, compressors=None, serializer=BytesCodec()
+        )
+        chunk = bytearray(2 * self.DTYPE.itemsize)
+        chunk[2] = 0x5F  # bits that do not count, and the integer -1
+        chunk[3] = 1
+        array.store._store_dict["c/0"] = Buffer.from_bytes(bytes(chunk))
+        found = zarr.open_array(array.store, mode="r")[...]
+        assert found["level"].view("u1").tolist() == [0x0F, 0]
+
+
+class TestZarrFormat2:
+    @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
+    def test_a_name_is_read_and_written_as_tensorstore_writes_it(self, name):
+        values = np.array([1, 0, 1], numpy_type(name))
+        array = zarr.create_array(
+            MemoryStore(), shape=3, dtype=name, zarr_format=2, compressors=None, fill_value=1
+        )
+        array[...] = values
+        document = json.loads(array.store._store_dict[".zarray"].to_bytes())
+        assert document["dtype"] == name
+        again = zarr.open_array(array.store, mode="r")
+        assert again.dtype == values.dtype
+        assert again[...].tobytes() == values.tobytes()

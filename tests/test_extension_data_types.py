@@ -1,0 +1,394 @@
+"""The registered extension data types: every bit pattern, fill values, and all that users do."""
+
+import json
+import math
+import subprocess
+import sys
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+
+import ml_dtypes
+import numpy as np
+import pytest
+import zarr
+from documents import (
+    BIG,
+    LITTLE,
+    open_document,
+    rewritten_document,
+    store_of,
+    stored_chunk,
+    stored_document,
+)
+from extension_types import (
+    INTEGERS,
+    NAMES,
+    PAIRS,
+    REAL,
+    RECORDS,
+    numpy_type,
+    one_of,
+    value_of,
+    width_of,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr.storage import MemoryStore
+
+from zarr_bytes import FillValueError, MissingPackageError
+from zarr_bytes.data_type_names import DATA_TYPES
+
+ENDIANS = {"little": LITTLE, "big": BIG}
+
+pytestmark = [
+    # zarr 3.1 warns that structured types, which these records are to NumPy, are not specified.
+    pytest.mark.filterwarnings("ignore:The data type"),
+    # ml_dtypes says so of every NaN that is cast or asked for being NaN, as zarr 3.1 asks.
+    pytest.mark.filterwarnings("ignore:invalid value encountered"),
+]
+
+
+def patterns_of(name):
+    """Every bit pattern of `name`, as unsigned integers in the byte order of the machine."""
+    size = numpy_type(name).itemsize
+    if name in PAIRS or name in RECORDS:  # of the components, in two orders
+        half = np.arange(256 ** (size // 2), dtype=f"u{size // 2}")
+        return np.stack([half, half[::-1]], axis=-1).ravel()
+    return np.arange(256**size, dtype=f"u{size}")
+
+
+def memory_of(name):
+    """What memory should hold for `patterns_of`: unused bits are zeros."""
+    patterns = patterns_of(name)
+    if patterns.itemsize > 1:
+        return patterns
+    return patterns & (2 ** width_of(name.removeprefix("complex_")) - 1)
+
+
+def stored_of(name):
+    """What should be stored for `patterns_of`: unused bits of signed integers repeat the sign."""
+    memory = memory_of(name)
+    if name not in INTEGERS or name.startswith("u"):
+        return memory
+    width = width_of(name)
+    return np.where(memory < 2 ** (width - 1), memory, memory | (256 - 2**width)).astype("u1")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("endian", ENDIANS)
+class TestEveryBitPattern:
+    def test_is_read_whole_and_in_part(self, name, endian, pipeline):
+        patterns = patterns_of(name)
+        chunk = patterns.astype(patterns.dtype.newbyteorder(endian)).tobytes()
+        expected = memory_of(name).view(numpy_type(name))
+        members = {"shape": expected.shape, "fill_value": one_of(name), "codecs": ENDIANS[endian]}
+        array = open_document(name, chunk=chunk, **members)
+        for selection in (np.s_[:], np.s_[3:200], np.s_[1::7], np.s_[5]):
+            found = np.asarray(array[selection])
+            assert found.dtype == numpy_type(name)
+            assert found.tobytes() == expected[selection].tobytes()
+        indices = np.array([9, 2, expected.size - 1, 2])
+        assert array.oindex[indices].tobytes() == expected[indices].tobytes()
+
+    def test_is_written_and_written_again(self, name, endian, pipeline):
+        values = patterns_of(name).view(numpy_type(name))
+        members = {"shape": values.shape, "fill_value": one_of(name), "codecs": ENDIANS[endian]}
+        array = zarr.open_array(store_of(name, **members), mode="r+")
+        array[...] = values
+        expected = stored_of(name)
+        expected = expected.astype(expected.dtype.newbyteorder(endian)).tobytes()
+        assert stored_chunk(array) == expected
+        array[...] = array[...]
+        assert stored_chunk(array) == expected
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_values_are_those_of_the_text_that_registers_the_type(name):
+    width = width_of(name)
+    chunk = np.arange(2**width, dtype="u2" if width > 8 else "u1").tobytes()
+    values = open_document(name, shape=(2**width,), fill_value=1, chunk=chunk)[...].astype("f8")
+    expected = [value_of(bits, name) for bits in range(2**width)]
+    assert np.array_equal(values, expected, equal_nan=True)
+    assert np.array_equal(
+        np.signbit(values[values == 0]), [math.copysign(1, v) < 0 for v in expected if v == 0]
+    )
+
+
+@cache
+def finite_numbers(name):
+    """The bits of every finite number, and all pairs of neighbours."""
+    finite = {
+        value_of(bits, name): bits
+        for bits in reversed(range(2 ** width_of(name)))
+        if math.isfinite(value_of(bits, name))
+    }
+    return finite, list(pairwise(sorted(finite)))
+
+
+class TestFillValues:
+    """As for the core types, and what each README says."""
+
+    @staticmethod
+    def bits(name, fill_value):
+        scalar = open_document(name, fill_value=fill_value).fill_value
+        assert scalar.dtype == numpy_type(name)
+        return int.from_bytes(scalar.tobytes(), "little")
+
+    @pytest.mark.parametrize("name", REAL)
+    def test_every_bit_pattern_survives_when_metadata_is_written_again(self, name):
+        width = width_of(name)
+        data_type = DATA_TYPES[name]()
+        for bits in range(2**width):
+            digits = f"0x{bits:0{4 if width > 8 else 2}x}"
+            scalar = data_type.from_json_scalar(digits, zarr_format=3)
+            assert int.from_bytes(scalar.tobytes(), "little") == bits
+            written = json.loads(
+                json.dumps(data_type.to_json_scalar(scalar, zarr_format=3), allow_nan=False)
+            )
+            again = data_type.from_json_scalar(written, zarr_format=3)
+            assert again.tobytes() == scalar.tobytes()
+            assert isinstance(written, str) is not math.isfinite(value_of(bits, name))
+
+    @pytest.mark.parametrize(
+        ("name", "bits"),
+        [
+            ("bfloat16", 0x7FC0),
+            ("float8_e3m4", 0x78),
+            ("float8_e4m3", 0x7C),
+            ("float8_e4m3b11fnuz", 0x80),
+            ("float8_e4m3fn", 0x7F),
+            ("float8_e4m3fnuz", 0x80),
+            ("float8_e5m2", 0x7E),
+            ("float8_e5m2fnuz", 0x80),
+            ("float8_e8m0fnu", 0xFF),
+        ],
+    )
+    def test_nan_has_the_bits_that_its_readme_states(self, name, bits):
+        assert self.bits(name, "NaN") == bits
+        assert rewritten_document(name, fill_value="NaN")["fill_value"] == "NaN"
+
+    @pytest.mark.parametrize("name", REAL)
+    def test_what_a_type_does_not_have_is_refused(self, name):
+        values = [value_of(bits, name) for bits in range(2 ** width_of(name))]
+        for constant, number in (("Infinity", math.inf), ("-Infinity", -math.inf)):
+            if number in values:
+                assert value_of(self.bits(name, constant), name) == number
+            else:
+                with pytest.raises(
+                    FillValueError, match=f"data type {name}: permitted is a number"
+                ):
+                    open_document(name, fill_value=constant)
+        if not any(map(math.isnan, values)):
+            with pytest.raises(FillValueError, match='permitted is a number from .* or "0x" and 2'):
+                open_document(name, fill_value="NaN")
+
+    @pytest.mark.parametrize("name", REAL)
+    @given(data=st.data())
+    def test_numbers_are_rounded_to_the_nearest_and_ties_to_even(self, name, data):
+        finite, numbers = finite_numbers(name)
+        below, above = data.draw(st.sampled_from(numbers))
+        middle = (below + above) / 2  # exact: one bit more than either
+        number = data.draw(
+            st.sampled_from([below, above, middle])
+            | st.floats(below, above)
+            | st.sampled_from([math.nextafter(middle, math.inf), math.nextafter(middle, -math.inf)])
+        )
+        to_below, to_above = Fraction(number) - Fraction(below), Fraction(above) - Fraction(number)
+        if to_below == to_above:
+            expected = below if finite[below] % 2 == 0 else above
+        else:
+            expected = below if to_below < to_above else above
+        assert value_of(self.bits(name, number), name) == expected
+
+    def test_a_number_is_not_rounded_twice(self):
+        """ml_dtypes rounds to float32 on the way, where this one is a tie."""
+        number = 1 + 2**-8 + 2**-40
+        assert self.bits("bfloat16", number) == 0x3F81
+        assert self.bits("bfloat16", -number) == 0xBF81
+        assert self.bits("bfloat16", 2**64 + 2**56 + 1) == 0x5F81
+
+    def test_a_number_beyond_the_largest_is_infinity_or_refused(self):
+        assert self.bits("bfloat16", 1e40) == 0x7F80
+        assert self.bits("float8_e5m2", -61440) == 0xFC  # half a step beyond the largest
+        assert self.bits("float8_e5m2", -61439) == 0xFB
+        assert self.bits("float4_e2m1fn", 6.9) == 7
+        with pytest.raises(FillValueError, match=r"permitted is a number from -6.0 to 6.0, or"):
+            open_document("float4_e2m1fn", fill_value=7)
+
+    def test_negative_zero_is_kept_where_the_type_has_it(self):
+        assert self.bits("bfloat16", -0.0) == 0x8000
+        assert self.bits("float4_e2m1fn", -0.0) == 8
+        assert self.bits("float8_e4m3fnuz", -0.0) == 0
+
+    def test_zero_of_the_type_without_zero_is_its_smallest_number(self):
+        """TensorStore 0.1.86 writes 0.0 for the bits 0."""
+        assert self.bits("float8_e8m0fnu", 0.0) == 0
+        with pytest.raises(FillValueError, match="float8_e8m0fnu"):
+            open_document("float8_e8m0fnu", fill_value=-1.0)
+
+    @pytest.mark.parametrize("fill_value", ["0x7f", "0x7fc00", "7fc0", "nan", "1.5", True, []])
+    def test_other_forms_are_refused(self, fill_value):
+        with pytest.raises(FillValueError, match='permitted is a number, "Infinity"'):
+            open_document("bfloat16", fill_value=fill_value)
+
+    def test_hexadecimal_digits_beyond_the_width_are_refused(self):
+        with pytest.raises(FillValueError, match="hexadecimal digits, up to 0x3f"):
+            open_document("float6_e2m3fn", fill_value="0x40")
+
+    @pytest.mark.parametrize("name", INTEGERS)
+    def test_integers_are_in_range(self, name):
+        least, largest = INTEGERS[name]
+        for value in range(least, largest + 1):
+            assert open_document(name, fill_value=value).fill_value == value
+            assert rewritten_document(name, fill_value=value)["fill_value"] == value
+        for value in (least - 1, largest + 1, 0.5, "1", True):
+            with pytest.raises(FillValueError, match=f"an integer from {least} to {largest}"):
+                open_document(name, fill_value=value)
+
+    @pytest.mark.parametrize("name", [*PAIRS, *RECORDS])
+    def test_complex_values_are_pairs_of_the_component(self, name):
+        fill_value = [1.5, 0.5] if "e8m0" not in name else [2.0, 0.5]
+        array = open_document(name, fill_value=fill_value)
+        component = PAIRS.get(name, name.removeprefix("complex_"))
+        component = np.dtype("f2") if component == "float16" else numpy_type(component)
+        pair = np.array([array.fill_value]).view(component)
+        assert pair.astype("f8").tolist() == fill_value
+        assert array[0].tobytes() == array.fill_value.tobytes()
+        assert rewritten_document(name, fill_value=fill_value)["fill_value"] == fill_value
+        for refused in (1, [1], ["1", 1]):
+            with pytest.raises(FillValueError):
+                open_document(name, fill_value=refused)
+
+    def test_the_payload_of_a_complex_nan_is_kept(self):
+        fill_value = ["0x7f81", "NaN"]
+        assert (
+            rewritten_document("complex_bfloat16", fill_value=fill_value)["fill_value"]
+            == fill_value
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "given", "json_form"),
+        [
+            ("bfloat16", 1.5, 1.5),
+            ("bfloat16", np.float32(1.5), 1.5),
+            ("bfloat16", ml_dtypes.bfloat16(1.5), 1.5),
+            ("bfloat16", float("nan"), "NaN"),
+            ("bfloat16", -np.inf, "-Infinity"),
+            ("int4", np.int64(-8), -8),
+            ("complex_bfloat16", 1 + 2j, [1.0, 2.0]),
+            ("complex_float16", (1, math.nan), [1.0, "NaN"]),
+            ("complex_float8_e5m2", 2, [2.0, 0.0]),
+        ],
+    )
+    def test_from_python_any_number_of_the_type_is_taken(self, name, given, json_form):
+        array = zarr.create_array(MemoryStore(), shape=2, dtype=name, fill_value=given)
+        assert stored_document(array)["fill_value"] == json_form
+
+    @pytest.mark.parametrize(
+        ("name", "given"),
+        [("int4", 8), ("bfloat16", "1"), ("int2", 0.5), ("float4_e2m1fn", math.nan)],
+    )
+    def test_from_python_anything_else_is_refused(self, name, given):
+        with pytest.raises(FillValueError, match=f"data type {name}"):
+            zarr.create_array(MemoryStore(), shape=2, dtype=name, fill_value=given)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_the_default_is_the_element_of_zero_bits(self, name):
+        array = zarr.create_array(MemoryStore(), shape=2, dtype=name)
+        assert not any(array.fill_value.tobytes())
+        assert not any(zarr.open_array(array.store, mode="r")[...].tobytes())
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", NAMES)
+    def test_a_name_makes_an_array_and_is_written_back(self, name):
+        array = zarr.create_array(MemoryStore(), shape=2, dtype=name)
+        assert array.dtype == numpy_type(name)
+        assert stored_document(array)["data_type"] == name
+        assert rewritten_document(name, fill_value=one_of(name))["data_type"] == name
+
+    @pytest.mark.parametrize("name", [n for n in NAMES if n not in RECORDS])
+    def test_the_numpy_type_is_found_in_data_and_given_as_a_class(self, name):
+        values = np.zeros(3, numpy_type(name))
+        dtype = values.dtype
+        for arguments in (
+            {"data": values},
+            {"shape": 3, "dtype": dtype},
+            {"shape": 3, "dtype": dtype.type},
+        ):
+            array = zarr.create_array(MemoryStore(), **arguments)
+            assert stored_document(array)["data_type"] == name
+
+    @pytest.mark.parametrize(
+        ("alias", "core"), [("complex_float32", "complex64"), ("complex_float64", "complex128")]
+    )
+    def test_an_alias_is_the_core_type_and_keeps_its_name(self, alias, core):
+        chunk = np.array([1 + 2j, np.nan], core).tobytes()
+        array = open_document(alias, fill_value=[0, "NaN"], chunk=chunk)
+        assert array.dtype == core
+        assert array[...].tobytes() == chunk
+        document = rewritten_document(alias, fill_value=[0, "NaN"])
+        assert document["data_type"] == alias
+        assert document["fill_value"] == [0.0, "NaN"]
+        assert (
+            stored_document(zarr.create_array(MemoryStore(), shape=2, dtype=core))["data_type"]
+            == core
+        )
+
+    def test_no_type_of_zarr_has_become_ambiguous(self):
+        code = "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 V5 S4 U3 M8[ns] m8[s]".split()
+        for dtype in [
+            *map(np.dtype, code),
+            np.dtypes.StringDType(),
+            np.dtype([("real", "f4"), ("imag", "f4")]),
+        ]:
+            matched = zarr.dtype.data_type_registry.match_dtype(dtype)
+            module = type(matched).__module__
+            assert module == "zarr_bytes.data_type" or module.startswith("zarr.")
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_a_data_type_is_equal_to_itself_alone(self, name):
+        data_type = DATA_TYPES[name]()
+        assert data_type == DATA_TYPES[name]()
+        assert hash(data_type) == hash(DATA_TYPES[name]())
+        assert [n for n in NAMES if DATA_TYPES[n]() == data_type] == [name]
+
+
+WITHOUT = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "ml_dtypes":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+import numpy as np, zarr, zarr_bytes
+from zarr.storage import MemoryStore
+array = zarr.create_array(MemoryStore(), data=np.arange(4.0), compressors=None)
+assert zarr.open_array(array.store)[1:3].tolist() == [1.0, 2.0]
+assert zarr.create_array(MemoryStore(), shape=1, dtype="complex_float32").dtype == "c8"
+for use in (
+    lambda: zarr.create_array(MemoryStore(), shape=1, dtype=sys.argv[1]),
+    lambda: zarr.open_array(sys.argv[2], mode="r"),
+):
+    try:
+        use()
+    except zarr_bytes.MissingPackageError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "int4", "complex_float16", "complex_float8_e5m2"])
+def test_without_ml_dtypes_an_error_says_how_to_get_it_and_nothing_else_changes(name, tmp_path):
+    zarr.create_array(tmp_path, shape=1, dtype=name)
+    command = [sys.executable, "-W", "error", "-c", WITHOUT, name, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    expected = f"data type {name!r} needs the package ml_dtypes, 0.6 or newer: pip install"
+    assert done.stdout.splitlines() == [f'{expected} "zarr-bytes[ml]"'] * 2
+
+
+def test_the_error_of_a_missing_package_is_an_import_error():
+    assert issubclass(MissingPackageError, ImportError)
