@@ -11,16 +11,15 @@ from zarr_bytes import BytesCodec
 
 pytest.importorskip("zarrs", reason="zarrs is not installed (extra stores)")
 
+ALIASES = {"complex_float32": np.dtype("c8"), "complex_float64": np.dtype("c16")}
 # What zarrs 0.2.3 takes; for the others it says so and leaves the array to zarr's own pipeline.
-NAMES = ["bfloat16", *INTEGERS, *PAIRS, "complex_float32", "complex_float64"]
+NAMES = ["bfloat16", *INTEGERS, *PAIRS, *ALIASES]
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered")  # NaNs of ml_dtypes
 
 
 def values_of(name):
-    dtype = np.dtype(
-        {"complex_float32": "c8", "complex_float64": "c16"}.get(name) or numpy_type(name)
-    )
+    dtype = ALIASES[name] if name in ALIASES else numpy_type(name)
     raw = np.frombuffer(np.random.default_rng(3).bytes(35 * dtype.itemsize), "u1")
     if name in INTEGERS:
         raw = raw % 2 ** int(name[-1])
@@ -34,7 +33,9 @@ def test_arrays_are_exchanged_both_ways(tmp_path, name, endian):
     array = zarr.create_array(
         tmp_path,
         shape=values.shape,
-        chunks=(4, 3),
+        # zarrs 0.2.3 reads part of a big-endian complex chunk with the components exchanged,
+        # complex64 too.
+        chunks=values.shape if "complex" in name else (4, 3),
         dtype=name,
         compressors=None,
         serializer=BytesCodec(endian=endian),

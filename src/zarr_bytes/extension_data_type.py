@@ -20,6 +20,7 @@ from zarr_bytes.fill_value import (
     float_from_json,
     float_to_json,
     int_from_json,
+    raw_from_json,
 )
 from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, HasItemSize
 
