@@ -34,6 +34,7 @@ from extension_types import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from test_partial_read import CountingStore
 from zarr.storage import MemoryStore
 
 from zarr_bytes import FillValueError, MissingPackageError
@@ -83,13 +84,17 @@ class TestEveryBitPattern:
         chunk = patterns.astype(patterns.dtype.newbyteorder(endian)).tobytes()
         expected = memory_of(name).view(numpy_type(name))
         members = {"shape": expected.shape, "fill_value": one_of(name), "codecs": ENDIANS[endian]}
-        array = open_document(name, chunk=chunk, **members)
-        for selection in (np.s_[:], np.s_[3:200], np.s_[1::7], np.s_[5]):
-            found = np.asarray(array[selection])
-            assert found.dtype == numpy_type(name)
-            assert found.tobytes() == expected[selection].tobytes()
+        memory = store_of(name, chunk=chunk, **members)
         indices = np.array([9, 2, expected.size - 1, 2])
-        assert array.oindex[indices].tobytes() == expected[indices].tobytes()
+        for store in (memory, CountingStore(memory)):  # as a view, and by byte ranges
+            with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+                array = zarr.open_array(store, mode="r")
+                for selection in (np.s_[:], np.s_[3:200], np.s_[1::7], np.s_[5]):
+                    found = np.asarray(array[selection])
+                    assert found.dtype == numpy_type(name)
+                    assert found.tobytes() == expected[selection].tobytes()
+                assert array.oindex[indices].tobytes() == expected[indices].tobytes()
+        assert store.counted()[0] >= len(indices)
 
     def test_is_written_and_written_again(self, name, endian, pipeline):
         values = patterns_of(name).view(numpy_type(name))
