@@ -231,3 +231,26 @@ class TestZarrFormat2:
         again = zarr.open_array(array.store, mode="r")
         assert again.dtype == values.dtype
         assert again[...].tobytes() == values.tobytes()
+
+
+class TestLimits:
+    """Where zarr itself stands in the way."""
+
+    @pytest.mark.parametrize("write_empty_chunks", [True, False])
+    def test_a_chunk_of_negative_zeros_is_taken_for_one_of_zeros(self, write_empty_chunks):
+        array = zarr.create_array(
+            MemoryStore(),
+            shape=2,
+            dtype="bfloat16",
+            config={"write_empty_chunks": write_empty_chunks},
+        )
+        array[...] = np.array([-0.0, -0.0], ml_dtypes.bfloat16)
+        assert ("c/0" in array.store._store_dict) is write_empty_chunks
+
+    def test_zarrs_own_codec_exchanges_the_two_numbers_of_a_big_endian_pair(self):
+        values = np.array([1 + 2j], ml_dtypes.complex32)
+        for codec, expected in ((BytesCodec, "3c004000"), (zarr.codecs.BytesCodec, "40003c00")):
+            array = zarr.create_array(
+                MemoryStore(), data=values, compressors=None, serializer=codec(endian="big")
+            )
+            assert stored_chunk(array).hex() == expected

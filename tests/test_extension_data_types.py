@@ -88,7 +88,7 @@ class TestEveryBitPattern:
         indices = np.array([9, 2, expected.size - 1, 2])
         for store in (memory, CountingStore(memory)):  # as a view, and by byte ranges
             with zarr.config.set({"zarr_bytes.gap.remote": 0}):
-                array = zarr.open_array(store, mode="r")
+                array = zarr.open_array(store, mode="r+")
                 for selection in (np.s_[:], np.s_[3:200], np.s_[1::7], np.s_[5]):
                     found = np.asarray(array[selection])
                     assert found.dtype == numpy_type(name)
