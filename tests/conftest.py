@@ -1,8 +1,11 @@
+import sys
+
 import pytest
 import zarr
 from zarr.core import codec_pipeline
 
 import zarr_bytes  # noqa: F401 -- registers the data types with zarr 3.1 to 3.3
+from zarr_bytes.extension_data_type import from_package
 
 # The fused pipeline is there from zarr 3.3 on.
 PIPELINES = [
@@ -16,3 +19,12 @@ def pipeline(request):
     path = f"zarr.core.codec_pipeline.{request.param}"
     with zarr.config.set({"codec_pipeline.path": path}):
         yield request.param
+
+
+@pytest.fixture
+def without_ml_dtypes(monkeypatch):
+    """As if the package ml_dtypes were not installed."""
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    from_package.cache_clear()
+    yield
+    from_package.cache_clear()

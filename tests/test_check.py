@@ -29,7 +29,6 @@ from typer.testing import CliRunner
 from zarr_bytes.commands import stored_chunks
 from zarr_bytes.commands.check import check_store
 from zarr_bytes.commands.command_line import app
-from zarr_bytes.commands.status import _NEEDS
 from zarr_bytes.commands.stored_chunks import ChunkGrid
 
 
@@ -182,11 +181,10 @@ class TestMetadata:
     def test_an_unknown_data_type_is_found(self, data_type):
         assert findings_of(store_of(data_type))[0][0] == "data_type"
 
-    def test_a_data_type_that_needs_a_package_says_which(self, monkeypatch):
-        monkeypatch.setitem(_NEEDS, "float33", "no_such_package")
-        ((_, found, permitted),) = findings_of(store_of("float33"))
-        assert found == '"float33"'
-        assert permitted == "known with no_such_package: pip install no_such_package"
+    def test_a_data_type_that_needs_a_package_says_which(self, without_ml_dtypes):
+        ((_, found, permitted),) = findings_of(store_of("bfloat16"))
+        assert found == '"bfloat16"'
+        assert permitted.endswith('ml_dtypes, 0.6 or newer: pip install "zarr-bytes[ml]"')
 
     def test_members_that_are_missing_or_unknown_are_found(self, folder):
         path = folder / "data/plain/zarr.json"

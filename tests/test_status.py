@@ -16,7 +16,7 @@ pytest.importorskip("rich")
 from typer.testing import CliRunner
 
 from zarr_bytes.commands.command_line import app
-from zarr_bytes.commands.status import _NEEDS, Origin, origin_of, status
+from zarr_bytes.commands.status import Origin, origin_of, status
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
 
@@ -118,11 +118,12 @@ class TestNotActive:
         assert found["codecs"][0]["found"].startswith("none: ")
 
 
-def test_a_data_type_that_lacks_a_package_says_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(_NEEDS, "float16", "nopackage")
-    lacking = [d.name for d in status().data_types if d.lacks == "nopackage"]
-    assert lacking == ["float16"]
-    assert "pip install nopackage" in CliRunner().invoke(app, ["status"]).stdout
+def test_a_data_type_that_lacks_a_package_says_how_to_get_it(without_ml_dtypes):
+    lacking = [d.name for d in status().data_types if d.lacks == "ml_dtypes"]
+    assert {"bfloat16", "int4", "complex_float16", "complex_float8_e5m2"} <= set(lacking)
+    assert not {"float16", "complex_float32", "r*"} & set(lacking)
+    printed = CliRunner().invoke(app, ["status"]).stdout
+    assert 'needs ml_dtypes: pip install "zarr-bytes[ml]"' in " ".join(printed.split())
 
 
 class TestSettings:

@@ -65,7 +65,8 @@ def from_package(name: str, data_type: str) -> DType:
     except (ImportError, AttributeError) as error:
         raise MissingPackageError(
             f"data type {data_type!r} needs the package {_PACKAGE}, 0.6 or newer:"
-            ' pip install "zarr-bytes[ml]"'
+            ' pip install "zarr-bytes[ml]"',
+            name=_PACKAGE,
         ) from error
     return dtype
 

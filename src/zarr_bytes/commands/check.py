@@ -211,5 +211,5 @@ def _layout(document: dict[str, Any]) -> ElementLayout | None:
     try:
         dtype = data_type_of(document).to_native_dtype()
         return layout_of(dtype) if has_fixed_size(dtype) else None
-    except (KeyError, TypeError, ValueError):
+    except (ImportError, KeyError, TypeError, ValueError):
         return None

@@ -18,9 +18,9 @@ from zarr.dtype import ZDType, data_type_registry
 
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.codec_chain import BYTES_CODECS, Kind, inner_chains, kind_of, name_of
-from zarr_bytes.commands.status import lacking_package
 from zarr_bytes.fill_value import raw_to_json
 from zarr_bytes.layout import has_fixed_size, layout_of
+from zarr_bytes.number_formats import INTEGERS
 from zarr_bytes.raw_data_type import RawBits
 
 __all__ = ["Finding", "array_findings", "data_type_of"]
@@ -88,11 +88,8 @@ def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
     if "data_type" in document:
         try:
             data_type = data_type_of(document)
-        except (TypeError, ValueError) as error:
-            name = document["data_type"]
-            package = lacking_package(name)
-            hint = f"known with {package}: pip install {package}"
-            yield Finding("data_type", _json(name), hint if package else str(error))
+        except (ImportError, TypeError, ValueError) as error:
+            yield Finding("data_type", _json(document["data_type"]), str(error))
     if data_type is not None and "fill_value" in document:
         yield from _fill_value_findings(document["fill_value"], data_type)
     if "codecs" in document:
@@ -107,6 +104,8 @@ def data_type_of(document: Mapping[str, Any]) -> ZDType[Any, Any]:
     ------
     ValueError or TypeError
         If no package here knows it.
+    MissingPackageError
+        If it needs a package that is not installed.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr warns of names that are not standardised
@@ -119,7 +118,8 @@ def _fill_value_findings(value: Any, data_type: ZDType[Any, Any]) -> Iterator[Fi
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         yield _refused("fill_value", value, error)
         return
-    if isinstance(value, float) and data_type.to_native_dtype().kind in "iu":
+    dtype = data_type.to_native_dtype()
+    if isinstance(value, float) and (dtype.kind in "iu" or dtype.name in INTEGERS):
         yield Finding("fill_value", _json(value), f"no fraction or exponent: {value:.0f}")
     if isinstance(value, str) and isinstance(data_type, RawBits):
         integers = raw_to_json(data_type.from_json_scalar(value, zarr_format=3))

@@ -10,17 +10,17 @@ import os
 import platform
 from dataclasses import dataclass
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import zarr
-from zarr.dtype import data_type_registry
+from zarr.dtype import ZDType, data_type_registry
 from zarr.registry import get_codec_class
 from zarr.storage import LocalStore
 
 from zarr_bytes.codec import BytesCodec, EndianCodec
 from zarr_bytes.data_type_names import DATA_TYPES
+from zarr_bytes.errors import MissingPackageError
 from zarr_bytes.extension_data_type import ExtensionDataType
 from zarr_bytes.settings import DEFAULTS, reading_cost
 
@@ -33,7 +33,6 @@ __all__ = [
     "Origin",
     "Setting",
     "Status",
-    "lacking_package",
     "origin_of",
     "status",
 ]
@@ -47,10 +46,6 @@ _SETTINGS: Final[dict[str, Any]] = {
     "largest_request.local": DEFAULTS["local"].largest_request,
     "largest_request.remote": DEFAULTS["remote"].largest_request,
     "fill_values": "strict",
-}
-# Data types whose NumPy type another package has, and its name.
-_NEEDS: Final = {
-    name: "ml_dtypes" for name, cls in DATA_TYPES.items() if issubclass(cls, ExtensionDataType)
 }
 _MISSING: Final = object()
 
@@ -206,14 +201,18 @@ def _data_type(name: str) -> DataType:
         name=name,
         found="none" if registered is None else _path_of(registered),
         is_active=registered is DATA_TYPES[name],
-        lacks=lacking_package(name),
+        lacks=_lacking_package(DATA_TYPES[name]),
     )
 
 
-def lacking_package(name: object) -> str | None:
-    """The package that the data type `name` needs and that is not installed."""
-    package = _NEEDS.get(name) if isinstance(name, str) else None
-    return package if package and find_spec(package) is None else None
+def _lacking_package(data_type: type[ZDType[Any, Any]]) -> str | None:
+    """The package that a data type needs and that is not installed."""
+    try:
+        if issubclass(data_type, ExtensionDataType):
+            data_type().to_native_dtype()
+    except MissingPackageError as error:
+        return error.name
+    return None
 
 
 def _problems() -> Iterator[str]:

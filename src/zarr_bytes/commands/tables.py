@@ -62,7 +62,7 @@ def _grouped(data_types: list[DataType]) -> list[tuple[str, Text]]:
     others = []
     for data_type in data_types:
         if data_type.lacks:
-            remark = f"needs {data_type.lacks}: pip install {data_type.lacks}"
+            remark = f'needs {data_type.lacks}: pip install "zarr-bytes[ml]"'
             others.append((data_type.name, Text(remark, "yellow")))
         elif not data_type.is_active:
             others.append((data_type.name, Text(data_type.found, "yellow")))
