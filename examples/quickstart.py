@@ -3,27 +3,46 @@
 The image is M13, big-endian int16, as it ships inside the astropy package. Its data segment becomes
 the one chunk of an array, beside metadata that says how the bytes lie. Nothing is converted.
 
-    python examples/quickstart.py
+    python examples/quickstart.py [--picture PATH]
+
+Needs astropy, and matplotlib for the picture.
 """
 
+import argparse
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import astropy.io.fits
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import zarr  # and nothing of zarr-bytes: installing it is enough
 
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-
+HERE = Path(__file__).parent
 IMAGE = Path(astropy.io.fits.__path__[0]) / "hdu/compressed/tests/data/m13.fits"
-PICTURE = Path(__file__).parent / "output" / "quickstart.png"
+
+
+def draw(image: np.ndarray, path: Path) -> None:
+    """Draw the image, stars white on black."""
+    plt.style.use(HERE / "style.mplstyle")
+    figure, axes = plt.subplots(figsize=(5, 5))
+    low, high = np.percentile(image, [1, 99.5])
+    grey = plt.get_cmap("gray", 16)  # few levels make a small file
+    axes.imshow(image, origin="lower", cmap=grey, vmin=low, vmax=high, interpolation="nearest")
+    axes.set_title(f"M13: {image.nbytes:,} bytes of a FITS file, read as a Zarr chunk")
+    axes.set_xlabel("x (pixels)")
+    axes.set_ylabel("y (pixels)")
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)
+    print(f"picture  {path}")
 
 
 def main() -> None:
     """Read the image both ways and save a picture of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--picture", type=Path, default=HERE / "output/quickstart.png")
+    picture = parser.parse_args().picture
+
     with astropy.io.fits.open(IMAGE) as hdus:
         expected = hdus[0].data.copy()
         segment = hdus[0].fileinfo()  # where in the file the data lie
@@ -52,17 +71,12 @@ def main() -> None:
     codec = array.metadata.codecs[0]
     if not np.array_equal(image, expected):
         raise SystemExit("zarr and astropy read different images")
+    if type(codec).__module__ != "zarr_bytes.codec":
+        raise SystemExit(f"zarr reads with {codec!r}: zarr-bytes is not active")
     print(f"image    {IMAGE.name}: {image.shape} {expected.dtype.str} in {len(data):,} bytes")
     print(f"codec    {type(codec).__module__}.{codec!r}, named by zarr.json as {codec.to_dict()}")
     print("compared with astropy: every pixel is equal, no byte was converted on the way in")
-
-    PICTURE.parent.mkdir(exist_ok=True)
-    figure, axes = plt.subplots(figsize=(6, 6), layout="constrained")
-    low, high = np.percentile(image, [1, 99.5])
-    axes.imshow(image, origin="lower", cmap="gray", vmin=low, vmax=high)
-    axes.set_title("M13, FITS bytes read as a Zarr chunk")
-    figure.savefig(PICTURE, dpi=120)
-    print(f"picture  {PICTURE}")
+    draw(image, picture)
 
 
 if __name__ == "__main__":
