@@ -3,33 +3,39 @@
 A variable of a NetCDF-3 file is one uncompressed run of bytes, so VirtualiZarr shows it as one
 chunk. zarr's own codec fetches all of it for any selection; this one fetches what is selected.
 
-    python examples/netcdf3.py
+    python examples/netcdf3.py [--picture PATH]
+
+Needs virtualizarr (with kerchunk on Python 3.11), obstore, scipy, xarray, and matplotlib for the
+picture.
 """
 
+import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 import zarr
+from matplotlib.ticker import EngFormatter
 from obspec_utils.registry import ObjectStoreRegistry
 from obstore.store import LocalStore
 from scipy.io import netcdf_file
 from virtualizarr.parsers import NetCDF3Parser
 from zarr.storage import WrapperStore
 
-mpl.use("Agg")
-import matplotlib.pyplot as plt
-
-PICTURE = Path(__file__).parent / "output" / "netcdf3.png"
+HERE = Path(__file__).parent
 SHAPE = {"time": 64, "lat": 721, "lon": 1440}  # 266 MB of float32
-SELECTIONS = {
-    "one time step": {"time": 40},
-    "a region, all times": {"lat": slice(300, 340), "lon": slice(700, 760)},
-    "a series at one point": {"lat": 360, "lon": 720},
-    "the whole variable": {},
+WHOLE = 64 * 721 * 1440 * 4
+SELECTIONS = {  # with the bytes that zarr-bytes fetches
+    "one time step": ({"time": 40}, 721 * 1440 * 4),
+    "a region, all times": (  # in each time step from the first value to the last
+        {"lat": slice(440, 480), "lon": slice(700, 760)},
+        64 * (39 * 1440 + 60) * 4,
+    ),
+    "a series at one point": ({"lat": 240, "lon": 810}, 64 * 4),
+    "the whole variable": ({}, WHOLE),
 }
 CODECS = {
     "zarr's own": "zarr.codecs.bytes.BytesCodec",
@@ -61,15 +67,48 @@ def write(path: Path) -> None:
             variable[t] = np.cos(lat) * np.sin(5 * lon - t / 4) + np.sin(3 * lat)
 
 
+def draw(step: np.ndarray, fetched: dict[str, list[int]], path: Path) -> None:
+    """Draw the time step with the places of the other selections, and what each of them cost."""
+    plt.style.use(HERE / "style.mplstyle")
+    figure, (chart, costs) = plt.subplots(2, figsize=(7, 5.4), height_ratios=[5, 3])
+    lon, lat = np.linspace(0, 360, SHAPE["lon"]), np.linspace(-90, 90, SHAPE["lat"])
+    chart.contourf(lon, lat, step, levels=np.linspace(-2, 2, 9), cmap="RdBu_r")
+    chart.fill(lon[[700, 700, 759, 759]], lat[[440, 479, 479, 440]], ec="k", fc="none")
+    chart.text(182, 34, "region", ha="center")
+    chart.plot(lon[810], lat[240], "k.")
+    chart.text(lon[810], -41, "point", ha="center")
+    chart.set_title("One time step of the wave, and where the other selections are")
+    chart.set_xlabel("longitude (degrees east)")
+    chart.set_ylabel("latitude (degrees north)")
+
+    names, (own, ours) = list(fetched), zip(*fetched.values(), strict=True)
+    costs.hlines(names, ours, own, "0.85", zorder=0)
+    costs.plot(own, names, "o", ms=10, label="zarr's own codec")
+    costs.plot(ours, names, "o", ms=6, label="zarr-bytes")
+    costs.set_xscale("log")
+    costs.xaxis.set_major_formatter(EngFormatter("B"))
+    costs.set_ylim(len(names) - 0.5, -0.5)
+    costs.set_xlabel("bytes fetched (logarithmic)")
+    costs.legend(loc="upper left")
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)
+    print(f"picture  {path}")
+
+
 def main() -> None:
     """Read the selections with each codec, print what they cost, and draw one."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--picture", type=Path, default=HERE / "output/netcdf3.png")
+    picture = parser.parse_args().picture
+
+    fetched = {}
     print(f"{'':24}{'codec':>14}{'fetched':>16}{'time':>12}")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "wave.nc"
         write(path)
         registry = ObjectStoreRegistry({"file://": LocalStore()})
-        for name, selection in SELECTIONS.items():
-            results = []
+        for name, (selection, nbytes) in SELECTIONS.items():
+            results, fetched[name] = [], []
             for codec, qualified_name in CODECS.items():
                 store = CountingStore(NetCDF3Parser()(url=path.as_uri(), registry=registry))
                 with zarr.config.set({"codecs.bytes": qualified_name}):
@@ -77,21 +116,15 @@ def main() -> None:
                     store.nbytes, started = 0, perf_counter()
                     results.append(dataset["wave"].isel(selection).to_numpy())
                 seconds = perf_counter() - started
+                fetched[name].append(store.nbytes)
                 print(f"{name:24}{codec:>14}{store.nbytes:>16,}{seconds * 1e3:>9.1f} ms")
             if not np.array_equal(*results):
                 raise SystemExit("the codecs read different values")
+            if fetched[name] != [WHOLE, nbytes]:
+                raise SystemExit(f"expected {WHOLE:,} and {nbytes:,} bytes to be fetched")
             if name == "one time step":
-                picture, fetched = results[1], store.nbytes
-
-    PICTURE.parent.mkdir(exist_ok=True)
-    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
-    axes.imshow(picture, origin="lower", extent=(0, 360, -90, 90), cmap="RdBu_r")
-    whole = np.prod(list(SHAPE.values())) * 4
-    axes.set_title(f"{fetched / 1e6:.1f} MB fetched out of the {whole / 1e6:.0f} MB of a variable")
-    axes.set_xlabel("longitude")
-    axes.set_ylabel("latitude")
-    figure.savefig(PICTURE, dpi=120)
-    print(f"picture  {PICTURE}")
+                step = results[1]
+    draw(step, fetched, picture)
 
 
 if __name__ == "__main__":
