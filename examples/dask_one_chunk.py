@@ -3,18 +3,23 @@
 zarr's own codec fetches the whole chunk for every block of it, so four workers with 16 blocks read
 the array 16 times. This one reads the bytes of each block.
 
-    python examples/dask_one_chunk.py
+    python examples/dask_one_chunk.py [--picture PATH]
+
+Needs dask[distributed], Linux for its count of bytes, and matplotlib for the picture.
 """
 
+import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import dask.array
+import matplotlib.pyplot as plt
 import numpy as np
 import zarr
 from distributed import Client, LocalCluster
 
+HERE = Path(__file__).parent
 SHAPE = (64, 512, 512)  # 134 MB of float64
 BLOCKS = (16, 128, 512)
 CODECS = {
@@ -29,12 +34,38 @@ def bytes_read() -> int:
     return int(dict(line.split(": ") for line in counters)["rchar"])
 
 
+def draw(read: dict[str, list[int]], nbytes: int, path: Path) -> None:
+    """Draw what each worker read, beside the size of the array."""
+    plt.style.use(HERE / "style.mplstyle")
+    figure, axes = plt.subplots()
+    places = np.arange(4)
+    for shift, (codec, counts) in zip((-0.2, 0.2), read.items(), strict=True):
+        label = f"{codec}: {sum(counts) / 1e6:,.0f} MB in all"
+        bars = axes.bar(places + shift, np.divide(counts, 1e6), 0.38, label=label)
+        axes.bar_label(bars, fmt="{:,.0f}")
+    axes.axhline(nbytes / 1e6, color="k", lw=0.8, ls=":", zorder=0)
+    axes.text(3.88, nbytes / 1e6, "the array", ha="right", va="bottom")
+    axes.set_title("16 blocks of one chunk, shared out among four Dask workers")
+    axes.set_xticks(places, [f"worker {i + 1}" for i in places])
+    axes.set_xlim(-0.5, 3.9)
+    axes.set_ylim(top=1.25 * max(max(counts) for counts in read.values()) / 1e6)
+    axes.set_ylabel("MB read from the file")
+    axes.legend(loc="upper left", ncols=2)
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)
+    print(f"picture  {path}")
+
+
 def main() -> None:
     """Sum the blocks with each codec, and print what it cost."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--picture", type=Path, default=HERE / "output/dask_one_chunk.png")
+    picture = parser.parse_args().picture
+
     values = np.random.default_rng(0).random(SHAPE)
-    print(
-        f"one chunk of {values.nbytes:,} bytes, {values.size // np.prod(BLOCKS)} blocks, 4 workers"
-    )
+    blocks = values.size // np.prod(BLOCKS)
+    print(f"one chunk of {values.nbytes:,} bytes, {blocks} blocks, 4 workers")
+    read = {}
     with (
         TemporaryDirectory() as folder,
         LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
@@ -51,8 +82,13 @@ def main() -> None:
             if not np.isclose(total.compute(), values.sum()):
                 raise SystemExit("the sum is wrong")
             seconds, after = perf_counter() - started, client.run(bytes_read)
-            nbytes = sum(after[worker] - before[worker] for worker in after)
-            print(f"{name:12}{nbytes:>16,} bytes read, {seconds:6.2f} s")
+            read[name] = [after[worker] - before[worker] for worker in after]
+            print(f"{name:12}{sum(read[name]):>16,} bytes read, {seconds:6.2f} s")
+
+    # Workers read a little besides: their own counters, and what of Python comes in late.
+    if not values.nbytes <= sum(read["zarr-bytes"]) < 1.1 * values.nbytes:
+        raise SystemExit("zarr-bytes should have read the array once")
+    draw(read, values.nbytes, picture)
 
 
 if __name__ == "__main__":
