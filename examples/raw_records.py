@@ -1,0 +1,165 @@
+"""The record file of an instrument, read as Zarr where it lies: nothing is copied or converted.
+
+A seismometer writes one record each second, as a C program would: the time in nanoseconds and the
+number of the station, big-endian, then 1000 samples of 24 bits. The file becomes the one chunk of
+two arrays, each a folder with a zarr.json and a link to the file:
+
+- `records`, one element for each record, with its fields;
+- `samples`, the same bytes as rows of `r24`: of 3 bytes, like a sample.
+
+The moment of an earthquake is found by bisection, and only the seconds around it are read.
+
+    python examples/raw_records.py [--picture PATH]
+
+Needs Linux for its count of bytes, and matplotlib for the picture.
+"""
+
+import argparse
+import base64
+import bisect
+import json
+import struct
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import matplotlib.pyplot as plt
+import numpy as np
+import zarr
+
+import zarr_bytes  # noqa: F401  # for r24: zarr before 3.4 does not load data types by itself
+
+HERE = Path(__file__).parent
+HEADER = struct.Struct(">QI")  # time in ns since 1970, station
+SAMPLES = 1000  # in each record, of 3 bytes
+RECORD = HEADER.size + 3 * SAMPLES
+COUNT = 50_000  # records: 150 MB
+START, SECOND = 1_767_225_600 * 10**9, 10**9  # 2026-01-01
+QUAKE = START + 30_000 * SECOND
+
+
+def write(path: Path) -> None:
+    """Write noise, with an earthquake in it."""
+    seconds = np.arange(40 * SAMPLES) / SAMPLES
+    waves = np.sin(40 * seconds) * np.exp(-seconds / 2)  # P, and after 8 seconds S
+    later = seconds[: 32 * SAMPLES]
+    waves[8 * SAMPLES :] += 4 * np.sin(15 * later) * np.exp(-later / 5)
+    noise = np.random.default_rng(0).normal(0, 4e4, SAMPLES)
+    with path.open("wb") as file:
+        for i in range(COUNT):
+            time = START + i * SECOND
+            trace = np.roll(noise, 37 * i)
+            if 0 <= (second := (time - QUAKE) // SECOND) < 40:
+                trace = trace + 1e6 * waves[second * SAMPLES :][:SAMPLES]
+            samples = trace.astype(">i4").view("u1").reshape(-1, 4)[:, 1:]  # the lower 24 bits
+            file.write(HEADER.pack(time, 17) + samples.tobytes())
+
+
+def describe(folder: Path, file: Path, shape: tuple, data_type: object, fill_value: object) -> None:
+    """Make an array of one chunk, which is `file`."""
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": shape,
+        "data_type": data_type,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": fill_value,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}],
+    }
+    chunk = folder.joinpath("c", *"0" * len(shape))
+    chunk.parent.mkdir(parents=True)
+    chunk.symlink_to(file)
+    (folder / "zarr.json").write_text(json.dumps(document, indent=2))
+
+
+def bytes_read() -> int:
+    """Bytes that this process has read from files so far, as Linux counts them."""
+    counters = Path("/proc/self/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in counters)["rchar"])
+
+
+def draw(trace: np.ndarray, title: str, path: Path) -> None:
+    """Draw the seconds around the earthquake."""
+    plt.style.use(HERE / "style.mplstyle")
+    figure, axes = plt.subplots()
+    axes.plot(np.arange(trace.size) / SAMPLES - 5, trace / 1e6, "C1", lw=0.6)
+    axes.set_title(title)
+    axes.set_xlabel("time after the first wave (seconds)")
+    axes.set_ylabel("ground motion (million counts)")
+    axes.margins(x=0)
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)
+    print(f"picture  {path}")
+
+
+def main() -> None:
+    """Find the earthquake, read it, and print what that cost."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--picture", type=Path, default=HERE / "output/raw_records.png")
+    picture = parser.parse_args().picture
+
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        file = folder / "station17.raw"
+        write(file)
+        fields = [
+            ["time", "uint64"],
+            ["station", "uint32"],
+            ["samples", {"name": "raw_bytes", "configuration": {"length_bytes": 3 * SAMPLES}}],
+        ]
+        # What zarr 3.1 writes, and every zarr reads; newer ones write {"name": "struct", ...}.
+        record = {"name": "structured", "configuration": {"fields": fields}}
+        zeros = base64.b64encode(bytes(RECORD)).decode()
+        describe(folder / "records", file, (COUNT,), record, zeros)
+        describe(folder / "samples", file, (COUNT, RECORD // 3), "r24", [0, 0, 0])
+
+        records = zarr.open_array(folder / "records", mode="r")
+        samples = zarr.open_array(folder / "samples", mode="r")
+        with zarr.config.set({"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}):
+            plain = zarr.open_array(folder / "records", mode="r")
+        records[0], samples[0]  # what the first read imports is read here
+        print(f"{file.name}: {file.stat().st_size:,} bytes, {COUNT:,} records of {RECORD:,} bytes")
+
+        counts = [bytes_read()]
+        found = bisect.bisect_left(range(COUNT), QUAKE, key=lambda i: int(records[i]["time"]))
+        counts.append(bytes_read())
+        seconds = slice(found - 5, found + 40)
+        rows = samples[seconds, HEADER.size // 3 :]
+        counts.append(bytes_read())
+        plain[found]
+        counts.append(bytes_read())
+        searched, fetched, whole = (int(count) for count in np.diff(counts))
+        print(f"record {found:,} found by bisection: {searched:>11,} bytes read")
+        print(f"45 records around it:            {fetched:>11,} bytes read")
+        print(f"one record, zarr's own codec:    {whole:>11,} bytes read")
+
+        # 24 bits are the upper three bytes of 32, shifted down again with their sign.
+        padded = np.zeros((*rows.shape, 4), "u1")
+        padded[..., :3] = rows.view("u1").reshape(*rows.shape, 3)
+        trace = padded.view(">i4").ravel() >> 8
+
+        with file.open("rb") as raw:  # the same without Zarr
+            raw.seek(seconds.start * RECORD)
+            expected = []
+            for _ in range(seconds.start, seconds.stop):
+                time, station = HEADER.unpack(raw.read(HEADER.size))
+                data = raw.read(3 * SAMPLES)
+                expected += [
+                    int.from_bytes(data[i : i + 3], "big", signed=True)
+                    for i in range(0, len(data), 3)
+                ]
+        last = records[seconds.stop - 1]
+    if trace.tolist() != expected or (last["time"], last["station"]) != (time, station):
+        raise SystemExit("zarr and struct read different values")
+    # Some hundred bytes besides are the counters themselves.
+    if searched > 16 * RECORD + 4096 or fetched > 45 * RECORD + 4096:
+        raise SystemExit("zarr-bytes should have read the records asked for, and no others")
+    draw(
+        trace,
+        f"45 seconds of 14 hours, {fetched / 1e3:.0f} kB read of {whole / 1e6:.0f} MB",
+        picture,
+    )
+
+
+if __name__ == "__main__":
+    main()
