@@ -154,11 +154,8 @@ def main() -> None:
     # Some hundred bytes besides are the counters themselves.
     if searched > 16 * RECORD + 4096 or fetched > 45 * RECORD + 4096:
         raise SystemExit("zarr-bytes should have read the records asked for, and no others")
-    draw(
-        trace,
-        f"45 seconds of 14 hours, {fetched / 1e3:.0f} kB read of {whole / 1e6:.0f} MB",
-        picture,
-    )
+    cost = f"{fetched / 1e3:.0f} kB read of {whole / 1e6:.0f} MB"
+    draw(trace, f"45 seconds of 14 hours: {cost}", picture)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,166 @@
+"""An array behind HTTP and in S3: what the servers send, with the plugin and without.
+
+Both servers run on this machine: aiohttp's static files, and moto's imitation of S3. A meter on the
+way to each counts all that it sends, headers included. Of the array, which is one chunk, zarr's own
+codec fetches all for any selection; this one fetches what is selected. Times are not given: there
+is no network to wait for, and moto copies the whole object for every request.
+
+    python examples/http_and_s3.py [--picture PATH]
+
+Needs aiohttp, fsspec, moto[server], obstore, s3fs, and matplotlib for the picture.
+"""
+
+import argparse
+import asyncio
+import logging
+import socket
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+
+import matplotlib.pyplot as plt
+import numpy as np
+import s3fs
+import zarr
+from aiohttp import web
+from matplotlib.ticker import EngFormatter
+from moto.server import ThreadedMotoServer
+from obstore.store import S3Store
+from zarr.storage import ObjectStore
+
+HERE = Path(__file__).parent
+SHAPE = (32, 512, 512)  # time, y, x: 34 MB of float32
+SELECTIONS = {  # with the bytes that are needed, in how many requests
+    "one time step": (np.s_[20], 512 * 512 * 4, 1),
+    # In each time step from the first value to the last: the gaps are not worth a request.
+    "a region, all times": (np.s_[:, 200:240, 300:340], 32 * (39 * 512 + 40) * 4, 32),
+    "a series at one point": (np.s_[:, 256, 256], 32 * 4, 32),
+}
+CODECS = {
+    "zarr's own": "zarr.codecs.bytes.BytesCodec",
+    "zarr-bytes": "zarr_bytes.codec.BytesCodec",
+}
+
+
+class Meter:
+    """A way to a server on this machine; counts the requests, and all bytes that come back."""
+
+    def __init__(self, port: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.upstream, self.requests, self.sent = port, 0, 0
+        listening = asyncio.start_server(self.connect, "127.0.0.1", 0)
+        server = asyncio.run_coroutine_threadsafe(listening, loop).result()
+        self.url = "http://{}:{}".format(*server.sockets[0].getsockname())
+
+    async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass a connection on, in both directions."""
+        answers, requests = await asyncio.open_connection("127.0.0.1", self.upstream)
+        with suppress(ConnectionError):
+            await asyncio.gather(self.ask(reader, requests), self.answer(answers, writer))
+
+    async def ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass requests on; each GET comes in one piece, because it is short and waits its turn."""
+        while data := await reader.read(2**16):
+            self.requests += data.startswith(b"GET ")
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass answers on."""
+        while data := await reader.read(2**18):
+            self.sent += len(data)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+def serve_files(folder: str) -> int:
+    """Serve a folder over HTTP, and return the port; aiohttp answers requests for ranges."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = web.Application()
+    app.router.add_static("/", folder)
+    options = {"sock": listening, "loop": asyncio.new_event_loop(), "handle_signals": False}
+    Thread(target=web.run_app, args=[app], kwargs={**options, "print": None}, daemon=True).start()
+    return listening.getsockname()[1]
+
+
+def draw(sent: dict[str, list[int]], path: Path) -> None:
+    """Draw what the servers sent, for each store and selection."""
+    plt.style.use(HERE / "style.mplstyle")
+    figure, axes = plt.subplots(figsize=(7, 4))
+    names, (own, ours) = list(sent), zip(*sent.values(), strict=True)
+    axes.hlines(names, ours, own, "0.85", zorder=0)
+    axes.plot(own, names, "o", ms=10, label="zarr's own codec")
+    axes.plot(ours, names, "o", ms=6, label="zarr-bytes")
+    axes.set_xscale("log")
+    axes.set_xlim(left=3e3)
+    axes.xaxis.set_major_formatter(EngFormatter("B"))
+    axes.invert_yaxis()
+    axes.set_title("What the servers sent, out of a chunk of 34 MB")
+    axes.set_xlabel("bytes sent, headers included (logarithmic)")
+    figure.legend(loc="outside lower right", ncols=2)
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)
+    print(f"picture  {path}")
+
+
+def main() -> None:
+    """Write the array to both servers, read the selections, and print what the servers sent."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--picture", type=Path, default=HERE / "output/http_and_s3.png")
+    picture = parser.parse_args().picture
+
+    values = np.random.default_rng(0).random(SHAPE, dtype="f4")
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, daemon=True).start()
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto would log every request
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    sent = {}
+    with TemporaryDirectory() as folder:
+        http = Meter(serve_files(folder), loop)
+        s3 = Meter(moto.get_host_and_port()[1], loop)
+        options = {"endpoint_url": s3.url, "key": "testing", "secret": "testing"}
+        obstore = S3Store(
+            "bucket",
+            prefix="array",
+            endpoint=s3.url,
+            access_key_id="testing",
+            secret_access_key="testing",  # noqa: S106
+            region="us-east-1",
+            virtual_hosted_style_request=False,
+            client_options={"allow_http": True},
+        )
+        stores = {
+            "HTTP, fsspec": (http, {"store": http.url}),
+            "S3, s3fs": (s3, {"store": "s3://bucket/array", "storage_options": options}),
+            "S3, obstore": (s3, {"store": ObjectStore(obstore, read_only=True)}),
+        }
+        s3fs.S3FileSystem(**options).mkdir("bucket")
+        for place in ({"store": folder}, stores["S3, s3fs"][1]):
+            zarr.create_array(**place, data=values, chunks=SHAPE, compressors=None)
+
+        print(f"{'':14}{'':24}{'codec':>12}{'requests':>10}{'sent':>14}")
+        for store, (meter, place) in stores.items():
+            for name, (selection, nbytes, requests) in SELECTIONS.items():
+                sent[f"{store}: {name}"] = []
+                for codec, qualified_name in CODECS.items():
+                    with zarr.config.set({"codecs.bytes": qualified_name}):
+                        array = zarr.open_array(**place, mode="r")
+                    meter.requests, meter.sent = 0, 0
+                    result = array[selection]
+                    sent[f"{store}: {name}"].append(meter.sent)
+                    cost = f"{meter.requests:>10}{meter.sent:>14,}"
+                    print(f"{store:14}{name:24}{codec:>12}{cost}")
+                    if not np.array_equal(result, values[selection]):
+                        raise SystemExit("other values were read than were written")
+                headers = meter.sent - nbytes
+                if meter.requests != requests or not 0 < headers < 1000 * requests:
+                    raise SystemExit(f"expected {nbytes:,} bytes and headers, {requests} requests")
+    moto.stop()
+    draw(sent, picture)
+
+
+if __name__ == "__main__":
+    main()
