@@ -51,7 +51,7 @@ def draw(read: dict[str, list[int]], nbytes: int, path: Path) -> None:
     axes.set_ylim(top=1.25 * max(max(counts) for counts in read.values()) / 1e6)
     axes.set_ylabel("MB read from the file")
     axes.legend(loc="upper left", ncols=2)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     print(f"picture  {path}")
 

@@ -100,7 +100,7 @@ def draw(sent: dict[str, list[int]], path: Path) -> None:
     axes.set_title("What the servers sent, out of a chunk of 34 MB")
     axes.set_xlabel("bytes sent, headers included (logarithmic)")
     figure.legend(loc="outside lower right", ncols=2)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     print(f"picture  {path}")
 

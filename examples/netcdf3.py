@@ -90,7 +90,7 @@ def draw(step: np.ndarray, fetched: dict[str, list[int]], path: Path) -> None:
     costs.set_ylim(len(names) - 0.5, -0.5)
     costs.set_xlabel("bytes fetched (logarithmic)")
     costs.legend(loc="upper left")
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     print(f"picture  {path}")
 

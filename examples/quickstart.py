@@ -32,7 +32,7 @@ def draw(image: np.ndarray, path: Path) -> None:
     axes.set_title(f"M13: {image.nbytes:,} bytes of a FITS file, read as a Zarr chunk")
     axes.set_xlabel("x (pixels)")
     axes.set_ylabel("y (pixels)")
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     print(f"picture  {path}")
 

@@ -87,7 +87,7 @@ def draw(trace: np.ndarray, title: str, path: Path) -> None:
     axes.set_xlabel("time after the first wave (seconds)")
     axes.set_ylabel("ground motion (million counts)")
     axes.margins(x=0)
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     print(f"picture  {path}")
 
