@@ -138,14 +138,17 @@ def set_unused_bits(encoded: Bytes, layout: ElementLayout, *, repeat_sign: bool)
     They may hold anything (zarr-extensions, the README of each such type). ml_dtypes leaves zeros
     in memory, TensorStore stores the sign, and equal values should be equal bytes in either place.
     """
-    if layout.narrow_bytes:
-        encoded = encoded.copy()
-        elements = encoded.reshape(-1, layout.item_size)
-        for offset, unused, is_signed in layout.narrow_bytes:
-            shifted = elements[:, offset] << unused
-            if is_signed and repeat_sign:
-                shifted = shifted.view(np.int8)
-            elements[:, offset] = (shifted >> unused).view(np.uint8)
+    if not layout.narrow_bytes:
+        return encoded
+    encoded = encoded.copy()
+    elements = encoded.reshape(-1, layout.item_size)
+    for offset, unused, is_signed in layout.narrow_bytes:
+        numbers = elements[:, offset]
+        numbers &= 0xFF >> unused
+        if is_signed and repeat_sign:
+            sign = 0x80 >> unused
+            numbers ^= sign
+            numbers -= sign  # which wraps, where the sign was set
     return encoded
 
 
