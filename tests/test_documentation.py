@@ -1,0 +1,114 @@
+"""The pages say nothing that is not there: tests and files exist, code runs as it says."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import zarr_bytes
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = {str(p.relative_to(ROOT)): p.read_text() for p in [ROOT / "README.md", *DOCS.rglob("*.md")]}
+SPECIFICATION = PAGES["docs/specification.md"]
+
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
+IS_TEST = re.compile(r"`?((?:Test\w+::)?test_\w+)`?")
+DOCUMENTS = [
+    "The bytes codec",
+    "The endian codec",
+    "The bytes codec in the registry",
+    "The bytes codec without its headings",
+    "Data types",
+]
+
+
+def names_of_tests(path):
+    """``test`` and ``Class::test`` of a file, without importing it."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}::{test.name}" for test in node.body if is_test(test))
+        elif is_test(node):
+            yield node.name
+
+
+def is_test(node):
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
+
+
+def rows_of(document):
+    """The rows of the table below a heading of the specification page, as lists of cells."""
+    section = SPECIFICATION.partition(f"\n## {document}\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[2:]]
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)
+
+
+class TestSpecificationPage:
+    def test_every_test_that_it_names_exists(self):
+        links = [(IS_TEST.fullmatch(text), target) for text, target in LINK.findall(SPECIFICATION)]
+        named = [(name[1], target) for name, target in links if name]
+        assert len(named) > 100
+        existing = {
+            target: set(names_of_tests(DOCS / target)) for target in {target for _, target in named}
+        }
+        assert [(name, target) for name, target in named if name not in existing[target]] == []
+
+    @pytest.mark.parametrize("document", DOCUMENTS)
+    def test_every_sentence_has_tests_or_says_that_it_has_none(self, document):
+        rows = rows_of(document)
+        assert len(rows) > 15
+        for sentence, does, tests in rows:
+            assert sentence
+            assert does
+            named = LINK.sub(lambda link: "test" if IS_TEST.fullmatch(link[1]) else "", tests)
+            assert set(named.split("<br>")) == {"test"} or tests == "no test", sentence
+
+    def test_no_document_is_without_a_table(self):
+        headings = re.findall(r"^## (.*)$", SPECIFICATION, re.MULTILINE)
+        assert [heading for heading in headings if rows_of(heading)] == DOCUMENTS
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_links_to_exists(page):
+    targets = [target.partition("#")[0] for _, target in LINK.findall(PAGES[page])]
+    paths = [target for target in targets if target and "://" not in target]
+    assert [path for path in paths if not ((ROOT / page).parent / path).is_file()] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+def test_the_code_of_a_page_runs_and_prints_what_its_comments_say(page, tmp_path):
+    code = "\n".join(blocks(page, "python"))
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
+
+
+def test_the_examples_of_the_docstrings_hold():
+    attempted = 0
+    for module in pkgutil.walk_packages(zarr_bytes.__path__, "zarr_bytes."):
+        if not module.name.endswith("__main__"):
+            result = doctest.testmod(importlib.import_module(module.name))
+            assert result.failed == 0, module.name
+            attempted += result.attempted
+    assert attempted > 10
+
+
+@pytest.mark.parametrize(
+    ("folder", "pattern"), [("src/zarr_bytes", "[!_]*.py"), ("tests", "test_*.py")]
+)
+def test_the_page_for_contributors_names_every_module_and_every_file_of_tests(folder, pattern):
+    page = PAGES["docs/contributing.md"]
+    paths = [path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern)]
+    assert [str(path) for path in paths if f"](../{path})" not in page] == []

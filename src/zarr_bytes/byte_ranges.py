@@ -169,7 +169,18 @@ def plan_reading(
 def plan_whole_chunk(
     chunk_shape: tuple[int, ...], item_size: int, selection: Sequence[Any]
 ) -> Plan:
-    """Plan that fetches the whole chunk, for any selection that NumPy takes."""
+    """Plan that fetches the whole chunk, for any selection that NumPy takes.
+
+    Parameters
+    ----------
+    chunk_shape, item_size, selection
+        As for `plan_reading`; `item_size` is in bytes.
+
+    Examples
+    --------
+    >>> plan_whole_chunk((4, 3), 8, (slice(None, None, -1),)).nbytes
+    96
+    """
     if not selection:
         return _plan_complete(chunk_shape, item_size)
     return replace(_plan_complete(chunk_shape, item_size), _index=tuple(selection))

@@ -1,6 +1,6 @@
 """The `bytes` codec and its draft name `endian`, as classes that zarr chooses for array metadata.
 
-Specification: bytes codec 1.0, and endian codec 1.0 (the draft of the same codec). In metadata::
+Specification: bytes codec 1.0, and endian codec 1.0 (the draft of the same codec). In metadata:
 
     {"name": "bytes", "configuration": {"endian": "little"}}
 
@@ -62,10 +62,12 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
 
     Notes
     -----
-    Specification: bytes codec 1.0.
+    Specification: bytes codec 1.0, "Configuration parameters" and "Format and algorithm".
 
     Examples
     --------
+    >>> BytesCodec(endian="little").to_dict()
+    {'name': 'bytes', 'configuration': {'endian': 'little'}}
     >>> BytesCodec.from_dict({"name": "bytes", "configuration": {"endian": "big"}})
     BytesCodec(endian='big')
     """
@@ -99,6 +101,11 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         ------
         ValueError
             If the name is not this codec's, or the configuration is not as above.
+
+        Notes
+        -----
+        Specification: bytes codec 1.0, "Codec name" and "Configuration parameters". An `endian` of
+        None is taken for one that is not given, which is how other packages pass it.
         """
         if not isinstance(data, Mapping) or data.get("name") != cls.name:
             raise ValueError(f'expected a codec object with "name": "{cls.name}", found {data!r}')
@@ -119,7 +126,14 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         return codec
 
     def to_dict(self) -> dict[str, JSON]:
-        """Codec object for array metadata: what was read is what is written."""
+        """Codec object for array metadata: what was read is what is written.
+
+        Returns
+        -------
+        dict
+            ``{"name": ..., "configuration": {"endian": ...}}``; without a configuration where none
+            was read, or where `endian` is None.
+        """
         configuration = self._read_configuration
         if configuration is None and self.endian is not None:
             configuration = {"endian": self._endian}
@@ -184,10 +198,17 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     ) -> None:
         """Refuse data types whose elements have no fixed size.
 
+        Parameters
+        ----------
+        shape, chunk_grid
+            Of the array; any will do.
+        dtype : zarr.dtype.ZDType
+            Data type of the array.
+
         Raises
         ------
         ValueError
-            Naming the codec that stores such a data type.
+            If elements of `dtype` have no fixed size. The message names the codec that stores them.
         """
         if not has_fixed_size(dtype.to_native_dtype()):
             is_text = isinstance(dtype, VariableLengthUTF8)  # every other such type holds bytes
@@ -198,7 +219,13 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
             )
 
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
-        """Size of a chunk in bytes, which is the size of its elements."""
+        """Size of a stored chunk, in bytes: that of its elements.
+
+        Parameters
+        ----------
+        input_byte_length : int
+            Size of the elements in memory, in bytes.
+        """
         return input_byte_length
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:

@@ -15,7 +15,13 @@ __all__ = [
 class ChunkSizeError(ValueError):
     """A chunk has another number of bytes than its shape and data type ask for.
 
-    Also when a byte range of it comes back short, or is missing where others are there.
+    Also when a byte range of it comes back short, or is missing where others are there. The message
+    gives both sizes in bytes; of a range, also the key.
+
+    Notes
+    -----
+    Specification: bytes codec 1.0, "Format and algorithm": elements of a fixed size, one after
+    another.
     """
 
 
@@ -26,7 +32,14 @@ CAUSES_OF_A_WRONG_SIZE: Final = (
 
 
 class BoolValueError(ValueError):
-    """A byte of a stored bool is neither 0 nor 1."""
+    """A byte of a stored bool is neither 0 nor 1.
+
+    The message gives the byte, its index in the chunk or selection, and its position in bytes.
+
+    Notes
+    -----
+    Specification: bytes codec 1.0, "Supported data types" (`bool`).
+    """
 
 
 class FillValueError(TypeError):
@@ -34,6 +47,10 @@ class FillValueError(TypeError):
 
     A `TypeError`, because zarr replaces a `ValueError` that is raised here by one of its own that
     no longer says what is permitted; a `TypeError` it passes on.
+
+    Notes
+    -----
+    Specification: data types, "Permitted fill values".
     """
 
 
@@ -41,6 +58,10 @@ class DataTypeNameError(TypeError):
     """A data type name such as ``r12`` has the form of a raw data type but is none.
 
     A `TypeError`, because zarr takes a `ValueError` that is raised here for "another data type".
+
+    Notes
+    -----
+    Specification: data types, "Core data types" (`r*`).
     """
 
 

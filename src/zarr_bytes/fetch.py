@@ -47,6 +47,11 @@ def read_file(path: Path, plan: Plan) -> Bytes | None:
     faster than `path.read_bytes()`. Writers replace files by renaming, so one open file is one
     version of the chunk. The file is never mapped: truncating it would end the process.
 
+    Returns
+    -------
+    array of uint8, 1-D, or None
+        `plan.nbytes` bytes, or None if there is no such file.
+
     Raises
     ------
     ChunkSizeError
@@ -106,7 +111,18 @@ def read_cached_file(root: Path, key: str, plan: Plan) -> Bytes | None:
 
 
 def fetch_sync(getter: SyncByteGetter, plan: Plan, prototype: BufferPrototype) -> Bytes | None:
-    """Ranges through the synchronous `get_sync` of a store, one after another."""
+    """Ranges through the synchronous `get_sync` of a store, one after another.
+
+    Returns
+    -------
+    array of uint8, 1-D, or None
+        `plan.nbytes` bytes, or None if the chunk is missing.
+
+    Raises
+    ------
+    ChunkSizeError
+        If a range comes back with another size, or is missing where others are there.
+    """
     collected = _Collected(str(getter), plan)
     for start, stop, position in _ranges(plan):
         request = None if plan.is_whole_chunk else RangeByteRequest(start, stop)
@@ -120,6 +136,16 @@ async def fetch(getter: ByteGetter, plan: Plan, prototype: BufferPrototype) -> B
     """Ranges through the `get` of a store, concurrently within zarr's ``async.concurrency``.
 
     A request that fails cancels the others and waits for them; so does cancelling the caller.
+
+    Returns
+    -------
+    array of uint8, 1-D, or None
+        `plan.nbytes` bytes, or None if the chunk is missing.
+
+    Raises
+    ------
+    ChunkSizeError
+        If a range comes back with another size, or is missing where others are there.
     """
     collected = _Collected(str(getter), plan)
     ranges = _ranges(plan)

@@ -40,7 +40,31 @@ __all__ = ["read_selection", "read_selection_sync"]
 async def read_selection(
     getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec, endian: Endian | None
 ) -> NDBuffer | None:
-    """Selected elements of the chunk behind `getter`, or None if the chunk is missing."""
+    """Selected elements of the chunk behind `getter`, or None if the chunk is missing.
+
+    Parameters
+    ----------
+    getter : zarr.abc.store.ByteGetter
+        The chunk's key in a store, or an inner chunk of a shard.
+    selection : tuple
+        One entry a dimension, as zarr's pipelines give it.
+    chunk_spec : zarr.core.array_spec.ArraySpec
+        Shape and data type of the chunk.
+    endian : {"little", "big"} or None
+        Byte order that is stored; None means that of the data type.
+
+    Returns
+    -------
+    zarr.abc.buffer.NDBuffer or None
+        ``chunk[selection]``, in NumPy memory possibly in the stored byte order.
+
+    Raises
+    ------
+    ChunkSizeError
+        If the chunk, or a range of it, has another number of bytes than the metadata ask for.
+    BoolValueError
+        If a byte that was read as a bool is neither 0 nor 1.
+    """
     reading = _Reading(selection, chunk_spec, endian)
     if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
         buffer = await getter.get(chunk_spec.prototype)

@@ -60,7 +60,13 @@ class Dimension:
 
 
 def dimensions_of(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> list[Dimension] | None:
-    """One `Dimension` for each of the chunk's, or None if the selection has another form."""
+    """One `Dimension` for each of the chunk's, or None if the selection has another form.
+
+    Examples
+    --------
+    >>> [d.count for d in dimensions_of((4, 3), (slice(1, 4, 2), 2))]
+    [2, 1]
+    """
     if len(selection) != len(chunk_shape):
         return None
     dimensions = []
@@ -107,6 +113,13 @@ def _distinct(indices: Offsets) -> Offsets:
 
 
 def is_grid(arrays: Sequence[Offsets]) -> bool:
-    """Whether every combination of the arrays is selected: none runs along the axis of another."""
+    """Whether every combination of the arrays is selected: none runs along the axis of another.
+
+    Examples
+    --------
+    >>> rows, columns = np.arange(3)[:, None], np.arange(2)
+    >>> is_grid([rows, columns]), is_grid([columns, columns])
+    (True, False)
+    """
     long_axes = [{axis - a.ndim for axis in range(a.ndim) if a.shape[axis] > 1} for a in arrays]
     return sum(map(len, long_axes)) == len(set().union(*long_axes))

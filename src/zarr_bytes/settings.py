@@ -1,14 +1,12 @@
 """The settings for partial reads, from zarr's configuration.
 
-====================================  ==========  ==================================================
-setting                               default
-====================================  ==========  ==================================================
-``zarr_bytes.partial_reads``          True        False reads every chunk whole
-``zarr_bytes.gap.local``              32 KiB      bytes worth reading to save a request
-``zarr_bytes.gap.remote``             256 KiB
-``zarr_bytes.largest_request.local``  1 GiB       no request is larger, but one for a whole chunk
-``zarr_bytes.largest_request.remote`` 8 MiB
-====================================  ==========  ==================================================
+| setting                             | default |                                                 |
+| ----------------------------------- | ------- | ----------------------------------------------- |
+| `zarr_bytes.partial_reads`          | True    | False reads every chunk whole                   |
+| `zarr_bytes.gap.local`              | 32 KiB  | bytes worth reading to save a request           |
+| `zarr_bytes.gap.remote`             | 256 KiB |                                                 |
+| `zarr_bytes.largest_request.local`  | 1 GiB   | no request is larger, but one for a whole chunk |
+| `zarr_bytes.largest_request.remote` | 8 MiB   |                                                 |
 
 Local are zarr's ``LocalStore`` and ``ZipStore``; every other store that is not in memory is remote.
 
@@ -32,15 +30,26 @@ from zarr_bytes.byte_ranges import Cost
 __all__ = ["DEFAULTS", "reading_cost"]
 
 DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
+"""What a request costs where nothing is set, in bytes."""
 
 
 def reading_cost(store: object) -> Cost | None:
     """What a request to `store` costs, or None where partial reads are switched off.
 
+    Parameters
+    ----------
+    store : zarr.abc.store.Store
+        Whether it is local decides which of the settings hold.
+
     Raises
     ------
     ValueError
         If a setting has a value that is not permitted.
+
+    Examples
+    --------
+    >>> reading_cost(ZipStore("a.zip"))
+    Cost(gap=32768, largest_request=1073741824)
     """
     settings: dict[str, Any] = zarr.config.get("zarr_bytes", {})
     enabled = settings.get("partial_reads", True)
