@@ -34,6 +34,8 @@ TEST_LINK = re.compile(
     r"(?P<name>(?:Test\w+::)?test_\w+)</a>"
 )
 
+DEFINITION = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files of the repository that pages link to, and those that these link to."""
@@ -119,7 +121,7 @@ def _line_of(path: str, name: str) -> int:
     """Line where the test `name` (``Class::test`` or ``test``) begins."""
     line, body = 1, ast.parse((ROOT / path).read_text()).body
     for part in name.split("::"):
-        node = next((n for n in body if getattr(n, "name", None) == part), None)
+        node = next((n for n in body if isinstance(n, DEFINITION) and n.name == part), None)
         if node is None:
             raise PluginError(f"{path} has no test {name}")
         line, body = node.lineno, node.body

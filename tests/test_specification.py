@@ -4,6 +4,7 @@ Every class is a section, every test a sentence. Expected bytes are written out 
 `struct`, so that a reader can hold them against the text.
 """
 
+import json
 import struct
 
 import numpy as np
@@ -101,6 +102,18 @@ class TestFormatAndAlgorithm:
         array[...] = np.asfortranarray([[1, 2, 3], [4, 5, 6]])
         assert stored_chunk(array) == bytes([1, 2, 3, 4, 5, 6])
 
+    def test_the_transpose_codec_gives_another_order(self):
+        array = zarr.create_array(
+            {},
+            shape=(2, 3),
+            dtype="uint8",
+            filters=[zarr.codecs.TransposeCodec(order=(1, 0))],
+            compressors=None,
+            serializer=BytesCodec(),
+        )
+        array[...] = [[1, 2, 3], [4, 5, 6]]
+        assert stored_chunk(array) == bytes([1, 4, 2, 5, 3, 6])
+
     def test_a_big_int32_is_4_byte_big_endian_twos_complement(self):
         array = open_document("int32", codecs=BIG, chunk=b"\xff\xff\xff\xfe\x00\x00\x00\x02")
         assert array[:].tolist() == [-2, 2]
@@ -145,10 +158,11 @@ class TestSupportedDataTypes:
         chunk = struct.pack(f"{endian}2{code}", *values)
         assert open_document(data_type, codecs=codecs, chunk=chunk)[:].tolist() == list(values)
 
-    @pytest.mark.parametrize(("data_type", "code"), [("int8", "b"), ("uint8", "B")])
+    @pytest.mark.parametrize(
+        ("data_type", "code", "values"), [("int8", "b", [-128, 127]), ("uint8", "B", [0, 255])]
+    )
     @pytest.mark.parametrize("codecs", [LITTLE, BIG, [{"name": "bytes"}]])
-    def test_single_bytes_do_not_depend_on_endian(self, data_type, code, codecs):
-        values = [0, 127]
+    def test_single_bytes_do_not_depend_on_endian(self, data_type, code, values, codecs):
         chunk = struct.pack(f"2{code}", *values)
         assert open_document(data_type, codecs=codecs, chunk=chunk)[:].tolist() == values
 
@@ -274,6 +288,11 @@ class TestPermittedFillValues:
     )
     def test_a_float_is_a_number_rounded_to_the_nearest_representable_value(self, value, bits):
         assert open_document("float32", fill_value=value)[:].view("u4").tolist() == [bits] * 2
+
+    def test_a_number_with_a_fraction_is_rounded_to_a_python_float_first(self):
+        """A limit: the JSON is parsed before. The digits are above a tie, the float is the tie."""
+        value = json.loads("1.0000000596046447754")
+        assert open_document("float32", fill_value=value)[:].view("u4").tolist() == [0x3F800000] * 2
 
     @pytest.mark.parametrize(
         ("data_type", "infinity", "minus_infinity", "nan"),
