@@ -64,10 +64,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Lead links out of `docs` to the pages that `on_files` has added."""
     uri = page.file.src_uri
-    is_added = uri.startswith(f"{FOLDER}/")
-    if is_added and not uri.removesuffix(".md").endswith(".md"):
-        return markdown  # a source
-    source = uri.removeprefix(f"{FOLDER}/").removesuffix(".md") if is_added else f"docs/{uri}"
+    source = uri.removeprefix(f"{FOLDER}/") if uri.startswith(f"{FOLDER}/") else f"docs/{uri}"
+    if not (ROOT / source).is_file():
+        return markdown  # the text of a source
 
     def rewritten(link: re.Match[str]) -> str:
         path = _path_of(source, link["target"])
@@ -105,7 +104,7 @@ def _path_of(source: str, target: str) -> str:
 
 
 def _site_uri(path: str) -> str:
-    return f"{FOLDER}/{path}" + ("" if path.endswith(PICTURES) else ".md")
+    return f"{FOLDER}/{path}" + ("" if path.endswith((*PICTURES, ".md")) else ".md")
 
 
 def _page_of(path: str) -> str:
