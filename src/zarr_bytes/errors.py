@@ -71,4 +71,7 @@ def in_words(error: Exception) -> str:
 
 
 class MissingPackageError(ImportError):
-    """A data type needs a package that is not installed."""
+    """A data type needs a package that is not installed.
+
+    The message names both, and the command that installs the package.
+    """
