@@ -82,7 +82,13 @@ class ComplexFloat16(_Pair):
 
 
 class ComplexBFloat16(_Pair):
-    """Data type `complex_bfloat16`: two bfloat16."""
+    """Data type `complex_bfloat16`: two bfloat16.
+
+    Examples
+    --------
+    >>> ComplexBFloat16().to_json_scalar(1 + 2j, zarr_format=3)
+    (1.0, 2.0)
+    """
 
     _zarr_v3_name = "complex_bfloat16"
     _name_in_package = "bcomplex32"

@@ -56,7 +56,19 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
         raise NotImplementedError
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value that a metadata document holds, as a NumPy scalar.
+        """Fill value that a metadata document holds.
+
+        Parameters
+        ----------
+        data : JSON value
+            Held to the specification, "Permitted fill values", in Zarr format 3.
+        zarr_format : {2, 3}
+            As zarr reads it in Zarr format 2.
+
+        Returns
+        -------
+        NumPy scalar
+            Of this data type.
 
         Raises
         ------
@@ -132,7 +144,13 @@ class Int8(_Integer, zarr_dtype.Int8):
 
 
 class Int16(_Integer, zarr_dtype.Int16):
-    """Data type `int16`. The fill value is an integer in its range."""
+    """Data type `int16`. The fill value is an integer in its range.
+
+    Examples
+    --------
+    >>> Int16().from_json_scalar(-5, zarr_format=3)
+    np.int16(-5)
+    """
 
     _replaces = zarr_dtype.Int16
 
@@ -178,7 +196,14 @@ class _Floating(_Exact):
         return float_from_json(data, self.to_native_dtype())
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
-        """JSON form of a fill value: a number, a name, or the bits of a NaN."""
+        """JSON form of a fill value: a number, a name, or the bits of a NaN.
+
+        Parameters
+        ----------
+        data : number or NumPy scalar
+        zarr_format : {2, 3}
+            As zarr writes it in Zarr format 2.
+        """
         if zarr_format == 3:
             return float_to_json(self.cast_scalar(data))
         return super().to_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
@@ -191,7 +216,13 @@ class Float16(_Floating, zarr_dtype.Float16):
 
 
 class Float32(_Floating, zarr_dtype.Float32):
-    """Data type `float32`. The fill value is a number, a name such as ``"NaN"``, or bits."""
+    """Data type `float32`. The fill value is a number, a name such as ``"NaN"``, or bits.
+
+    Examples
+    --------
+    >>> Float32().to_json_scalar(np.uint32(0x7F800001).view("f4"), zarr_format=3)
+    '0x7f800001'
+    """
 
     _replaces = zarr_dtype.Float32
 
@@ -207,14 +238,27 @@ class _Complex(_Exact):
         return complex_from_json(data, self.to_native_dtype())
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
-        """JSON form of a fill value: its two components, each as for the floating-point types."""
+        """JSON form of a fill value: its two components, each as for the floating-point types.
+
+        Parameters
+        ----------
+        data : number or NumPy scalar
+        zarr_format : {2, 3}
+            As zarr writes it in Zarr format 2.
+        """
         if zarr_format == 3:
             return complex_to_json(self.cast_scalar(data))
         return super().to_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
 
 
 class Complex64(_Complex, zarr_dtype.Complex64):
-    """Data type `complex64`. The fill value is an array of two components of float32."""
+    """Data type `complex64`. The fill value is an array of two components of float32.
+
+    Examples
+    --------
+    >>> Complex64().to_json_scalar(1 + 2j, zarr_format=3)
+    (1.0, 2.0)
+    """
 
     _replaces = zarr_dtype.Complex64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from zarr_bytes import complex_data_type, data_type, extension_data_type
+from zarr_bytes import complex_data_type, data_type, real_data_type
 from zarr_bytes.raw_data_type import RawBits
 
 if TYPE_CHECKING:
@@ -28,22 +28,22 @@ DATA_TYPES: Final[dict[str, type[ZDType[Any, Any]]]] = {
     "complex64": data_type.Complex64,
     "complex128": data_type.Complex128,
     "r*": RawBits,
-    "bfloat16": extension_data_type.BFloat16,
-    "float8_e3m4": extension_data_type.Float8E3M4,
-    "float8_e4m3": extension_data_type.Float8E4M3,
-    "float8_e4m3b11fnuz": extension_data_type.Float8E4M3B11FNUZ,
-    "float8_e4m3fn": extension_data_type.Float8E4M3FN,
-    "float8_e4m3fnuz": extension_data_type.Float8E4M3FNUZ,
-    "float8_e5m2": extension_data_type.Float8E5M2,
-    "float8_e5m2fnuz": extension_data_type.Float8E5M2FNUZ,
-    "float8_e8m0fnu": extension_data_type.Float8E8M0FNU,
-    "float6_e2m3fn": extension_data_type.Float6E2M3FN,
-    "float6_e3m2fn": extension_data_type.Float6E3M2FN,
-    "float4_e2m1fn": extension_data_type.Float4E2M1FN,
-    "int2": extension_data_type.Int2,
-    "uint2": extension_data_type.UInt2,
-    "int4": extension_data_type.Int4,
-    "uint4": extension_data_type.UInt4,
+    "bfloat16": real_data_type.BFloat16,
+    "float8_e3m4": real_data_type.Float8E3M4,
+    "float8_e4m3": real_data_type.Float8E4M3,
+    "float8_e4m3b11fnuz": real_data_type.Float8E4M3B11FNUZ,
+    "float8_e4m3fn": real_data_type.Float8E4M3FN,
+    "float8_e4m3fnuz": real_data_type.Float8E4M3FNUZ,
+    "float8_e5m2": real_data_type.Float8E5M2,
+    "float8_e5m2fnuz": real_data_type.Float8E5M2FNUZ,
+    "float8_e8m0fnu": real_data_type.Float8E8M0FNU,
+    "float6_e2m3fn": real_data_type.Float6E2M3FN,
+    "float6_e3m2fn": real_data_type.Float6E3M2FN,
+    "float4_e2m1fn": real_data_type.Float4E2M1FN,
+    "int2": real_data_type.Int2,
+    "uint2": real_data_type.UInt2,
+    "int4": real_data_type.Int4,
+    "uint4": real_data_type.UInt4,
     "complex_float16": complex_data_type.ComplexFloat16,
     "complex_bfloat16": complex_data_type.ComplexBFloat16,
     "complex_float8_e3m4": complex_data_type.ComplexFloat8E3M4,

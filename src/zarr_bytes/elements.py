@@ -153,7 +153,22 @@ def set_unused_bits(encoded: Bytes, layout: ElementLayout, *, repeat_sign: bool)
 
 
 def check_size(found: int, dtype: DType, shape: tuple[int, ...]) -> None:
-    """Raise `ChunkSizeError` if `found` is not the size in bytes of a chunk of `shape`."""
+    """Hold the size of a chunk to what its shape asks for.
+
+    Parameters
+    ----------
+    found : int
+        Size of the chunk, in bytes.
+    dtype : numpy.dtype
+        Type of its elements.
+    shape : tuple of int
+        Shape of the chunk.
+
+    Raises
+    ------
+    ChunkSizeError
+        If `found` is not `shape` times the item size; it gives both.
+    """
     expected = prod(shape) * dtype.itemsize
     if found != expected:
         raise ChunkSizeError(
@@ -165,7 +180,24 @@ def check_size(found: int, dtype: DType, shape: tuple[int, ...]) -> None:
 def check_bools(
     encoded: Bytes, layout: ElementLayout, shape: tuple[int, ...], of: str = "chunk"
 ) -> None:
-    """Raise `BoolValueError` if a byte of `encoded` that is a bool is neither 0 nor 1."""
+    """Hold stored bools to 0 and 1.
+
+    Parameters
+    ----------
+    encoded : array of uint8, 1-D
+        Whole elements in C order.
+    layout : ElementLayout
+        Says where in an element the bools are.
+    shape : tuple of int
+        Shape of the elements, for the index in the message.
+    of : str
+        What the index is one of.
+
+    Raises
+    ------
+    BoolValueError
+        If a byte that is a bool is neither 0 nor 1; it gives the byte and its index.
+    """
     for offset in layout.bool_offsets:
         flags = encoded.reshape(-1, layout.item_size)[:, offset]
         if _largest(flags) > 1:

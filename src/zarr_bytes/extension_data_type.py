@@ -1,4 +1,4 @@
-"""The registered extension data types of real numbers, bit for bit.
+"""What the registered extension data types have in common: their NumPy types come from ml_dtypes.
 
 Specification: zarr-extensions, data-types/, the README of each type. Their NumPy types come from
 the package ml_dtypes, which is asked for only where such a type is used. Registered without it too,
@@ -7,7 +7,6 @@ so that an array of such a type says what is missing.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -16,12 +15,6 @@ import numpy as np
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes.errors import FillValueError, MissingPackageError
-from zarr_bytes.fill_value import (
-    float_from_json,
-    float_to_json,
-    int_from_json,
-    raw_from_json,
-)
 from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, HasItemSize
 
 if TYPE_CHECKING:
@@ -30,27 +23,7 @@ if TYPE_CHECKING:
     from zarr_bytes.layout import DType
     from zarr_bytes.zarr_versions import TBaseDType
 
-__all__ = [
-    "BFloat16",
-    "ExtensionDataType",
-    "Float4E2M1FN",
-    "Float6E2M3FN",
-    "Float6E3M2FN",
-    "Float8E3M4",
-    "Float8E4M3",
-    "Float8E4M3B11FNUZ",
-    "Float8E4M3FN",
-    "Float8E4M3FNUZ",
-    "Float8E5M2",
-    "Float8E5M2FNUZ",
-    "Float8E8M0FNU",
-    "Int2",
-    "Int4",
-    "MultiByteDataType",
-    "UInt2",
-    "UInt4",
-    "from_package",
-]
+__all__ = ["ExtensionDataType", "MultiByteDataType", "from_package"]
 
 _PACKAGE: Final = "ml_dtypes"
 
@@ -72,7 +45,13 @@ def from_package(name: str, data_type: str) -> DType:
 
 
 class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
-    """A registered extension data type, without configuration."""
+    """Base of the registered extension data types, which have no configuration.
+
+    Notes
+    -----
+    Specification: zarr-extensions, data-types/, the README of the type ("Fill value
+    representation", "Codec compatibility").
+    """
 
     dtype_cls = np.dtype  # the class of ml_dtypes is not known without the package
     _name_in_package: ClassVar[str] = ""  # where it is another
@@ -94,14 +73,26 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
-        """Data type of a NumPy type; matches the type of ml_dtypes alone."""
+        """Data type of a NumPy type.
+
+        Raises
+        ------
+        DataTypeValidationError
+            If `dtype` is not the type of ml_dtypes: zarr then asks the next data type.
+        """
         name = cls._name_in_package or cls._zarr_v3_name
         if dtype.type.__module__ != _PACKAGE or dtype.name != name:
             raise DataTypeValidationError(f"{dtype} is no {cls._zarr_v3_name}")
         return cls()
 
     def to_native_dtype(self) -> DType:
-        """NumPy type of the elements."""
+        """NumPy type of the elements.
+
+        Raises
+        ------
+        MissingPackageError
+            If ml_dtypes is not installed, or has no such type yet.
+        """
         return self._native()
 
     @classmethod
@@ -119,22 +110,35 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         return cls._from_json_v3(data.get("name"))
 
     def to_json(self, zarr_format: ZarrFormat) -> Any:
-        """Name of this data type in metadata."""
+        """Name of this data type in metadata: text in Zarr format 3, an object in 2."""
         name = self._zarr_v3_name
         return name if zarr_format == 3 else {"name": name, "object_codec_id": None}
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
-        """Fill value that a metadata document holds, as a NumPy scalar.
+        """Fill value that a metadata document holds.
+
+        Parameters
+        ----------
+        data : JSON value
+            In the form of the core data types; rounded once, to the nearest number, ties to even.
+        zarr_format : {2, 3}
+            Does not matter.
+
+        Returns
+        -------
+        NumPy scalar
+            Of ml_dtypes; of a record for the complex forms of the small floats.
 
         Raises
         ------
         FillValueError
-            If the specification does not permit the value for this data type.
+            If the value is not permitted for this data type: out of range, or a NaN or an infinity
+            where there is none.
         """
         return self._read(data)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
-        """JSON form of a fill value."""
+        """JSON form of a fill value, which may be whatever `cast_scalar` takes."""
         return self._write(self.cast_scalar(data))
 
     def default_scalar(self) -> Any:
@@ -183,127 +187,3 @@ class MultiByteDataType(ExtensionDataType, HasEndianness):
     def to_native_dtype(self) -> DType:
         """NumPy type of the elements."""
         return self._native().newbyteorder(self.endianness)
-
-
-class _Float(ExtensionDataType):
-    def _read(self, data: JSON) -> Any:
-        return float_from_json(data, self._native())
-
-    def _write(self, scalar: Any) -> Any:
-        return float_to_json(scalar)
-
-
-class BFloat16(_Float, MultiByteDataType):
-    """Data type `bfloat16`: the upper half of a float32."""
-
-    _zarr_v3_name = "bfloat16"
-
-
-class Float8E3M4(_Float):
-    """Data type `float8_e3m4`: 3 bits of exponent and 4 of mantissa."""
-
-    _zarr_v3_name = "float8_e3m4"
-
-
-class Float8E4M3(_Float):
-    """Data type `float8_e4m3`: 4 bits of exponent and 3 of mantissa, with infinities."""
-
-    _zarr_v3_name = "float8_e4m3"
-
-
-class Float8E4M3B11FNUZ(_Float):
-    """Data type `float8_e4m3b11fnuz`: bias 11; one NaN, no infinity, no -0."""
-
-    _zarr_v3_name = "float8_e4m3b11fnuz"
-
-
-class Float8E4M3FN(_Float):
-    """Data type `float8_e4m3fn`: no infinity. Not registered; TensorStore writes it."""
-
-    _zarr_v3_name = "float8_e4m3fn"
-
-
-class Float8E4M3FNUZ(_Float):
-    """Data type `float8_e4m3fnuz`: one NaN, no infinity, no -0."""
-
-    _zarr_v3_name = "float8_e4m3fnuz"
-
-
-class Float8E5M2(_Float):
-    """Data type `float8_e5m2`: the upper half of a float16."""
-
-    _zarr_v3_name = "float8_e5m2"
-
-
-class Float8E5M2FNUZ(_Float):
-    """Data type `float8_e5m2fnuz`: one NaN, no infinity, no -0."""
-
-    _zarr_v3_name = "float8_e5m2fnuz"
-
-
-class Float8E8M0FNU(_Float):
-    """Data type `float8_e8m0fnu`: powers of two. It has no zero; the bits 0 are 2**-127."""
-
-    _zarr_v3_name = "float8_e8m0fnu"
-
-
-class Float6E2M3FN(_Float):
-    """Data type `float6_e2m3fn`: in the lower six bits of a byte; neither NaN nor infinity."""
-
-    _zarr_v3_name = "float6_e2m3fn"
-
-
-class Float6E3M2FN(_Float):
-    """Data type `float6_e3m2fn`: in the lower six bits of a byte; neither NaN nor infinity."""
-
-    _zarr_v3_name = "float6_e3m2fn"
-
-
-class Float4E2M1FN(_Float):
-    """Data type `float4_e2m1fn`: in the lower four bits of a byte; neither NaN nor infinity."""
-
-    _zarr_v3_name = "float4_e2m1fn"
-
-    def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value that a metadata document holds; base64 text too in Zarr format 2."""
-        if zarr_format == 2 and isinstance(data, str):  # as TensorStore writes it
-            return np.array(raw_from_json(data, 1)).view(self._native())[()]
-        return super().from_json_scalar(data, zarr_format=zarr_format)
-
-    def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
-        """JSON form of a fill value; base64 text in Zarr format 2."""
-        if zarr_format == 2:
-            return b64encode(self.cast_scalar(data).tobytes()).decode()
-        return super().to_json_scalar(data, zarr_format=zarr_format)
-
-
-class _Integer(ExtensionDataType):
-    def _read(self, data: JSON) -> Any:
-        return int_from_json(data, self._native())
-
-    def _write(self, scalar: Any) -> Any:
-        return int(scalar)
-
-
-class Int2(_Integer):
-    """Data type `int2`: -2 to 1, in the lower two bits of a byte."""
-
-    _zarr_v3_name = "int2"
-
-
-class UInt2(_Integer):
-    """Data type `uint2`: 0 to 3, in the lower two bits of a byte."""
-
-    _zarr_v3_name = "uint2"
-
-
-class Int4(_Integer):
-    """Data type `int4`: -8 to 7, in the lower four bits of a byte."""
-
-    _zarr_v3_name = "int4"
-
-
-class UInt4(_Integer):
-    """Data type `uint4`: 0 to 15, in the lower four bits of a byte."""
-
-    _zarr_v3_name = "uint4"

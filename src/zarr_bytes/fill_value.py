@@ -43,14 +43,43 @@ __all__ = [
 
 
 def bool_from_json(value: object) -> np.bool_:
-    """NumPy bool for the JSON value ``true`` or ``false``."""
+    """NumPy bool for the JSON value ``true`` or ``false``.
+
+    Raises
+    ------
+    FillValueError
+        If `value` is anything else, such as 1.
+
+    Examples
+    --------
+    >>> bool_from_json(True)
+    np.True_
+    """
     if not isinstance(value, bool):
         raise _refused(np.dtype("bool"), value, "true or false")
     return np.bool_(value)
 
 
 def int_from_json(value: object, dtype: DType) -> np.generic:
-    """Integer of `dtype` for a JSON number in its range, without a fraction."""
+    """Integer of `dtype` for a JSON number in its range, without a fraction.
+
+    Parameters
+    ----------
+    value : int or float
+        1.0 is read as 1.
+    dtype : numpy.dtype
+        An integer type of NumPy or of ml_dtypes.
+
+    Raises
+    ------
+    FillValueError
+        If `value` is anything else; it gives the range.
+
+    Examples
+    --------
+    >>> int_from_json(-8, np.dtype("int16"))
+    np.int16(-8)
+    """
     least, largest = integer_range(dtype)
     if (
         isinstance(value, int | float)
@@ -63,7 +92,7 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
-    """Smallest and largest integer of `dtype`."""
+    """Smallest and largest integer of `dtype`, a type of NumPy or of ml_dtypes."""
     if dtype.name in INTEGERS:
         return INTEGERS[dtype.name].range
     info = np.iinfo(dtype)
@@ -135,7 +164,18 @@ def _permitted(dtype: DType) -> str:
 
 
 def float_to_json(value: np.generic) -> float | str:
-    """JSON form of `value`: a number, a name, or for any NaN but the canonical one its bits."""
+    """JSON form of `value`: a number, a name, or for any NaN but the canonical one its bits.
+
+    Parameters
+    ----------
+    value : numpy.generic
+        A floating-point scalar of NumPy or of ml_dtypes.
+
+    Examples
+    --------
+    >>> float_to_json(np.float32(1.5)), float_to_json(np.float32("-inf"))
+    (1.5, '-Infinity')
+    """
     number = float(value)
     if number != number:
         bits = int(value.view(f"u{value.dtype.itemsize}"))
@@ -147,7 +187,25 @@ def float_to_json(value: np.generic) -> float | str:
 
 
 def complex_from_json(value: object, dtype: DType) -> np.generic:
-    """Complex number of `dtype` for an array of two components, each as `float_from_json` reads."""
+    """Complex number of `dtype` for an array of two components, each as `float_from_json` reads.
+
+    Parameters
+    ----------
+    value : sequence
+        The real and the imaginary component.
+    dtype : numpy.dtype
+        A complex type of NumPy or of ml_dtypes, or a record of `real` and `imag`.
+
+    Raises
+    ------
+    FillValueError
+        If `value` is no such array, or a component is not permitted.
+
+    Examples
+    --------
+    >>> complex_from_json([1, "Infinity"], np.dtype("complex64"))
+    np.complex64(1+infj)
+    """
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
         raise _refused(dtype, value, "an array of two components, such as [0.0, 0.0]")
     # Filled in by component: arithmetic on NaN would lose payloads.
@@ -158,7 +216,13 @@ def complex_from_json(value: object, dtype: DType) -> np.generic:
 
 
 def complex_to_json(value: np.generic) -> tuple[float | str, float | str]:
-    """JSON form of `value`: its real and imaginary component, each as `float_to_json` writes."""
+    """JSON form of `value`: its real and imaginary component, each as `float_to_json` writes.
+
+    Examples
+    --------
+    >>> complex_to_json(np.complex64(complex(1, float("inf"))))
+    (1.0, 'Infinity')
+    """
     real, imaginary = np.array([value]).view(component_of(value.dtype))
     return float_to_json(real), float_to_json(imaginary)
 
@@ -172,7 +236,18 @@ def component_of(dtype: DType) -> DType:
 
 
 def raw_from_json(value: object, size: int) -> np.void:
-    """Raw element of `size` bytes for an array of integers, or the base64 text of its bytes."""
+    r"""Raw element of `size` bytes for an array of integers, or the base64 text of its bytes.
+
+    Raises
+    ------
+    FillValueError
+        If `value` is no array of `size` integers from 0 to 255, nor the text of so many bytes.
+
+    Examples
+    --------
+    >>> raw_from_json([0, 255], 2).tobytes()
+    b'\x00\xff'
+    """
     raw = None
     if isinstance(value, str):
         try:
@@ -187,7 +262,13 @@ def raw_from_json(value: object, size: int) -> np.void:
 
 
 def raw_to_json(value: np.void) -> list[int]:
-    """JSON form of `value`: one integer for each byte."""
+    """JSON form of `value`: one integer for each byte.
+
+    Examples
+    --------
+    >>> raw_to_json(np.void(b"ab"))
+    [97, 98]
+    """
     return list(value.tobytes())
 
 

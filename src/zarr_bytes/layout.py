@@ -68,6 +68,11 @@ def has_fixed_size(dtype: DType) -> bool:
     """Whether every element of `dtype` takes the same number of bytes in an array's memory.
 
     Python objects and NumPy's variable-length strings are pointers there.
+
+    Examples
+    --------
+    >>> has_fixed_size(np.dtype("U3")), has_fixed_size(np.dtype("O"))
+    (True, False)
     """
     return not dtype.hasobject and dtype.kind != "T"
 

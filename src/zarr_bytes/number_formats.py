@@ -23,7 +23,17 @@ __all__ = ["FLOATS", "INTEGERS", "FloatFormat", "IntegerFormat", "nearest_bits",
 
 
 class FloatFormat(NamedTuple):
-    """A floating-point format: its bits, the bits of "NaN", and which numbers it has."""
+    """A floating-point format.
+
+    Attributes
+    ----------
+    bits : int
+        Width of a number, in bits.
+    nan : int or None
+        Bits of the NaN that is written "NaN"; None where the format has none.
+    has_infinity, has_sign : bool
+        Whether it has infinities, and negative numbers.
+    """
 
     bits: int
     nan: int | None
@@ -32,7 +42,15 @@ class FloatFormat(NamedTuple):
 
 
 class IntegerFormat(NamedTuple):
-    """An integer format that is narrower than a byte."""
+    """An integer format that is narrower than a byte.
+
+    Attributes
+    ----------
+    bits : int
+        Width of a number, in bits.
+    has_sign : bool
+        Whether it is two's complement.
+    """
 
     bits: int
     has_sign: bool
@@ -74,6 +92,11 @@ def unused_bits(dtype: DType) -> tuple[int, bool] | None:
     """Number of upper bits of a byte that `dtype` leaves unused, and whether they repeat the sign.
 
     None where all bits are used.
+
+    Examples
+    --------
+    >>> unused_bits(np.dtype("int4")), unused_bits(np.dtype("float64"))
+    ((4, True), None)
     """
     if dtype.name in INTEGERS:
         integer = INTEGERS[dtype.name]

@@ -43,7 +43,8 @@ class RawBits(zarr_dtype.RawBytes):
 
     Examples
     --------
-    >>> zarr_dtype.parse_dtype("r16", zarr_format=3)
+    >>> from zarr.dtype import parse_dtype
+    >>> parse_dtype("r16", zarr_format=3)
     RawBits(length=2)
     """
 
@@ -51,7 +52,13 @@ class RawBits(zarr_dtype.RawBytes):
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
-        """Never matches: a void type of NumPy is ``raw_bytes`` to zarr."""
+        """Never matches: a void type of NumPy is ``raw_bytes`` to zarr.
+
+        Raises
+        ------
+        DataTypeValidationError
+            Always: zarr then asks the next data type.
+        """
         raise DataTypeValidationError(f"{dtype} is raw_bytes; write dtype='r{8 * dtype.itemsize}'")
 
     @classmethod
@@ -83,11 +90,24 @@ class RawBits(zarr_dtype.RawBytes):
         return cls(length=int(bits) // 8)
 
     def to_json(self, zarr_format: ZarrFormat) -> Any:
-        """Name of this data type in metadata: ``r16`` for two bytes in Zarr format 3."""
+        """Name of this data type in metadata.
+
+        Returns
+        -------
+        str or dict
+            ``"r16"`` for two bytes in Zarr format 3, zarr's form of void types in format 2.
+        """
         return f"r{8 * self.length}" if zarr_format == 3 else super().to_json(zarr_format)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> np.void:
         """Fill value that a metadata document holds.
+
+        Parameters
+        ----------
+        data : list of int, or str
+            One integer for each byte; or base64 text, as TensorStore writes it.
+        zarr_format : {2, 3}
+            As zarr reads it in Zarr format 2.
 
         Raises
         ------
@@ -100,7 +120,7 @@ class RawBits(zarr_dtype.RawBytes):
         return super().from_json_scalar(data, zarr_format=zarr_format)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
-        """JSON form of a fill value: one integer for each byte."""
+        """JSON form of a fill value: a list with one integer for each byte."""
         if zarr_format == 3:
             return raw_to_json(self.cast_scalar(data))
         return super().to_json_scalar(data, zarr_format=zarr_format)
