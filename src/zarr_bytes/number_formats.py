@@ -10,14 +10,12 @@ from bisect import bisect_left
 from fractions import Fraction
 from functools import lru_cache
 from math import copysign, inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from zarr_bytes.layout import DType
 
 __all__ = ["FLOATS", "INTEGERS", "FloatFormat", "IntegerFormat", "nearest_bits", "unused_bits"]
 
@@ -88,7 +86,7 @@ INTEGERS: Final = {
 }
 
 
-def unused_bits(dtype: DType) -> tuple[int, bool] | None:
+def unused_bits(dtype: np.dtype[Any]) -> tuple[int, bool] | None:
     """Number of upper bits of a byte that `dtype` leaves unused, and whether they repeat the sign.
 
     None where all bits are used.
@@ -105,7 +103,7 @@ def unused_bits(dtype: DType) -> tuple[int, bool] | None:
     return (8 - bits, False) if bits < 8 else None
 
 
-def nearest_bits(value: float, dtype: DType) -> int | None:
+def nearest_bits(value: float, dtype: np.dtype[Any]) -> int | None:
     """Bits of the number of an extension type nearest to `value`, ties to even.
 
     Exact, where the cast of ml_dtypes rounds to float32 before it rounds to the type. None where no
@@ -150,7 +148,7 @@ def nearest_bits(value: float, dtype: DType) -> int | None:
 
 
 @lru_cache(maxsize=len(FLOATS))
-def _positive_numbers(dtype: DType) -> Sequence[float]:
+def _positive_numbers(dtype: np.dtype[Any]) -> Sequence[float]:
     """The finite numbers of `dtype` from zero up; the index of each is its bits."""
     form = FLOATS[dtype.name]
     count = 1 << (form.bits - form.has_sign)
