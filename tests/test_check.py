@@ -403,6 +403,11 @@ class TestChunkKeys:
             ChunkGrid.of_document(grid_document((4, 4), (2, 2), {"name": "v2"}) | members)
 
 
+def test_a_chunk_shape_with_a_zero_is_found():
+    found = findings_of(store_of("int8", chunk_shape=(0,)))
+    assert ("chunk_grid", "[0]", "integers from 1 on") in found
+
+
 class TestChunks:
     @pytest.mark.parametrize("size", [0, 47, 49])
     def test_a_chunk_of_another_size_is_found_with_both_sizes(self, folder, size):
@@ -578,6 +583,30 @@ class TestWhatIsRead:
 
 
 class TestStores:
+    def test_a_folder_of_chunks_that_may_not_be_read_is_found(self, folder, monkeypatch):
+        scandir = os.scandir
+
+        def refuse(path):  # an administrator, who may run this, is refused nothing
+            if str(path).endswith("plain/c"):
+                raise PermissionError(13, "Permission denied", str(path))
+            return scandir(path)
+
+        monkeypatch.setattr(os, "scandir", refuse)
+        _, nodes = run_json(folder)
+        found = [f["found"] for f in nodes["data/plain"]["findings"]]
+        assert "cannot be listed" in " ".join(found)
+
+    def test_folders_in_a_zip_file_are_no_chunks(self, folder):
+        path = shutil.make_archive(str(folder), "zip", folder)
+        code, nodes = run_json(path)
+        assert code == 0
+        assert nodes["data/plain"]["findings"] == []
+
+    def test_no_name_is_no_store(self):
+        result = CliRunner().invoke(app, ["check", ""])
+        assert result.exit_code == 2
+        assert "no store is named" in result.output
+
     def test_zip_sizes_come_from_its_directory(self, folder, tmp_path, monkeypatch):
         path = shutil.make_archive(str(tmp_path / "b"), "zip", folder)
         read = []

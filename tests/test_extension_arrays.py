@@ -4,6 +4,7 @@ import json
 import math
 
 import ml_dtypes
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -219,11 +220,12 @@ class TestRecords:
 
 
 class TestZarrFormat2:
+    @pytest.mark.parametrize("compressor", [None, numcodecs.Zlib()], ids=str)
     @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
-    def test_a_name_is_read_and_written_as_tensorstore_writes_it(self, name):
+    def test_a_name_is_read_and_written_as_tensorstore_writes_it(self, name, compressor):
         values = np.array([1, 0, 1], numpy_type(name))
         array = zarr.create_array(
-            MemoryStore(), shape=3, dtype=name, zarr_format=2, compressors=None, fill_value=1
+            MemoryStore(), shape=3, dtype=name, zarr_format=2, compressors=compressor, fill_value=1
         )
         array[...] = values
         document = json.loads(array.store._store_dict[".zarray"].to_bytes())

@@ -251,6 +251,8 @@ class TestRequests:
             {"zarr_bytes.partial_reads": "no"},
             {"zarr_bytes.gap.remote": -1},
             {"zarr_bytes.gap.remote": "1 MiB"},
+            {"zarr_bytes.gap": 2**20},
+            {"zarr_bytes.largest_request": None},
             {"zarr_bytes.largest_request.remote": 0},
         ],
         ids=str,

@@ -42,16 +42,17 @@ __all__ = [
 
 class _Complex(ExtensionDataType):
     def _read(self, data: JSON) -> Any:
-        return complex_from_json(data, self._native())
+        return complex_from_json(data, self._native(), self._zarr_v3_name)
 
     def _write(self, scalar: Any) -> Any:
         return complex_to_json(scalar)
 
     def _as_json(self, data: Any) -> Any:
-        parts = (data.real, data.imag) if isinstance(data, int | float | complex) else data
-        if not isinstance(parts, tuple | list) or len(parts) != 2:
-            return None
-        return [super(_Complex, self)._as_json(part) for part in parts]
+        is_number = isinstance(data, int | float | complex | np.floating)
+        parts = (data.real, data.imag) if is_number else data
+        if isinstance(parts, tuple | list):
+            return [super(_Complex, self)._as_json(part) for part in parts]
+        return parts
 
 
 class _Pair(_Complex, MultiByteDataType):

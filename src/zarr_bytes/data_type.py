@@ -6,6 +6,7 @@ under the same name; only the fill values of Zarr format 3 differ.
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ from zarr import dtype as zarr_dtype
 
 from zarr_bytes.errors import FillValueError
 from zarr_bytes.fill_value import (
+    LENIENT_HINT,
     bool_from_json,
     complex_from_json,
     complex_to_json,
@@ -86,7 +88,7 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
             try:
                 scalar = super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
             except (TypeError, ValueError, OverflowError):
-                raise refused from None
+                raise FillValueError(str(refused).removesuffix(LENIENT_HINT)) from None
         warnings.warn(
             f"fill value {data!r} is not permitted for data type {self.to_native_dtype()}; it is"
             f" read as {scalar}, as zarr reads it, because zarr_bytes.fill_values is 'lenient'",
@@ -132,8 +134,8 @@ class _Integer(_Exact):
         except (OverflowError, ValueError):
             info = np.iinfo(self.to_native_dtype())
             raise ValueError(
-                f"{data!r} is no fill value of data type {info.dtype.name}: permitted is an integer"
-                f" from {info.min} to {info.max}"
+                f"{reprlib.repr(data)} is no fill value of data type {info.dtype.name}: permitted"
+                f" is an integer from {info.min} to {info.max}"
             ) from None
 
 

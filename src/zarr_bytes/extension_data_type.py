@@ -160,10 +160,10 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         return self._read(self._as_json(data))
 
     def _as_json(self, data: Any) -> Any:
-        """A Python number as JSON has it: the form that `_read` takes."""
-        if isinstance(data, float) and data != data:
-            return "NaN"
-        return None if isinstance(data, str | bytes) else data
+        """A Python number as JSON has it; the JSON form of a fill value is taken too."""
+        if isinstance(data, np.floating):  # longdouble, which has no Python number
+            data = float(data)
+        return "NaN" if isinstance(data, float) and data != data else data
 
     def _check_scalar(self, data: object) -> bool:
         try:

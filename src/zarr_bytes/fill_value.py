@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from zarr_bytes.layout import DType
 
 __all__ = [
+    "LENIENT_HINT",
     "bool_from_json",
     "complex_from_json",
     "complex_to_json",
@@ -186,7 +187,7 @@ def float_to_json(value: np.generic) -> float | str:
     return number
 
 
-def complex_from_json(value: object, dtype: DType) -> np.generic:
+def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic:
     """Complex number of `dtype` for an array of two components, each as `float_from_json` reads.
 
     Parameters
@@ -195,6 +196,8 @@ def complex_from_json(value: object, dtype: DType) -> np.generic:
         The real and the imaginary component.
     dtype : numpy.dtype
         A complex type of NumPy or of ml_dtypes, or a record of `real` and `imag`.
+    name : str
+        Of the data type, for the message, where it is not that of `dtype`.
 
     Raises
     ------
@@ -207,7 +210,7 @@ def complex_from_json(value: object, dtype: DType) -> np.generic:
     np.complex64(1+infj)
     """
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
-        raise _refused(dtype, value, "an array of two components, such as [0.0, 0.0]")
+        raise _refused(name or dtype, value, "an array of two components, such as [0.0, 0.0]")
     # Filled in by component: arithmetic on NaN would lose payloads.
     pair = np.empty(2, component_of(dtype))
     for i, component in enumerate(value):
@@ -277,7 +280,7 @@ def _scalar(array: Any) -> np.generic:
     return scalar
 
 
-_LENIENT_HINT: Final = (
+LENIENT_HINT: Final = (
     " For a store that was written loosely,"
     ' zarr.config.set({"zarr_bytes.fill_values": "lenient"}) accepts what zarr accepts.'
 )
@@ -287,5 +290,5 @@ def _refused(data_type: object, value: object, permitted: str) -> FillValueError
     is_zarrs = isinstance(data_type, np.dtype) and data_type.num < FIRST_USER_TYPE
     return FillValueError(
         f"{reprlib.repr(value)} is no fill value of data type {data_type}: permitted is"
-        f" {permitted}.{_LENIENT_HINT if is_zarrs else ''}"
+        f" {permitted}.{LENIENT_HINT if is_zarrs else ''}"
     )

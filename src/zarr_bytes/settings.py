@@ -51,7 +51,7 @@ def reading_cost(store: object) -> Cost | None:
     >>> reading_cost(ZipStore("a.zip"))
     Cost(gap=32768, largest_request=1073741824)
     """
-    settings: dict[str, Any] = zarr.config.get("zarr_bytes", {})
+    settings = _section(zarr.config.get("zarr_bytes", {}), "zarr_bytes", "partial_reads")
     enabled = settings.get("partial_reads", True)
     if enabled is not True:
         if enabled is False:
@@ -59,8 +59,10 @@ def reading_cost(store: object) -> Cost | None:
         raise ValueError(f"zarr_bytes.partial_reads is {enabled!r}; permitted are True and False")
     where = "local" if isinstance(store, LocalStore | ZipStore) else "remote"
     default = DEFAULTS[where]
-    gap = settings.get("gap", {}).get(where, default.gap)
-    largest = settings.get("largest_request", {}).get(where, default.largest_request)
+    gap = _section(settings.get("gap", {}), "zarr_bytes.gap", where).get(where, default.gap)
+    largest = _section(
+        settings.get("largest_request", {}), "zarr_bytes.largest_request", where
+    ).get(where, default.largest_request)
     for name, value, least in (("gap", gap, 0), ("largest_request", largest, 1)):
         if type(value) is not int or value < least:
             raise ValueError(
@@ -68,3 +70,9 @@ def reading_cost(store: object) -> Cost | None:
                 f" integer from {least} on"
             )
     return Cost(gap, largest)
+
+
+def _section(settings: object, name: str, example: str) -> dict[str, Any]:
+    if not isinstance(settings, dict):
+        raise ValueError(f"{name} is {settings!r}; permitted are settings in it: {name}.{example}")
+    return settings

@@ -84,6 +84,7 @@ def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
         may_be_ignored = isinstance(value, Mapping) and value.get("must_understand") is False
         if name not in (*_REQUIRED, *_OPTIONAL) and not may_be_ignored:
             yield Finding(name, _json(value), 'unknown: only with "must_understand": false')
+    yield from _grid_findings(document.get("chunk_grid"))
     data_type = None
     if "data_type" in document:
         try:
@@ -95,6 +96,15 @@ def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
     if "codecs" in document:
         dtype = None if data_type is None else data_type.to_native_dtype()
         yield from _chain_findings(document["codecs"], dtype, "codecs")
+
+
+def _grid_findings(grid: object) -> Iterator[Finding]:
+    if not isinstance(grid, Mapping) or grid.get("name") != "regular":
+        return
+    configuration = grid.get("configuration")
+    chunk_shape = configuration.get("chunk_shape") if isinstance(configuration, Mapping) else None
+    if isinstance(chunk_shape, list) and 0 in chunk_shape:  # zarr opens it
+        yield Finding("chunk_grid", _json(chunk_shape), "integers from 1 on")
 
 
 def data_type_of(document: Mapping[str, Any]) -> ZDType[Any, Any]:

@@ -86,6 +86,8 @@ async def open_store(location: str) -> Store:
     StoreError
         If there is nothing, or a package is missing that opens such a URL.
     """
+    if not location:  # such as a variable of the shell that is not set
+        raise StoreError("no store is named; . is the folder you are in")
     url = urlsplit(location)
     try:
         if "://" in location and url.scheme != "file":

@@ -125,7 +125,7 @@ def status() -> Status:
     ['zarr_bytes.codec.BytesCodec', 'zarr_bytes.codec.EndianCodec']
     """
     codecs = [_codec(name) for name in _CODECS]
-    problems = list(_problems())
+    problems = list(dict.fromkeys(_problems()))
     return Status(
         versions=dict(_versions()),
         codecs=codecs,

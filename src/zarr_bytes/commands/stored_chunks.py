@@ -6,6 +6,7 @@ Specification: Zarr 3.1, "Chunk key encoding"; bytes codec 1.0, "Supported data 
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from itertools import islice, product
 from math import ceil, prod
@@ -16,7 +17,7 @@ import numpy as np
 import zarr
 from zarr.abc.store import RangeByteRequest
 from zarr.buffer import cpu
-from zarr.storage import ZipStore
+from zarr.storage import LocalStore, ZipStore
 
 from zarr_bytes.commands.conformance import Finding
 from zarr_bytes.commands.hierarchy import DOCUMENT, within
@@ -190,12 +191,19 @@ async def check_chunks(
 
 async def _listed(store: Store, path: str, grid: ChunkGrid, stray: list[str]) -> AsyncIterator[str]:
     prefix = f"{path}/" if path else ""
+    if isinstance(store, LocalStore):
+        for _ in os.walk(store.root / path, onerror=_raise):
+            pass  # a folder that may not be read, which `list_prefix` takes for an empty one
     async for full_key in store.list_prefix(prefix):
         key = full_key.removeprefix(prefix)
         if grid.contains(key):
             yield key
-        elif key != DOCUMENT:
+        elif key != DOCUMENT and key and not key.endswith("/"):  # which a zip has for a folder
             stray.append(key)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 async def _possible(grid: ChunkGrid) -> AsyncIterator[str]:
