@@ -11,7 +11,6 @@ import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import zarr
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes.errors import FillValueError
@@ -24,6 +23,7 @@ from zarr_bytes.fill_value import (
     float_to_json,
     int_from_json,
 )
+from zarr_bytes.settings import fill_values_are_lenient
 
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat
@@ -83,7 +83,7 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
         try:
             return self._read(data)
         except FillValueError as refused:
-            if not _lenient():
+            if not fill_values_are_lenient():
                 raise
             try:
                 scalar = super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
@@ -269,12 +269,3 @@ class Complex128(_Complex, zarr_dtype.Complex128):
     """Data type `complex128`. The fill value is an array of two components of float64."""
 
     _replaces = zarr_dtype.Complex128
-
-
-def _lenient() -> bool:
-    setting = zarr.config.get("zarr_bytes.fill_values", "strict")
-    if setting not in ("strict", "lenient"):
-        raise TypeError(  # zarr would replace a ValueError, see FillValueError
-            f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'"
-        )
-    return bool(setting == "lenient")

@@ -22,7 +22,14 @@ from zarr_bytes.layout import layout_of
 if TYPE_CHECKING:
     from zarr_bytes.layout import DType, ElementLayout, Endian
 
-__all__ = ["check_bools", "check_size", "decode_elements", "encode_elements", "set_unused_bits"]
+__all__ = [
+    "check_bools",
+    "check_size",
+    "decode_elements",
+    "encode_elements",
+    "find_wrong_bool",
+    "set_unused_bits",
+]
 
 # Arrays of other libraries have the methods used here, but no common type that declares them.
 Array: TypeAlias = npt.NDArray[np.generic]
@@ -198,15 +205,28 @@ def check_bools(
     BoolValueError
         If a byte that is a bool is neither 0 nor 1; it gives the byte and its index.
     """
+    byte = find_wrong_bool(encoded, layout)
+    if byte is not None:
+        index = tuple(int(i) for i in np.unravel_index(byte // layout.item_size, shape))
+        raise BoolValueError(
+            f"a bool is stored as 0 or 1, found {int(encoded[byte])} at index {index} of the"
+            f" {of} (byte {byte})"
+        )
+
+
+def find_wrong_bool(encoded: Bytes, layout: ElementLayout) -> int | None:
+    """Where in `encoded`, whole elements in C order, a byte that is a bool is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> find_wrong_bool(np.array([0, 1, 7], "u1"), layout_of(np.dtype("?")))
+    2
+    """
     for offset in layout.bool_offsets:
         flags = encoded.reshape(-1, layout.item_size)[:, offset]
         if _largest(flags) > 1:
-            first = int((flags > 1).argmax())
-            index = tuple(int(i) for i in np.unravel_index(first, shape))
-            raise BoolValueError(
-                f"a bool is stored as 0 or 1, found {int(flags[first])} at index {index} of the"
-                f" {of} (byte {first * layout.item_size + offset})"
-            )
+            return int((flags > 1).argmax()) * layout.item_size + offset
+    return None
 
 
 def _largest(flags: Bytes) -> int:

@@ -111,18 +111,7 @@ def read_cached_file(root: Path, key: str, plan: Plan) -> Bytes | None:
 
 
 def fetch_sync(getter: SyncByteGetter, plan: Plan, prototype: BufferPrototype) -> Bytes | None:
-    """Ranges through the synchronous `get_sync` of a store, one after another.
-
-    Returns
-    -------
-    array of uint8, 1-D, or None
-        `plan.nbytes` bytes, or None if the chunk is missing.
-
-    Raises
-    ------
-    ChunkSizeError
-        If a range comes back with another size, or is missing where others are there.
-    """
+    """`fetch` through the synchronous `get_sync` of a store: ranges one after another."""
     collected = _Collected(str(getter), plan)
     for start, stop, position in _ranges(plan):
         request = None if plan.is_whole_chunk else RangeByteRequest(start, stop)

@@ -1,4 +1,4 @@
-"""The settings for partial reads, from zarr's configuration.
+"""The settings, from zarr's configuration.
 
 | setting                             | default |                                                 |
 | ----------------------------------- | ------- | ----------------------------------------------- |
@@ -7,6 +7,7 @@
 | `zarr_bytes.gap.remote`             | 256 KiB |                                                 |
 | `zarr_bytes.largest_request.local`  | 1 GiB   | no request is larger, but one for a whole chunk |
 | `zarr_bytes.largest_request.remote` | 8 MiB   |                                                 |
+| `zarr_bytes.fill_values`            | strict  | lenient reads what zarr reads                   |
 
 Local are zarr's ``LocalStore`` and ``ZipStore``; every other store that is not in memory is remote.
 
@@ -27,7 +28,7 @@ from zarr.storage import LocalStore, ZipStore
 
 from zarr_bytes.byte_ranges import Cost
 
-__all__ = ["DEFAULTS", "reading_cost"]
+__all__ = ["DEFAULTS", "fill_values_are_lenient", "reading_cost"]
 
 DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
 """What a request costs where nothing is set, in bytes."""
@@ -76,3 +77,20 @@ def _section(settings: object, name: str, example: str) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise ValueError(f"{name} is {settings!r}; permitted are settings in it: {name}.{example}")
     return settings
+
+
+def fill_values_are_lenient() -> bool:
+    """Whether fill values that zarr accepts and the specification does not permit are read.
+
+    Raises
+    ------
+    TypeError
+        If the setting has a value that is not permitted. zarr would replace a ValueError, see
+        `zarr_bytes.errors.FillValueError`.
+    """
+    setting = zarr.config.get("zarr_bytes.fill_values", "strict")
+    if setting not in ("strict", "lenient"):
+        raise TypeError(
+            f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'"
+        )
+    return bool(setting == "lenient")

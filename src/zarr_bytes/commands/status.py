@@ -22,7 +22,7 @@ from zarr_bytes.codec import BytesCodec, EndianCodec
 from zarr_bytes.data_type_names import DATA_TYPES
 from zarr_bytes.errors import MissingPackageError
 from zarr_bytes.extension_data_type import ExtensionDataType
-from zarr_bytes.settings import DEFAULTS, reading_cost
+from zarr_bytes.settings import DEFAULTS, fill_values_are_lenient, reading_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,9 +222,10 @@ def _problems() -> Iterator[str]:
             reading_cost(store)
         except ValueError as error:
             yield str(error)
-    fill_values = zarr.config.get("zarr_bytes.fill_values", "strict")
-    if fill_values not in ("strict", "lenient"):
-        yield (f"zarr_bytes.fill_values is {fill_values!r}; permitted are 'strict' and 'lenient'")
+    try:
+        fill_values_are_lenient()
+    except TypeError as error:
+        yield str(error)
 
 
 def _advice(codecs: list[CodecInForce]) -> Iterator[str]:

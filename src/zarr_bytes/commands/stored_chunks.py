@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from itertools import islice, product
 from math import ceil, prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from zipfile import ZipFile
 
@@ -21,6 +22,7 @@ from zarr.storage import LocalStore, ZipStore
 
 from zarr_bytes.commands.conformance import Finding
 from zarr_bytes.commands.hierarchy import DOCUMENT, within
+from zarr_bytes.elements import find_wrong_bool
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
@@ -190,16 +192,26 @@ async def check_chunks(
 
 
 async def _listed(store: Store, path: str, grid: ChunkGrid, stray: list[str]) -> AsyncIterator[str]:
-    prefix = f"{path}/" if path else ""
-    if isinstance(store, LocalStore):
-        for _ in os.walk(store.root / path, onerror=_raise):
-            pass  # a folder that may not be read, which `list_prefix` takes for an empty one
-    async for full_key in store.list_prefix(prefix):
-        key = full_key.removeprefix(prefix)
+    async for key in _keys(store, path):
         if grid.contains(key):
             yield key
         elif key != DOCUMENT and key and not key.endswith("/"):  # which a zip has for a folder
             stray.append(key)
+
+
+async def _keys(store: Store, path: str) -> AsyncIterator[str]:
+    """Keys under `path`, without it."""
+    if isinstance(store, LocalStore):
+        # Its own `list_prefix` takes a folder that may not be read for an empty one.
+        folder = store.root / path
+        for parent, _, names in os.walk(folder, onerror=_raise):
+            for file in (Path(parent, name) for name in names):
+                if file.is_file():
+                    yield file.relative_to(folder).as_posix()
+        return
+    prefix = within(path, "")
+    async for key in store.list_prefix(prefix):
+        yield key.removeprefix(prefix)
 
 
 def _raise(error: OSError) -> None:
@@ -265,14 +277,11 @@ async def _chunk_findings(
         if piece.size != stop - start:
             yield Finding(key, f"{piece.size:,} bytes from {start:,} on", f"{stop - start:,}")
             return
-        for offset in layout.bool_offsets:
-            flags = piece.reshape(-1, layout.item_size)[:, offset]
-            if flags.max() > 1:
-                first = int((flags > 1).argmax())
-                element = start // layout.item_size + first
-                index = tuple(int(i) for i in np.unravel_index(element, grid.chunk_shape))
-                byte = start + first * layout.item_size + offset
-                yield Finding(
-                    key, f"a bool of {flags[first]} at index {index}, byte {byte:,}", "0 or 1"
-                )
-                return
+        wrong = find_wrong_bool(piece, layout)
+        if wrong is not None:
+            byte = start + wrong
+            element = np.unravel_index(byte // layout.item_size, grid.chunk_shape)
+            index = tuple(int(i) for i in element)
+            found = f"a bool of {piece[wrong]} at index {index}, byte {byte:,}"
+            yield Finding(key, found, "0 or 1")
+            return
