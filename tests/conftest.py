@@ -5,7 +5,7 @@ import zarr
 from zarr.core import codec_pipeline
 
 import zarr_bytes  # noqa: F401 -- registers the data types with zarr 3.1 to 3.3
-from zarr_bytes.extension_data_type import from_package
+from zarr_bytes.data_type.extension import from_package
 
 # The fused pipeline is there from zarr 3.3 on.
 PIPELINES = [

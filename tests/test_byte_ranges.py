@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zarr_bytes.byte_ranges import Cost, plan_reading, plan_whole_chunk
+from zarr_bytes.chunk.byte_ranges import plan_reading, plan_whole_chunk
+from zarr_bytes.settings import Cost
 
 COSTS = st.builds(Cost, st.integers(0, 200), st.integers(1, 300))
 

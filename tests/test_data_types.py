@@ -10,9 +10,9 @@ from documents import open_document, rewritten_document, store_of, stored_docume
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes import FillValueError
-from zarr_bytes.data_type_names import DATA_TYPES
+from zarr_bytes.data_type.names import DATA_TYPES
 
-CORE = {name: cls for name, cls in DATA_TYPES.items() if cls.__module__ == "zarr_bytes.data_type"}
+CORE = {name: cls for name, cls in DATA_TYPES.items() if cls.__module__.endswith("data_type.core")}
 MULTI_BYTE = [name for name in CORE if name not in ("bool", "int8", "uint8")]
 
 

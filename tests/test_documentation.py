@@ -106,7 +106,13 @@ def test_the_examples_of_the_docstrings_hold():
 
 
 @pytest.mark.parametrize(
-    ("folder", "pattern"), [("src/zarr_bytes", "[!_]*.py"), ("tests", "test_*.py")]
+    ("folder", "pattern"),
+    [
+        ("src/zarr_bytes", "[!_]*.py"),
+        ("src/zarr_bytes/chunk", "[!_]*.py"),
+        ("src/zarr_bytes/data_type", "[!_]*.py"),
+        ("tests", "test_*.py"),
+    ],
 )
 def test_the_page_for_contributors_names_every_module_and_every_file_of_tests(folder, pattern):
     page = PAGES["docs/contributing.md"]

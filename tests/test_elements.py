@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zarr_bytes import BoolValueError, ChunkSizeError
-from zarr_bytes.elements import decode_elements, encode_elements
-from zarr_bytes.layout import layout_of
+from zarr_bytes.chunk.elements import decode_elements, encode_elements
+from zarr_bytes.chunk.layout import layout_of
 
 ENDIANS = ("little", "big")
 RECORD = np.dtype(

@@ -38,7 +38,7 @@ from test_partial_read import CountingStore
 from zarr.storage import MemoryStore
 
 from zarr_bytes import FillValueError, MissingPackageError
-from zarr_bytes.data_type_names import DATA_TYPES
+from zarr_bytes.data_type.names import DATA_TYPES
 
 ENDIANS = {"little": LITTLE, "big": BIG}
 
@@ -356,7 +356,7 @@ class TestNames:
         ]:
             matched = zarr.dtype.data_type_registry.match_dtype(dtype)
             module = type(matched).__module__
-            assert module == "zarr_bytes.data_type" or module.startswith("zarr.")
+            assert module == "zarr_bytes.data_type.core" or module.startswith("zarr.")
 
     @pytest.mark.parametrize("name", NAMES)
     def test_a_data_type_is_equal_to_itself_alone(self, name):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zarr_bytes import FillValueError
-from zarr_bytes.fill_value import (
+from zarr_bytes.data_type.fill_value import (
     bool_from_json,
     complex_from_json,
     complex_to_json,

@@ -109,7 +109,7 @@ def test_importing_zarr_does_not_import_this_package(installed):
 
 def test_data_types_come_with_zarr_3_4_and_before_that_with_one_import(installed):
     found = installed.probe(first="" if LOADS_DATA_TYPES else "import zarr_bytes\n")
-    assert found["data type"] == "zarr_bytes.data_type"
+    assert found["data type"] == "zarr_bytes.data_type.core"
     assert found["fill value"] == "0100807f"
 
 
@@ -125,7 +125,7 @@ def test_the_configuration_in_code_switches_the_codec_off(installed):
 
 def test_an_environment_variable_makes_fill_values_lenient(installed):
     read = (
-        "import warnings, zarr_bytes.data_type as d; warnings.simplefilter('ignore')\n"
+        "import warnings, zarr_bytes.data_type.core as d; warnings.simplefilter('ignore')\n"
         "assert d.Float32().from_json_scalar('1.5', zarr_format=3) == 1.5\n"
         "warnings.simplefilter('error')\n"
     )
@@ -160,7 +160,7 @@ def test_the_wheel_declares_what_the_package_registers(wheel):
     import configparser
     import zipfile
 
-    from zarr_bytes.data_type_names import DATA_TYPES
+    from zarr_bytes.data_type.names import DATA_TYPES
 
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()

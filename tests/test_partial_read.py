@@ -17,8 +17,9 @@ from zarr.abc.store import RangeByteRequest
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError
-from zarr_bytes.byte_ranges import Cost, plan_reading
-from zarr_bytes.fetch import fetch_sync, read_cached_file
+from zarr_bytes.chunk.byte_ranges import plan_reading
+from zarr_bytes.chunk.fetch import fetch_sync, read_cached_file
+from zarr_bytes.settings import Cost
 
 SMALL_GAP = {"zarr_bytes.gap": {"local": 64, "remote": 64}}
 

@@ -7,7 +7,7 @@ registers its data types also with zarr 3.1 to 3.3, which do not load them by th
 from zarr.dtype import data_type_registry
 
 from zarr_bytes.codec import BytesCodec, EndianCodec
-from zarr_bytes.data_type_names import DATA_TYPES
+from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import (
     BoolValueError,
     ChunkSizeError,

@@ -19,9 +19,9 @@ from zarr import codecs
 from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin
 from zarr.dtype import VariableLengthUTF8
 
-from zarr_bytes.elements import decode_elements, encode_elements
-from zarr_bytes.layout import has_fixed_size, layout_of
-from zarr_bytes.partial_read import read_selection, read_selection_sync
+from zarr_bytes.chunk.elements import decode_elements, encode_elements
+from zarr_bytes.chunk.layout import has_fixed_size, layout_of
+from zarr_bytes.chunk.reading import read_selection, read_selection_sync
 
 if TYPE_CHECKING:
     from zarr.abc.buffer import Buffer, NDBuffer
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from zarr.dtype import ZDType
     from zarr.types import JSON
 
-    from zarr_bytes.elements import Array, Bytes
-    from zarr_bytes.layout import Endian
+    from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.zarr_versions import (
         ArraySpec,
         ChunkGridMetadata,

@@ -22,14 +22,28 @@ and 4.9 ms); 128 MiB come in 237 ms with requests of 16 MiB, 259 of 8 and 423 of
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import zarr
 from zarr.storage import LocalStore, ZipStore
 
-from zarr_bytes.byte_ranges import Cost
+__all__ = ["DEFAULTS", "Cost", "fill_values_are_lenient", "reading_cost"]
 
-__all__ = ["DEFAULTS", "fill_values_are_lenient", "reading_cost"]
+
+class Cost(NamedTuple):
+    """What a request costs.
+
+    Attributes
+    ----------
+    gap : int
+        Bytes that are worth reading to save one request.
+    largest_request : int
+        Size in bytes that no request exceeds, but one for the whole chunk.
+    """
+
+    gap: int
+    largest_request: int
+
 
 DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
 """What a request costs where nothing is set, in bytes."""

@@ -12,20 +12,20 @@ from zarr.api.asynchronous import open_array
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
+from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.commands.codec_chain import is_plain, name_of
 from zarr_bytes.commands.conformance import Finding, array_findings, data_type_of
 from zarr_bytes.commands.hierarchy import DOCUMENT, can_list, consolidated, nodes, within
 from zarr_bytes.commands.stored_chunks import ChunkGrid, check_chunks
 from zarr_bytes.errors import in_words
-from zarr_bytes.layout import has_fixed_size, layout_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from zarr.abc.store import Store
 
+    from zarr_bytes.chunk.layout import ElementLayout
     from zarr_bytes.commands.hierarchy import Node
-    from zarr_bytes.layout import ElementLayout
 
 __all__ = ["ArrayReport", "check_store", "refusal"]
 

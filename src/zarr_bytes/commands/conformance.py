@@ -16,12 +16,12 @@ from typing import Any, Final
 import numpy as np
 from zarr.dtype import ZDType, data_type_registry
 
+from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.codec_chain import BYTES_CODECS, Kind, inner_chains, kind_of, name_of
-from zarr_bytes.fill_value import raw_to_json
-from zarr_bytes.layout import has_fixed_size, layout_of
-from zarr_bytes.number_formats import INTEGERS
-from zarr_bytes.raw_data_type import RawBits
+from zarr_bytes.data_type.fill_value import raw_to_json
+from zarr_bytes.data_type.number_formats import INTEGERS
+from zarr_bytes.data_type.raw import RawBits
 
 __all__ = ["Finding", "array_findings", "data_type_of"]
 

@@ -19,9 +19,9 @@ from zarr.registry import get_codec_class
 from zarr.storage import LocalStore
 
 from zarr_bytes.codec import BytesCodec, EndianCodec
-from zarr_bytes.data_type_names import DATA_TYPES
+from zarr_bytes.data_type.extension import ExtensionDataType
+from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import MissingPackageError
-from zarr_bytes.extension_data_type import ExtensionDataType
 from zarr_bytes.settings import DEFAULTS, fill_values_are_lenient, reading_cost
 
 if TYPE_CHECKING:

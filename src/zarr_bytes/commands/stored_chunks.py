@@ -20,9 +20,9 @@ from zarr.abc.store import RangeByteRequest
 from zarr.buffer import cpu
 from zarr.storage import LocalStore, ZipStore
 
+from zarr_bytes.chunk.elements import find_wrong_bool
 from zarr_bytes.commands.conformance import Finding
 from zarr_bytes.commands.hierarchy import DOCUMENT, within
-from zarr_bytes.elements import find_wrong_bool
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from zarr.abc.store import Store
 
-    from zarr_bytes.layout import ElementLayout
+    from zarr_bytes.chunk.layout import ElementLayout
 
 __all__ = ["ChunkGrid", "ChunkReport", "check_chunks"]
 

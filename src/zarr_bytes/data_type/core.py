@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.errors import FillValueError
-from zarr_bytes.fill_value import (
+from zarr_bytes.data_type.fill_value import (
     LENIENT_HINT,
     bool_from_json,
     complex_from_json,
@@ -23,6 +22,7 @@ from zarr_bytes.fill_value import (
     float_to_json,
     int_from_json,
 )
+from zarr_bytes.errors import FillValueError
 from zarr_bytes.settings import fill_values_are_lenient
 
 if TYPE_CHECKING:

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from zarr_bytes.number_formats import unused_bits
+from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE, unused_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FIRST_USER_TYPE", "DType", "ElementLayout", "Endian", "has_fixed_size", "layout_of"]
+    from zarr_bytes.data_type.number_formats import DType
+
+__all__ = ["ElementLayout", "Endian", "has_fixed_size", "layout_of"]
 
 Endian: TypeAlias = Literal["little", "big"]
-DType: TypeAlias = np.dtype[Any]  # what a chunk holds is known at run time only
-
-FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numbers
 
 
 @dataclass(frozen=True)

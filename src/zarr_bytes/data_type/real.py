@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zarr_bytes.extension_data_type import ExtensionDataType, MultiByteDataType
-from zarr_bytes.fill_value import float_from_json, float_to_json, int_from_json, raw_from_json
+from zarr_bytes.data_type.extension import ExtensionDataType, MultiByteDataType
+from zarr_bytes.data_type.fill_value import (
+    float_from_json,
+    float_to_json,
+    int_from_json,
+    raw_from_json,
+)
 
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat

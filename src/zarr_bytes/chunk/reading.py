@@ -17,10 +17,10 @@ import numpy as np
 from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
-from zarr_bytes.byte_ranges import plan_reading, plan_whole_chunk
-from zarr_bytes.elements import check_bools, check_size, decode_elements
-from zarr_bytes.fetch import fetch, fetch_sync, read_cached_file, read_file
-from zarr_bytes.layout import layout_of
+from zarr_bytes.chunk.byte_ranges import plan_reading, plan_whole_chunk
+from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements
+from zarr_bytes.chunk.fetch import fetch, fetch_sync, read_cached_file, read_file
+from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.abc.store import ByteGetter
 
-    from zarr_bytes.byte_ranges import Plan
-    from zarr_bytes.elements import Array, Bytes
-    from zarr_bytes.layout import Endian
+    from zarr_bytes.chunk.byte_ranges import Plan
+    from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
 __all__ = ["read_selection", "read_selection_sync"]

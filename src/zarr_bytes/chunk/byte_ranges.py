@@ -14,38 +14,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from zarr_bytes.selection import dimensions_of, is_grid
+from zarr_bytes.chunk.selection import dimensions_of, is_grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from zarr_bytes.layout import DType
-    from zarr_bytes.selection import Dimension
+    from zarr_bytes.chunk.selection import Dimension
+    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.settings import Cost
 
-__all__ = ["Cost", "Plan", "plan_reading", "plan_whole_chunk"]
+__all__ = ["Plan", "plan_reading", "plan_whole_chunk"]
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-
-
-class Cost(NamedTuple):
-    """What a request costs.
-
-    Attributes
-    ----------
-    gap : int
-        Bytes that are worth reading to save one request.
-    largest_request : int
-        Size in bytes that no request exceeds, but one for the whole chunk.
-    """
-
-    gap: int
-    largest_request: int
 
 
 @dataclass(frozen=True)
@@ -135,6 +121,7 @@ def plan_reading(
 
     Examples
     --------
+    >>> from zarr_bytes.settings import Cost
     >>> plan = plan_reading((4, 3), 8, (slice(1, 3), slice(None)), Cost(0, 1000))
     >>> plan.starts, plan.stops
     (array([24]), array([72]))

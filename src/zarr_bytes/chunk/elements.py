@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.errors import CAUSES_OF_A_WRONG_SIZE, BoolValueError, ChunkSizeError
-from zarr_bytes.layout import layout_of
 
 if TYPE_CHECKING:
-    from zarr_bytes.layout import DType, ElementLayout, Endian
+    from zarr_bytes.chunk.layout import ElementLayout, Endian
+    from zarr_bytes.data_type.number_formats import DType
 
 __all__ = [
     "check_bools",

@@ -20,7 +20,7 @@ from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, Has
 if TYPE_CHECKING:
     from zarr.types import JSON, DTypeJSON, ZarrFormat
 
-    from zarr_bytes.layout import DType
+    from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.zarr_versions import TBaseDType
 
 __all__ = ["ExtensionDataType", "MultiByteDataType", "from_package"]

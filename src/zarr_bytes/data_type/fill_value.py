@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE, FLOATS, INTEGERS, nearest_bits
 from zarr_bytes.errors import FillValueError
-from zarr_bytes.layout import FIRST_USER_TYPE
-from zarr_bytes.number_formats import FLOATS, INTEGERS, nearest_bits
 
 if TYPE_CHECKING:
-    from zarr_bytes.layout import DType
+    from zarr_bytes.data_type.number_formats import DType
 
 __all__ = [
     "LENIENT_HINT",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 import numpy as np
 from zarr import dtype as zarr_dtype
 
+from zarr_bytes.data_type.fill_value import raw_from_json, raw_to_json
 from zarr_bytes.errors import DataTypeNameError
-from zarr_bytes.fill_value import raw_from_json, raw_to_json
 from zarr_bytes.zarr_versions import DataTypeValidationError
 
 if TYPE_CHECKING:

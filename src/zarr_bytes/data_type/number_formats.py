@@ -10,14 +10,27 @@ from bisect import bisect_left
 from fractions import Fraction
 from functools import lru_cache
 from math import copysign, inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FLOATS", "INTEGERS", "FloatFormat", "IntegerFormat", "nearest_bits", "unused_bits"]
+__all__ = [
+    "FIRST_USER_TYPE",
+    "FLOATS",
+    "INTEGERS",
+    "DType",
+    "FloatFormat",
+    "IntegerFormat",
+    "nearest_bits",
+    "unused_bits",
+]
+
+DType: TypeAlias = np.dtype[Any]  # what a chunk holds is known at run time only
+
+FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numbers
 
 
 class FloatFormat(NamedTuple):
@@ -86,7 +99,7 @@ INTEGERS: Final = {
 }
 
 
-def unused_bits(dtype: np.dtype[Any]) -> tuple[int, bool] | None:
+def unused_bits(dtype: DType) -> tuple[int, bool] | None:
     """Number of upper bits of a byte that `dtype` leaves unused, and whether they repeat the sign.
 
     None where all bits are used.
@@ -103,7 +116,7 @@ def unused_bits(dtype: np.dtype[Any]) -> tuple[int, bool] | None:
     return (8 - bits, False) if bits < 8 else None
 
 
-def nearest_bits(value: float, dtype: np.dtype[Any]) -> int | None:
+def nearest_bits(value: float, dtype: DType) -> int | None:
     """Bits of the number of an extension type nearest to `value`, ties to even.
 
     Exact, where the cast of ml_dtypes rounds to float32 before it rounds to the type. None where no
@@ -148,7 +161,7 @@ def nearest_bits(value: float, dtype: np.dtype[Any]) -> int | None:
 
 
 @lru_cache(maxsize=len(FLOATS))
-def _positive_numbers(dtype: np.dtype[Any]) -> Sequence[float]:
+def _positive_numbers(dtype: DType) -> Sequence[float]:
     """The finite numbers of `dtype` from zero up; the index of each is its bits."""
     form = FLOATS[dtype.name]
     count = 1 << (form.bits - form.has_sign)

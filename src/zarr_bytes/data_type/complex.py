@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.data_type import Complex64, Complex128
-from zarr_bytes.extension_data_type import ExtensionDataType, MultiByteDataType, from_package
-from zarr_bytes.fill_value import complex_from_json, complex_to_json
+from zarr_bytes.data_type.core import Complex64, Complex128
+from zarr_bytes.data_type.extension import ExtensionDataType, MultiByteDataType, from_package
+from zarr_bytes.data_type.fill_value import complex_from_json, complex_to_json
 from zarr_bytes.zarr_versions import DataTypeValidationError
 
 if TYPE_CHECKING:
     from zarr.types import JSON, DTypeJSON
 
-    from zarr_bytes.layout import DType
+    from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.zarr_versions import TBaseDType
 
 __all__ = [
