@@ -18,7 +18,8 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError
 from zarr_bytes.chunk.byte_ranges import plan_reading
-from zarr_bytes.chunk.fetch import fetch_sync, read_cached_file
+from zarr_bytes.chunk.fetch import fetch_sync
+from zarr_bytes.chunk.files import read_cached_file
 from zarr_bytes.settings import Cost
 
 SMALL_GAP = {"zarr_bytes.gap": {"local": 64, "remote": 64}}

@@ -9,6 +9,7 @@ __all__ = [
     "FillValueError",
     "MissingPackageError",
     "in_words",
+    "wrong_size",
 ]
 
 
@@ -29,6 +30,14 @@ CAUSES_OF_A_WRONG_SIZE: Final = (
     "the stored chunk is truncated, or it was written with another data type, chunk shape or codec"
     " than the metadata names"
 )
+
+
+def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
+    """Error for bytes `start` to `stop` of the chunk at `key`, of which `found` are there."""
+    return ChunkSizeError(
+        f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}:"
+        f" {CAUSES_OF_A_WRONG_SIZE}"
+    )
 
 
 class BoolValueError(ValueError):

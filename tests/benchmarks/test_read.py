@@ -16,7 +16,7 @@ from benchmark import compare
 from zarr.core import codec_pipeline
 
 from zarr_bytes.chunk.byte_ranges import Plan
-from zarr_bytes.chunk.fetch import read_file
+from zarr_bytes.chunk.files import read_file
 
 zarrs = pytest.importorskip("zarrs", reason="the peer zarrs is not installed (extra benchmark)")
 tensorstore = pytest.importorskip("tensorstore", reason="the peer tensorstore is not installed")

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from zarr_bytes.chunk.selection import dimensions_of, is_grid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from zarr_bytes.chunk.selection import Dimension
     from zarr_bytes.data_type.number_formats import DType
@@ -58,6 +58,13 @@ class Plan:
     def nbytes(self) -> int:
         """Number of bytes to fetch."""
         return int((self.stops - self.starts).sum())
+
+    def ranges(self) -> Iterator[tuple[int, int, int]]:
+        """Start, stop, and position among the fetched bytes, of every range."""
+        position = 0
+        for start, stop in zip(self.starts.tolist(), self.stops.tolist(), strict=True):
+            yield start, stop, position
+            position += stop - start
 
     def select(self, fetched: Bytes, dtype: DType) -> npt.NDArray[Any]:
         """The selected elements, out of the bytes of all ranges one after another.

@@ -1,4 +1,4 @@
-"""Fetching the byte ranges of a chunk: from a file, or through the `get` of a store.
+"""Fetching the byte ranges of a chunk through the `get` of a store.
 
 What is fetched comes back as one NumPy array of bytes, the ranges one after another, or None where
 the chunk is missing. A range that comes back short is an error, and so are some ranges that are
@@ -8,10 +8,8 @@ missing where others are there: never zeros, never a mix.
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import suppress
-from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,12 +17,9 @@ import zarr
 from zarr.abc.store import RangeByteRequest, Store
 from zarr.storage import StorePath
 
-from zarr_bytes.errors import CAUSES_OF_A_WRONG_SIZE, ChunkSizeError
+from zarr_bytes.errors import ChunkSizeError, wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from zarr.abc.buffer import Buffer, BufferPrototype
     from zarr.abc.store import ByteGetter
 
@@ -32,88 +27,13 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.zarr_versions import SyncByteGetter
 
-__all__ = ["fetch", "fetch_sync", "read_cached_file", "read_file"]
-
-_SMALL: Final = 2**16  # bytes: copying them takes as long as a fraction of a thread hop
-_FEW: Final = 64  # ranges, each a system call
-_RETRY_AFTER: Final = 1.0  # seconds
-_retry_at: dict[Path, float] = {}  # by root of the store: when to expect cached files again
-
-
-def read_file(path: Path, plan: Plan) -> Bytes | None:
-    """Ranges of a file, read straight into NumPy memory through one open file.
-
-    NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes this
-    faster than `path.read_bytes()`. Writers replace files by renaming, so one open file is one
-    version of the chunk. The file is never mapped: truncating it would end the process.
-
-    Returns
-    -------
-    array of uint8, 1-D, or None
-        `plan.nbytes` bytes, or None if there is no such file.
-
-    Raises
-    ------
-    ChunkSizeError
-        If the file has another size than the chunk, or ends early while it is read.
-    """
-    try:
-        file = path.open("rb", buffering=0)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):  # as LocalStore.get
-        return None
-    with file:
-        fetched = np.empty(plan.nbytes, np.uint8)
-        memory = memoryview(fetched)
-        for start, stop, position in _ranges(plan):
-            if start:
-                file.seek(start)
-            done = 0
-            while done < stop - start:
-                count = file.readinto(memory[position + done : position + stop - start])
-                if not count:
-                    raise _wrong_size(str(path), start, stop, done)
-                done += count
-        if plan.is_whole_chunk and (size := file.seek(0, os.SEEK_END)) > plan.nbytes:
-            raise _wrong_size(str(path), 0, plan.nbytes, size)
-    return fetched
-
-
-def read_cached_file(root: Path, key: str, plan: Plan) -> Bytes | None:
-    """A few small ranges of the file `key` below `root`, if they need not be waited for.
-
-    For the event loop: a hop to a thread and back takes longer than the read of a cached file. None
-    where the file is missing or is not in the page cache, and where the system cannot tell; then
-    `read_file` reads it. Opening such a file may wait too, so after a wait was due nothing is tried
-    here for a second.
-    """
-    if (
-        not hasattr(os, "RWF_NOWAIT")  # Linux has it
-        or plan.nbytes > _SMALL
-        or plan.starts.size > _FEW
-        or monotonic() < _retry_at.get(root, 0)
-    ):
-        return None
-    fetched = np.empty(plan.nbytes, np.uint8)
-    memory = memoryview(fetched)
-    try:
-        with (root / key).open("rb", buffering=0) as file:
-            for start, stop, position in _ranges(plan):
-                part = memory[position : position + stop - start]
-                if os.preadv(file.fileno(), [part], start, os.RWF_NOWAIT) != stop - start:
-                    return None
-            has_right_size = not plan.is_whole_chunk or file.seek(0, os.SEEK_END) == plan.nbytes
-            return fetched if has_right_size else None
-    except FileNotFoundError:
-        return None
-    except OSError:  # EAGAIN: not in the page cache; EOPNOTSUPP: the file system cannot tell
-        _retry_at[root] = monotonic() + _RETRY_AFTER
-        return None
+__all__ = ["fetch", "fetch_sync"]
 
 
 def fetch_sync(getter: SyncByteGetter, plan: Plan, prototype: BufferPrototype) -> Bytes | None:
     """`fetch` through the synchronous `get_sync` of a store: ranges one after another."""
     collected = _Collected(str(getter), plan)
-    for start, stop, position in _ranges(plan):
+    for start, stop, position in plan.ranges():
         request = None if plan.is_whole_chunk else RangeByteRequest(start, stop)
         buffer = getter.get_sync(prototype=prototype, byte_range=request)
         if not collected.add(buffer, start, stop, position):
@@ -137,7 +57,7 @@ async def fetch(getter: ByteGetter, plan: Plan, prototype: BufferPrototype) -> B
         If a range comes back with another size, or is missing where others are there.
     """
     collected = _Collected(str(getter), plan)
-    ranges = _ranges(plan)
+    ranges = plan.ranges()
     slots, limit = _slots()
 
     async def work() -> None:
@@ -186,7 +106,7 @@ class _Collected:
             return False
         part = buffer.as_numpy_array()
         if part.size != stop - start:
-            raise _wrong_size(self._key, start, stop, part.size)
+            raise wrong_size(self._key, start, stop, part.size)
         if self._plan.starts.size == 1:
             self._fetched = part
             return True
@@ -215,7 +135,7 @@ async def _get(
         if request is None or size is None or size >= request.end:
             raise
         found = max(size - request.start, 0)
-        raise _wrong_size(str(getter), request.start, request.end, found) from error
+        raise wrong_size(str(getter), request.start, request.end, found) from error
 
 
 async def _size(getter: ByteGetter) -> int | None:
@@ -226,21 +146,6 @@ async def _size(getter: ByteGetter) -> int | None:
         return await getter.store.getsize(getter.path)
     except Exception:  # noqa: BLE001 -- the error of the request is the one to raise
         return None
-
-
-def _ranges(plan: Plan) -> Iterator[tuple[int, int, int]]:
-    """Start, stop, and position among the fetched bytes, of every range."""
-    position = 0
-    for start, stop in zip(plan.starts.tolist(), plan.stops.tolist(), strict=True):
-        yield start, stop, position
-        position += stop - start
-
-
-def _wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
-    return ChunkSizeError(
-        f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}:"
-        f" {CAUSES_OF_A_WRONG_SIZE}"
-    )
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:

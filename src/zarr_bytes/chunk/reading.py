@@ -19,7 +19,8 @@ from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from zarr_bytes.chunk.byte_ranges import plan_reading, plan_whole_chunk
 from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements
-from zarr_bytes.chunk.fetch import fetch, fetch_sync, read_cached_file, read_file
+from zarr_bytes.chunk.fetch import fetch, fetch_sync
+from zarr_bytes.chunk.files import read_cached_file, read_file
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.settings import reading_cost
 
