@@ -16,16 +16,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 from zarr import codecs
-from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin
+from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodecPartialEncodeMixin
 from zarr.dtype import VariableLengthUTF8
 
 from zarr_bytes.chunk.elements import decode_elements, encode_elements
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.chunk.reading import read_selection, read_selection_sync
+from zarr_bytes.chunk.writing import write_selection, write_selection_sync
+from zarr_bytes.settings import partial_writes_enabled
 
 if TYPE_CHECKING:
     from zarr.abc.buffer import Buffer, NDBuffer
-    from zarr.abc.store import ByteGetter
+    from zarr.abc.store import ByteGetter, ByteSetter
     from zarr.dtype import ZDType
     from zarr.types import JSON
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         ChunkGridMetadata,
         SelectorTuple,
         SyncByteGetter,
+        SyncByteSetter,
         TBaseDType,
         TBaseScalar,
     )
@@ -152,8 +155,9 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         Returns
         -------
         BytesCodec
-            This codec. As with zarr's, its `endian` is None for a data type of single bytes, and
-            "little" for a structured data type that comes without.
+            This codec, or a `PartialWriteBytesCodec` while ``zarr_bytes.partial_writes`` is True.
+            As with zarr's, its `endian` is None for a data type of single bytes, and "little" for a
+            structured data type that comes without.
 
         Raises
         ------
@@ -164,9 +168,9 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         if not has_fixed_size(dtype):
             return self  # refused by `validate`
         if not layout_of(dtype).has_byte_order:
-            return self._with_endian(None)
+            return self._fitted(None)
         if self._endian is not None:
-            return self._with_endian(self._endian)
+            return self._fitted(self._endian)
         if dtype.names is not None:
             warnings.warn(
                 "Missing 'endian' for structured dtype with multi-byte fields. "
@@ -174,20 +178,27 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
                 UserWarning,
                 stacklevel=2,
             )
-            return type(self)(endian="little")
+            return type(self)(endian="little")._fitted("little")
         raise ValueError(
             f"codec {self.name!r}: data type {dtype} needs a byte order and no endian is given;"
             f' write "configuration": {{"endian": "little"}} or {{"endian": "big"}}'
         )
 
-    def _with_endian(self, endian: Endian | None) -> Self:
-        """The same codec with another value of `endian`: same bytes, same metadata as read."""
-        if (self.endian is None) == (endian is None):
+    def _fitted(self, endian: Endian | None) -> Self:
+        """The same codec for one array: with another value of `endian`, and its way of writing."""
+        writes_parts = not isinstance(self, _PartialWrites) and partial_writes_enabled()
+        if (self.endian is None) == (endian is None) and not writes_parts:
             return self
-        codec = type(self)(endian=endian)
+        class_ = cast("type[Self]", self._with_partial_writes()) if writes_parts else type(self)
+        codec = class_.__new__(class_)
+        BytesCodec.__init__(codec, endian=endian)
         object.__setattr__(codec, "_endian", self._endian)
         object.__setattr__(codec, "_read_configuration", self._read_configuration)
         return codec
+
+    @classmethod
+    def _with_partial_writes(cls) -> type[BytesCodec]:
+        return PartialWriteBytesCodec
 
     def validate(
         self,
@@ -303,5 +314,45 @@ class EndianCodec(BytesCodec):
         super().__init__(endian=endian)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:  # noqa: ARG002
-        """The codec itself: `endian` is required for every data type."""
-        return self
+        """The codec itself, or a `PartialWriteEndianCodec`: every data type has an `endian`."""
+        return self._fitted(self._endian)
+
+    @classmethod
+    def _with_partial_writes(cls) -> type[BytesCodec]:
+        return PartialWriteEndianCodec
+
+
+class _PartialWrites(ArrayBytesCodecPartialEncodeMixin):
+    """Writes a selection of a chunk; zarr's pipelines ask every codec that has this base."""
+
+    _endian: Endian | None
+
+    async def _encode_partial_single(
+        self,
+        byte_setter: ByteSetter,
+        chunk_array: NDBuffer,
+        selection: SelectorTuple,
+        chunk_spec: ArraySpec,
+    ) -> None:
+        await write_selection(byte_setter, chunk_array, selection, chunk_spec, self._endian)
+
+    def _encode_partial_sync(
+        self,
+        byte_setter: SyncByteSetter,
+        chunk_array: NDBuffer,
+        selection: SelectorTuple,
+        chunk_spec: ArraySpec,
+    ) -> None:
+        write_selection_sync(byte_setter, chunk_array, selection, chunk_spec, self._endian)
+
+
+class PartialWriteBytesCodec(_PartialWrites, BytesCodec):
+    """The `bytes` codec of an array that was opened while ``zarr_bytes.partial_writes`` was True.
+
+    Equal to `BytesCodec`. Writing a selection of a chunk that is a local file writes the bytes of
+    the selected elements and no others.
+    """
+
+
+class PartialWriteEndianCodec(_PartialWrites, EndianCodec):
+    """The `endian` codec, as `PartialWriteBytesCodec`."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     # Private, for annotations alone: up to 3.4.2 no public module of zarr has these names.
     # Public, but from zarr 3.3 on.
     from zarr.abc.store import SyncByteGetter as SyncByteGetter
+    from zarr.abc.store import SyncByteSetter as SyncByteSetter
     from zarr.core.array_spec import ArraySpec as ArraySpec
     from zarr.core.dtype.wrapper import TBaseDType as TBaseDType
     from zarr.core.dtype.wrapper import TBaseScalar as TBaseScalar

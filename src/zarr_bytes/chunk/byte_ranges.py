@@ -94,14 +94,41 @@ class Plan:
             windows = np.lib.stride_tricks.sliding_window_view(fetched, run)
             fetched = windows[rows.ravel()].ravel()
             first, strides = 0, _c_strides(rows.shape, run)
-        box: npt.NDArray[Any] = np.ndarray(
-            (*rows.shape, *self._inner_shape),
-            dtype,
-            fetched,
-            first,
-            (*strides, *self._inner_strides),
-        )
+        box = self._box(fetched, dtype, first, strides)
         return np.asarray(box[(*self._index, ...)])
+
+    def place(self, selected: npt.NDArray[Any]) -> Bytes:
+        """The bytes of all ranges one after another, out of the selected elements.
+
+        The inverse of `select`, for a plan without a byte between its runs.
+
+        Parameters
+        ----------
+        selected : array, C-contiguous
+            ``chunk[selection]`` as it is stored. Where an element is selected twice, the last one
+            counts, as in NumPy.
+
+        Returns
+        -------
+        array of uint8, 1-D
+            A view of `selected` where that is in the order of the chunk.
+        """
+        placed = np.empty(self.nbytes, np.uint8)
+        if self.nbytes:
+            strides = _strides_of(self._rows) or ()
+            box = self._box(placed, selected.dtype, int(self._rows.flat[0]), strides)
+            index = (*self._index, ...)
+            view = box[index]
+            if view.flags.c_contiguous and np.may_share_memory(view, placed):
+                return selected.reshape(-1).view(np.uint8)
+            box[index] = selected
+        return placed
+
+    def _box(
+        self, fetched: Bytes, dtype: DType, first: int, strides: tuple[int, ...]
+    ) -> npt.NDArray[Any]:
+        shape = (*self._rows.shape, *self._inner_shape)
+        return np.ndarray(shape, dtype, fetched, first, (*strides, *self._inner_strides))
 
 
 def plan_reading(

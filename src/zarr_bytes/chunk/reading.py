@@ -22,6 +22,7 @@ from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements
 from zarr_bytes.chunk.fetch import fetch, fetch_sync
 from zarr_bytes.chunk.files import read_cached_file, read_file
 from zarr_bytes.chunk.layout import layout_of
+from zarr_bytes.chunk.selection import is_whole
 from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
@@ -100,10 +101,7 @@ class _Reading:
     ) -> None:
         self._shape = chunk_spec.shape
         self._selection = selection if isinstance(selection, tuple) else (selection,)
-        self._is_complete = all(
-            isinstance(entry, slice) and entry.indices(size) == (0, size, 1)
-            for entry, size in zip(self._selection, self._shape, strict=False)
-        )
+        self._is_complete = is_whole(self._shape, self._selection)
         if self._is_complete:
             self._selection = ()
         self._dtype = chunk_spec.dtype.to_native_dtype()

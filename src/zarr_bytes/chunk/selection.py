@@ -15,7 +15,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Dimension", "dimensions_of", "is_grid"]
+__all__ = ["Dimension", "dimensions_of", "is_grid", "is_whole", "shape_of"]
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 
@@ -57,6 +57,32 @@ class Dimension:
         if isinstance(self.entry, slice):
             return slice(0, self.high - self.low, self.entry.step)
         return self.entry - self.low
+
+
+def is_whole(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> bool:
+    """Whether slices select every element of a chunk, in its order.
+
+    Examples
+    --------
+    >>> is_whole((4, 3), (slice(None), slice(0, 3))), is_whole((4, 3), (slice(None), slice(1)))
+    (True, False)
+    """
+    return all(
+        isinstance(entry, slice) and entry.indices(size) == (0, size, 1)
+        for entry, size in zip(selection, chunk_shape, strict=False)
+    )
+
+
+def shape_of(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> tuple[int, ...]:
+    """Shape of ``chunk[selection]``.
+
+    Examples
+    --------
+    >>> shape_of((4, 3), (slice(None, None, 2), 1))
+    (2,)
+    """
+    selected: npt.NDArray[np.bool_] = np.broadcast_to(np.True_, chunk_shape)[tuple(selection)]
+    return selected.shape
 
 
 def dimensions_of(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> list[Dimension] | None:
