@@ -42,7 +42,7 @@ _TEMPORARY: Final = ".partial"  # as zarr's LocalStore names them
 _BLOCK: Final = 2**20  # bytes of fill values that are written at once
 
 _CAN_MAP: Final = hasattr(os, "memfd_create") and hasattr(os, "preadv")  # Linux
-_MANY: Final = 2**12  # ranges
+_MANY: Final = 2**8  # ranges
 _BATCH: Final = 2**10  # ranges, the most that one `preadv` takes (IOV_MAX)
 
 
