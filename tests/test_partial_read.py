@@ -408,7 +408,7 @@ class TestSynchronousFaults:
             def __str__(self):
                 return "memory://c/0/0"
 
-        return fetch_sync(Getter(), self.PLAN, zarr.buffer.cpu.buffer_prototype)
+        return fetch_sync(Getter(), self.PLAN, zarr.buffer.cpu.buffer_prototype, 2_000_000)
 
     def test_without_a_fault_the_ranges_come_one_after_another(self):
         fetched = self.fetched(lambda number, buffer: buffer)

@@ -76,7 +76,7 @@ async def read_selection(
         if (fetched := read_cached_file(store.root, getter.path, plan)) is not None:
             return reading.of_bytes(fetched, plan)
         return await asyncio.to_thread(reading.of_file, store.root / getter.path, plan)
-    return reading.of_bytes(await fetch(getter, plan, reading.prototype), plan)
+    return reading.of_bytes(await fetch(getter, plan, reading.prototype, reading.nbytes), plan)
 
 
 def read_selection_sync(
@@ -90,7 +90,7 @@ def read_selection_sync(
     store, plan = getter.store, reading.plan(getter.store)
     if type(store) is LocalStore:
         return reading.of_file(store.root / getter.path, plan)
-    return reading.of_bytes(fetch_sync(getter, plan, reading.prototype), plan)
+    return reading.of_bytes(fetch_sync(getter, plan, reading.prototype, reading.nbytes), plan)
 
 
 class _Reading:
@@ -107,7 +107,7 @@ class _Reading:
         self._dtype = chunk_spec.dtype.to_native_dtype()
         self._endian = endian
         self._layout = layout_of(self._dtype, endian)
-        self._nbytes = prod(self._shape) * self._layout.item_size
+        self.nbytes = prod(self._shape) * self._layout.item_size
         self._nd_buffer = chunk_spec.prototype.nd_buffer
         # Buffers that are not NumPy's get the result, not the ranges it is made from.
         self._is_numpy = issubclass(chunk_spec.prototype.buffer, cpu.Buffer)
@@ -117,7 +117,7 @@ class _Reading:
         """What to fetch from `store`."""
         item_size = self._layout.item_size
         plan = None
-        if not self._is_complete and (cost := reading_cost(store)) and self._nbytes > cost.gap:
+        if not self._is_complete and (cost := reading_cost(store)) and self.nbytes > cost.gap:
             plan = plan_reading(self._shape, item_size, self._selection, cost)
         return plan or plan_whole_chunk(self._shape, item_size, self._selection)
 

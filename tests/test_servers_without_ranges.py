@@ -1,0 +1,258 @@
+"""Stores that have no byte ranges: servers that send the whole object, and stores that refuse."""
+
+import functools
+import gc
+import http.server
+import threading
+import warnings
+import weakref
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import zarr
+from conftest import PIPELINES
+from test_partial_read import CountingStore, numbers, stored
+from zarr.storage import FsspecStore, LocalStore, MemoryStore
+
+from zarr_bytes import ChunkSizeError
+
+VALUES = numbers((60, 50, 50))  # 60 planes of 20,000 bytes, in one chunk or two
+SELECTIONS = {
+    "first bytes": np.s_[0],
+    "plane": np.s_[7],
+    "point": np.s_[7, 8, 9],
+    "box": np.s_[10:20, 20:40],
+    "column": np.s_[:, 5, 6],
+    "nothing": np.s_[5:5],
+    "whole": ...,
+}
+WARNING = "does not answer byte ranges"
+
+
+@pytest.fixture(autouse=True)
+def _small_gap():
+    with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
+        yield
+
+
+def warned(record):
+    return [str(w.message) for w in record if WARNING in str(w.message)]
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """The handler of ``python -m http.server``, which keeps what was asked for."""
+
+    def do_GET(self):
+        if "/c/" in self.path:
+            self.server.requests.append(self.headers["Range"])
+        with suppress(ConnectionError):  # a client that has what it needs hangs up
+            super().do_GET()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path):
+    """``python -m http.server`` in a folder that holds an array of two chunks."""
+    stored(LocalStore(tmp_path), VALUES, chunks=(30, 50, 50))
+    handler = functools.partial(Handler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.requests = []
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def open_url(client, url):
+    if client == "fsspec":
+        pytest.importorskip("aiohttp")
+        return zarr.open_array(FsspecStore.from_url(url), mode="r")
+    pytest.importorskip("obstore")
+    from obstore.store import HTTPStore
+
+    store = HTTPStore(url, client_options={"allow_http": True})
+    return zarr.open_array(zarr.storage.ObjectStore(store), mode="r")
+
+
+# aiohttp's sessions are closed when their loop is.
+@pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
+@pytest.mark.usefixtures("pipeline")
+@pytest.mark.parametrize("client", ["fsspec", "obstore"])
+class TestPythonsHttpServer:
+    def test_every_selection_reads(self, server, client):
+        array = open_url(client, server.url)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", f".*{WARNING}")
+            for name, selection in SELECTIONS.items():
+                assert np.array_equal(array[selection], VALUES[selection]), name
+
+    def test_each_chunk_comes_once_and_the_later_ones_without_a_range(self, server, client):
+        array = open_url(client, server.url)
+        with pytest.warns(UserWarning, match=WARNING):
+            array[:30, 5, 6]  # 30 ranges of the first chunk
+        refused = ["bytes=2048-2055"]
+        assert server.requests == refused + ([] if client == "fsspec" else [None])
+        server.requests.clear()
+        array[:, 5, 6]
+        array[7]
+        assert server.requests == [None, None, None]
+
+    def test_one_warning_for_a_store_says_what_it_costs(self, server, client):
+        array = open_url(client, server.url)
+        with warnings.catch_warnings(record=True) as record:
+            warnings.simplefilter("always")
+            array[:, 5, 6]
+            array[7]
+        (message,) = warned(record)
+        assert server.url in message
+        assert "600000" in message
+        assert "240 were needed" in message
+
+    @pytest.mark.parametrize("selection", [np.s_[7], np.s_[:30, 5, 6], ...], ids=str)
+    def test_a_truncated_object_is_an_error_with_the_sizes_of_the_chunk(
+        self, server, client, selection, tmp_path
+    ):
+        chunk = tmp_path / "c/0/0/0"
+        chunk.write_bytes(chunk.read_bytes()[:-1])
+        array = open_url(client, server.url)
+        message = r"bytes 0 to 600000 of .*c/0/0/0 are 600000 bytes, found 599999: .* truncated"
+        with pytest.raises(ChunkSizeError, match=message):
+            array[selection]
+
+    def test_a_missing_chunk_is_the_fill_value(self, server, client, tmp_path):
+        (tmp_path / "c/0/0/0").unlink()
+        assert (open_url(client, server.url)[:30, 5, 6] == 0).all()
+
+
+class WithoutRanges(CountingStore):
+    """Ranges are answered with `answer(object, range)`."""
+
+    def __init__(self, store, answer):
+        super().__init__(store)
+        self._answer = answer
+
+    def _with_store(self, store):
+        return type(self)(store, self._answer)
+
+    async def get(self, key, prototype, byte_range=None):
+        await super().get(key, prototype, byte_range)
+        value = await self._store.get(key, prototype)
+        return value if byte_range is None else self._answer(value, byte_range)
+
+
+class SynchronouslyWithoutRanges(WithoutRanges):
+    _supports_sync_io = True
+
+    def get_sync(self, key, *, prototype=None, byte_range=None):
+        if not key.endswith("zarr.json"):
+            self.requests.append(byte_range)
+        value = self._store.get_sync(key, prototype=prototype)
+        return value if byte_range is None else self._answer(value, byte_range)
+
+
+def whole_object(value, byte_range):
+    return value
+
+
+def refusal(value, byte_range):
+    raise NotImplementedError("no ranges")
+
+
+STORES = [WithoutRanges] + [SynchronouslyWithoutRanges] * (len(PIPELINES) > 1)
+
+
+@pytest.mark.usefixtures("pipeline")
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("answer", [whole_object, refusal])
+class TestRequests:
+    @pytest.fixture
+    def array(self, kind, answer):
+        array = stored(kind(MemoryStore(), answer), VALUES)
+        array.store_path.store.requests.clear()
+        return array
+
+    @pytest.mark.parametrize("name", SELECTIONS)
+    def test_the_first_read_has_one_range_and_the_second_none(self, array, answer, name):
+        selection, store = SELECTIONS[name], array.store_path.store
+        with warnings.catch_warnings(record=True) as record:
+            warnings.simplefilter("always")
+            assert np.array_equal(array[selection], VALUES[selection])
+            ranged = [request for request in store.requests if request is not None]
+            assert len(ranged) == len(warned(record)) == (name not in ("whole", "nothing"))
+            assert len(store.requests) == (name != "nothing") * (
+                1 + (ranged != [] and answer is refusal)
+            )
+            store.requests.clear()
+            assert np.array_equal(array[selection], VALUES[selection])
+        assert store.requests == [None] * (name != "nothing")
+        assert len(warned(record)) <= 1
+
+    def test_another_store_is_asked_for_ranges_anew(self, array, kind, answer):
+        with pytest.warns(UserWarning, match=WARNING):
+            array[7]
+        other = stored(kind(MemoryStore(), answer), VALUES)
+        with pytest.warns(UserWarning, match=WARNING):
+            other[7]
+
+    def test_a_store_that_nobody_uses_is_forgotten(self, kind, answer):
+        array = stored(kind(MemoryStore(), answer), VALUES)
+        with pytest.warns(UserWarning, match=WARNING):
+            array[7]
+        store = weakref.ref(array.store_path.store)
+        del array
+        stored(MemoryStore(), np.zeros(1))[...]  # the pipeline keeps nothing of the last read
+        gc.collect()
+        assert store() is None
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestSizes:
+    def cut(self, size):
+        """An array whose only chunk has `size` bytes, in a store that sends whole objects."""
+        array = stored(WithoutRanges(MemoryStore(), whole_object), VALUES)
+        objects = array.store_path.store._store._store_dict
+        objects["c/0/0/0"] = objects["c/0/0/0"][:size]
+        return array
+
+    @pytest.mark.parametrize("size", [0, 1, 19_999])
+    def test_fewer_bytes_than_the_range_are_an_error(self, size):
+        with pytest.raises(ChunkSizeError, match=rf"are 20000 bytes, found {size}: .* truncated"):
+            self.cut(size)[7]
+
+    def test_more_bytes_than_the_chunk_are_an_error(self):
+        array = self.cut(None)
+        objects = array.store_path.store._store._store_dict
+        objects["c/0/0/0"] = objects["c/0/0/0"].combine([objects["c/0/0/0"][:1]])
+        with pytest.raises(ChunkSizeError, match="are 1200000 bytes, found 1200001"):
+            array[7]
+
+    def test_the_first_bytes_of_a_truncated_object_are_those_that_were_asked_for(self):
+        assert np.array_equal(self.cut(20_000)[0], VALUES[0])
+
+    def test_an_object_cut_to_the_very_size_of_the_range_is_told_once_the_store_is_known(self):
+        """Before that, nothing tells its bytes from the range: the guide says so."""
+        array = self.cut(20_000)
+        assert np.array_equal(array[7], VALUES[0])
+        objects = array.store_path.store._store._store_dict
+        objects["c/0/0/0"] = stored(MemoryStore(), VALUES).store_path.store._store_dict["c/0/0/0"]
+        with pytest.warns(UserWarning, match=WARNING):
+            array[8]
+        objects["c/0/0/0"] = objects["c/0/0/0"][:20_000]
+        with pytest.raises(ChunkSizeError, match="are 1200000 bytes, found 20000"):
+            array[7]
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestStoresWithRanges:
+    """The first range of a store goes alone, and the others together once it is answered."""
+
+    def test_nothing_is_fetched_twice(self):
+        array = stored(CountingStore(MemoryStore()), VALUES)
+        store = array.store_path.store
+        store.counted()
+        for _ in range(2):
+            assert np.array_equal(array[:, 5, 6], VALUES[:, 5, 6])
+            assert store.counted() == (60, 60 * 8)
