@@ -3,6 +3,12 @@
 import asyncio
 import gc
 import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +22,10 @@ from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import RangeByteRequest
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
-from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError
+from zarr_bytes import BoolValueError, BytesCodec, ChunkFileError, ChunkSizeError
 from zarr_bytes.chunk.byte_ranges import plan_reading
 from zarr_bytes.chunk.fetch import fetch_sync
-from zarr_bytes.chunk.files import read_cached_file
+from zarr_bytes.chunk.files import read_cached_file, read_file
 from zarr_bytes.settings import Cost
 
 SMALL_GAP = {"zarr_bytes.gap": {"local": 64, "remote": 64}}
@@ -431,6 +437,34 @@ class TestSynchronousFaults:
         assert asked == [1]
 
 
+needs_nowait = pytest.mark.skipif(
+    not hasattr(os, "RWF_NOWAIT"), reason="this system has no RWF_NOWAIT"
+)
+HOLD_A_LEASE = """
+import fcntl, sys, time
+file = open(sys.argv[1], "r+b")
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+time.sleep(60)  # until the signal that somebody waits for the lease ends this process
+"""
+
+
+def put(kind, path):
+    """Put something that is no file in a chunk's place."""
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "character device":
+        path.symlink_to("/dev/zero")
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    else:
+        folder = tempfile.mkdtemp()  # the name of a socket must be short
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(f"{folder}/s")
+        Path(folder, "s").rename(path)
+        Path(folder).rmdir()
+
+
 class TestLocalFiles:
     def test_a_truncated_file_is_an_error(self, tmp_path, pipeline):
         array = stored(LocalStore(tmp_path), numbers((50, 5000)))
@@ -448,42 +482,90 @@ class TestLocalFiles:
         with pytest.raises(ChunkSizeError, match="2000000 bytes, found 2000001"):
             array[...]
 
-    @pytest.mark.parametrize("there", ["nothing", "directory", "file above"])
+    @pytest.mark.parametrize("there", ["nothing", "file above"])
     def test_what_zarr_takes_for_missing_is_missing(self, tmp_path, pipeline, there):
         array = stored(LocalStore(tmp_path), numbers((50, 5000)))
         path = tmp_path / "c/0/0"
         path.unlink()
-        if there == "directory":
-            path.mkdir()
-        elif there == "file above":
+        if there == "file above":
             path.parent.rmdir()
             path.parent.touch()
         assert (array[3] == 0).all()
         assert (array[...] == 0).all()
 
-    @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system has no RWF_NOWAIT")
+    @pytest.mark.skipif(os.name == "nt", reason="Windows has no such things")
+    @pytest.mark.parametrize("chunk_shape", [(1, 8), (50, 5000)], ids=["small", "large"])
+    @pytest.mark.parametrize("selection", [..., np.s_[0, 2:5]], ids=["whole", "range"])
+    @pytest.mark.parametrize("kind", ["folder", "FIFO", "socket", "character device"])
+    def test_what_is_no_file_is_refused_and_never_waited_for(
+        self, tmp_path, pipeline, kind, selection, chunk_shape
+    ):
+        array = stored(LocalStore(tmp_path / "array"), numbers(chunk_shape))
+        assert array[0, 2] == 2  # now small reads are made on zarr's event loop
+        path = tmp_path / "array/c/0/0"
+        path.unlink()
+        put(kind, path)
+        found = f"{re.escape(str(path))} is a {kind}, and a chunk is a regular file: move it"
+        with pytest.raises(ChunkFileError, match=found):
+            array[selection]
+        path.unlink() if kind != "folder" else path.rmdir()
+        assert array[0, 2] == 0
+
+    @needs_nowait
     def test_a_small_read_of_a_cached_file_takes_no_thread(self, tmp_path):
         stored(LocalStore(tmp_path), numbers((50, 5000)))
+        root, path = str(tmp_path), f"{tmp_path}/c/0/0"
         plan = plan_reading((50, 5000), 8, (3, slice(7, 9)), Cost(0, 2**30))
-        fetched = read_cached_file(tmp_path, "c/0/0", plan)
-        assert fetched.view(">f8").tolist() == [15007, 15008]
+        with pytest.raises(BlockingIOError):  # not before a thread has looked where the file is
+            read_cached_file(root, path, plan)
+        for fetched in (read_file(path, plan, root), read_cached_file(root, path, plan)):
+            assert fetched.view(">f8").tolist() == [15007, 15008]
 
-    @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system has no RWF_NOWAIT")
-    def test_a_file_that_must_be_waited_for_is_read_in_a_thread(self, tmp_path, monkeypatch):
+    @needs_nowait
+    def test_only_local_file_systems_are_read_without_a_thread(self):
+        plan = plan_reading((50,), 1, (slice(2, 3),), Cost(0, 2**30))
+        assert read_file("/proc/self/environ", plan, "/proc/self").size == 1
+        with pytest.raises(BlockingIOError):
+            read_cached_file("/proc/self", "/proc/self/missing", plan)
+
+    @needs_nowait
+    def test_a_missing_file_takes_no_thread(self, tmp_path):
         array = stored(LocalStore(tmp_path), numbers((50, 5000)))
+        array[3, 7]
+        plan = plan_reading((50, 5000), 8, (3, slice(7, 9)), Cost(0, 2**30))
+        read_file(f"{tmp_path}/c/0/0", plan, str(tmp_path))
+        assert read_cached_file(str(tmp_path), f"{tmp_path}/c/9/9", plan) is None
+
+    @needs_nowait
+    def test_a_file_that_must_be_waited_for_is_read_in_a_thread(self, tmp_path, monkeypatch):
+        stored(LocalStore(tmp_path), numbers((50, 5000)))
         tries = []
 
-        def preadv(descriptor, buffers, offset, flags):
+        def preadv(descriptor, buffers, offset, flags=0):
             tries.append(flags)
-            raise BlockingIOError
+            if flags == os.RWF_NOWAIT:
+                raise BlockingIOError
+            return read_now(descriptor, buffers, offset)
 
+        read_now = os.preadv
         monkeypatch.setattr(os, "preadv", preadv)  # what is in the page cache, nobody can command
         with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{PIPELINES[0]}"}):
             array = zarr.open_array(tmp_path, mode="r")
-            assert array[3, 7:9].tolist() == [15007, 15008]
-            assert tries == [os.RWF_NOWAIT]
-            assert array[3, 7:9].tolist() == [15007, 15008]
-        assert tries == [os.RWF_NOWAIT], "not tried again within a second"
+            for expected in ([0], [os.RWF_NOWAIT, 0], [0]):  # not tried again within a second
+                assert array[3, 7:9].tolist() == [15007, 15008]
+                assert tries == expected
+                tries.clear()
+
+    def test_a_file_that_another_process_has_a_lease_on_is_waited_for(self, tmp_path):
+        fcntl = pytest.importorskip("fcntl")
+        if not hasattr(fcntl, "F_SETLEASE"):
+            pytest.skip("this system has no leases")
+        array = stored(LocalStore(tmp_path), numbers((5, 5)))
+        command = [sys.executable, "-c", HOLD_A_LEASE, str(tmp_path / "c/0/0")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+            if holder.stdout.readline() != "held\n":
+                pytest.skip("this file system has no leases")
+            assert array[3, 3] == 18
 
     def test_a_subclass_of_the_store_is_read_through_its_get(self, tmp_path, pipeline):
         class Inverted(LocalStore):

@@ -10,6 +10,7 @@ from zarr_bytes.codec import BytesCodec, EndianCodec
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import (
     BoolValueError,
+    ChunkFileError,
     ChunkSizeError,
     DataTypeNameError,
     FillValueError,
@@ -19,6 +20,7 @@ from zarr_bytes.errors import (
 __all__ = [
     "BoolValueError",
     "BytesCodec",
+    "ChunkFileError",
     "ChunkSizeError",
     "DataTypeNameError",
     "EndianCodec",

@@ -4,6 +4,7 @@ from typing import Final
 
 __all__ = [
     "BoolValueError",
+    "ChunkFileError",
     "ChunkSizeError",
     "DataTypeNameError",
     "FillValueError",
@@ -23,6 +24,14 @@ class ChunkSizeError(ValueError):
     -----
     Specification: bytes codec 1.0, "Format and algorithm": elements of a fixed size, one after
     another.
+    """
+
+
+class ChunkFileError(ValueError):
+    """What lies in a chunk's place of a local store is no regular file.
+
+    A folder, a FIFO, a socket, a device: reading it could wait for ever. The message gives the path
+    and what is there.
     """
 
 

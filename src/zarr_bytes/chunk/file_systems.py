@@ -1,40 +1,42 @@
-"""Which file systems lie on this machine alone."""
+"""Which open files lie on a file system of this machine alone.
+
+Opening a file of another one may wait for a server or for another process, and a page of it that is
+mapped is sent whole.
+"""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
 __all__ = ["is_local"]
 
-_MOUNTS: Final = Path("/proc/self/mountinfo")
 _LOCAL: Final = (
-    "btrfs",
-    "ext2",
-    "ext3",
-    "ext4",
-    "f2fs",
-    "overlay",
-    "ramfs",
-    "tmpfs",
-    "xfs",
-    "zfs",
+    *("bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3"),
+    *("overlay", "ramfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs"),
 )
 
 
-def is_local(device: int) -> bool:
-    """Whether files with ``st_dev`` of `device` are of a file system that only this machine has.
+def is_local(file: int) -> bool:
+    """Whether an open file is on a file system of this machine, as far as Linux says.
 
-    False where the system does not say: no Linux, or a kind of file system that is not known.
+    Parameters
+    ----------
+    file : int
+        Its descriptor.
+
+    Returns
+    -------
+    bool
+        False on other systems, and for a kind of file system that is not known.
     """
-    number = f"{os.major(device)}:{os.minor(device)}"
     try:
-        mounts = _MOUNTS.read_text(errors="surrogateescape").splitlines()
-    except OSError:
+        about = Path(f"/proc/self/fdinfo/{file}").read_text()
+        (mount,) = (line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:"))
+        mounts = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except (OSError, ValueError):
         return False
-    for mount in mounts:
-        fields = mount.split(" ")
-        if fields[2] == number:
-            return fields[fields.index("-") + 1] in _LOCAL
+    for line in mounts:  # proc_pid_mountinfo(5): the type is the first field after " - "
+        if line.split(maxsplit=1)[0] == mount.encode():
+            return line.partition(b" - ")[2].split()[0].decode() in _LOCAL
     return False

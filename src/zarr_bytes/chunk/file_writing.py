@@ -193,7 +193,7 @@ def _write_fill(file: int, new: NewChunk, path: str) -> None:
 def _write_ranges(file: int, plan: Plan, data: Bytes, path: str, nbytes: int) -> None:
     done = 0
     # Not on a file system of other machines too: there a page that is mapped is sent whole.
-    if _CAN_MAP and plan.starts.size >= _MANY and is_local(os.fstat(file).st_dev):
+    if _CAN_MAP and plan.starts.size >= _MANY and is_local(file):
         done = _write_mapped(file, plan, data)
         if done < plan.starts.size:
             _check_size(file, nbytes, path)

@@ -1,39 +1,56 @@
-"""The byte ranges of a chunk that is a file: read into NumPy memory through one open file.
+"""The byte ranges of a chunk that is a file: one open, a read for each range, one close.
 
 A file that is missing is None, as a chunk that is missing; one that is too short or too long is an
-error.
+error, and so is what is no file: a FIFO, a device, a folder. Nothing is waited for but the disk.
+
+The file is never mapped: truncating it would end the process.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from zarr_bytes.errors import wrong_size
+from zarr_bytes.chunk.file_systems import is_local
+from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
 
 __all__ = ["read_cached_file", "read_file"]
 
+# Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for a
+# writer; with O_NOCTTY, a terminal that is opened is nobody's.
+_FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+_NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)
+_AT_ONCE: Final = 2**30  # bytes: macOS refuses a read of 2 GiB
+
 _SMALL: Final = 2**16  # bytes: copying them takes as long as a fraction of a thread hop
 _FEW: Final = 64  # ranges, each a system call
-_RETRY_AFTER: Final = 1.0  # seconds
-_retry_at: dict[Path, float] = {}  # by root of the store: when to expect cached files again
 
 
-def read_file(path: Path, plan: Plan) -> Bytes | None:
-    """Ranges of a file, read straight into NumPy memory through one open file.
+def read_file(path: str, plan: Plan, root: str | None = None) -> Bytes | None:
+    """Ranges of a file, read through one open file: for a thread that may wait.
 
-    NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes this
-    faster than `path.read_bytes()`. Writers replace files by renaming, so one open file is one
-    version of the chunk. The file is never mapped: truncating it would end the process.
+    Writers replace files by renaming, so one open file is one version of the chunk.
+
+    Parameters
+    ----------
+    path : str
+        Of the file.
+    plan : Plan
+        What to read.
+    root : str, optional
+        Root of the store, if `read_cached_file` may be tried there: whether it is on a local file
+        system is found out here, where that may take its time.
 
     Returns
     -------
@@ -44,55 +61,179 @@ def read_file(path: Path, plan: Plan) -> Bytes | None:
     ------
     ChunkSizeError
         If the file has another size than the chunk, or ends early while it is read.
+    ChunkFileError
+        If there is something else than a file.
     """
     try:
-        file = path.open("rb", buffering=0)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):  # as LocalStore.get
+        file = _open(path)
+    except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
         return None
-    with file:
-        fetched = np.empty(plan.nbytes, np.uint8)
-        memory = memoryview(fetched)
-        for start, stop, position in plan.ranges():
-            if start:
-                file.seek(start)
-            done = 0
-            while done < stop - start:
-                count = file.readinto(memory[position + done : position + stop - start])
-                if not count:
-                    raise wrong_size(str(path), start, stop, done)
-                done += count
-        if plan.is_whole_chunk and (size := file.seek(0, os.SEEK_END)) > plan.nbytes:
-            raise wrong_size(str(path), 0, plan.nbytes, size)
+    try:
+        if root is not None and _is_due(root):
+            _remember(root, is_local=is_local(file), seconds=_TRUSTED)
+        if plan.is_whole_chunk and plan.nbytes <= _SMALL:
+            return _read_whole(file, path, plan.nbytes)
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise _no_file(path, status.st_mode)
+        if plan.is_whole_chunk and status.st_size != plan.nbytes:
+            raise wrong_size(path, 0, plan.nbytes, status.st_size)
+        return _read_ranges(file, path, plan)
+    finally:
+        os.close(file)
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, _FLAGS | _NONBLOCK)
+    except PermissionError:  # which Windows raises for a folder
+        if os.path.isdir(path):  # noqa: PTH112 -- a string, as everywhere here
+            raise _no_file(path, stat.S_IFDIR) from None
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.EAGAIN):
+            raise
+        # A socket, or a device without a driver; or a file that another process has a lease on
+        # (a Samba server), which may wait.
+        mode = os.stat(path).st_mode  # noqa: PTH116
+        if not stat.S_ISREG(mode):
+            raise _no_file(path, mode) from None
+        return os.open(path, _FLAGS)
+
+
+def _read_whole(file: int, path: str, nbytes: int) -> Bytes:
+    """A file that must have `nbytes` bytes, in one read of one byte more.
+
+    That proves size and kind without `fstat`, which takes longer than the read of a small chunk:
+    what cannot be read from an offset is an error, and no device ends where the chunk does.
+    """
+    try:
+        content = _read_at(file, nbytes + 1, 0)
+    except OSError:
+        content = b""
+    if len(content) != nbytes or not nbytes:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise _no_file(path, status.st_mode)
+        if nbytes != status.st_size:
+            raise wrong_size(path, 0, nbytes, status.st_size)
+        content = _read_at(file, nbytes, 0)
+        if len(content) != nbytes:
+            raise wrong_size(path, 0, nbytes, len(content))
+    return np.frombuffer(content, np.uint8)
+
+
+def _read_ranges(file: int, path: str, plan: Plan) -> Bytes:
+    # NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes this
+    # faster than `path.read_bytes()`.
+    fetched = np.empty(plan.nbytes, np.uint8)
+    memory = memoryview(fetched)
+    for start, stop, position in plan.ranges():
+        done = start
+        while done < stop:
+            end = min(stop, done + _AT_ONCE)
+            count = _read_into(file, memory[position + done - start : position + end - start], done)
+            if not count:
+                raise wrong_size(path, start, stop, done - start)
+            done += count
     return fetched
 
 
-def read_cached_file(root: Path, key: str, plan: Plan) -> Bytes | None:
-    """A few small ranges of the file `key` below `root`, if they need not be waited for.
+def _seek_and_read(file: int, count: int, offset: int) -> bytes:
+    os.lseek(file, offset, os.SEEK_SET)
+    return os.read(file, count)
 
-    For the event loop: a hop to a thread and back takes longer than the read of a cached file. None
-    where the file is missing or is not in the page cache, and where the system cannot tell; then
-    `read_file` reads it. Opening such a file may wait too, so after a wait was due nothing is tried
-    here for a second.
+
+_read_at: Callable[[int, int, int], bytes] = getattr(os, "pread", _seek_and_read)  # not on Windows
+
+
+def _read_into(file: int, memory: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):  # not on Windows
+        return os.preadv(file, [memory], offset)
+    content = _read_at(file, len(memory), offset)
+    memory[: len(content)] = content
+    return len(content)
+
+
+def _no_file(path: str, mode: int) -> ChunkFileError:
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a character device",
+        stat.S_IFBLK: "a block device",
+    }
+    kind = kinds.get(stat.S_IFMT(mode), "something else")
+    return ChunkFileError(
+        f"{path} is {kind}, and a chunk is a regular file: move it out of the array (the chunk is"
+        " missing then, and reads as the fill value), or put the chunk's file there"
+    )
+
+
+# --- On the event loop: only what need not be waited for -----------------------------------------
+
+# By root of a store: whether cached files may be read on the event loop, and until when that is
+# taken for true. A thread finds it out, and nothing is tried before.
+_roots: dict[str, tuple[bool, float]] = {}
+_TRUSTED: Final = 60.0  # seconds: what is mounted changes
+_RETRY_AFTER: Final = 1.0  # seconds after a wait was due
+
+
+def read_cached_file(root: str, path: str, plan: Plan) -> Bytes | None:
+    """A few small ranges of the file at `path`, if they need not be waited for.
+
+    For the event loop: a hop to a thread and back takes longer than the read of a cached file.
+    Tried only below a `root` where `read_file` has found a local file system.
+
+    Returns
+    -------
+    array of uint8, 1-D, or None
+        As of `read_file`.
+
+    Raises
+    ------
+    BlockingIOError
+        Where `read_file` must be asked, in a thread: the file is not in the page cache, or not as
+        it should be, or the system cannot tell.
     """
+    is_local, until = _roots.get(root, (False, 0.0))
     if (
-        not hasattr(os, "RWF_NOWAIT")  # Linux has it
+        not is_local
+        or monotonic() > until
         or plan.nbytes > _SMALL
         or plan.starts.size > _FEW
-        or monotonic() < _retry_at.get(root, 0)
+        or not plan.starts.size
     ):
-        return None
-    fetched = np.empty(plan.nbytes, np.uint8)
-    memory = memoryview(fetched)
+        raise BlockingIOError
     try:
-        with (root / key).open("rb", buffering=0) as file:
-            for start, stop, position in plan.ranges():
-                part = memory[position : position + stop - start]
-                if os.preadv(file.fileno(), [part], start, os.RWF_NOWAIT) != stop - start:
-                    return None
-            has_right_size = not plan.is_whole_chunk or file.seek(0, os.SEEK_END) == plan.nbytes
-            return fetched if has_right_size else None
+        file = os.open(path, _FLAGS | _NONBLOCK)
     except FileNotFoundError:
         return None
+    except OSError:
+        raise BlockingIOError from None
+    try:
+        if not plan.is_whole_chunk and not stat.S_ISREG(os.fstat(file).st_mode):
+            raise BlockingIOError
+        # One byte more of a whole chunk: as `_read_whole`.
+        fetched = np.empty(plan.nbytes + plan.is_whole_chunk, np.uint8)
+        memory = memoryview(fetched)
+        for start, stop, position in plan.ranges():
+            part = memory[position : position + stop - start + plan.is_whole_chunk]
+            if os.preadv(file, [part], start, os.RWF_NOWAIT) != stop - start:
+                raise BlockingIOError
+        return fetched[: plan.nbytes]
     except OSError:  # EAGAIN: not in the page cache; EOPNOTSUPP: the file system cannot tell
-        _retry_at[root] = monotonic() + _RETRY_AFTER
-        return None
+        _remember(root, is_local=False, seconds=_RETRY_AFTER)
+        raise BlockingIOError from None
+    finally:
+        os.close(file)
+
+
+def _is_due(root: str) -> bool:
+    return hasattr(os, "RWF_NOWAIT") and monotonic() > _roots.get(root, (False, 0.0))[1]
+
+
+def _remember(root: str, *, is_local: bool, seconds: float) -> None:
+    if len(_roots) > 1000:
+        _roots.clear()
+    _roots[root] = is_local, monotonic() + seconds

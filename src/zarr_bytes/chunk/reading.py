@@ -26,8 +26,6 @@ from zarr_bytes.chunk.selection import is_whole
 from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.abc.store import ByteGetter
 
@@ -73,9 +71,12 @@ async def read_selection(
         return None if buffer is None else reading.of_buffer(buffer)
     store, plan = getter.store, reading.plan(getter.store)
     if type(store) is LocalStore:
-        if (fetched := read_cached_file(store.root, getter.path, plan)) is not None:
-            return reading.of_bytes(fetched, plan)
-        return await asyncio.to_thread(reading.of_file, store.root / getter.path, plan)
+        root = str(store.root)
+        path = f"{root}/{getter.path}"
+        try:
+            return reading.of_bytes(read_cached_file(root, path, plan), plan)
+        except BlockingIOError:
+            return await asyncio.to_thread(reading.of_file, path, plan, root)
     return reading.of_bytes(await fetch(getter, plan, reading.prototype, reading.nbytes), plan)
 
 
@@ -89,7 +90,7 @@ def read_selection_sync(
         return None if buffer is None else reading.of_buffer(buffer)
     store, plan = getter.store, reading.plan(getter.store)
     if type(store) is LocalStore:
-        return reading.of_file(store.root / getter.path, plan)
+        return reading.of_file(f"{store.root}/{getter.path}", plan)
     return reading.of_bytes(fetch_sync(getter, plan, reading.prototype, reading.nbytes), plan)
 
 
@@ -121,8 +122,8 @@ class _Reading:
             plan = plan_reading(self._shape, item_size, self._selection, cost)
         return plan or plan_whole_chunk(self._shape, item_size, self._selection)
 
-    def of_file(self, path: Path, plan: Plan) -> NDBuffer | None:
-        return self.of_bytes(read_file(path, plan), plan)
+    def of_file(self, path: str, plan: Plan, root: str | None = None) -> NDBuffer | None:
+        return self.of_bytes(read_file(path, plan, root), plan)
 
     def of_bytes(self, fetched: Bytes | None, plan: Plan) -> NDBuffer | None:
         """Result from what `plan` has fetched."""
