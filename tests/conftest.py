@@ -1,4 +1,5 @@
 import sys
+from contextlib import suppress
 
 import pytest
 import zarr
@@ -6,6 +7,13 @@ from zarr.core import codec_pipeline
 
 import zarr_bytes  # noqa: F401 -- registers the data types with zarr 3.1 to 3.3
 from zarr_bytes.data_type.extension import from_package
+
+with suppress(ImportError):  # the benchmarks do without
+    from hypothesis import settings
+
+    # No test asserts how long it takes: a machine may be busy, or emulated.
+    settings.register_profile("any machine", deadline=None)
+    settings.load_profile("any machine")
 
 # The fused pipeline is there from zarr 3.3 on.
 PIPELINES = [

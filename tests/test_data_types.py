@@ -41,6 +41,24 @@ class TestDropIn:
             assert one != other
             assert other != one
 
+    @pytest.mark.parametrize("endianness", ["little", "big"])
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("int32", 1),
+            ("float32", "NaN"),
+            ("float64", "0x7ff0000000000001"),
+            ("complex64", ["-Infinity", "0x7f800001"]),
+        ],
+    )
+    def test_the_byte_order_does_not_matter_to_a_fill_value(self, name, value, endianness):
+        ours, _ = pair(name, endianness=endianness)
+        scalar = ours.from_json_scalar(value, zarr_format=3)
+        native = CORE[name]().from_json_scalar(value, zarr_format=3)
+        assert scalar.tobytes() == native.tobytes()
+        written = ours.to_json_scalar(scalar, zarr_format=3)
+        assert written == (tuple(value) if isinstance(value, list) else value)
+
     def test_different_data_types_are_unequal_both_ways(self):
         for name, cls in CORE.items():
             for other in CORE:

@@ -1,5 +1,6 @@
 """The errors of this package: each names what was found and what is allowed."""
 
+import reprlib
 from typing import Final
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "DataTypeNameError",
     "FillValueError",
     "MissingPackageError",
+    "in_short",
     "in_words",
     "wrong_size",
 ]
@@ -86,6 +88,14 @@ class DataTypeNameError(TypeError):
 def in_words(error: Exception) -> str:
     """An error of another package for a message of this one; some have no text of their own."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def in_short(value: object) -> str:
+    """What was found, for a message, however long it is."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits; goes with Python 3.13
+        return "an integer of thousands of digits"
 
 
 class MissingPackageError(ImportError):

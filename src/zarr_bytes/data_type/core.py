@@ -6,7 +6,6 @@ under the same name; only the fill values of Zarr format 3 differ.
 
 from __future__ import annotations
 
-import reprlib
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +21,7 @@ from zarr_bytes.data_type.fill_value import (
     float_to_json,
     int_from_json,
 )
-from zarr_bytes.errors import FillValueError
+from zarr_bytes.errors import FillValueError, in_short
 from zarr_bytes.settings import fill_values_are_lenient
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class _Integer(_Exact):
         except (OverflowError, ValueError):
             info = np.iinfo(self.to_native_dtype())
             raise ValueError(
-                f"{reprlib.repr(data)} is no fill value of data type {info.dtype.name}: permitted"
+                f"{in_short(data)} is no fill value of data type {info.dtype.name}: permitted"
                 f" is an integer from {info.min} to {info.max}"
             ) from None
 

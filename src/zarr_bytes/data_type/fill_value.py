@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import reprlib
 from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE, FLOATS, INTEGERS, nearest_bits
-from zarr_bytes.errors import FillValueError
+from zarr_bytes.errors import FillValueError, in_short
 
 if TYPE_CHECKING:
     from zarr_bytes.data_type.number_formats import DType
@@ -108,7 +107,7 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
         A number is rounded to the nearest representable value, ties to even; one beyond the largest
         becomes an infinity, as IEEE 754 has it, and is refused where there is none.
     dtype : numpy.dtype
-        A floating-point type of NumPy or of ml_dtypes.
+        A floating-point type of NumPy or of ml_dtypes, in any byte order.
 
     Raises
     ------
@@ -124,29 +123,16 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
     bits = None
     if isinstance(value, str):
         if value in ("Infinity", "-Infinity"):
-            bits = _rounded(float(value), dtype) if form.has_infinity else None
+            bits = nearest_bits(float(value), form)
         elif value == "NaN":
             bits = form.nan
         elif re.fullmatch(f"0x[0-9a-fA-F]{{{2 * dtype.itemsize}}}", value):
             bits = int(value, 16)
     elif isinstance(value, int | float) and not isinstance(value, bool) and value == value:
-        bits = _rounded(value, dtype)
+        bits = nearest_bits(value, form)
     if bits is None or bits >> form.bits:
         raise _refused(dtype, value, _permitted(dtype))
-    return _scalar(np.array(bits, f"u{dtype.itemsize}").view(dtype))
-
-
-def _rounded(value: float, dtype: DType) -> int | None:
-    """Bits of the number of `dtype` nearest to `value`; None if there is none."""
-    if dtype.num >= FIRST_USER_TYPE:
-        return nearest_bits(value, dtype)
-    with np.errstate(over="ignore"):
-        try:
-            # From an array, so that an integer is rounded once, and not through a float.
-            number = np.array(value).astype(dtype)
-        except OverflowError:  # an integer of more than 308 digits
-            number = np.array("inf" if value > 0 else "-inf", dtype)
-    return int(number.view(f"u{dtype.itemsize}"))
+    return _scalar(np.array(bits, f"u{dtype.itemsize}").view(dtype.newbyteorder("=")))
 
 
 def _permitted(dtype: DType) -> str:
@@ -288,6 +274,6 @@ LENIENT_HINT: Final = (
 def _refused(data_type: object, value: object, permitted: str) -> FillValueError:
     is_zarrs = isinstance(data_type, np.dtype) and data_type.num < FIRST_USER_TYPE
     return FillValueError(
-        f"{reprlib.repr(value)} is no fill value of data type {data_type}: permitted is"
+        f"{in_short(value)} is no fill value of data type {data_type}: permitted is"
         f" {permitted}.{LENIENT_HINT if is_zarrs else ''}"
     )

@@ -6,16 +6,10 @@ data-types/). Facts alone; ml_dtypes, which computes with these numbers, is not 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from fractions import Fraction
-from functools import lru_cache
 from math import copysign, inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "FIRST_USER_TYPE",
@@ -34,12 +28,17 @@ FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numb
 
 
 class FloatFormat(NamedTuple):
-    """A floating-point format.
+    """A floating-point format: a sign, an exponent, and a mantissa with a hidden bit, as IEEE 754.
 
     Attributes
     ----------
     bits : int
         Width of a number, in bits.
+    mantissa : int
+        Width of its mantissa, in bits. Without any there is no zero either, nor a number with more
+        leading zeros than the exponent says: every pattern is a power of two.
+    bias : int
+        What is subtracted from an exponent.
     nan : int or None
         Bits of the NaN that is written "NaN"; None where the format has none.
     has_infinity, has_sign : bool
@@ -47,9 +46,23 @@ class FloatFormat(NamedTuple):
     """
 
     bits: int
+    mantissa: int
+    bias: int
     nan: int | None
     has_infinity: bool = True
     has_sign: bool = True
+
+    @property
+    def sign(self) -> int:
+        """The bit of the sign: in a format without, the one above the others."""
+        return 1 << (self.bits - self.has_sign)
+
+    @property
+    def end(self) -> int:
+        """The bits after those of the largest number: of infinity, of a NaN, or of the sign."""
+        if self.has_infinity:
+            return self.sign - (1 << self.mantissa)
+        return min(self.sign, self.nan or self.sign)
 
 
 class IntegerFormat(NamedTuple):
@@ -74,21 +87,21 @@ class IntegerFormat(NamedTuple):
 
 
 FLOATS: Final = {
-    "float16": FloatFormat(16, 0x7E00),
-    "float32": FloatFormat(32, 0x7FC00000),
-    "float64": FloatFormat(64, 0x7FF8000000000000),
-    "bfloat16": FloatFormat(16, 0x7FC0),
-    "float8_e3m4": FloatFormat(8, 0x78),
-    "float8_e4m3": FloatFormat(8, 0x7C),
-    "float8_e4m3b11fnuz": FloatFormat(8, 0x80, has_infinity=False),
-    "float8_e4m3fn": FloatFormat(8, 0x7F, has_infinity=False),  # not registered: TensorStore's
-    "float8_e4m3fnuz": FloatFormat(8, 0x80, has_infinity=False),
-    "float8_e5m2": FloatFormat(8, 0x7E),
-    "float8_e5m2fnuz": FloatFormat(8, 0x80, has_infinity=False),
-    "float8_e8m0fnu": FloatFormat(8, 0xFF, has_infinity=False, has_sign=False),
-    "float6_e2m3fn": FloatFormat(6, None, has_infinity=False),
-    "float6_e3m2fn": FloatFormat(6, None, has_infinity=False),
-    "float4_e2m1fn": FloatFormat(4, None, has_infinity=False),
+    "float16": FloatFormat(16, 10, 15, 0x7E00),
+    "float32": FloatFormat(32, 23, 127, 0x7FC00000),
+    "float64": FloatFormat(64, 52, 1023, 0x7FF8000000000000),
+    "bfloat16": FloatFormat(16, 7, 127, 0x7FC0),
+    "float8_e3m4": FloatFormat(8, 4, 3, 0x78),
+    "float8_e4m3": FloatFormat(8, 3, 7, 0x7C),
+    "float8_e4m3b11fnuz": FloatFormat(8, 3, 11, 0x80, has_infinity=False),
+    "float8_e4m3fn": FloatFormat(8, 3, 7, 0x7F, has_infinity=False),  # TensorStore's
+    "float8_e4m3fnuz": FloatFormat(8, 3, 8, 0x80, has_infinity=False),
+    "float8_e5m2": FloatFormat(8, 2, 15, 0x7E),
+    "float8_e5m2fnuz": FloatFormat(8, 2, 16, 0x80, has_infinity=False),
+    "float8_e8m0fnu": FloatFormat(8, 0, 127, 0xFF, has_infinity=False, has_sign=False),
+    "float6_e2m3fn": FloatFormat(6, 3, 1, None, has_infinity=False),
+    "float6_e3m2fn": FloatFormat(6, 2, 3, None, has_infinity=False),
+    "float4_e2m1fn": FloatFormat(4, 1, 1, None, has_infinity=False),
 }
 
 INTEGERS: Final = {
@@ -116,56 +129,58 @@ def unused_bits(dtype: DType) -> tuple[int, bool] | None:
     return (8 - bits, False) if bits < 8 else None
 
 
-def nearest_bits(value: float, dtype: DType) -> int | None:
-    """Bits of the number of an extension type nearest to `value`, ties to even.
+def nearest_bits(value: float, form: FloatFormat) -> int | None:
+    """Bits of the number of a floating-point format nearest to `value`, ties to even.
 
-    Exact, where the cast of ml_dtypes rounds to float32 before it rounds to the type. None where no
-    number is near: beyond the largest by half its distance to the one before, without an infinity,
-    or negative without a sign.
+    Exact for every `value`, in integer arithmetic: NumPy's casts round an integer of more than 64
+    bits, and those of ml_dtypes any number, to another format on the way.
 
     Parameters
     ----------
     value : int or float
         Any number but NaN; an integer of any size.
-    dtype : numpy.dtype
-        A floating-point type of ml_dtypes.
+    form : FloatFormat
+
+    Returns
+    -------
+    int or None
+        Infinity for what is rounded beyond the largest number, as IEEE 754 has it; None where the
+        format has no infinity, or no negative numbers.
 
     Examples
     --------
-    >>> hex(nearest_bits(2.5, np.dtype("float4_e2m1fn")))  # between 2 and 3
+    >>> hex(nearest_bits(2.5, FLOATS["float4_e2m1fn"]))  # between 2 and 3
     '0x4'
     """
-    form = FLOATS[dtype.name]
     is_negative = copysign(1, value) < 0 if isinstance(value, float) else value < 0
     if is_negative and not form.has_sign:
         return None
-    numbers = _positive_numbers(dtype)
-    magnitude = abs(value)
-    bits = bisect_left(numbers, magnitude)
-    if bits == len(numbers):
-        largest, before = Fraction(numbers[-1]), Fraction(numbers[-2])
-        if magnitude == inf or magnitude >= largest + (largest - before) / 2:
-            if not form.has_infinity:
-                return None
-        else:
-            bits -= 1
-    elif bits and numbers[bits] != magnitude:
-        below, above = (
-            abs(Fraction(n) - Fraction(magnitude)) for n in numbers[bits - 1 : bits + 1]
-        )
-        if below < above or (below == above and bits % 2):
-            bits -= 1
-    has_negative_zero = form.nan != 1 << (form.bits - 1)
-    sign = is_negative and (bits or has_negative_zero)
-    return bits | (1 << (form.bits - 1) if sign else 0)
+    if not value:
+        bits = 0  # without a zero, the smallest number
+    elif abs(value) == inf:
+        bits = form.end
+    else:
+        bits = _nearest_positive(*abs(value).as_integer_ratio(), form)
+    if bits >= form.end:
+        if not form.has_infinity:
+            return None
+        bits = form.end
+    has_negative_zero = form.nan != form.sign
+    return bits | form.sign if is_negative and (bits or has_negative_zero) else bits
 
 
-@lru_cache(maxsize=len(FLOATS))
-def _positive_numbers(dtype: DType) -> Sequence[float]:
-    """The finite numbers of `dtype` from zero up; the index of each is its bits."""
-    form = FLOATS[dtype.name]
-    count = 1 << (form.bits - form.has_sign)
-    patterns = np.arange(count, dtype=f"u{dtype.itemsize}")
-    with np.errstate(invalid="ignore"):  # ml_dtypes says so of every NaN
-        numbers: Sequence[float] = patterns.view(dtype).astype("f8").tolist()
-    return [number for number in numbers if number < inf]  # nor NaN
+def _nearest_positive(numerator: int, denominator: int, form: FloatFormat) -> int:
+    """Bits of the nearest number, as if the exponent had no end; `denominator` a power of two.
+
+    The bits of positive numbers count them from zero up, so that the number after one with all bits
+    of the mantissa set is that with the next exponent, and even numbers have even bits.
+    """
+    exponent = numerator.bit_length() - denominator.bit_length()  # of the leading bit, exactly
+    # Exponents of two: the distance between the numbers near the value, and between the smallest.
+    lowest = 1 - form.bias - form.mantissa
+    unit = max(exponent - form.mantissa, lowest if form.mantissa else lowest - 1)
+    denominator <<= max(unit, 0)
+    count, rest = divmod(numerator << max(-unit, 0), denominator)
+    bits = ((unit - lowest) << form.mantissa) + count
+    is_nearer_to_next = 2 * rest > denominator or (2 * rest == denominator and bits % 2)
+    return max(bits + is_nearer_to_next, 0)  # -1 below the smallest number, without a zero
