@@ -363,6 +363,16 @@ class TestFaults:
         ):
             faulty(fault)[:, 7]
 
+    def test_an_object_that_is_replaced_between_requests_may_be_of_two_versions(self):
+        """As the guide says: a store has no version that all requests of a chunk could name."""
+
+        async def fault(number, buffer):
+            return buffer if number <= 20 else type(buffer).from_bytes(bytes(len(buffer)))
+
+        read = faulty(fault)[:, 7]
+        assert np.array_equal(read[:20], numbers((50, 5000))[:20, 7])
+        assert not read[20:].any()
+
     def test_requests_stay_within_the_concurrency_of_zarr(self):
         most = 0
 

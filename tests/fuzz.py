@@ -1,0 +1,209 @@
+"""What the fuzz tests share: how long they run, the data types, and stores of every kind.
+
+They take a few seconds. With ``ZARR_BYTES_FUZZ_SECONDS=600`` in the environment they run for about
+so long, on other examples each time.
+"""
+
+import asyncio
+import functools
+import os
+import time
+import zipfile
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, settings
+from test_partial_read import CountingStore
+from zarr.buffer.cpu import Buffer
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
+
+SECONDS = float(os.environ.get("ZARR_BYTES_FUZZ_SECONDS", "0"))
+
+
+def fuzz(examples, share):
+    """Decorator: a property on so many examples, or for its `share` of the time that is given."""
+
+    def decorate(test):
+        checked = settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )(test)
+
+        @functools.wraps(checked)
+        def repeated(*arguments, **named):
+            end = time.monotonic() + SECONDS * share
+            checked(*arguments, **named)
+            while time.monotonic() < end:
+                checked(*arguments, **named)
+
+        return repeated
+
+    return decorate
+
+
+def _struct(*fields):
+    return {"name": "structured", "configuration": {"fields": [list(field) for field in fields]}}
+
+
+# data type in metadata: (NumPy type, sizes of the units whose bytes a byte order turns round,
+# bits of each byte that count, JSON form of a fill value of zeros)
+TYPES = {
+    "bool": ("?", [1], 1, False),
+    **{f"int{8 * n}": (f"i{n}", [n], 255, 0) for n in (1, 2, 4, 8)},
+    **{f"uint{8 * n}": (f"u{n}", [n], 255, 0) for n in (1, 2, 4, 8)},
+    **{f"float{8 * n}": (f"f{n}", [n], 255, 0) for n in (2, 4, 8)},
+    **{f"complex{8 * n}": (f"c{n}", [n // 2] * 2, 255, [0, 0]) for n in (8, 16)},
+    "r8": ("V1", [1], 255, [0]),
+    "r24": ("V3", [1] * 3, 255, [0] * 3),
+    "datetime": ("M8[s]", [8], 255, 0),
+    "text": ("U2", [4] * 2, 0, ""),
+    "struct": ([("a", "i2"), ("b", "u1"), ("c", "f8")], [2, 1, 8], 255, "AAAAAAAAAAAAAAA="),
+}
+LONG_NAMES = {
+    "datetime": {"name": "numpy.datetime64", "configuration": {"unit": "s", "scale_factor": 1}},
+    "text": {"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}},
+    "struct": _struct(("a", "int16"), ("b", "uint8"), ("c", "float64")),
+}
+try:
+    import extension_types as extensions
+except ModuleNotFoundError:  # ml_dtypes is not installed
+    pass
+else:
+    for name in extensions.NAMES:
+        part = extensions.PAIRS.get(name, name.removeprefix("complex_"))
+        bits = 16 if part == "float16" else extensions.width_of(part)
+        units = [-(-bits // 8)] * (1 + name.startswith("complex"))
+        TYPES[name] = (
+            extensions.numpy_type(name),
+            units,
+            2 ** min(bits, 8) - 1,
+            [0, 0] if len(units) == 2 else 0,
+        )
+    TYPES["float8_e8m0fnu"] = (*TYPES["float8_e8m0fnu"][:3], "0x00")
+    TYPES["complex_float8_e8m0fnu"] = (*TYPES["complex_float8_e8m0fnu"][:3], ["0x00", "0x00"])
+
+
+def values_of(name, shape, seed):
+    """Random bits of a data type in NumPy memory, such as have a meaning."""
+    dtype, _, mask, _ = TYPES[name]
+    dtype = np.dtype(dtype)
+    random = np.random.default_rng(seed)
+    if name == "text":
+        return random.integers(0, 128, (*shape, 2), "u4").view("U2")[..., 0]
+    raw = random.integers(0, 256, (*shape, dtype.itemsize), "u1") & mask
+    return np.ascontiguousarray(raw).view(dtype)[..., 0]
+
+
+def encoded(values, name, endian):
+    """The bytes of `values`, made by turning round each unit by hand."""
+    raw = np.ascontiguousarray(values).view("u1").reshape(-1, values.dtype.itemsize)
+    if np.little_endian == (endian == "big"):
+        ends = np.cumsum(TYPES[name][1])
+        columns = [
+            c
+            for end, n in zip(ends, TYPES[name][1], strict=True)
+            for c in range(end - 1, end - n - 1, -1)
+        ]
+        raw = raw[:, columns]
+    return raw.tobytes()
+
+
+def document_of(name, shape, chunk_shape, endian):
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(shape),
+        "data_type": LONG_NAMES.get(name, name),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": TYPES[name][3],
+        "codecs": [{"name": "bytes", "configuration": {"endian": endian}}],
+        "attributes": {},
+    }
+
+
+def chunks_of(values, chunk_shape, name, endian):
+    """Key and bytes of every chunk; those at the edge are filled up with zeros."""
+    for index in np.ndindex(*(-(-n // c) for n, c in zip(values.shape, chunk_shape, strict=True))):
+        chunk = np.zeros(chunk_shape, values.dtype)
+        part = values[
+            tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, chunk_shape, strict=True))
+        ]
+        chunk[tuple(slice(0, n) for n in part.shape)] = part
+        yield "/".join(["c", *map(str, index)]), encoded(chunk, name, endian)
+
+
+class SynchronousStore(CountingStore):
+    """A store that is neither local nor in memory, and reads synchronously."""
+
+    _supports_sync_io = True
+
+    def get_sync(self, key, *, prototype=None, byte_range=None):
+        return self._store.get_sync(key, prototype=prototype, byte_range=byte_range)
+
+
+KINDS = ["local", "zip", "memory", "requests", "fsspec"]
+if hasattr(MemoryStore, "get_sync"):
+    KINDS.append("synchronous")
+
+
+@functools.cache
+def _fsspec_memory():
+    fsspec = pytest.importorskip("fsspec")
+    from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+
+    return AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=True)
+
+
+def store_with(kind, objects, folder):
+    """A store of a kind that holds `objects`; `folder` is new and empty."""
+    if kind == "local":
+        for key, content in objects.items():
+            (folder / key).parent.mkdir(parents=True, exist_ok=True)
+            (folder / key).write_bytes(content)
+        return LocalStore(folder)
+    if kind == "zip":
+        with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+            for key, content in objects.items():
+                archive.writestr(key, content)
+        return ZipStore(folder / "a.zip", mode="r")
+    buffers = {key: Buffer.from_bytes(content) for key, content in objects.items()}
+    if kind == "fsspec":
+        store = FsspecStore(_fsspec_memory(), path=f"/{folder}")
+
+        async def put():
+            for key, buffer in buffers.items():
+                await store.set(key, buffer)
+
+        asyncio.run(put())
+        return store
+    wrap = {
+        "memory": lambda store: store,
+        "requests": CountingStore,
+        "synchronous": SynchronousStore,
+    }
+    return wrap[kind](MemoryStore(buffers))
+
+
+def same(found, expected):
+    """Whether `found` has the shape and the very bits of `expected`."""
+    found = np.asarray(found, expected.dtype)
+    assert found.shape == expected.shape
+    assert np.ascontiguousarray(found).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def settings_of(draw, st):
+    """Settings of partial reads that make small chunks be read in ranges."""
+    gap, largest = draw(st.sampled_from([0, 8, 64])), draw(st.sampled_from([1, 7, 100, 10**6]))
+    return {
+        "zarr_bytes.gap": {"local": gap, "remote": gap},
+        "zarr_bytes.largest_request": {"local": largest, "remote": largest},
+        "zarr_bytes.partial_reads": draw(st.sampled_from([True, True, True, False])),
+    }
+
+
+def open_with(kind, objects, folder):
+    return zarr.open_array(store_with(kind, objects, folder), mode="r")

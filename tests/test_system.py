@@ -1,0 +1,285 @@
+"""Threads, other processes, file descriptors and permissions: what surrounds a read."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from conftest import PIPELINES
+from test_partial_read import CountingStore, numbers, stored
+from zarr.storage import LocalStore, MemoryStore, ZipStore
+
+from zarr_bytes import BytesCodec, ChunkSizeError
+
+NEEDS_POSIX = pytest.mark.skipif(os.name != "posix", reason="needs POSIX")
+
+
+def run_python(code, *arguments, **options):
+    """What a program of Python prints; its own process, so that it may lose what it gives up."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.split()
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestThreads:
+    """Settings are the process's: a read takes those of the moment, and its values are the same."""
+
+    SHAPE = (16, 60, 500)
+    SETTINGS = [
+        {"zarr_bytes.gap": {"local": 0, "remote": 0}},
+        {"zarr_bytes.gap": {"local": 2**20, "remote": 2**20}},
+        {"zarr_bytes.largest_request": {"local": 1000, "remote": 1000}},
+        {"zarr_bytes.partial_reads": False},
+        {"zarr_bytes.partial_reads": True},
+        {"zarr_bytes.fill_values": "lenient"},
+        {"async.concurrency": 3},
+        {"async.concurrency": 10},
+    ]
+
+    STEPS = 12
+
+    def read(self, store, plane):
+        values, random = numbers(self.SHAPE), np.random.default_rng(plane)
+        array = zarr.open_array(store, mode="r")
+        for _ in range(self.STEPS):
+            row, column = random.integers(0, 60), random.integers(0, 500)
+            for selection in np.s_[:8, row], np.s_[:8, :, column], np.s_[plane], np.s_[:8]:
+                assert np.array_equal(array[selection], values[selection])
+
+    def write(self, store, plane):
+        values = numbers(self.SHAPE)[plane]
+        array = zarr.open_array(store, mode="r+")
+        for step in range(self.STEPS):
+            array[plane, :, step] = -plane
+            array[plane] = values + step
+            assert np.array_equal(array[plane, 3], values[3] + step)
+
+    def change_settings(self):
+        for step in range(self.STEPS * 20):
+            zarr.config.set(self.SETTINGS[step % len(self.SETTINGS)])
+
+    def reopen(self, store):
+        for _ in range(self.STEPS * 4):
+            assert type(zarr.open_array(store, mode="r").metadata.codecs[0]) is BytesCodec
+
+    @pytest.mark.parametrize("kind", ["local", "memory", "requests"])
+    def test_reading_and_writing_while_settings_change_and_arrays_open(self, kind, tmp_path):
+        stores = {"local": LocalStore(tmp_path), "memory": MemoryStore()}
+        store = stores.get(kind) or CountingStore(MemoryStore())
+        stored(store, numbers(self.SHAPE), chunks=(1, 60, 500))
+        before = {"zarr_bytes": {}, "async.concurrency": 10}
+        with zarr.config.set(before), ThreadPoolExecutor(10) as threads:
+            jobs = [threads.submit(self.read, store, plane) for plane in range(4)]
+            jobs += [threads.submit(self.write, store, plane) for plane in range(8, 12)]
+            jobs += [threads.submit(self.change_settings), threads.submit(self.reopen, store)]
+            for job in jobs:
+                job.result()
+        array = zarr.open_array(store, mode="r")
+        assert np.array_equal(array[:8], numbers(self.SHAPE)[:8])
+        assert np.array_equal(array[8:12], numbers(self.SHAPE)[8:12] + self.STEPS - 1)
+
+
+@contextmanager
+def another_process(code, path):
+    """A program that does `code` to the file `path` again and again."""
+    program = textwrap.dedent(
+        """
+        import os, sys
+        path = sys.argv[1]
+        old = open(path, "rb").read()
+        new = bytes([2]) * len(old)
+        print(flush=True)
+        while True:
+        """
+    ) + textwrap.indent(textwrap.dedent(code), "    ")
+    command = [sys.executable, "-c", program, path]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        process.stdout.readline()
+        yield
+        assert process.poll() is None, "it is still at work"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+RENAME = """
+    for content in (new, old):
+        with open(path + ".new", "wb") as file:
+            file.write(content)
+        os.replace(path + ".new", path)
+"""
+TRUNCATE = """
+    with open(path + ".new", "wb") as file:
+        file.write(old)
+    os.replace(path + ".new", path)
+    os.truncate(path, len(old) // 2)
+"""
+OVERWRITE = """
+    for content in (new, old):
+        with open(path, "r+b") as file:
+            file.write(content)
+"""
+EXTEND = """
+    os.truncate(path, 0)
+    os.truncate(path, len(old))
+    with open(path, "r+b") as file:
+        file.write(old)
+"""
+
+
+@NEEDS_POSIX
+@pytest.mark.usefixtures("pipeline")
+class TestAFileThatAnotherProcessChanges:
+    """A chunk of 2,000,000 ones, while a program replaces it, cuts it or overwrites it by twos."""
+
+    SELECTIONS = [np.s_[...], np.s_[500_000:1_500_000], np.s_[::100_000], np.s_[1_999_999]]
+
+    def outcomes(self, folder, code):
+        """The values that reads give, each read a set, and the errors."""
+        array = stored(LocalStore(folder), np.ones(2_000_000, "u1"), fill_value=9)
+        values, errors = [], []
+        with another_process(code, folder / "c/0"):
+            for _ in range(20):
+                for selection in self.SELECTIONS:
+                    try:
+                        values.append(frozenset(np.unique(array[selection]).tolist()))
+                    except ChunkSizeError as error:
+                        errors.append(str(error))
+        assert [error for error in errors if f"{folder / 'c/0'} are " not in error] == []
+        return set(values), errors
+
+    def test_replaced_by_renaming_it_is_one_version(self, tmp_path):
+        values, errors = self.outcomes(tmp_path, RENAME)
+        assert values <= {frozenset({1}), frozenset({2})}
+        assert errors == []
+
+    def test_truncated_it_gives_the_bytes_that_were_there_or_zeros_or_an_error(self, tmp_path):
+        """Zeros, where the system clears the end of a page while another call reads it."""
+        values, errors = self.outcomes(tmp_path, TRUNCATE)
+        assert values <= {frozenset({1}), frozenset({0}), frozenset({0, 1})}
+        assert errors
+
+    def test_overwritten_in_place_it_may_be_of_two_versions(self, tmp_path):
+        values, errors = self.outcomes(tmp_path, OVERWRITE)
+        assert set().union(*values) == {1, 2}
+        assert errors == []
+
+    def test_lengthened_again_it_may_hold_the_zeros_of_the_file_system(self, tmp_path):
+        values, _ = self.outcomes(tmp_path, EXTEND)
+        assert set().union(*values) <= {0, 1}
+
+
+@NEEDS_POSIX
+class TestFileDescriptors:
+    def test_without_any_left_a_read_is_an_error_and_the_next_reads_again(self, tmp_path):
+        stored(LocalStore(tmp_path / "local"), numbers((50, 5000)))
+        with ZipStore(tmp_path / "a.zip", mode="w") as store:
+            stored(store, numbers((50, 5000)))
+        outcome = run_python(
+            """
+            import os, resource, sys
+            import numpy as np, zarr
+            from zarr.storage import ZipStore
+
+            folder, pipeline = sys.argv[1:]
+            zarr.config.set({"codec_pipeline.path": pipeline})
+            local = zarr.open_array(folder + "/local", mode="r")
+            archive = zarr.open_array(ZipStore(folder + "/a.zip", mode="r"), mode="r")
+            expected = np.arange(250_000.).reshape(50, 5000)
+
+            def reads(array):
+                for selection in (..., np.s_[3], np.s_[3, 7], np.s_[:, 7]):
+                    assert np.array_equal(array[selection], expected[selection])
+
+            reads(local), reads(archive)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+            taken = []
+            try:
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                pass
+            for selection in (..., np.s_[3], np.s_[3, 7], np.s_[:, 7]):
+                try:
+                    local[selection]
+                except OSError as error:
+                    print(error.errno, "c/0/0" in str(error.filename))
+            reads(archive)  # its one file is open
+            for descriptor in taken:
+                os.close(descriptor)
+            reads(local)
+            left = len(os.listdir("/dev/fd"))
+            for _ in range(100):
+                reads(local)
+            print(len(os.listdir("/dev/fd")) - left)
+            """,
+            tmp_path,
+            zarr.config.get("codec_pipeline.path"),
+        )
+        assert outcome == ["24", "True"] * 4 + ["0"]
+
+
+class TestPermissions:
+    @pytest.mark.usefixtures("pipeline")
+    def test_a_store_that_is_opened_for_reading_is_not_written(self, tmp_path):
+        stored(LocalStore(tmp_path), numbers((50, 5000)))
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        array = zarr.open_array(LocalStore(tmp_path, read_only=True), mode="r")
+        assert array[3, 7] == numbers((50, 5000))[3, 7]
+        with pytest.raises(ValueError, match="read-only"):
+            array[3, 7] = 0
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+    @NEEDS_POSIX
+    def test_a_chunk_that_may_not_be_read_is_an_error_and_not_missing(self):
+        """As a user who is not root, whom the modes of files do not hold back."""
+        with tempfile.TemporaryDirectory() as folder:  # others may not enter pytest's own
+            root = Path(folder) / "a.zarr"
+            stored(LocalStore(root), numbers((100, 5000)), chunks=(50, 5000))
+            for path in [Path(folder), *Path(folder).rglob("*")]:
+                path.chmod(0o555 if path.is_dir() else 0o444)
+            (root / "c/1/0").chmod(0)
+            outcome = run_python(
+                """
+                import os, sys
+                import zarr
+
+                pipelines = ["BatchedCodecPipeline", "FusedCodecPipeline"]
+                for name in pipelines:
+                    if not hasattr(zarr.core.codec_pipeline, name):
+                        continue
+                    zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{name}"})
+                    array = zarr.open_array(sys.argv[1], mode="r+")
+                    array[0, :3]  # what is imported late is imported now
+                    if os.getuid() == 0:
+                        os.seteuid(65534)
+                    for selection in (3, 7), 3, slice(50), (73, 7), 73, slice(50, 100):
+                        try:
+                            print(float(array[selection].flat[0]))
+                        except PermissionError as error:
+                            print(os.path.relpath(error.filename, sys.argv[1]))
+                    try:
+                        array[3, 7] = 0
+                    except PermissionError as error:
+                        print("not written")
+                    os.seteuid(os.getuid())
+                """,
+                root,
+            )
+            once = ["15007.0", "15000.0", "0.0", "c/1/0", "c/1/0", "c/1/0", "not", "written"]
+            assert outcome == once * len(PIPELINES)
