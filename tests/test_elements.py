@@ -30,8 +30,20 @@ RECORD = np.dtype(
         ("raw", "V3"),
     ]
 )
+# Records and pairs whose numbers are of one size and leave no gap, and some that nearly are.
+ONE_SIZE = [
+    np.dtype([("x", "<f4"), ("y", "<f4")]),
+    np.dtype([("x", ">f2"), ("y", ">i2", (2, 3)), ("z", [("re", ">f2"), ("im", ">f2")])]),
+    np.dtype([("z", "<c8"), ("label", "<U3"), ("id", "<u4")]),
+]
+NEARLY = [
+    np.dtype([("x", "<f4"), ("y", ">f4")]),
+    np.dtype([("x", "<f4"), ("y", "<f2")]),
+    np.dtype([("x", "<f4"), ("y", "S4")]),
+]
 SCALARS = "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 S5 U3 V7 M8[ns] m8[D]".split()
-DTYPES = [np.dtype(order + code) for code in SCALARS for order in "<>"] + [RECORD]
+DTYPES = [np.dtype(order + code) for code in SCALARS for order in "<>"]
+DTYPES += [RECORD, *ONE_SIZE, *NEARLY]
 
 
 def filled(dtype, shape, seed):
@@ -39,7 +51,8 @@ def filled(dtype, shape, seed):
     generator = np.random.default_rng(seed)
     array = np.frombuffer(generator.bytes(int(np.prod(shape)) * dtype.itemsize), dtype)
     array = array.reshape(shape).copy()
-    for bools in [array] if dtype.kind == "b" else [array["flag"]] if dtype.names else []:
+    has_flag = dtype.names and "flag" in dtype.names
+    for bools in [array] if dtype.kind == "b" else [array["flag"]] if has_flag else []:
         bools[...] = bools.view("u1") % 2
     return array
 
@@ -97,6 +110,24 @@ def test_decoding_gives_back_type_shape_and_bits_at_any_alignment(array, endian,
     assert bytes_of(decoded) == bytes_of(array)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        ("<f8", "<u8"),
+        (">c16", ">u8"),
+        ("<U3", "<u4"),
+        *zip(ONE_SIZE, ["<u4", ">u2", "<u4"], strict=True),
+        *((dtype, None) for dtype in [RECORD, *NEARLY, "S3", "V4", "<U0"]),
+        ({"names": ["x"], "formats": ["<f4"], "itemsize": 8}, None),
+        ({"names": ["x", "y"], "formats": ["<f4", "<f4"], "offsets": [0, 8]}, None),
+        ({"names": ["x", "y"], "formats": ["<f4", "<f4"], "offsets": [0, 0]}, None),
+    ],
+    ids=str,
+)
+def test_numbers_of_one_size_without_gaps_are_swapped_as_plain_numbers(dtype, number):
+    assert layout_of(np.dtype(dtype)).number == (number and np.dtype(number))
+
+
 @given(array=arrays(), source=st.sampled_from("<>"), endian=st.sampled_from(ENDIANS))
 def test_the_byte_order_of_the_input_does_not_matter(array, source, endian):
     converted = array.astype(array.dtype.newbyteorder(source))
@@ -108,7 +139,7 @@ def test_nothing_is_copied_in_the_arrays_own_byte_order(dtype):
     array = filled(dtype, (4, 3), seed=1)
     endian = "big" if dtype.byteorder == ">" else "little"
     if dtype.names:
-        array = array.astype(dtype.newbyteorder("<"))
+        array, endian = array.astype(dtype.newbyteorder("<")), "little"
     encoded = encode_elements(array, endian)
     assert np.shares_memory(encoded, array)
     assert np.shares_memory(decode_elements(encoded, array.dtype, (4, 3), endian), array)

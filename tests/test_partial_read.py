@@ -538,10 +538,47 @@ class TestLocalFiles:
         with pytest.raises(BlockingIOError):
             read_cached_file("/proc/self", "/proc/self/missing", plan)
 
+    @pytest.mark.parametrize(("columns", "most"), [(16, 1), (2**19, 10)], ids=["small", "large"])
+    def test_a_batch_of_chunks_takes_few_hops_to_a_thread(
+        self, tmp_path, monkeypatch, columns, most
+    ):
+        values = numbers((40, columns), "u1")
+        stored(LocalStore(tmp_path), values, chunks=(1, columns))
+        hops = []
+        to_thread = asyncio.to_thread
+        settings = {
+            "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+            "codec_pipeline.batch_size": 40,
+        }
+        with zarr.config.set(settings):
+            array = zarr.open_array(tmp_path, mode="r")
+        array[0, 0]  # now the file system is known
+        monkeypatch.setattr(
+            asyncio, "to_thread", lambda *args: (hops.append(args[0]), to_thread(*args))[1]
+        )
+        assert np.array_equal(array[...], values)
+        assert 0 < len(hops) <= most
+        (tmp_path / "c/7/0").unlink()
+        assert not array[7].any()
+        assert np.array_equal(array[6::2, 3], values[6::2, 3])
+
+    def test_arrays_that_are_read_in_turn_keep_their_own_form(self, tmp_path, pipeline):
+        """What is found once for an array is not taken for another one."""
+        forms = [((4, 6), "<i4"), ((4, 6), "<f4"), ((6, 4), "<i4"), ((4, 6), "<i8")]
+        values = [numbers(shape, dtype) for shape, dtype in forms]
+        arrays = [
+            stored(LocalStore(tmp_path / f"{i}{endian}"), v, serializer=BytesCodec(endian=endian))
+            for i, v in enumerate(values)
+            for endian in ("little", "big")
+        ]
+        for _ in range(2):
+            for array, expected in zip(arrays, np.repeat(np.arange(4), 2), strict=True):
+                assert np.array_equal(array[...], values[expected])
+                assert np.array_equal(array[1:3, 2], values[expected][1:3, 2])
+
     @needs_nowait
     def test_a_missing_file_takes_no_thread(self, tmp_path):
-        array = stored(LocalStore(tmp_path), numbers((50, 5000)))
-        array[3, 7]
+        stored(LocalStore(tmp_path), numbers((50, 5000)))
         plan = plan_reading((50, 5000), 8, (3, slice(7, 9)), Cost(0, 2**30))
         read_file(f"{tmp_path}/c/0/0", plan, str(tmp_path))
         assert read_cached_file(str(tmp_path), f"{tmp_path}/c/9/9", plan) is None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 from zarr import codecs
@@ -21,7 +21,7 @@ from zarr.dtype import VariableLengthUTF8
 
 from zarr_bytes.chunk.elements import decode_elements, encode_elements
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
-from zarr_bytes.chunk.reading import read_selection, read_selection_sync
+from zarr_bytes.chunk.reading import are_local, read_local, read_selection, read_selection_sync
 from zarr_bytes.chunk.writing import write_selection, write_selection_sync
 from zarr_bytes.settings import partial_writes_enabled
 
@@ -255,6 +255,33 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         return self._decode_sync(chunk_bytes, chunk_spec)
+
+    async def decode_partial(
+        self, batch_info: Iterable[tuple[ByteGetter, SelectorTuple, ArraySpec]]
+    ) -> Iterable[NDBuffer | None]:
+        """Selections of several chunks.
+
+        Parameters
+        ----------
+        batch_info : iterable of (ByteGetter, tuple, ArraySpec)
+            A chunk's key in a store, the selection, and the shape and data type of the chunk.
+
+        Returns
+        -------
+        list of zarr.abc.buffer.NDBuffer or None
+            As many, in order; None where a chunk is missing.
+
+        Raises
+        ------
+        ValueError
+            If a chunk is not as its metadata say; see `zarr_bytes.errors`.
+        """
+        batch = list(batch_info)
+        if len(batch) == 1:  # zarr's default: nothing to be done at the same time
+            return [await self._decode_partial_single(*batch[0])]
+        if batch and are_local(getter for getter, _, _ in batch):
+            return await read_local(batch, self._endian)
+        return await super().decode_partial(batch)
 
     async def _decode_partial_single(
         self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec

@@ -173,6 +173,6 @@ def test_the_gap_worth_bridging(benchmark, tmp_path, kibibytes):
     bridged = plan(starts[:1], stops[-1:])
     compare(
         benchmark,
-        partial(read_file, str(path), plan(starts, stops)),
-        bridged=partial(read_file, str(path), bridged),
+        partial(read_file, str(path), plan(starts, stops), str(tmp_path)),
+        bridged=partial(read_file, str(path), bridged, str(tmp_path)),
     )

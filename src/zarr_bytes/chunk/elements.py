@@ -65,12 +65,15 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
     layout = layout_of(array.dtype, endian)
     if layout.is_stored_as_is:
         encoded = array.ravel().view(np.uint8)
-    elif isinstance(array, np.ndarray):
+    elif not isinstance(array, np.ndarray):
+        encoded = _reverse_numbers(array[..., None].view(np.uint8), layout)
+    elif layout.number is not None and array.flags.c_contiguous:
+        numbers = array.reshape(-1).view(layout.number)
+        encoded = numbers.astype(numbers.dtype.newbyteorder()).view(np.uint8)
+    else:
         target = np.empty(array.shape, layout.stored)
         target[...] = array.view(layout.units)
         encoded = target.ravel().view(np.uint8)
-    else:
-        encoded = _reverse_units(array[..., None].view(np.uint8), layout.units)
     for offset in layout.bool_offsets:
         # NumPy takes any byte but 0 for true; the specification has one byte for it.
         if _largest(encoded.reshape(-1, layout.item_size)[:, offset]) > 1:
@@ -119,23 +122,27 @@ def decode_elements(
     encoded = set_unused_bits(encoded, layout, repeat_sign=False)
     if not isinstance(encoded, np.ndarray):
         if not layout.stored.isnative:
-            encoded = _reverse_units(encoded, layout.units)
+            encoded = _reverse_numbers(encoded, layout)
         return encoded.view(dtype.newbyteorder("=")).reshape(shape)
     if layout.is_stored_as_is:
         return encoded.view(dtype).reshape(shape)
     array = np.empty(shape, dtype)
+    if layout.number is not None:
+        numbers = array.reshape(-1).view(layout.number)
+        numbers[...] = encoded.view(numbers.dtype.newbyteorder())
+        return array
     array.view(layout.units)[...] = encoded.view(layout.stored).reshape(shape)
     return array
 
 
-def _reverse_units(encoded: Bytes, units: DType) -> Bytes:
-    """The bytes of each unit in reverse, as a new 1-D array."""
-    if units.kind not in "uc":
+def _reverse_numbers(encoded: Bytes, layout: ElementLayout) -> Bytes:
+    """The bytes of each number in reverse, as a new 1-D array."""
+    if layout.number is None:
         raise TypeError(
-            f"the byte order of {units} can be changed in NumPy arrays only, not in"
+            f"the byte order of {layout.units} can be changed in NumPy arrays only, not in"
             f" {type(encoded).__module__}.{type(encoded).__qualname__}"
         )
-    size = units.itemsize // (2 if units.kind == "c" else 1)
+    size = layout.number.itemsize
     *outer, inner = encoded.shape
     return encoded.reshape(*outer, inner // size, size)[..., ::-1].copy().ravel()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from zarr_bytes.chunk.file_systems import is_local
+from zarr_bytes.chunk import file_systems
 from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
 
-__all__ = ["read_cached_file", "read_file"]
+__all__ = ["is_known_to_be_local", "read_cached_file", "read_file"]
 
 # Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for a
 # writer; with O_NOCTTY, a terminal that is opened is nobody's.
@@ -37,7 +37,7 @@ _SMALL: Final = 2**16  # bytes: copying them takes as long as a fraction of a th
 _FEW: Final = 64  # ranges, each a system call
 
 
-def read_file(path: str, plan: Plan, root: str | None = None) -> Bytes | None:
+def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
     """Ranges of a file, read through one open file: for a thread that may wait.
 
     Writers replace files by renaming, so one open file is one version of the chunk.
@@ -48,9 +48,9 @@ def read_file(path: str, plan: Plan, root: str | None = None) -> Bytes | None:
         Of the file.
     plan : Plan
         What to read.
-    root : str, optional
-        Root of the store, if `read_cached_file` may be tried there: whether it is on a local file
-        system is found out here, where that may take its time.
+    root : str
+        Root of the store. Whether it is on this machine is found out here, where that may take its
+        time, for `read_cached_file`.
 
     Returns
     -------
@@ -69,8 +69,9 @@ def read_file(path: str, plan: Plan, root: str | None = None) -> Bytes | None:
     except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
         return None
     try:
-        if root is not None and _is_due(root):
-            _remember(root, is_local=is_local(file), seconds=_TRUSTED)
+        if monotonic() > _roots.get(root, _UNKNOWN)[1]:
+            is_local = hasattr(os, "RWF_NOWAIT") and file_systems.is_local(file)
+            _remember(root, is_local=is_local, seconds=_TRUSTED)
         if plan.is_whole_chunk and plan.nbytes <= _SMALL:
             return _read_whole(file, path, plan.nbytes)
         status = os.fstat(file)
@@ -175,6 +176,7 @@ def _no_file(path: str, mode: int) -> ChunkFileError:
 # By root of a store: whether cached files may be read on the event loop, and until when that is
 # taken for true. A thread finds it out, and nothing is tried before.
 _roots: dict[str, tuple[bool, float]] = {}
+_UNKNOWN: Final = (False, 0.0)
 _TRUSTED: Final = 60.0  # seconds: what is mounted changes
 _RETRY_AFTER: Final = 1.0  # seconds after a wait was due
 
@@ -196,10 +198,8 @@ def read_cached_file(root: str, path: str, plan: Plan) -> Bytes | None:
         Where `read_file` must be asked, in a thread: the file is not in the page cache, or not as
         it should be, or the system cannot tell.
     """
-    is_local, until = _roots.get(root, (False, 0.0))
     if (
-        not is_local
-        or monotonic() > until
+        not is_known_to_be_local(root)
         or plan.nbytes > _SMALL
         or plan.starts.size > _FEW
         or not plan.starts.size
@@ -229,8 +229,10 @@ def read_cached_file(root: str, path: str, plan: Plan) -> Bytes | None:
         os.close(file)
 
 
-def _is_due(root: str) -> bool:
-    return hasattr(os, "RWF_NOWAIT") and monotonic() > _roots.get(root, (False, 0.0))[1]
+def is_known_to_be_local(root: str) -> bool:
+    """Whether files below `root` are on this machine, as far as is known by now."""
+    found, until = _roots.get(root, _UNKNOWN)
+    return found and monotonic() <= until
 
 
 def _remember(root: str, *, is_local: bool, seconds: float) -> None:

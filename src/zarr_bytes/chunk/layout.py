@@ -38,8 +38,11 @@ class ElementLayout:
         bit and swaps where the byte order of the target differs.
     stored : numpy.dtype
         `units` in the byte order that is stored.
+    number : numpy.dtype or None
+        The unsigned integer that all units are, where they have one size and byte order and leave
+        no gap: elements are then swapped as plain numbers, two to three times as fast.
     is_stored_as_is : bool
-        Whether these are the same, so that nothing needs to be swapped.
+        Whether `units` and `stored` are the same, so that nothing needs to be swapped.
     view : numpy.dtype or None
         The data type in the byte order that is stored, whose values NumPy converts exactly when
         it assigns them. None where NumPy does not: for types of other packages and for times,
@@ -56,6 +59,7 @@ class ElementLayout:
     item_size: int
     units: DType
     stored: DType
+    number: DType | None
     is_stored_as_is: bool
     view: DType | None
     has_byte_order: bool
@@ -113,6 +117,7 @@ def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
         item_size=dtype.itemsize,
         units=units,
         stored=stored,
+        number=_number(units),
         is_stored_as_is=units == stored,
         view=view,
         has_byte_order=_has_byte_order(units),
@@ -141,24 +146,41 @@ def _units(dtype: DType) -> DType:
         return np.dtype((_units(base), shape))
     if dtype.num < FIRST_USER_TYPE:
         # NumPy copies and swaps its strings and complex numbers by unit.
-        return dtype if dtype.kind in "cSUV" or dtype.itemsize > 8 else _unsigned(dtype, 1)
+        is_copied = dtype.kind in "cSUV" or dtype.itemsize > 8
+        return dtype if is_copied else _unsigned(dtype, dtype.itemsize)
     # A type from another package: NumPy cannot be asked to swap it, and its byte order is the
     # machine's. A number whose real part is half its size is two numbers.
     real = np.zeros((), dtype)[()].real
     is_complex = isinstance(real, np.generic) and 2 * real.dtype.itemsize == dtype.itemsize
-    return _unsigned(dtype, 2 if is_complex else 1)
-
-
-def _unsigned(dtype: DType, count: int) -> DType:
-    """`count` unsigned integers that fill an element of `dtype`, in its byte order."""
-    size = dtype.itemsize // count
+    size = dtype.itemsize // (2 if is_complex else 1)
     if size not in (1, 2, 4, 8):
         raise ValueError(
             f"the byte order of {dtype} is not known: its {dtype.itemsize} bytes are not one number"
             " of 1, 2, 4 or 8 bytes"
         )
-    unit = np.dtype(f"{dtype.byteorder if dtype.byteorder in '<>' else '='}u{size}")
-    return unit if count == 1 else np.dtype([(f"f{i}", unit) for i in range(count)])
+    unit = _unsigned(dtype, size)
+    return np.dtype([("real", unit), ("imaginary", unit)]) if is_complex else unit
+
+
+def _number(units: DType) -> DType | None:
+    """`ElementLayout.number` of `units`."""
+    if units.names is not None:
+        fields = sorted((units.fields or {}).values(), key=lambda field: field[1])
+        ends = [0, *(offset + dtype.itemsize for dtype, offset, *_ in fields)]
+        numbers = {_number(field[0]) for field in fields}
+        has_gap = [*(field[1] for field in fields), units.itemsize] != ends
+        return None if has_gap or len(numbers) != 1 else numbers.pop()
+    if units.subdtype is not None:
+        return _number(units.subdtype[0])
+    parts = {"u": 1, "c": 2, "U": units.itemsize // 4}.get(units.kind, 0)
+    if parts == 0 or units.itemsize // parts > 8:
+        return None
+    return _unsigned(units, units.itemsize // parts)
+
+
+def _unsigned(dtype: DType, size: int) -> DType:
+    """An unsigned integer of `size` bytes in the byte order of `dtype`."""
+    return np.dtype(f"{dtype.byteorder if dtype.byteorder in '<>' else '='}u{size}")
 
 
 def _has_byte_order(units: DType) -> bool:

@@ -3,6 +3,9 @@
 The result equals ``chunk[selection]``. In NumPy memory it may be a view of what was fetched, in the
 stored byte order: the copy that zarr makes into its output swaps it.
 
+What is the same for all chunks of an array is found once (`_Chunks`), so that a chunk of 256 bytes
+costs an open, a read and a close, and little else.
+
 In a memory store, and inside a shard (whose getter is no `StorePath`), reading the whole chunk is a
 view and costs nothing: there nothing is planned.
 """
@@ -10,31 +13,37 @@ view and costs nothing: there nothing is planned.
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
+import zarr
 from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from zarr_bytes.chunk.byte_ranges import plan_reading, plan_whole_chunk
 from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements
 from zarr_bytes.chunk.fetch import fetch, fetch_sync
-from zarr_bytes.chunk.files import read_cached_file, read_file
+from zarr_bytes.chunk.files import is_known_to_be_local, read_cached_file, read_file
 from zarr_bytes.chunk.layout import layout_of
-from zarr_bytes.chunk.selection import is_whole
 from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
-    from zarr.abc.buffer import Buffer, NDBuffer
-    from zarr.abc.store import ByteGetter
+    from collections.abc import Callable, Iterable, Sequence
+
+    from zarr.abc.buffer import Buffer, BufferPrototype, NDBuffer
+    from zarr.abc.store import ByteGetter, Store
 
     from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
-__all__ = ["read_selection", "read_selection_sync"]
+__all__ = ["are_local", "read_local", "read_selection", "read_selection_sync"]
+
+_ONE_HOP: Final = 2**23  # bytes that one thread reads before others would be worth their hops
 
 
 async def read_selection(
@@ -62,95 +71,163 @@ async def read_selection(
     ------
     ChunkSizeError
         If the chunk, or a range of it, has another number of bytes than the metadata ask for.
+    ChunkFileError
+        If something else than a file lies in its place.
     BoolValueError
         If a byte that was read as a bool is neither 0 nor 1.
     """
-    reading = _Reading(selection, chunk_spec, endian)
+    chunks = _chunks_of(chunk_spec, endian)
+    if not isinstance(selection, tuple):
+        selection = (selection,)
     if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
         buffer = await getter.get(chunk_spec.prototype)
-        return None if buffer is None else reading.of_buffer(buffer)
-    store, plan = getter.store, reading.plan(getter.store)
+        return None if buffer is None else chunks.select(buffer, selection)
+    store, plan = getter.store, chunks.plan(selection, getter.store)
     if type(store) is LocalStore:
         root = str(store.root)
         path = f"{root}/{getter.path}"
         try:
-            return reading.of_bytes(read_cached_file(root, path, plan), plan)
+            return chunks.result(plan, read_cached_file(root, path, plan))
         except BlockingIOError:
-            return await asyncio.to_thread(reading.of_file, path, plan, root)
-    return reading.of_bytes(await fetch(getter, plan, reading.prototype, reading.nbytes), plan)
+            return chunks.result(plan, await asyncio.to_thread(read_file, path, plan, root))
+    return chunks.result(plan, await fetch(getter, plan, chunks.prototype, chunks.nbytes))
 
 
 def read_selection_sync(
     getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec, endian: Endian | None
 ) -> NDBuffer | None:
     """`read_selection` on a store that reads synchronously, in the calling thread."""
-    reading = _Reading(selection, chunk_spec, endian)
+    chunks = _chunks_of(chunk_spec, endian)
+    if not isinstance(selection, tuple):
+        selection = (selection,)
     if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
         buffer = getter.get_sync(prototype=chunk_spec.prototype)
-        return None if buffer is None else reading.of_buffer(buffer)
-    store, plan = getter.store, reading.plan(getter.store)
+        return None if buffer is None else chunks.select(buffer, selection)
+    store, plan = getter.store, chunks.plan(selection, getter.store)
     if type(store) is LocalStore:
-        return reading.of_file(f"{store.root}/{getter.path}", plan)
-    return reading.of_bytes(fetch_sync(getter, plan, reading.prototype, reading.nbytes), plan)
+        root = str(store.root)
+        return chunks.result(plan, read_file(f"{root}/{getter.path}", plan, root))
+    return chunks.result(plan, fetch_sync(getter, plan, chunks.prototype, chunks.nbytes))
 
 
-class _Reading:
-    """One selection of one chunk: what to fetch, and what to make of it."""
+async def read_local(
+    batch: Sequence[tuple[ByteGetter, SelectorTuple, ArraySpec]], endian: Endian | None
+) -> list[NDBuffer | None]:
+    """`read_selection` of several chunks that `are_local`, in as few threads as are of use.
+
+    A hop to a thread and back takes longer than reading a small chunk. Many bytes, and files that
+    may have to be waited for, are read by as many threads as zarr allows.
+    """
+
+    def read(part: Sequence[tuple[ByteGetter, SelectorTuple, ArraySpec]]) -> list[NDBuffer | None]:
+        return [
+            read_selection_sync(cast("SyncByteGetter", getter), selection, chunk_spec, endian)
+            for getter, selection, chunk_spec in part
+        ]
+
+    nbytes = sum(_chunks_of(chunk_spec, endian).nbytes for _, _, chunk_spec in batch)
+    store = cast("StorePath", batch[0][0]).store
+    is_quick = nbytes <= _ONE_HOP and is_known_to_be_local(str(cast("LocalStore", store).root))
+    limit = 1 if is_quick else zarr.config.get("async.concurrency") or len(batch)
+    size = -(-len(batch) // limit)
+    parts = [batch[i : i + size] for i in range(0, len(batch), size)]
+    results = await asyncio.gather(*(asyncio.to_thread(read, part) for part in parts))
+    return [result for part in results for result in part]
+
+
+def are_local(getters: Iterable[ByteGetter]) -> bool:
+    """Whether all chunks are files that are read here, and not by their store."""
+    return all(isinstance(g, StorePath) and type(g.store) is LocalStore for g in getters)
+
+
+class _Chunks:
+    """Chunks of one shape and data type: what is the same for all of them, found once."""
 
     def __init__(
-        self, selection: SelectorTuple, chunk_spec: ArraySpec, endian: Endian | None
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        endian: Endian | None,
+        prototype: BufferPrototype,
     ) -> None:
-        self._shape = chunk_spec.shape
-        self._selection = selection if isinstance(selection, tuple) else (selection,)
-        self._is_complete = is_whole(self._shape, self._selection)
-        if self._is_complete:
-            self._selection = ()
-        self._dtype = chunk_spec.dtype.to_native_dtype()
+        self._shape = shape
+        self._dtype = dtype
         self._endian = endian
-        self._layout = layout_of(self._dtype, endian)
-        self.nbytes = prod(self._shape) * self._layout.item_size
-        self._nd_buffer = chunk_spec.prototype.nd_buffer
+        self._layout = layout_of(dtype, endian)
+        self._stored = self._layout.view or dtype
+        self.nbytes = prod(shape) * self._layout.item_size
+        self._every = [(slice(0, n, 1), n) for n in shape]
+        self._whole = plan_whole_chunk(shape, self._layout.item_size, ())
+        self._new = prototype.nd_buffer.from_ndarray_like
         # Buffers that are not NumPy's get the result, not the ranges it is made from.
-        self._is_numpy = issubclass(chunk_spec.prototype.buffer, cpu.Buffer)
-        self.prototype = chunk_spec.prototype if self._is_numpy else cpu.buffer_prototype
+        self._is_numpy = issubclass(prototype.buffer, cpu.Buffer)
+        self.prototype = prototype if self._is_numpy else cpu.buffer_prototype
+        self._nd_buffer = prototype.nd_buffer
+        self._is_plain = self._is_numpy and not (
+            self._layout.view is None or self._layout.bool_offsets or self._layout.narrow_bytes
+        )
 
-    def plan(self, store: object) -> Plan:
+    def plan(self, selection: tuple[Any, ...], store: Store) -> Plan:
         """What to fetch from `store`."""
+        if self._is_all(selection):
+            return self._whole
         item_size = self._layout.item_size
         plan = None
-        if not self._is_complete and (cost := reading_cost(store)) and self.nbytes > cost.gap:
-            plan = plan_reading(self._shape, item_size, self._selection, cost)
-        return plan or plan_whole_chunk(self._shape, item_size, self._selection)
+        if (cost := reading_cost(store)) and self.nbytes > cost.gap:
+            plan = plan_reading(self._shape, item_size, selection, cost)
+        return plan or plan_whole_chunk(self._shape, item_size, selection)
 
-    def of_file(self, path: str, plan: Plan, root: str | None = None) -> NDBuffer | None:
-        return self.of_bytes(read_file(path, plan, root), plan)
+    def _is_all(self, selection: tuple[Any, ...]) -> bool:
+        for entry, (every, size) in zip(selection, self._every, strict=False):
+            if type(entry) is not slice or (entry != every and entry.indices(size) != (0, size, 1)):
+                return False
+        return True
 
-    def of_bytes(self, fetched: Bytes | None, plan: Plan) -> NDBuffer | None:
+    def result(self, plan: Plan, fetched: Bytes | None) -> NDBuffer | None:
         """Result from what `plan` has fetched."""
         if fetched is None:
             return None
-        dtype = self._layout.view or self._dtype
-        if self._is_complete:
-            return self._result(fetched.view(dtype).reshape(self._shape))
-        return self._result(plan.select(fetched, dtype))
+        if plan is not self._whole:
+            return self._result(plan.select(fetched, self._stored), "selection")
+        array: Array = np.ndarray(self._shape, self._stored, fetched)
+        return self._new(array) if self._is_plain else self._result(array, "chunk")
 
-    def of_buffer(self, buffer: Buffer) -> NDBuffer:
+    def select(self, buffer: Buffer, selection: tuple[Any, ...]) -> NDBuffer:
         """Result from the whole chunk in memory."""
         encoded = cast("Bytes", buffer.as_array_like())
         if not isinstance(encoded, np.ndarray):
             chunk = decode_elements(encoded, self._dtype, self._shape, self._endian)
-            return self._nd_buffer.from_ndarray_like(chunk)[self._selection]
+            return self._new(chunk)[selection]
         check_size(encoded.size, self._dtype, self._shape)
-        chunk = encoded.view(self._layout.view or self._dtype).reshape(self._shape)
-        return self._result(chunk[(*self._selection, ...)])
+        chunk = np.ndarray(self._shape, self._stored, encoded)
+        if self._is_all(selection):
+            return self._result(chunk, "chunk")
+        return self._result(np.asarray(chunk[selection]), "selection")
 
-    def _result(self, array: Array) -> NDBuffer:
+    def _result(self, array: Array, of: str) -> NDBuffer:
         if self._layout.bool_offsets:
-            of = "chunk" if self._is_complete else "selection"
             check_bools(array.ravel().view(np.uint8), self._layout, array.shape, of)
         if self._layout.view is None or self._layout.narrow_bytes:
             encoded = array.ravel().view(np.uint8)
             array = decode_elements(encoded, self._dtype, array.shape, self._endian)
         if self._is_numpy:
-            return self._nd_buffer.from_ndarray_like(array)
+            return self._new(array)
         return self._nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))
+
+
+_chunks_like: Callable[[tuple[int, ...], DType, Endian | None, BufferPrototype], _Chunks] = (
+    lru_cache(maxsize=128)(_Chunks)
+)
+# The spec of the chunk that was read last: zarr makes one for all chunks of a read, and it never
+# changes. What is found again by its parts takes two microseconds.
+_last: tuple[ArraySpec | None, Endian | None, _Chunks | None] = (None, None, None)
+
+
+def _chunks_of(chunk_spec: ArraySpec, endian: Endian | None) -> _Chunks:
+    global _last  # one tuple, assigned at once: no thread sees half of it
+    last_spec, last_endian, chunks = _last
+    if last_spec is not chunk_spec or last_endian != endian or chunks is None:
+        dtype = chunk_spec.dtype.to_native_dtype()
+        chunks = _chunks_like(chunk_spec.shape, dtype, endian, chunk_spec.prototype)
+        _last = chunk_spec, endian, chunks
+    return chunks
