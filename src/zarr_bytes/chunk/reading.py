@@ -202,7 +202,7 @@ class _Chunks:
         chunk = np.ndarray(self._shape, self._stored, encoded)
         if self._is_all(selection):
             return self._result(chunk, "chunk")
-        return self._result(np.asarray(chunk[selection]), "selection")
+        return self._result(chunk[(*selection, ...)], "selection")
 
     def _result(self, array: Array, of: str) -> NDBuffer:
         if self._layout.bool_offsets:
