@@ -7,10 +7,11 @@ with zarr.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -41,8 +42,14 @@ _FLAGS: Final = (
 _TEMPORARY: Final = ".partial"  # as zarr's LocalStore names them
 _BLOCK: Final = 2**20  # bytes of fill values that are written at once
 
+# What opening says of a symbolic link (EMLINK on FreeBSD), and of a file that must not be written.
+_IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
+# What linking says on a file system that has no links.
+_HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
 _CAN_MAP: Final = hasattr(os, "memfd_create") and hasattr(os, "preadv")  # Linux
 _MANY: Final = 2**8  # ranges
+_SMALL: Final = 2**12  # bytes of a range, on average
 _BATCH: Final = 2**10  # ranges, the most that one `preadv` takes (IOV_MAX)
 
 
@@ -63,6 +70,25 @@ class NewChunk(NamedTuple):
     fill: bytes
     leave_out_empty: bool
 
+    def is_left_out(self, data: Bytes) -> bool:
+        """Whether nothing is to be stored where `data`, whole elements, is all there is.
+
+        Byte for byte: a NaN with other bits or a negative zero is another value.
+        """
+        size = len(self.fill)
+        if not self.leave_out_empty or data[:size].tobytes() not in (b"", self.fill):
+            return False
+        return np.array_equal(data[size:], data[:-size])
+
+
+class _StoppedError(Exception):
+    """The system has refused to write more."""
+
+    def __init__(self, offset: int, written: int) -> None:
+        super().__init__(offset, written)
+        self.offset = offset  # in the file
+        self.written = written  # bytes of the selection
+
 
 def write_file(path: str, plan: Plan, data: Bytes, new: NewChunk) -> bool:
     """Write the ranges of `plan` to the file at `path`, which is created where it is missing.
@@ -81,25 +107,30 @@ def write_file(path: str, plan: Plan, data: Bytes, new: NewChunk) -> bool:
     Returns
     -------
     bool
-        False if the chunk cannot be written in place: the file has other names, is a symbolic link
-        or no file at all, must not be written, or lies where no link can be made.
+        False if the chunk is to be replaced by another file: the file has other names, is a
+        symbolic link, must not be written, or is missing where no link can be made.
 
     Raises
     ------
     ChunkSizeError
-        If the file has another size than the chunk; nothing has been written then.
+        If the file has another size than the chunk; nothing has been written then, unless somebody
+        else has shortened it meanwhile.
     OSError
-        If the system does not write what was asked for.
+        If the system does not write what was asked for, or what is at `path` is no file.
     """
     is_written = None if _IS_POSSIBLE else False
     while is_written is None:
         try:
             file = os.open(path, _FLAGS)
         except FileNotFoundError:
-            if new.leave_out_empty and _is_filled(data, new.fill):
+            if new.is_left_out(data):
                 return True
             is_written = _create(path, plan, data, new)
-        except OSError:  # a link, a folder, no permission
+        except OSError as error:
+            if error.errno not in _IS_REPLACED:
+                raise
+            with suppress(FileNotFoundError):  # a symbolic link to nothing
+                _check_is_file(Path(path).stat(), path)
             return False
         else:
             with _closing(file):
@@ -115,9 +146,14 @@ def _closing(file: int) -> Iterator[int]:
         os.close(file)
 
 
-def _is_filled(data: Bytes, fill: bytes) -> bool:
-    pattern = np.frombuffer(fill, np.uint8)
-    return bool((data.reshape(-1, pattern.size) == pattern).all())
+def _check_is_file(status: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(status.st_mode):  # reading a FIFO or a device might never end
+        raise OSError(
+            errno.EINVAL,
+            f"a chunk is a file, found what has the mode {stat.filemode(status.st_mode)}: remove it,"
+            " or write to another path",
+            path,
+        )
 
 
 def _overwrite(file: int, path: str, plan: Plan, data: Bytes, nbytes: int) -> bool | None:
@@ -125,16 +161,33 @@ def _overwrite(file: int, path: str, plan: Plan, data: Bytes, nbytes: int) -> bo
     status = os.fstat(file)
     if status.st_nlink == 0:
         return None
-    if not stat.S_ISREG(status.st_mode) or _has_other_names(file, status, path):
+    _check_is_file(status, path)
+    # The user root may write to any file: the mode says what its owner wants.
+    is_read_only = not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+    if is_read_only or _has_other_names(file, status, path):
         return False
     _check_size(file, nbytes, path)
-    _write_ranges(file, plan, data, path, nbytes)
+    try:
+        _write_ranges(file, plan, data, nbytes)
+    except _StoppedError as error:
+        outcome = f"{error.written} bytes of the selection have been written"
+        raise _failed(error, path, outcome) from error.__cause__
+    _check_size(file, nbytes, path)
     return True
 
 
 def _check_size(file: int, nbytes: int, path: str) -> None:
     if (size := os.fstat(file).st_size) != nbytes:
         raise wrong_size(path, 0, nbytes, size)
+
+
+def _failed(error: _StoppedError, path: str, outcome: str) -> OSError:
+    number = getattr(error.__cause__, "errno", None) or errno.EIO
+    return OSError(
+        number,
+        f"{os.strerror(number)}: byte {error.offset} of the chunk could not be written; {outcome}",
+        path,
+    )
 
 
 def _has_other_names(file: int, status: os.stat_result, path: str) -> bool:
@@ -147,12 +200,19 @@ def _has_other_names(file: int, status: os.stat_result, path: str) -> bool:
     folder, name = os.path.split(path)
     with os.scandir(folder) as entries:
         temporary = sum(
-            entry.name.startswith(name)
+            entry.name.startswith(f"{name}.")
             and entry.name.endswith(_TEMPORARY)
-            and entry.inode() == status.st_ino
+            and _is_at(entry, status)
             for entry in entries
         )
     return status.st_nlink - temporary > 1 and os.fstat(file).st_nlink > 1
+
+
+def _is_at(entry: os.DirEntry[str], status: os.stat_result) -> bool:
+    try:  # not `entry.inode()`, which differs from the file's on overlay file systems
+        return os.path.samestat(entry.stat(follow_symlinks=False), status)
+    except FileNotFoundError:
+        return False
 
 
 def _create(path: str, plan: Plan, data: Bytes, new: NewChunk) -> bool | None:
@@ -164,61 +224,66 @@ def _create(path: str, plan: Plan, data: Bytes, new: NewChunk) -> bool | None:
     temporary = f"{path}.{uuid4().hex}{_TEMPORARY}"
     try:
         with _closing(os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)) as file:
-            os.truncate(file, new.nbytes)
-            if any(new.fill):  # what was never written reads as zeros, and takes no room
-                _write_fill(file, new, path)
-            _write_ranges(file, plan, data, path, new.nbytes)
-        return _link(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def _link(temporary: str, path: str) -> bool | None:
-    try:
+            _fill(file, new)
+            _write_ranges(file, plan, data, new.nbytes)
         os.link(temporary, path)
     except FileExistsError:
         return None
-    except OSError:
+    except _StoppedError as error:
+        raise _failed(error, path, "the chunk has not been made") from error.__cause__
+    except OSError as error:
+        if error.errno not in _HAS_NO_LINKS or not Path(temporary).exists():
+            raise
         return False
+    finally:
+        Path(temporary).unlink(missing_ok=True)
     return True
 
 
-def _write_fill(file: int, new: NewChunk, path: str) -> None:
-    count = min(max(_BLOCK // len(new.fill), 1), new.nbytes // len(new.fill))
-    block = memoryview(new.fill * count)
-    for start in range(0, new.nbytes, len(block)):
-        _write(file, block[: new.nbytes - start], start, path, 0)
+def _fill(file: int, new: NewChunk) -> None:
+    """Make the open file a chunk of fill values; zeros take no room on the disk."""
+    try:
+        os.truncate(file, new.nbytes)
+    except OSError as error:
+        raise _StoppedError(0, 0) from error
+    if any(new.fill):
+        count = min(max(_BLOCK // len(new.fill), 1), new.nbytes // len(new.fill))
+        block = memoryview(new.fill * count)
+        for start in range(0, new.nbytes, len(block)):
+            _write(file, block[: new.nbytes - start], start, 0)
 
 
-def _write_ranges(file: int, plan: Plan, data: Bytes, path: str, nbytes: int) -> None:
+def _write_ranges(file: int, plan: Plan, data: Bytes, nbytes: int) -> None:
     done = 0
     # Not on a file system of other machines too: there a page that is mapped is sent whole.
-    if _CAN_MAP and plan.starts.size >= _MANY and is_local(file):
-        done = _write_mapped(file, plan, data)
-        if done < plan.starts.size:
-            _check_size(file, nbytes, path)
+    if (
+        _CAN_MAP
+        and plan.starts.size >= _MANY
+        and plan.nbytes <= plan.starts.size * _SMALL
+        and is_local(file)
+    ):
+        done = _write_mapped(file, plan, data, nbytes)
+        if os.fstat(file).st_size != nbytes:
+            return  # which the caller finds too: a file must not be made longer here
     memory = memoryview(data)
     for start, stop, position in islice(plan.ranges(), done, None):
-        _write(file, memory[position : position + stop - start], start, path, position)
+        _write(file, memory[position : position + stop - start], start, position)
 
 
-def _write(file: int, memory: memoryview, start: int, path: str, before: int) -> None:
-    """Write all of `memory` at `start`; `before` are the bytes that went before, for the error."""
+def _write(file: int, memory: memoryview, start: int, before: int) -> None:
+    """Write all of `memory` at `start`; `before` bytes of the selection have been written."""
     done = 0
     while done < len(memory):
         try:
             count = os.pwrite(file, memory[done:], start + done)
         except OSError as error:
-            raise OSError(
-                error.errno,
-                f"{os.strerror(error.errno or 0)}: byte {start + done} of the chunk could not be"
-                f" written, {before + done} bytes of the selection were",
-                path,
-            ) from error
+            raise _StoppedError(start + done, before + done) from error
+        if not count:
+            raise _StoppedError(start + done, before + done)
         done += count
 
 
-def _write_mapped(file: int, plan: Plan, data: Bytes) -> int:
+def _write_mapped(file: int, plan: Plan, data: Bytes, nbytes: int) -> int:
     """Write many small ranges through a mapping of the file; returns how many have been.
 
     A system call for each takes four times as long as reading and writing the chunk whole. Here one
@@ -226,22 +291,22 @@ def _write_mapped(file: int, plan: Plan, data: Bytes) -> int:
     that a file which somebody shortens meanwhile, or a full disk, ends this and not the process.
     """
     memory, starts, sizes = memoryview(data), plan.starts, plan.stops - plan.starts
-    source = os.memfd_create("zarr-bytes")
-    position = 0
-    with _closing(source), mmap.mmap(file, 0) as chunk, memoryview(chunk) as mapped:
-        for first in range(0, starts.size, _BATCH):
-            batch = slice(first, first + _BATCH)
-            count = int(sizes[batch].sum())
-            os.pwrite(source, memory[position : position + count], 0)
-            ranges = zip(starts[batch].tolist(), sizes[batch].tolist(), strict=True)
-            targets = [mapped[start : start + size] for start, size in ranges]
-            try:
-                is_done = os.preadv(source, targets, 0) == count
-            except OSError:  # EFAULT
-                is_done = False
-            for target in targets:
-                target.release()
-            if not is_done:
-                return first
-            position += count
-    return starts.size
+    done = position = 0
+    with suppress(OSError, ValueError):  # EFAULT; a file that cannot be mapped, or is shorter now
+        source = os.memfd_create("zarr-bytes")
+        with _closing(source), mmap.mmap(file, nbytes) as chunk, memoryview(chunk) as mapped:
+            while done < starts.size:
+                batch = slice(done, done + _BATCH)
+                count = int(sizes[batch].sum())
+                ranges = zip(starts[batch].tolist(), sizes[batch].tolist(), strict=True)
+                targets = [mapped[start : start + size] for start, size in ranges]
+                try:
+                    is_copied = os.pwrite(source, memory[position : position + count], 0) == count
+                    if not is_copied or os.preadv(source, targets, 0) != count:
+                        break
+                finally:
+                    for target in targets:
+                        target.release()
+                done += len(targets)
+                position += count
+    return done

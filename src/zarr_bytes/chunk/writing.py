@@ -9,6 +9,8 @@ another name.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Final, cast
 
@@ -23,6 +25,8 @@ from zarr_bytes.chunk.selection import is_whole, shape_of
 from zarr_bytes.settings import Cost
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.abc.store import ByteSetter
 
@@ -69,15 +73,9 @@ async def write_selection(
         If a file could not be written; the message says how many bytes were.
     """
     writing = _Writing(value, selection, chunk_spec, endian)
-    if (path := writing.path_of(setter)) is not None:
-        in_place = asyncio.ensure_future(asyncio.to_thread(writing.in_place, path))
-        try:
-            is_written = await asyncio.shield(in_place)
-        except asyncio.CancelledError:
-            await asyncio.wait([in_place])
-            raise
-        if is_written:
-            return
+    path = writing.path_of(setter)
+    if path is not None and await _to_its_end(asyncio.to_thread(writing.in_place, path)):
+        return
     existing = None if writing.is_whole else await setter.get(chunk_spec.prototype)
     encoded = writing.merged_into(existing)
     await (setter.delete() if encoded is None else setter.set(encoded))
@@ -102,6 +100,20 @@ def write_selection_sync(
         setter.set_sync(encoded)
 
 
+async def _to_its_end(writing: Coroutine[object, object, bool]) -> bool:
+    """Wait for `writing`, also where the caller is cancelled: a thread cannot be."""
+    task = asyncio.ensure_future(writing)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):  # cancelled more than once
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # what went wrong is nobody's to hear; asyncio would log it
+        raise
+
+
 class _Writing:
     """One selection of one chunk, and the elements for it."""
 
@@ -112,12 +124,20 @@ class _Writing:
         chunk_spec: ArraySpec,
         endian: Endian | None,
     ) -> None:
-        self._value = value
-        self._selection = selection if isinstance(selection, tuple) else (selection,)
         self._chunk_spec = chunk_spec
         self._dtype = chunk_spec.dtype.to_native_dtype()
         self._endian = endian
-        self.is_whole = is_whole(chunk_spec.shape, self._selection)
+        self._selection = selection if isinstance(selection, tuple) else (selection,)
+        self._selected_shape = shape_of(chunk_spec.shape, self._selection)
+        self._is_numpy = issubclass(chunk_spec.prototype.buffer, cpu.Buffer)
+        self._value = _in_shape(self._array_of(value), self._selected_shape)
+        self.is_whole = is_whole(
+            chunk_spec.shape,
+            [
+                slice(None) if size == 1 and isinstance(entry, int | np.integer) else entry
+                for entry, size in zip(self._selection, chunk_spec.shape, strict=False)
+            ],
+        )
 
     def path_of(self, setter: object) -> str | None:
         """Path of the file that the chunk is, if it may be written in place."""
@@ -126,52 +146,56 @@ class _Writing:
             or not isinstance(setter, StorePath)
             or type(setter.store) is not LocalStore
             or setter.store.read_only
-            or not issubclass(self._chunk_spec.prototype.buffer, cpu.Buffer)
+            or not self._is_numpy
         ):
             return None
         return f"{setter.store.root}/{setter.path}"
 
     def in_place(self, path: str) -> bool:
         """Write to the file at `path`, if that can be done in place."""
-        shape, item_size = self._chunk_spec.shape, self._dtype.itemsize
-        plan = plan_reading(shape, item_size, self._selection, _EXACT)
+        item_size = self._dtype.itemsize
+        plan = plan_reading(self._chunk_spec.shape, item_size, self._selection, _EXACT)
         if plan is None or plan.is_whole_chunk:
             return False
-        selected_shape, value = self._selected()
-        array = cast("Array", value.as_ndarray_like())
-        if array.dtype != self._dtype:
-            array = array.astype(self._dtype)
-        array = np.broadcast_to(array, selected_shape)
-        encoded = encode_elements(array, self._endian).view(f"V{item_size}")
-        data = plan.place(encoded.reshape(selected_shape))
-        fill = np.full(1, self._chunk_spec.fill_value, self._dtype)
-        new = NewChunk(
-            prod(shape) * item_size,
-            encode_elements(fill, self._endian).tobytes(),
-            leave_out_empty=not self._chunk_spec.config.write_empty_chunks,
-        )
-        return write_file(path, plan, data, new)
+        selected = np.broadcast_to(self._value, self._selected_shape)
+        encoded = encode_elements(selected, self._endian).view(f"V{item_size}")
+        data = plan.place(encoded.reshape(self._selected_shape))
+        return write_file(path, plan, data, self._new_chunk())
 
     def merged_into(self, existing: Buffer | None) -> Buffer | None:
         """The chunk to store instead of `existing`, or None if it is left out for being empty."""
-        chunk_spec, value = self._chunk_spec, self._value
-        if self.is_whole and value.shape == chunk_spec.shape:
-            chunk = value
+        spec = self._chunk_spec
+        if self.is_whole and self._value.shape == spec.shape:
+            array = self._value
         else:
             chunk = self._chunk(existing)
-            chunk[self._selection] = self._selected()[1]
-        if not chunk_spec.config.write_empty_chunks and chunk.all_equal(chunk_spec.fill_value):
-            return None
-        encoded = encode_elements(cast("Array", chunk.as_ndarray_like()), self._endian)
-        return chunk_spec.prototype.buffer.from_array_like(encoded)
+            chunk[self._selection] = spec.prototype.nd_buffer.from_ndarray_like(self._value)
+            array = cast("Array", chunk.as_ndarray_like())
+        encoded = encode_elements(array, self._endian)
+        if self._is_numpy:
+            is_left_out = self._new_chunk().is_left_out(encoded)
+        else:
+            chunk = spec.prototype.nd_buffer.from_ndarray_like(array)
+            is_left_out = not spec.config.write_empty_chunks and chunk.all_equal(spec.fill_value)
+        return None if is_left_out else spec.prototype.buffer.from_array_like(encoded)
 
-    def _selected(self) -> tuple[tuple[int, ...], NDBuffer]:
-        """Shape of ``chunk[selection]``, and the elements, with its axes of length 1."""
-        shape = shape_of(self._chunk_spec.shape, self._selection)
-        value = self._value
-        if [n for n in value.shape if n != 1] == [n for n in shape if n != 1]:
-            value = value.reshape(shape)
-        return shape, value
+    def _array_of(self, value: NDBuffer) -> Array:
+        """The elements in the data type of the chunk, in either byte order."""
+        array = cast("Array", value.as_ndarray_like())
+        if self._is_numpy:
+            array = np.asarray(array)  # what the caller gave may be anything that has a shape
+        if array.dtype.newbyteorder("=") != self._dtype.newbyteorder("="):
+            array = array.astype(self._dtype)  # records: zarr compares the names of types
+        return array
+
+    def _new_chunk(self) -> NewChunk:
+        spec = self._chunk_spec
+        fill = np.full(1, spec.fill_value, self._dtype)
+        return NewChunk(
+            prod(spec.shape) * self._dtype.itemsize,
+            encode_elements(fill, self._endian).tobytes(),
+            leave_out_empty=not spec.config.write_empty_chunks,
+        )
 
     def _chunk(self, existing: Buffer | None) -> NDBuffer:
         spec = self._chunk_spec
@@ -182,3 +206,31 @@ class _Writing:
         encoded = cast("Bytes", existing.as_array_like())
         array = decode_elements(encoded, self._dtype, spec.shape, self._endian)
         return spec.prototype.nd_buffer.from_ndarray_like(array.copy())
+
+
+def _in_shape(value: Array, shape: tuple[int, ...]) -> Array:
+    """`value` with the axes of length 1 of `shape` that zarr has dropped: those of integers.
+
+    Raises
+    ------
+    ValueError
+        If NumPy cannot broadcast it to `shape`.
+    """
+    if value.shape in (shape, ()):
+        return value
+    found = list(value.shape)
+    while len(found) > len(shape) and found[0] == 1:  # as NumPy assigns
+        del found[0]
+    ones = [axis for axis, size in enumerate(shape) if size == 1]
+    for axes in combinations(ones, max(len(shape) - len(found), 0)):
+        candidate = found.copy()
+        for axis in axes:
+            candidate.insert(axis, 1)
+        if len(candidate) == len(shape) and all(
+            size in (1, selected) for size, selected in zip(candidate, shape, strict=True)
+        ):
+            return value.reshape(candidate)
+    raise ValueError(
+        f"elements of shape {value.shape} do not fit the selection of the chunk, which has the"
+        f" shape {shape}"
+    )
