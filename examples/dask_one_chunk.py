@@ -73,7 +73,6 @@ def main() -> None:
     ):
         zarr.create_array(folder, data=values, chunks=SHAPE, compressors=None)
         for name, codec in CODECS.items():
-            client.run(zarr.config.set, {"codecs.bytes": codec})
             with zarr.config.set({"codecs.bytes": codec}):
                 array = dask.array.from_zarr(zarr.open_array(folder, mode="r"), chunks=BLOCKS)
             total = array.sum()

@@ -1,0 +1,176 @@
+"""Blocks that share a chunk, written by the workers of Dask and by xarray.
+
+Without the setting a block is lost where two workers have read the chunk before either replaces it.
+Here that is no matter of luck: in every worker, the renaming that puts a chunk in place waits until
+all four blocks have come so far. With the setting nothing is renamed, and nothing waits.
+"""
+
+import socket
+from contextlib import suppress
+from threading import Thread
+
+import numpy as np
+import pytest
+import zarr
+
+dask = pytest.importorskip("dask")
+dask_array = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+xarray = pytest.importorskip("xarray")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what dask and its servers warn of
+
+UNWRITTEN = -1.0  # the fill value
+SHAPE = (16, 4)  # one chunk
+ROWS = slice(4, 12)
+BLOCKS, BLOCK = 4, (4, 2)  # two above two others
+VALUES = np.arange(32.0).reshape(8, 4)
+SETTING = "zarr_bytes.partial_writes"
+VARIABLE = "ZARR_ZARR_BYTES__PARTIAL_WRITES"
+
+
+def accept_in_groups(listener):
+    """Keep whoever connects until `BLOCKS` have."""
+    with suppress(OSError):  # the listener has been shut down
+        while True:
+            guests = [listener.accept()[0] for _ in range(BLOCKS)]
+            for guest in guests:
+                guest.close()
+
+
+@pytest.fixture(scope="module")
+def meeting():
+    """Address of a server that answers when `BLOCKS` have connected."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=accept_in_groups, args=(listener,))
+        thread.start()
+        yield listener.getsockname()
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def client(meeting):
+    """Of two worker processes, each with a thread for every block: no block waits for another."""
+
+    def hold_renaming():  # in here, so that it is sent to the workers as it is
+        import socket
+        import sys
+
+        def hook(event, arguments):
+            if event == "os.rename" and "/c/" in str(arguments[1]):
+                with socket.create_connection(meeting, timeout=60) as connection:
+                    connection.recv(1)
+
+        sys.addaudithook(hook)
+
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=BLOCKS, dashboard_address=None, host="127.0.0.1"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        client.run(hold_renaming)
+        yield client
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A dataset of one variable, in one chunk that is not there yet."""
+    layout = xarray.Dataset({"v": (("t", "x"), dask_array.zeros(SHAPE))})
+    encoding = {"chunks": SHAPE, "compressors": None, "fill_value": UNWRITTEN}
+    layout.to_zarr(tmp_path / "a", compute=False, encoding={"v": encoding}, zarr_format=3)
+    assert not (tmp_path / "a/v/c").exists()
+    return tmp_path / "a"
+
+
+def with_store(path, blocks):
+    target = zarr.open_array(path / "v", mode="r+")
+    blocks.store(target, regions=(ROWS,), lock=False)
+
+
+def with_to_zarr_of_dask(path, blocks):
+    target = zarr.open_array(path / "v", mode="r+")
+    # It makes blocks as large as it finds right for this configuration: a chunk may be too large.
+    with dask.config.set({"array.chunk-size": VALUES.nbytes // 2}):
+        blocks.to_zarr(target, region=(ROWS, slice(0, 4)))
+
+
+def with_to_zarr_of_xarray(path, blocks):
+    dataset = xarray.Dataset({"v": (("t", "x"), blocks)})
+    dataset.to_zarr(path, region={"t": ROWS}, safe_chunks=False)
+
+
+WRITERS = [with_store, with_to_zarr_of_dask, with_to_zarr_of_xarray]
+
+
+def kept(path):
+    """For every block, whether it is in the array; all else is as it was."""
+    array = zarr.open_array(path / "v", mode="r")[...]
+    assert (np.delete(array, ROWS, axis=0) == UNWRITTEN).all()
+    found, expected = (a.reshape(2, 4, 2, 2).swapaxes(1, 2) for a in (array[ROWS], VALUES))
+    is_kept = (found == expected).all(axis=(2, 3))
+    assert (found[~is_kept] == UNWRITTEN).all()
+    return is_kept.ravel().tolist()
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_without_the_setting_one_of_four_blocks_is_left(client, path, write, pipeline):
+    write(path, dask_array.from_array(VALUES, chunks=BLOCK))
+    assert sum(kept(path)) == 1
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_with_the_setting_no_block_is_lost(client, path, write, pipeline):
+    with zarr.config.set({SETTING: True}):  # in this process; the arrays are opened here
+        write(path, dask_array.from_array(VALUES, chunks=BLOCK))
+    assert kept(path) == [True] * BLOCKS
+
+
+def write_in_the_workers(client, path):
+    values = VALUES
+
+    def write(row, column):
+        import zarr
+
+        array = zarr.open_array(path / "v", mode="r+")
+        block = values[row : row + 4, column : column + 2]
+        array[4 + row : 8 + row, column : column + 2] = block
+
+    client.gather(client.map(write, [0, 0, 4, 4], [0, 2, 0, 2], pure=False))
+
+
+def test_an_array_that_a_worker_opens_has_the_setting_of_the_worker(client, path):
+    with zarr.config.set({SETTING: True}):  # does not reach the workers
+        write_in_the_workers(client, path)
+    assert sum(kept(path)) == 1
+
+
+def test_the_setting_can_be_made_in_running_workers(client, path):
+    def switch(value):  # `zarr.config.set` itself would be sent with this process's configuration
+        import zarr
+
+        zarr.config.set({"zarr_bytes.partial_writes": value})
+
+    client.run(switch, True)
+    try:
+        write_in_the_workers(client, path)
+    finally:
+        client.run(switch, False)
+    assert kept(path) == [True] * BLOCKS
+
+
+def test_the_configuration_of_dask_gives_the_setting_to_the_workers_that_it_starts():
+    def setting():
+        from zarr_bytes.settings import partial_writes_enabled
+
+        return partial_writes_enabled()
+
+    with (
+        dask.config.set({"distributed.nanny.environ": {VARIABLE: "true"}}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        assert set(client.run(setting).values()) == {True}
