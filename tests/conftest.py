@@ -36,3 +36,11 @@ def without_ml_dtypes(monkeypatch):
     from_package.cache_clear()
     yield
     from_package.cache_clear()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """How much the fuzz tests have tried, where they were given time."""
+    fuzz = sys.modules.get("fuzz")
+    if fuzz is not None and fuzz.SECONDS:
+        for name, examples in fuzz.EXAMPLES.items():
+            terminalreporter.write_line(f"{examples} examples: {name}")

@@ -9,6 +9,7 @@ import functools
 import os
 import time
 import zipfile
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from zarr.buffer.cpu import Buffer
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
 
 SECONDS = float(os.environ.get("ZARR_BYTES_FUZZ_SECONDS", "0"))
+
+EXAMPLES = Counter()  # by test, for the summary at the end
 
 
 def fuzz(examples, share):
@@ -35,9 +38,11 @@ def fuzz(examples, share):
         @functools.wraps(checked)
         def repeated(*arguments, **named):
             end = time.monotonic() + SECONDS * share
-            checked(*arguments, **named)
-            while time.monotonic() < end:
+            is_over = False
+            while not is_over:
                 checked(*arguments, **named)
+                EXAMPLES[test.__name__] += examples
+                is_over = time.monotonic() >= end
 
         return repeated
 

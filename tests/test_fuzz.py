@@ -171,6 +171,11 @@ def writes(draw, shape):
     )
 
 
+def is_limited(name):
+    """Whether the fused pipeline reads a dense shard of it past the codec, as the limits say."""
+    return TYPES[name][2] < 255 or name in ("complex_float16", "complex_bfloat16")
+
+
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize("kind", ["local", "memory", "requests"])
 @fuzz(examples=6, share=0.03)
@@ -181,7 +186,7 @@ def test_every_write_is_what_numpy_assigns(tmp_path_factory, kind, pipeline, dat
     if data.draw(st.booleans()) and values.shape:
         order = data.draw(st.permutations(range(values.ndim)))
         document["codecs"].insert(0, {"name": "transpose", "configuration": {"order": order}})
-    elif data.draw(st.booleans()):
+    elif data.draw(st.booleans()) and not (pipeline in PIPELINES[1:] and is_limited(name)):
         inner = [
             data.draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0]))
             for n in chunk_shape

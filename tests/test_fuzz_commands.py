@@ -1,0 +1,116 @@
+"""Hostile hierarchies through the commands: no traceback, bounded time, nothing for the terminal.
+
+`tests/hostile.py` has the cases, and `tests/fuzz.py` says how long the random ones run.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import zarr
+from fuzz import fuzz
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+import hostile
+from test_fuzz_documents import documents, mutated, objects_of
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the cases need POSIX"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """How each command ended on each case; in a process of its own, whose memory is bounded."""
+    folder, left, ended = tmp_path_factory.mktemp("hostile"), list(hostile.CASES), {}
+    while left:  # a process that dies takes one case with it
+        run = subprocess.run(
+            [sys.executable, Path(__file__).with_name("hostile.py"), folder, *left],
+            capture_output=True,
+            text=True,
+        )
+        for name, command, *row in map(json.loads, run.stdout.splitlines()):
+            ended.setdefault(name, {})[command] = row
+        if run.returncode:
+            died = next(name for name in left if len(ended.get(name, {})) < len(hostile.STORED))
+            ended.setdefault(died, {})["the process"] = [run.stderr[-2000:]], ""
+        left = [name for name in left if name not in ended]
+    return ended
+
+
+@pytest.mark.parametrize("name", hostile.CASES)
+def test_no_hierarchy_makes_a_command_fail(name, ended):
+    assert [(command, row) for command, row in ended[name].items() if row[0]] == []
+    assert list(ended[name]) == list(hostile.STORED)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=str)
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"zarr_bytes.partial_reads": hostile.TERMINAL},
+        {"zarr_bytes.gap": {"remote": float("nan")}},
+        {"zarr_bytes.gap": hostile.TERMINAL},
+        {"zarr_bytes": {hostile.TERMINAL: {hostile.TERMINAL: 1}}},
+        {"zarr_bytes": 5},
+        {"zarr_bytes.fill_values": "\ud800"},
+        {"codecs.bytes": hostile.TERMINAL},
+        {"codecs.bytes": None},
+    ],
+    ids=range(8),
+)
+def test_no_setting_makes_status_fail(setting, options):
+    arguments = ["status", *options]
+    with zarr.config.set(setting):
+        ended = hostile.run(arguments)
+    assert list(hostile.faults_of(arguments, ended)) == []
+
+
+NAMES = [
+    "a",
+    "b",
+    "a/b",
+    "..",
+    "c",
+    "zarr.json",
+    "x" * 100,
+    hostile.TERMINAL,
+    "é\u0301",
+    "[b]",
+    "-y",
+]
+
+
+@fuzz(examples=15, share=0.15)
+@given(data=st.data())
+def test_no_random_hierarchy_makes_a_command_fail(tmp_path_factory, data):
+    """Documents that are changed at random under hostile names, in a folder or a zip archive."""
+    objects = {"zarr.json": json.dumps(hostile.GROUP).encode()}
+    for name in data.draw(st.lists(st.sampled_from(NAMES), max_size=4, unique=True)):
+        document, content = data.draw(documents())
+        nodes = objects_of(data.draw(mutated(document)), content)
+        objects |= {f"{name}/{key}": nodes[key] for key in ("zarr.json", "c/0", "c/0/0")}
+    root = tmp_path_factory.mktemp("a") / "a.zarr"
+    if data.draw(st.booleans()):
+        root = root.with_suffix(".zip")
+        with zipfile.ZipFile(root, "w") as archive:
+            for key, content in objects.items():
+                archive.writestr(key, content)
+    else:
+        for key, content in objects.items():
+            path = root / key.replace("\x00", "").replace("..", "dots")
+            if not path.is_dir() and not any(parent.is_file() for parent in path.parents):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+    for command, options in hostile.STORED.items():
+        arguments = [*options, str(root)]
+        assert list(hostile.faults_of(arguments, hostile.run(arguments))) == [], command
