@@ -6,10 +6,14 @@ this package, so that nothing is downloaded and installing it is what makes the 
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
+import zipfile
+from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
@@ -158,7 +162,6 @@ def test_uninstalling_leaves_zarr_as_it_was(tmp_path, wheel, how):
 
 def test_the_wheel_declares_what_the_package_registers(wheel):
     import configparser
-    import zipfile
 
     from zarr_bytes.data_type.names import DATA_TYPES
 
@@ -175,3 +178,40 @@ def test_the_wheel_declares_what_the_package_registers(wheel):
         assert data_type._zarr_v3_name == name
     assert not declared
     assert "zarr_bytes/py.typed" in names
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        return HeaderParser().parsestr(archive.read(path).decode())
+
+
+class TestMetadata:
+    """What an index shows of the package, away from its repository."""
+
+    def test_links_of_the_readme_lead_to_the_files_of_the_version_and_the_rest_is_as_it_was(
+        self, metadata
+    ):
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+        home = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+        link = re.compile(r'((?:(?<=\]\()|(?<=href=")|(?<=src=")|(?<=srcset="))[^)"]+)')
+        shown = link.split(metadata.get_payload().rstrip())
+        written = link.split((ROOT / "README.md").read_text("utf-8").rstrip())
+        assert shown[::2] == written[::2]
+        files = []
+        for target, expected in zip(shown[1::2], written[1::2], strict=True):
+            if "://" in expected or expected.startswith("#"):
+                assert target == expected
+            else:
+                files.append(expected.partition("#")[0])
+                kind = "raw" if files[-1].endswith((".png", ".svg")) else "blob"
+                version = project["project"]["version"]
+                assert target == f"{home}/{kind}/v{version}/{expected}"
+        assert len(files) > 5
+        assert [path for path in files if not (ROOT / path).is_file()] == []
+
+    def test_the_addresses_of_the_project_are_named(self, metadata):
+        urls = dict(url.split(", ") for url in metadata.get_all("Project-URL"))
+        assert list(urls) == ["Documentation", "Source", "Changelog", "Issues"]
+        assert all(url.startswith("https://") for url in urls.values())
