@@ -3,6 +3,7 @@
 | setting                             | default |                                                 |
 | ----------------------------------- | ------- | ----------------------------------------------- |
 | `zarr_bytes.partial_reads`          | True    | False reads every chunk whole                   |
+| `zarr_bytes.partial_writes`         | False   | True writes the selected bytes of a chunk alone |
 | `zarr_bytes.gap.local`              | 32 KiB  | bytes worth reading to save a request           |
 | `zarr_bytes.gap.remote`             | 256 KiB |                                                 |
 | `zarr_bytes.largest_request.local`  | 1 GiB   | no request is larger, but one for a whole chunk |
@@ -10,6 +11,9 @@
 | `zarr_bytes.fill_values`            | strict  | lenient reads what zarr reads                   |
 
 Local are zarr's ``LocalStore`` and ``ZipStore``; every other store that is not in memory is remote.
+True and False may be the words, in any case of letters, as the environment gives them. A hyphen is
+as good as an underscore, as everywhere in zarr's configuration. A key that is no setting is warned
+of once in a process, where the settings are asked for.
 
 All are measured. Local (`tests/benchmarks/test_read.py`): a run of 512 bytes of its own takes 1.5
 microseconds, reading over a gap of 32 KiB 1.2, and over one of 64 KiB 2.9. Remote
@@ -22,12 +26,26 @@ and 4.9 ms); 128 MiB come in 237 ms with requests of 16 MiB, 259 of 8 and 423 of
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+import warnings
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import zarr
 from zarr.storage import LocalStore, ZipStore
 
-__all__ = ["DEFAULTS", "Cost", "fill_values_are_lenient", "reading_cost"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "DEFAULTS",
+    "SETTINGS",
+    "Cost",
+    "fill_values_are_lenient",
+    "partial_writes_enabled",
+    "reading_cost",
+    "unknown_settings",
+]
 
 
 class Cost(NamedTuple):
@@ -48,6 +66,17 @@ class Cost(NamedTuple):
 DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
 """What a request costs where nothing is set, in bytes."""
 
+SETTINGS: Final[dict[str, bool | int | str]] = {
+    "zarr_bytes.partial_reads": True,
+    "zarr_bytes.partial_writes": False,
+    "zarr_bytes.gap.local": DEFAULTS["local"].gap,
+    "zarr_bytes.gap.remote": DEFAULTS["remote"].gap,
+    "zarr_bytes.largest_request.local": DEFAULTS["local"].largest_request,
+    "zarr_bytes.largest_request.remote": DEFAULTS["remote"].largest_request,
+    "zarr_bytes.fill_values": "strict",
+}
+"""Every setting, and its value where nothing is set."""
+
 
 def reading_cost(store: object) -> Cost | None:
     """What a request to `store` costs, or None where partial reads are switched off.
@@ -62,36 +91,47 @@ def reading_cost(store: object) -> Cost | None:
     ValueError
         If a setting has a value that is not permitted.
 
+    Warns
+    -----
+    UserWarning
+        Of each key that is no setting, once in a process.
+
     Examples
     --------
     >>> reading_cost(ZipStore("a.zip"))
     Cost(gap=32768, largest_request=1073741824)
     """
-    settings = _section(zarr.config.get("zarr_bytes", {}), "zarr_bytes", "partial_reads")
-    enabled = settings.get("partial_reads", True)
-    if enabled is not True:
-        if enabled is False:
-            return None
-        raise ValueError(f"zarr_bytes.partial_reads is {enabled!r}; permitted are True and False")
     where = "local" if isinstance(store, LocalStore | ZipStore) else "remote"
-    default = DEFAULTS[where]
-    gap = _section(settings.get("gap", {}), "zarr_bytes.gap", where).get(where, default.gap)
-    largest = _section(
-        settings.get("largest_request", {}), "zarr_bytes.largest_request", where
-    ).get(where, default.largest_request)
-    for name, value, least in (("gap", gap, 0), ("largest_request", largest, 1)):
-        if type(value) is not int or value < least:
-            raise ValueError(
-                f"zarr_bytes.{name}.{where} is {value!r}; permitted is a number of bytes, an"
-                f" integer from {least} on"
-            )
-    return Cost(gap, largest)
+    given = _given()
+    if not given:  # the usual case, asked for every chunk
+        return DEFAULTS[where]
+    if not _truth(given, "zarr_bytes.partial_reads"):
+        return None
+    return Cost(
+        _nbytes(given, f"zarr_bytes.gap.{where}", least=0),
+        _nbytes(given, f"zarr_bytes.largest_request.{where}", least=1),
+    )
 
 
-def _section(settings: object, name: str, example: str) -> dict[str, Any]:
-    if not isinstance(settings, dict):
-        raise ValueError(f"{name} is {settings!r}; permitted are settings in it: {name}.{example}")
-    return settings
+def partial_writes_enabled() -> bool:
+    """Whether the selected bytes of a chunk are written alone, where that is possible.
+
+    Raises
+    ------
+    ValueError
+        If the setting has a value that is not permitted.
+
+    Warns
+    -----
+    UserWarning
+        Of each key that is no setting, once in a process.
+
+    Examples
+    --------
+    >>> partial_writes_enabled()
+    False
+    """
+    return _truth(_given(), "zarr_bytes.partial_writes")
 
 
 def fill_values_are_lenient() -> bool:
@@ -102,10 +142,97 @@ def fill_values_are_lenient() -> bool:
     TypeError
         If the setting has a value that is not permitted. zarr would replace a ValueError, see
         `zarr_bytes.errors.FillValueError`.
+
+    Warns
+    -----
+    UserWarning
+        Of each key that is no setting, once in a process.
     """
-    setting = zarr.config.get("zarr_bytes.fill_values", "strict")
+    setting = _given().get("zarr_bytes.fill_values", "strict")
     if setting not in ("strict", "lenient"):
         raise TypeError(
             f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'"
         )
-    return bool(setting == "lenient")
+    return setting == "lenient"
+
+
+def unknown_settings() -> list[str]:
+    """A sentence for each key of zarr's configuration that is no setting of this package.
+
+    Returns
+    -------
+    list of str
+        Each names the key, and the setting whose name is nearest.
+
+    Examples
+    --------
+    >>> with zarr.config.set({"zarr_bytes.partial_read": False}):
+    ...     unknown_settings()
+    ['zarr_bytes.partial_read is no setting; the nearest is zarr_bytes.partial_reads']
+    """
+    return [_sentence(name) for name in _flat() if _is_unknown(name)]
+
+
+def _sentence(name: str) -> str:
+    (nearest,) = get_close_matches(name, SETTINGS, n=1, cutoff=0)
+    return f"{name} is no setting; the nearest is {nearest}"
+
+
+def _is_unknown(name: str) -> bool:
+    # A value in place of a section is not permitted, which `_value` says.
+    return name not in SETTINGS and not any(s.startswith(f"{name}.") for s in SETTINGS)
+
+
+_warned: Final[set[str]] = set()
+
+
+def _given() -> dict[str, object]:
+    """What is set, by name; warns of each key that is no setting, once."""
+    given = _flat()
+    for name in given:
+        if name not in _warned and _is_unknown(name):
+            _warned.add(name)
+            warnings.warn(f"{_sentence(name)}; this one has no effect", UserWarning, stacklevel=4)
+    return given
+
+
+def _flat() -> dict[str, object]:
+    """What zarr's configuration has under ``zarr_bytes``, by name."""
+    found = zarr.config.get("zarr_bytes", {})
+    return dict(_leaves("zarr_bytes", found))
+
+
+def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
+    if isinstance(found, Mapping):
+        for key, value in found.items():
+            yield from _leaves(f"{name}.{key}".replace("-", "_"), value)
+    else:
+        yield name, found
+
+
+def _value(given: dict[str, object], name: str) -> object:
+    section = name.rpartition(".")[0]
+    while section:
+        if section in given:
+            raise ValueError(
+                f"{section} is {given[section]!r}; permitted are settings in it: {name}"
+            )
+        section = section.rpartition(".")[0]
+    return given.get(name, SETTINGS[name])
+
+
+def _truth(given: dict[str, object], name: str) -> bool:
+    value = _value(given, name)
+    truth = {"true": True, "false": False}.get(str(value).lower())
+    if truth is None:
+        raise ValueError(f"{name} is {value!r}; permitted are True and False")
+    return truth
+
+
+def _nbytes(given: dict[str, object], name: str, *, least: int) -> int:
+    value = _value(given, name)
+    if type(value) is not int or value < least:
+        raise ValueError(
+            f"{name} is {value!r}; permitted is a number of bytes, an integer from {least} on"
+        )
+    return value

@@ -83,7 +83,7 @@ def print_status(
     if found.is_active:
         verdict = ("Active:", "bold green"), " zarr reads and writes bytes through zarr-bytes."
     elif found.problems:
-        verdict = ("Not working:", "bold red"), " a setting is not as it is permitted."
+        verdict = ("Not working:", "bold red"), " a setting is not permitted."
     else:
         verdict = ("Not active:", "bold red"), " zarr does not use zarr-bytes for every codec."
     _print(console, Text.assemble(*verdict), _status_parts(found, verbose=verbose))
