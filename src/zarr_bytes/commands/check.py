@@ -21,7 +21,7 @@ from zarr_bytes.commands.conformance import (
     array_findings,
     data_type_of,
 )
-from zarr_bytes.commands.consolidated import Copies
+from zarr_bytes.commands.consolidated import Copies, has_copies
 from zarr_bytes.commands.hierarchy import Hierarchy, consolidated
 from zarr_bytes.commands.sources import DOCUMENT, source_of
 from zarr_bytes.commands.stored_chunks import MOST_REQUESTS, check_chunks
@@ -74,6 +74,11 @@ class ArrayReport:
     def conforms(self) -> bool:
         """Whether nothing was found that is not permitted."""
         return all(finding.is_note for finding in self.findings)
+
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether there is anything in the report of a group."""
+        return bool(self.findings or self.not_checked)
 
 
 @dataclass(frozen=True)
@@ -166,7 +171,8 @@ async def check_store(
     try:
         listed = await source.can_list()
         hierarchy = Hierarchy(source, listed=listed)
-        groups: list[tuple[ArrayReport, Copies]] = []  # those that the present node is in
+        # Those that the present node is in, and that have consolidated metadata.
+        groups: list[tuple[ArrayReport, Copies]] = []
         done = 0
         async for node in hierarchy.nodes():
             while groups and not groups[-1][1].holds(node.path):
@@ -174,14 +180,14 @@ async def check_store(
                     yield groups[-1][0]
                 groups.pop()
             report = ArrayReport(node.path, node.kind)
-            for _, copies in groups:
-                report.findings += copies.compare(node)
+            if groups:
+                report.findings += groups[-1][1].compare(node)
             state = Progress(node.path, done, done + 1 + hierarchy.pending)
             await _check_node(source, node, report, partial(_advance, progress, state), listed)
             done += 1
-            if node.kind == "group":
+            if node.kind == "group" and has_copies(node):
                 groups.append((report, Copies(node)))
-            else:
+            elif node.kind != "group" or report.is_worth_saying:
                 yield report
         for report, copies in reversed(groups):
             if await _finish(report, copies, hierarchy):
@@ -224,7 +230,7 @@ async def _finish(report: ArrayReport, copies: Copies, hierarchy: Hierarchy) -> 
     """Complete the report of a group all of whose members have been met; is anything in it."""
     report.findings += [finding async for finding in copies.remaining(hierarchy)]
     report.findings += copies.findings
-    return bool(report.findings or report.not_checked)
+    return report.is_worth_saying
 
 
 _NOT_LISTED: Final = Finding(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.hierarchy import Hierarchy, Node
 
-__all__ = ["Copies"]
+__all__ = ["Copies", "has_copies"]
 
 _AGAIN: Final = "zarr.consolidate_metadata writes it anew"
 _STALE: Final = Finding(
@@ -29,8 +29,16 @@ _STALE: Final = Finding(
 )
 
 
+def has_copies(group: Node) -> bool:
+    """Whether zarr takes the members of `group` from its consolidated metadata."""
+    return isinstance(group.document.get("consolidated_metadata"), Mapping)
+
+
 class Copies:
     """The copies in the consolidated metadata of one group.
+
+    Of groups with consolidated metadata within each other, a document is held to the copy in the
+    nearest; the copies in the others are `remaining`.
 
     Attributes
     ----------
@@ -44,7 +52,6 @@ class Copies:
         self.path = group.path
         self.findings: list[Finding] = []
         self._copies = dict(consolidated(group.document))
-        self._exists = isinstance(group.document.get("consolidated_metadata"), Mapping)
 
     def holds(self, path: str) -> bool:
         """Whether `path` is below the group."""
@@ -56,7 +63,7 @@ class Copies:
             return []
         path = node.path.removeprefix(within(self.path, ""))
         if path not in self._copies:
-            if self._exists and node.kind in ("array", "group"):
+            if node.kind in ("array", "group"):
                 found = f"no copy of {path}, which zarr therefore does not see"
                 self.findings.append(Finding("consolidated_metadata", found, f"one; {_AGAIN}"))
             return []
