@@ -28,8 +28,8 @@ from typer.testing import CliRunner
 
 from zarr_bytes.commands import stored_chunks
 from zarr_bytes.commands.check import check_store
+from zarr_bytes.commands.chunk_grid import ChunkGrid
 from zarr_bytes.commands.command_line import app
-from zarr_bytes.commands.stored_chunks import ChunkGrid
 
 
 def reports_of(store):
@@ -326,11 +326,12 @@ class TestHierarchy:
         assert code == 0
         assert nodes["old"]["not_checked"] == "Zarr format 2"
 
-    def test_one_array_of_format_2_is_no_error(self, tmp_path):
+    def test_a_store_with_nothing_but_format_2_does_not_conform(self, tmp_path):
         zarr.create_array(tmp_path / "old", shape=4, dtype="f4", zarr_format=2)
         code, nodes = run_json(tmp_path / "old")
-        assert code == 0
+        assert code == 1
         assert nodes[""]["kind"] == "format 2"
+        assert run(tmp_path / "old")[1].startswith("Not checked: it holds nothing but Zarr format")
 
 
 GRIDS = [((6, 6), (3, 4)), ((), ()), ((5,), (2,)), ((0, 3), (1, 2))]
@@ -715,6 +716,8 @@ class TestCommand:
         assert "48 bytes" in text
 
     def test_a_store_that_conforms_is_one_table(self, folder):
+        edit(folder / "data/packed/zarr.json", codecs=LITTLE)
+        shutil.rmtree(folder / "data/packed/c")
         code, text = run(folder)
         assert code == 0
         assert text.startswith("Conforms: ")

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from zarr_bytes.commands.command_line import app
 from zarr_bytes.commands.status import Origin, origin_of, status
+from zarr_bytes.data_type.names import DATA_TYPES
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
 
@@ -63,12 +64,15 @@ class TestActive:
             assert codec["origin"]["name"].endswith("etc/zarr/zarr-bytes.yaml")
         assert not found["advice"]
 
-    def test_the_text_says_so_first_and_names_versions_and_data_types(self):
+    def test_the_text_says_so_first_and_names_versions_and_counts_data_types(self):
         done = command("-m", "zarr_bytes", "status")
         assert done.stdout.startswith("Active: ")
         assert f"zarr {zarr.__version__}" in done.stdout
-        assert "complex128" in done.stdout
+        assert f"Data types: {len(DATA_TYPES)} of {len(DATA_TYPES)} by zarr-bytes" in done.stdout
         assert done.stderr == ""
+
+    def test_verbose_lists_the_data_types(self):
+        assert "complex128" in command("-m", "zarr_bytes", "status", "--verbose").stdout
 
     @pytest.mark.parametrize("columns", ["80", "100"])
     def test_the_text_fits_the_terminal(self, columns):

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import zarr
-from zarr.api.asynchronous import open_array
+from zarr.api.asynchronous import open_array, open_group
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
+from zarr_bytes.commands.chunk_grid import ChunkGrid
 from zarr_bytes.commands.codec_chain import is_plain, name_of
-from zarr_bytes.commands.conformance import Finding, array_findings, data_type_of
-from zarr_bytes.commands.hierarchy import DOCUMENT, can_list, consolidated, nodes, within
-from zarr_bytes.commands.stored_chunks import ChunkGrid, check_chunks
+from zarr_bytes.commands.conformance import (
+    LARGEST_ELEMENT,
+    Finding,
+    array_findings,
+    data_type_of,
+)
+from zarr_bytes.commands.consolidated import Copies, has_copies
+from zarr_bytes.commands.hierarchy import Hierarchy, consolidated
+from zarr_bytes.commands.sources import DOCUMENT, source_of
+from zarr_bytes.commands.stored_chunks import MOST_REQUESTS, check_chunks
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from zarr.abc.store import Store
 
     from zarr_bytes.chunk.layout import ElementLayout
     from zarr_bytes.commands.hierarchy import Node
+    from zarr_bytes.commands.sources import Source
 
-__all__ = ["ArrayReport", "check_store", "refusal"]
+__all__ = ["ArrayReport", "Progress", "Verdict", "check_store", "encoding_finding", "refusal"]
 
 
 @dataclass
@@ -39,7 +48,7 @@ class ArrayReport:
     path : str
         Path within the store; empty for the root.
     kind : str
-        "array", "group", "format 2" or "unreadable".
+        "array", "group", "format 2", "unreadable" or "link".
     data_type : object
         As the document has it.
     codecs : list of str
@@ -48,7 +57,7 @@ class ArrayReport:
         Number of chunks of the grid, and of those that are stored. None where the chunks are not
         checked.
     not_checked : str
-        Why the chunks are not.
+        Why the chunks, or some of them, are not; of a group, its members.
     findings : list of Finding
     """
 
@@ -66,9 +75,78 @@ class ArrayReport:
         """Whether nothing was found that is not permitted."""
         return all(finding.is_note for finding in self.findings)
 
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether there is anything in the report of a group."""
+        return bool(self.findings or self.not_checked)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the reports of a store come to.
+
+    Attributes
+    ----------
+    text : str
+        In words, also what was not checked.
+    conforms : bool
+        Whether nothing was found that is not permitted, and something was checked.
+    is_complete : bool
+        Whether everything was checked.
+    arrays, arrays_not_checked : int
+        Number of arrays, and of those of which the chunks, or some of them, were not checked.
+    """
+
+    text: str
+    conforms: bool
+    is_complete: bool
+    arrays: int
+    arrays_not_checked: int
+
+    @classmethod
+    def of(cls, reports: Iterable[ArrayReport]) -> Verdict:
+        """Verdict on the store that `reports` are of."""
+        reports = [report for report in reports if report.kind != "link"]
+        failing = sum(not report.conforms for report in reports)
+        arrays = [report for report in reports if report.kind == "array"]
+        unchecked = sum(bool(report.not_checked) for report in arrays)
+        old = sum(report.kind == "format 2" for report in reports)
+        is_complete = not any(report.not_checked for report in reports)
+        is_empty = not arrays and not is_complete
+        if failing:
+            text = f"{failing:,} of {len(reports):,} do not conform"
+        elif is_empty and old:
+            text = "Not checked: it holds nothing but Zarr format 2"
+        elif is_empty:
+            text = "Not checked: the store cannot list, and no array in it is known"
+        elif unchecked:
+            text = "Metadata conforms"
+        else:
+            text = "Conforms" if is_complete else "What is of Zarr format 3 conforms"
+        if unchecked:
+            text += f"; chunks of {unchecked:,} of {_number(len(arrays), 'array')} not checked"
+        if old and not (is_empty and not failing):
+            text += f"; {_number(old, 'array')} of Zarr format 2 not checked"
+        return cls(text, not (failing or is_empty), is_complete, len(arrays) + old, unchecked + old)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + "s" * (count != 1)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a check is: nodes done of those found so far, and chunks of the present array."""
+
+    path: str
+    nodes_done: int
+    nodes_found: int
+    chunks_done: int = 0
+    chunks: int = 0
+
 
 async def check_store(
-    store: Store, progress: Callable[[str, int, int], None] = lambda *_: None
+    store: Store, progress: Callable[[Progress], None] = lambda _: None
 ) -> AsyncIterator[ArrayReport]:
     """Check every array of `store`, one after another.
 
@@ -77,8 +155,7 @@ async def check_store(
     store : zarr.abc.store.Store
         Only read.
     progress : callable
-        Called with the path of an array, the chunks done and the chunks of its grid, which are 0
-        until the metadata has been read.
+        Called with what is done so far.
 
     Yields
     ------
@@ -90,87 +167,133 @@ async def check_store(
     StoreError
         If the store holds no Zarr metadata.
     """
-    listed = await can_list(store)
-    copies: dict[str, object] = {}
-    async for node in nodes(store, listed=listed):
-        report = ArrayReport(node.path, node.kind)
-        match node.kind:
-            case "array":
-                await _check_array(store, node, report, progress, listed=listed)
-                if node.path in copies and _differs(json.loads(node.text), copies[node.path]):
-                    report.findings.append(_STALE)
-            case "group":
-                found = consolidated(json.loads(node.text))
-                copies |= {within(node.path, path): copy for path, copy in found.items()}
-                if listed or node.path or found:
-                    continue
+    source = source_of(store)
+    try:
+        listed = await source.can_list()
+        hierarchy = Hierarchy(source, listed=listed)
+        # Those that the present node is in, and that have consolidated metadata.
+        groups: list[tuple[ArrayReport, Copies]] = []
+        done = 0
+        async for node in hierarchy.nodes():
+            while groups and not groups[-1][1].holds(node.path):
+                if await _finish(*groups[-1], hierarchy):
+                    yield groups[-1][0]
+                groups.pop()
+            report = ArrayReport(node.path, node.kind)
+            if groups:
+                report.findings += groups[-1][1].compare(node)
+            state = Progress(node.path, done, done + 1 + hierarchy.pending)
+            await _check_node(source, node, report, partial(_advance, progress, state), listed)
+            done += 1
+            if node.kind == "group" and has_copies(node):
+                groups.append((report, Copies(node)))
+            elif node.kind != "group" or report.is_worth_saying:
+                yield report
+        for report, copies in reversed(groups):
+            if await _finish(report, copies, hierarchy):
+                yield report
+    finally:
+        source.close()
+
+
+def _advance(
+    progress: Callable[[Progress], None], state: Progress, chunks_done: int, chunks: int
+) -> None:
+    progress(replace(state, chunks_done=chunks_done, chunks=chunks))
+
+
+async def _check_node(
+    source: Source,
+    node: Node,
+    report: ArrayReport,
+    progress: Callable[[int, int], None],
+    listed: bool,  # noqa: FBT001
+) -> None:
+    match node.kind:
+        case "array":
+            progress(0, 0)
+            await _check_array(source, node, report, progress, listed=listed)
+        case "group":
+            await _check_group(node, report)
+            if not (listed or node.path or consolidated(node.document)):
+                report.not_checked = "its members"
                 report.findings.append(_NOT_LISTED)
-            case "unreadable":
-                report.findings.append(Finding(DOCUMENT, node.error, "a metadata document"))
-            case "format 2":
-                report.not_checked = "Zarr format 2"
-        yield report
+        case "unreadable":
+            report.findings.append(Finding(DOCUMENT, node.error, "a metadata document"))
+        case "format 2":
+            report.not_checked = "Zarr format 2"
+        case "link":
+            report.not_checked = f"the same as /{node.target}"
+
+
+async def _finish(report: ArrayReport, copies: Copies, hierarchy: Hierarchy) -> bool:
+    """Complete the report of a group all of whose members have been met; is anything in it."""
+    report.findings += [finding async for finding in copies.remaining(hierarchy)]
+    report.findings += copies.findings
+    return report.is_worth_saying
 
 
 _NOT_LISTED: Final = Finding(
     "group", "the store cannot list, and nothing is consolidated: name an array in it", is_note=True
 )
-_STALE: Final = Finding(
-    DOCUMENT,
-    "a group has another copy of it in its consolidated metadata",
-    "the same: zarr.consolidate_metadata",
-)
+_TOO_DEEP: Final = Finding(DOCUMENT, "it is nested deeper than Python and zarr follow")
 
 
-def _differs(document: dict[str, object], copy: object) -> bool:
-    """Whether a consolidated copy would have the array read differently."""
-    # Attributes do not decide how chunks are read, and change without being consolidated.
-    ours, other = document | {"attributes": None}, copy
-    return not isinstance(other, dict) or ours != other | {"attributes": None}
+async def _check_group(node: Node, report: ArrayReport) -> None:
+    with zarr.config.set(_STRICT):
+        report.findings += _text_findings(node)
+        if reason := await refusal(node.text, open_group):
+            report.findings.append(Finding(DOCUMENT, f"zarr does not open it: {reason}"))
 
 
 async def _check_array(
-    store: Store,
+    source: Source,
     node: Node,
     report: ArrayReport,
-    progress: Callable[[str, int, int], None],
+    progress: Callable[[int, int], None],
     *,
     listed: bool,
 ) -> None:
-    progress(node.path, 0, 0)
+    codecs = node.document.get("codecs")
+    report.data_type = node.document.get("data_type")
+    report.codecs = [name_of(c) or "?" for c in codecs] if isinstance(codecs, list) else []
+    layout = None
     with zarr.config.set(_STRICT):
-        document = json.loads(node.text, parse_constant=_NotJson)
-        constants = [c.name for c in _constants(document)]
-        report.findings += [Finding(DOCUMENT, f"{c} is no JSON", f'"{c}"') for c in constants]
-        document = json.loads(node.text)
-        report.findings += array_findings(document)
-        report.data_type = document.get("data_type")
-        codecs = document.get("codecs")
-        report.codecs = [name_of(c) or "?" for c in codecs] if isinstance(codecs, list) else []
-        if report.conforms and (reason := await refusal(node.text)):
+        report.findings += _text_findings(node)
+        try:
+            report.findings += array_findings(node.document)
+            layout = _layout(node.document)
+        except RecursionError:
+            report.findings.append(_TOO_DEEP)
+        except Exception as error:  # noqa: BLE001 -- whatever a data type or codec raises
+            report.findings.append(Finding(DOCUMENT, f"it cannot be checked: {in_words(error)}"))
+        is_too_large = layout is not None and layout.item_size > LARGEST_ELEMENT
+        if report.conforms and not is_too_large and (reason := await refusal(node.text)):
             report.findings.append(Finding(DOCUMENT, f"zarr does not open it: {reason}"))
-    layout = _layout(document)
     if not is_plain(codecs):
         report.not_checked = "not plain bytes"
     elif layout is None:
         report.not_checked = "item size not known"
     else:
         try:
-            grid = ChunkGrid.of_document(document)
+            grid = ChunkGrid.of_document(node.document)
         except ValueError as error:
             report.not_checked = str(error)
             return
-        report.chunks = grid.count
         found = await check_chunks(
-            store,
+            source,
             node.path,
             grid,
             layout,
             listed=listed,
-            progress=lambda done: progress(node.path, done, grid.count),
+            progress=lambda done: progress(done, grid.count),
         )
-        report.stored_chunks = found.stored
+        report.chunks, report.stored_chunks = grid.count, found.stored
         report.findings += found.findings
+        if is_too_large:
+            report.not_checked = "elements too large to read"
+        elif not listed and grid.count > MOST_REQUESTS:
+            report.not_checked = "more than are asked for"
 
 
 # What is in force in this process does not change what conforms.
@@ -181,35 +304,36 @@ _STRICT: Final = {
 }
 
 
-async def refusal(text: bytes) -> str | None:
+def _text_findings(node: Node) -> list[Finding]:
+    """What is wrong with a document as a text."""
+    found = [Finding(DOCUMENT, f"{c} is no JSON", f'"{c}"') for c in dict.fromkeys(node.constants)]
+    encoding = encoding_finding(node)
+    return found if encoding is None else [encoding, *found]
+
+
+def encoding_finding(node: Node) -> Finding | None:
+    """Finding for a document that zarr reads although it is not encoded as JSON is (RFC 8259)."""
+    if node.encoding == "utf-8":
+        return None
+    found = "a byte order mark" if node.encoding == "utf-8-sig" else node.encoding.upper()
+    return Finding(DOCUMENT, f"encoded with {found}", "UTF-8 without a byte order mark")
+
+
+async def refusal(text: bytes, open_node: Callable[..., Any] = open_array) -> str | None:
     """Why zarr does not open the array that a metadata document describes, or None if it does."""
     store = MemoryStore({DOCUMENT: cpu.Buffer.from_bytes(text)})
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what zarr warns of, it reads
-            await open_array(store=store, mode="r", zarr_format=3)
+            await open_node(store=store, mode="r", zarr_format=3)
     except Exception as error:  # noqa: BLE001 -- whatever zarr and any codec raise
         return in_words(error)
     return None
-
-
-class _NotJson:
-    """``NaN``, ``Infinity`` or ``-Infinity`` without quotes, which Python reads and JSON lacks."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-def _constants(value: object) -> list[_NotJson]:
-    if isinstance(value, _NotJson):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [constant for member in inner for constant in _constants(member)]
 
 
 def _layout(document: dict[str, Any]) -> ElementLayout | None:
     try:
         dtype = data_type_of(document).to_native_dtype()
         return layout_of(dtype) if has_fixed_size(dtype) else None
-    except (ImportError, KeyError, TypeError, ValueError):
+    except (ArithmeticError, ImportError, KeyError, TypeError, ValueError):
         return None

@@ -7,7 +7,6 @@ or this package reads anyway, such as 1.0 for an integer, is found too.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,11 +18,15 @@ from zarr.dtype import ZDType, data_type_registry
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.codec_chain import BYTES_CODECS, Kind, inner_chains, kind_of, name_of
+from zarr_bytes.commands.text import brief, in_digits
 from zarr_bytes.data_type.fill_value import raw_to_json
 from zarr_bytes.data_type.number_formats import INTEGERS
 from zarr_bytes.data_type.raw import RawBits
 
-__all__ = ["Finding", "array_findings", "data_type_of"]
+__all__ = ["LARGEST_ELEMENT", "Finding", "array_findings", "data_type_of"]
+
+LARGEST_ELEMENT: Final = 2**26
+"""Size in bytes of the largest element whose fill value is read; zarr makes copies of it."""
 
 _REQUIRED: Final = (
     "zarr_format",
@@ -79,22 +82,22 @@ def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
             hint = _MIGRATE_ADDS if name == "codecs" else ""
             yield Finding(name, "missing", f"required{hint}")
     if document.get("zarr_format", 3) != 3:
-        yield Finding("zarr_format", _json(document["zarr_format"]), "3")
+        yield Finding("zarr_format", brief(document["zarr_format"]), "3")
     for name, value in document.items():
         may_be_ignored = isinstance(value, Mapping) and value.get("must_understand") is False
         if name not in (*_REQUIRED, *_OPTIONAL) and not may_be_ignored:
-            yield Finding(name, _json(value), 'unknown: only with "must_understand": false')
+            yield Finding(name, brief(value), 'unknown: only with "must_understand": false')
     yield from _grid_findings(document.get("chunk_grid"))
-    data_type = None
-    if "data_type" in document:
-        try:
-            data_type = data_type_of(document)
-        except (ImportError, TypeError, ValueError) as error:
-            yield Finding("data_type", _json(document["data_type"]), str(error))
-    if data_type is not None and "fill_value" in document:
-        yield from _fill_value_findings(document["fill_value"], data_type)
+    try:
+        data_type = data_type_of(document)
+        dtype = data_type.to_native_dtype()
+    except (ArithmeticError, ImportError, KeyError, TypeError, ValueError) as error:
+        dtype = None
+        if "data_type" in document:
+            yield Finding("data_type", brief(document["data_type"]), str(error))
+    if dtype is not None and "fill_value" in document:
+        yield from _fill_value_findings(document["fill_value"], data_type, dtype)
     if "codecs" in document:
-        dtype = None if data_type is None else data_type.to_native_dtype()
         yield from _chain_findings(document["codecs"], dtype, "codecs")
 
 
@@ -104,7 +107,7 @@ def _grid_findings(grid: object) -> Iterator[Finding]:
     configuration = grid.get("configuration")
     chunk_shape = configuration.get("chunk_shape") if isinstance(configuration, Mapping) else None
     if isinstance(chunk_shape, list) and 0 in chunk_shape:  # zarr opens it
-        yield Finding("chunk_grid", _json(chunk_shape), "integers from 1 on")
+        yield Finding("chunk_grid", brief(chunk_shape), "integers from 1 on")
 
 
 def data_type_of(document: Mapping[str, Any]) -> ZDType[Any, Any]:
@@ -122,23 +125,28 @@ def data_type_of(document: Mapping[str, Any]) -> ZDType[Any, Any]:
         return data_type_registry.match_json(document["data_type"], zarr_format=3)
 
 
-def _fill_value_findings(value: Any, data_type: ZDType[Any, Any]) -> Iterator[Finding]:
+def _fill_value_findings(
+    value: Any, data_type: ZDType[Any, Any], dtype: np.dtype[Any]
+) -> Iterator[Finding]:
+    if dtype.itemsize > LARGEST_ELEMENT:
+        found = f"not checked: an element is {in_digits(dtype.itemsize)} bytes"
+        yield Finding("fill_value", found, is_note=True)
+        return
     try:
         data_type.from_json_scalar(value, zarr_format=3)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         yield _refused("fill_value", value, error)
         return
-    dtype = data_type.to_native_dtype()
     if isinstance(value, float) and (dtype.kind in "iu" or dtype.name in INTEGERS):
-        yield Finding("fill_value", _json(value), f"no fraction or exponent: {value:.0f}")
+        yield Finding("fill_value", brief(value), f"no fraction or exponent: {value:.0f}")
     if isinstance(value, str) and isinstance(data_type, RawBits):
         integers = raw_to_json(data_type.from_json_scalar(value, zarr_format=3))
-        yield Finding("fill_value", _json(value), f"an array of integers: {_json(integers)}")
+        yield Finding("fill_value", brief(value), f"an array of integers: {brief(integers)}")
 
 
 def _chain_findings(codecs: object, dtype: np.dtype[Any] | None, where: str) -> Iterator[Finding]:
     if not isinstance(codecs, list):
-        yield Finding(where, _json(codecs), "an array of codec objects")
+        yield Finding(where, brief(codecs), "an array of codec objects")
         return
     for i, codec in enumerate(codecs):
         yield from _codec_findings(codec, dtype, f"{where}[{i}]")
@@ -158,15 +166,15 @@ def _chain_findings(codecs: object, dtype: np.dtype[Any] | None, where: str) -> 
 def _codec_findings(codec: object, dtype: np.dtype[Any] | None, subject: str) -> Iterator[Finding]:
     name = name_of(codec)
     if name is None:
-        yield Finding(subject, _json(codec), 'a codec object: {"name": ...}')
+        yield Finding(subject, brief(codec), 'a codec object: {"name": ...}')
         return
     if isinstance(codec, Mapping):
         for key in sorted(codec.keys() - {"name", "configuration", "must_understand"}):
-            yield Finding(subject, f"unknown member {_json(key)}", '"name" and "configuration"')
+            yield Finding(subject, f"unknown member {brief(key)}", '"name" and "configuration"')
     if name in BYTES_CODECS:
         yield from _bytes_findings(codec, name, dtype, subject)
     elif kind_of(name) is None:
-        yield Finding(subject, f"unknown codec {_json(name)}", "a codec that is installed here")
+        yield Finding(subject, f"unknown codec {brief(name)}", "a codec that is installed here")
     for member, chain in inner_chains(codec).items():
         inner = np.dtype("u8") if member == "index_codecs" else dtype
         yield from _chain_findings(chain, inner, f"{subject}.{member}")
@@ -201,10 +209,5 @@ def _refused(subject: str, value: object, error: Exception) -> Finding:
     for separator in (": permitted is ", "; permitted are ", "; it must be "):
         if separator in text:
             permitted = text.partition(separator)[2].partition(". ")[0].rstrip(".")
-            return Finding(subject, _json(value), permitted)
-    return Finding(subject, _json(value), text)
-
-
-def _json(value: object, longest: int = 80) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= longest else text[: longest - 4] + " ..."
+            return Finding(subject, brief(value), permitted)
+    return Finding(subject, brief(value), text)

@@ -8,42 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote, urlsplit
-from zipfile import BadZipFile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from zarr.buffer import cpu
-from zarr.storage import FsspecStore, LocalStore, ZipStore
-
+from zarr_bytes.commands.sources import DOCUMENT, within
+from zarr_bytes.commands.stores import StoreError, hint
+from zarr_bytes.commands.text import brief
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from zarr.abc.store import Store
+    from zarr_bytes.commands.sources import Source
 
-__all__ = [
-    "DOCUMENT",
-    "Node",
-    "StoreError",
-    "can_list",
-    "close",
-    "consolidated",
-    "nodes",
-    "open_store",
-    "read",
-    "within",
-    "writable",
-]
+__all__ = ["Hierarchy", "Node", "consolidated", "is_path"]
 
-DOCUMENT = "zarr.json"
-
-
-class StoreError(Exception):
-    """A store that cannot be opened, or that holds no Zarr metadata."""
+_FORMAT_2: Final = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
 @dataclass(frozen=True)
@@ -54,151 +34,174 @@ class Node:
     ----------
     path : str
         Path of the array or group within the store; empty for the root.
-    kind : {"array", "group", "format 2", "unreadable"}
-        "unreadable" where the document is no JSON object that says which of the two it is.
+    kind : {"array", "group", "format 2", "unreadable", "link"}
+        "unreadable" where the document is no JSON object that says which of the two it is; "link"
+        where the folder is one that was met before, by another name.
     text : bytes
         The document as it is stored; empty where it could not be read, and for format 2.
+    document : dict
+        What it says.
+    constants : list of str
+        The ``NaN``, ``Infinity`` and ``-Infinity`` in it, which Python reads and JSON lacks.
     error : str
         Why it could not be read.
+    target : str
+        The path at which a link was met before.
     """
 
     path: str
-    kind: Literal["array", "group", "format 2", "unreadable"]
+    kind: Literal["array", "group", "format 2", "unreadable", "link"]
     text: bytes = b""
+    document: dict[str, Any] = field(default_factory=dict)
+    constants: list[str] = field(default_factory=list)
     error: str = ""
+    target: str = ""
 
     @property
     def key(self) -> str:
         """Key of the document."""
         return within(self.path, DOCUMENT)
 
+    @property
+    def encoding(self) -> str:
+        """How the document is encoded, as zarr reads it; RFC 8259 permits "utf-8" alone."""
+        return json.detect_encoding(self.text)
 
-def within(path: str, name: str) -> str:
-    """Key of `name` under `path`."""
-    return f"{path}/{name}" if path else name
 
+class Hierarchy:
+    """The arrays and groups of a store, each parent before its children.
 
-async def open_store(location: str) -> Store:
-    """Store at a path or URL, to be read: a folder, a ``.zip`` file, or what fsspec opens.
+    Where the store cannot list (`listed` is false, from `Source.can_list`), the children are those
+    that consolidated metadata names.
 
-    Raises
-    ------
-    StoreError
-        If there is nothing, or a package is missing that opens such a URL.
+    Attributes
+    ----------
+    pending : int
+        How many more names of possible nodes have been found so far.
     """
-    if not location:  # such as a variable of the shell that is not set
-        raise StoreError("no store is named; . is the folder you are in")
-    url = urlsplit(location)
-    try:
-        if "://" in location and url.scheme != "file":
-            return FsspecStore.from_url(location, read_only=True)
-        path = Path(unquote(url.path) if url.scheme == "file" else location)
-        if path.is_dir():
-            return await LocalStore.open(path, read_only=True)
-        if path.suffix == ".zip" and path.is_file():
-            return await ZipStore.open(path, mode="r")
-    except (BadZipFile, ImportError, OSError, ValueError) as error:
-        raise StoreError(f"it cannot be opened: {in_words(error)}") from error
-    raise StoreError("it is no folder, no .zip file and no URL")
 
+    def __init__(self, source: Source, *, listed: bool) -> None:
+        self._source = source
+        self._listed = listed
+        self.pending = 0
 
-def writable(store: Store) -> Store:
-    """The same store, to be written; with the same connections, which are one event loop's.
+    async def nodes(self) -> AsyncIterator[Node]:
+        """All nodes, one after another.
 
-    Raises
-    ------
-    StoreError
-        If a document in it cannot be replaced.
-    """
-    if not (store.supports_writes and store.supports_deletes):
-        hint = ": unpack it first" if isinstance(store, ZipStore) else ""
-        raise StoreError(f"a document in it cannot be replaced{hint}")
-    return store.with_read_only(read_only=False)
+        Raises
+        ------
+        StoreError
+            If there is no node at all, or the root cannot be read.
+        """
+        found = False
+        async for node in self._walk() if self._listed else self._walk_consolidated():
+            found = True
+            yield node
+        if not found:
+            raise StoreError(f"it holds no array and no group of Zarr format 3, no {DOCUMENT}")
 
+    async def _walk(self) -> AsyncIterator[Node]:
+        # A list of its own instead of recursion: groups may be deeper than Python recurses.
+        waiting = [("", False)]
+        met: dict[object, Node | None] = {}  # folders; None where one is no node
+        while waiting:
+            path, in_group = waiting.pop()
+            self.pending = len(waiting)
+            identity = self._source.identity(path)
+            if identity in met:
+                if target := met[identity]:
+                    yield Node(path, "link", target=target.path)
+                continue
+            node = await self.node(path)
+            if identity is not None:
+                met[identity] = None if node is None else Node(path, node.kind)
+            if node is not None:
+                yield node
+            if node.kind == "array" if node else in_group and not await self._is_format_2(path):
+                continue  # below a group, a folder is no node by itself
+            others, names = await self._below(path, node)
+            for other in others:
+                yield other
+            waiting += [(within(path, name), node is not None) for name in reversed(names)]
 
-async def close(store: Store) -> None:
-    """Close a store, with the connections that fsspec leaves to its caller."""
-    if isinstance(store, FsspecStore):
-        session = getattr(store.fs, "_session", None)
-        if session is not None and hasattr(session, "close"):
-            with suppress(Exception):  # at the end, what it says helps nobody
-                await session.close()
-    store.close()
+    async def _below(self, path: str, node: Node | None) -> tuple[list[Node], list[str]]:
+        """What else is to be said of a folder, and the names in it that may be nodes."""
+        try:
+            names = sorted(await self._source.names(path))
+        except Exception as error:  # noqa: BLE001 -- one node is not to stop the rest
+            if node is not None and node.kind == "unreadable":
+                return [], []
+            found = f"it cannot be listed: {in_words(error)}"
+            return [Node(path, "unreadable", error=found)], []
+        if node is None and ".zarray" in names:
+            return [Node(path, "format 2")], []
+        found = "is no name of a node, and zarr does not open it"
+        wrong = [name for name in names if not is_path(name)]
+        others = [Node(path, "unreadable", error=f"{brief(name)} {found}") for name in wrong]
+        ignored = {DOCUMENT, *_FORMAT_2, *wrong}
+        if node is None:
+            ignored.update(name for name in names if name.startswith("."))
+        return others, [name for name in names if name not in ignored]
 
+    async def _is_format_2(self, path: str) -> bool:
+        return any([await self._source.exists(within(path, n)) for n in (".zarray", ".zgroup")])
 
-async def read(store: Store, key: str) -> bytes | None:
-    """The object at `key`, or None where there is none."""
-    buffer = await store.get(key, prototype=cpu.buffer_prototype)
-    return None if buffer is None else buffer.to_bytes()
-
-
-async def nodes(store: Store, *, listed: bool) -> AsyncIterator[Node]:
-    """The arrays and groups of `store`, each parent before its children.
-
-    Where the store cannot list (`listed` is false, from `can_list`), the children are those that
-    consolidated metadata names.
-
-    Raises
-    ------
-    StoreError
-        If there is no node at all, or the root cannot be read.
-    """
-    found = False
-    async for node in _walk(store, "") if listed else _walk_consolidated(store):
-        found = True
-        yield node
-    if not found:
-        raise StoreError(f"it holds no Zarr metadata, no {DOCUMENT}")
-
-
-async def can_list(store: Store) -> bool:
-    """Whether listing `store` shows what is in it; web servers often show nothing."""
-    if not store.supports_listing:
-        return False
-    try:
-        names = [name async for name in store.list_dir("")]
-        return DOCUMENT in names or not await store.exists(DOCUMENT)
-    except Exception:  # noqa: BLE001 -- whatever a store raises that cannot list
-        return False
-
-
-async def _walk(store: Store, path: str, *, below_group: bool = False) -> AsyncIterator[Node]:
-    node = await _node(store, path)
-    if node is not None:
-        yield node
-        if node.kind == "array":
+    async def _walk_consolidated(self) -> AsyncIterator[Node]:
+        root = await self.node("")
+        if root is None:
+            if await self._source.exists(".zarray"):
+                yield Node("", "format 2")
             return
-    elif below_group and not await _is_format_2(store, path):
-        return  # a folder is no node by itself
+        yield root
+        paths = sorted(filter(is_path, consolidated(root.document)), key=lambda p: p.split("/"))
+        for done, path in enumerate(paths, 1):
+            self.pending = len(paths) - done
+            node = await self.node(path)
+            if node is not None:
+                yield node
+
+    async def node(self, path: str) -> Node | None:
+        """The node at `path`, or None if there is no document.
+
+        Raises
+        ------
+        StoreError
+            If the document of the root cannot be read.
+        """
+        try:
+            text = await self._source.read(within(path, DOCUMENT))
+        except Exception as error:
+            if not path:
+                advice = hint(error, self._source.store)
+                raise StoreError(f"it cannot be read: {in_words(error)}{advice}") from error
+            return Node(path, "unreadable", error=in_words(error))  # one is not to stop the rest
+        return None if text is None else _parsed(path, text)
+
+
+def _parsed(path: str, text: bytes) -> Node:
+    constants: list[str] = []
+
+    def constant(name: str) -> float:
+        constants.append(name)
+        return float(name)
+
     try:
-        names = [name async for name in store.list_dir(path)]
-    except Exception as error:  # noqa: BLE001 -- of any store: one node is not to stop the rest
-        yield Node(path, "unreadable", error=f"it cannot be listed: {in_words(error)}")
-        return
-    if node is None and ".zarray" in names:
-        yield Node(path, "format 2")
-        return
-    for name in sorted(names):
-        if not name.startswith(".") and name != DOCUMENT:
-            async for child in _walk(store, within(path, name), below_group=node is not None):
-                yield child
+        document = json.loads(text, parse_constant=constant)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return Node(path, "unreadable", text, error=f"no JSON: {error}")
+    except (RecursionError, ValueError) as error:  # more levels or digits than Python reads
+        return Node(path, "unreadable", text, error=f"it cannot be read: {in_words(error)}")
+    node_type = document.get("node_type") if isinstance(document, dict) else None
+    match node_type:
+        case "array" | "group":
+            return Node(path, node_type, text, document, constants)
+        case _:
+            return Node(path, "unreadable", text, error=f'"node_type" is {brief(node_type)}')
 
 
-async def _is_format_2(store: Store, path: str) -> bool:
-    return any([await store.exists(within(path, name)) for name in (".zarray", ".zgroup")])
-
-
-async def _walk_consolidated(store: Store) -> AsyncIterator[Node]:
-    root = await _node(store, "")
-    if root is None:
-        if await store.exists(".zarray"):
-            yield Node("", "format 2")
-        return
-    yield root
-    if root.kind == "group":
-        for path in consolidated(json.loads(root.text)):
-            node = await _node(store, path)
-            yield node or Node(path, "unreadable", error=f"there is no {DOCUMENT}")
+def is_path(path: str) -> bool:
+    """Whether a node can have this path below another; ``..`` would lead out of the store."""
+    return not {"", ".", ".."} & set(path.split("/"))
 
 
 def consolidated(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -206,24 +209,3 @@ def consolidated(document: Mapping[str, Any]) -> Mapping[str, Any]:
     member = document.get("consolidated_metadata")
     metadata = member.get("metadata") if isinstance(member, Mapping) else None
     return metadata if isinstance(metadata, Mapping) else {}
-
-
-async def _node(store: Store, path: str) -> Node | None:
-    try:
-        text = await read(store, within(path, DOCUMENT))
-    except Exception as error:
-        if not path:
-            raise StoreError(f"it cannot be read: {in_words(error)}") from error
-        return Node(path, "unreadable", error=in_words(error))  # one is not to stop the rest
-    if text is None:
-        return None
-    try:
-        document = json.loads(text)
-    except (RecursionError, ValueError) as error:  # also what is not UTF-8
-        return Node(path, "unreadable", text, f"no JSON: {error}")
-    node_type = document.get("node_type") if isinstance(document, dict) else None
-    match node_type:
-        case "array" | "group":
-            return Node(path, node_type, text)
-        case _:
-            return Node(path, "unreadable", text, f'"node_type" is {json.dumps(node_type)}')

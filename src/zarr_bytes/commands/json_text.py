@@ -10,10 +10,24 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Edit", "Span", "apply", "insert_item", "insert_member", "items", "members", "value"]
+__all__ = [
+    "Edit",
+    "Span",
+    "apply",
+    "indented",
+    "insert_item",
+    "insert_member",
+    "items",
+    "members",
+    "value",
+]
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INDENT: Final = re.compile(r"\s*\{\r?\n([ \t]+)")
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
+# Of a text of many megabytes, an edit is not to look at more than what is near it.
+_WIDEST: Final = 10_000  # characters of indentation
+_BEGINNING: Final = 10_000  # characters that show how a text is spaced
 _DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)  # only the end is asked for
 
 
@@ -68,7 +82,7 @@ def insert_item(text: str, array: Span, index: int, item: object) -> Edit:
         return Edit(array, _rendered([item], text, indent))
     position = spans[index].start if index < len(spans) else spans[-1].stop
     first = spans[0].start
-    if text[:first].rstrip(" \t").endswith("\n"):
+    if text[max(first - _WIDEST, 0) : first].rstrip(" \t").endswith("\n"):
         indent = _line_indent(text, first)
         rendered, comma = _rendered(item, text, indent), f",\n{indent}"
     else:
@@ -90,9 +104,40 @@ def insert_member(text: str, start: int, name: str, member: object) -> Edit:
 
 def apply(text: str, edits: list[Edit]) -> str:
     """`text` with all `edits`, whose spans do not overlap."""
-    for edit in sorted(edits, key=lambda edit: edit.span, reverse=True):
-        text = text[: edit.span.start] + edit.replacement + text[edit.span.stop :]
-    return text
+    pieces, end = [], 0
+    for (start, stop), replacement in sorted(edits, key=lambda edit: edit.span):
+        pieces += [text[end:start], replacement]
+        end = stop
+    return "".join([*pieces, text[end:]])
+
+
+def indented(text: str) -> str:
+    """`text` on many lines, with every value as it is spelled, however deep.
+
+    Examples
+    --------
+    >>> print(indented('{"a": [1.50]}'))
+    {
+      "a": [
+        1.50
+      ]
+    }
+    """
+    pieces: list[str] = []
+    depth = 0
+    for part in _TOKEN.findall(text):
+        if part in ("]", "}"):
+            depth -= 1
+            pieces.append("" if pieces[-1] in ("[", "{") else _line(depth))
+        elif pieces and pieces[-1] in ("[", "{", ","):
+            pieces.append(_line(depth))
+        depth += part in ("[", "{")
+        pieces.append(": " if part == ":" else part)
+    return "".join(pieces)
+
+
+def _line(depth: int) -> str:
+    return "\n" + "  " * min(depth, 100)  # or deep texts would be mostly spaces
 
 
 def _skip(text: str, i: int) -> int:
@@ -107,12 +152,12 @@ def _next(text: str, stop: int) -> int:
 
 
 def _line_indent(text: str, i: int) -> str:
-    line = text[text.rfind("\n", 0, i) + 1 : i]
+    line = text[max(i - _WIDEST, 0) : i].rpartition("\n")[2]
     return line[: len(line) - len(line.lstrip())]
 
 
 def _separators(text: str) -> tuple[str, str]:
-    return (", ", ": ") if '": ' in text else (",", ":")
+    return (", ", ": ") if '": ' in text[:_BEGINNING] else (",", ":")
 
 
 def _rendered(new: object, text: str, indent: str) -> str:

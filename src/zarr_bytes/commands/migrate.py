@@ -8,7 +8,6 @@ Single bytes keep the `endian` that the draft required: today's specification pe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from zarr.buffer import cpu
 
-from zarr_bytes.commands.check import refusal
+from zarr_bytes.commands.check import encoding_finding, refusal
 from zarr_bytes.commands.codec_chain import inner_chains, kind_of, name_of
-from zarr_bytes.commands.hierarchy import can_list, consolidated, nodes, read, within
+from zarr_bytes.commands.hierarchy import Hierarchy, consolidated
 from zarr_bytes.commands.json_text import (
     Edit,
     apply,
@@ -28,6 +27,7 @@ from zarr_bytes.commands.json_text import (
     members,
     value,
 )
+from zarr_bytes.commands.sources import source_of, within
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
@@ -37,8 +37,18 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.hierarchy import Node
     from zarr_bytes.commands.json_text import Span
+    from zarr_bytes.commands.sources import Source
 
-__all__ = ["BACKUP", "Change", "MigrationError", "Plan", "migrated", "plan", "rewrite"]
+__all__ = [
+    "BACKUP",
+    "Change",
+    "MigrationError",
+    "Plan",
+    "migrated",
+    "plan",
+    "remove_leftover",
+    "rewrite",
+]
 
 BACKUP: Final = ".before-migration"  # behind the key of the document that is kept
 _LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -61,10 +71,22 @@ class Change:
 
 @dataclass
 class Plan:
-    """What is to be rewritten, arrays first, and what cannot be, by path with the reason."""
+    """What is to be done.
+
+    Attributes
+    ----------
+    changes : list of Change
+        What is to be rewritten, arrays first.
+    refused : dict
+        Reasons by path, of what cannot be.
+    leftovers : dict
+        Old documents that an earlier run was stopped before it deleted, by their keys: the new ones
+        are in order.
+    """
 
     changes: list[Change] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    leftovers: dict[str, bytes] = field(default_factory=dict)
 
 
 def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
@@ -148,38 +170,91 @@ async def plan(store: Store) -> Plan:
     """
     found = Plan()
     groups = []
-    async for node in nodes(store, listed=await can_list(store)):
-        if node.kind == "unreadable":
-            found.refused[node.path] = node.error
-        elif node.kind == "array":
-            await _add(node, found)
-        elif node.kind == "group":
-            groups.append(node)
-    refused = list(found.refused)  # stay as they are in consolidated metadata too
-    for group in groups:
-        prefix = within(group.path, "")
-        await _add(group, found, skip={path.removeprefix(prefix) for path in refused})
+    source = source_of(store)
+    try:
+        async for node in Hierarchy(source, listed=await source.can_list()).nodes():
+            if node.kind == "unreadable":
+                found.refused[node.path] = node.error
+            elif node.kind == "array":
+                await _add(source, node, found)
+            elif node.kind == "group":
+                groups.append(node)
+        refused = list(found.refused)  # stay as they are in consolidated metadata too
+        for group in groups:
+            prefix = within(group.path, "")
+            has_copies = bool(consolidated(group.document))
+            skip = {path.removeprefix(prefix) for path in refused} if has_copies else ()
+            await _add(source, group, found, skip)
+    finally:
+        source.close()
     return found
 
 
-async def _add(node: Node, found: Plan, skip: Container[str] = ()) -> None:
+async def _add(source: Source, node: Node, found: Plan, skip: Container[str] = ()) -> None:
     try:
         change = _change(node, skip)
-    except ValueError as error:  # also what is not UTF-8
+        reason = None
+        if change is not None and node.kind == "array":
+            reason = await refusal(change.new)
+        if reason is not None:
+            found.refused[node.path] = f"zarr would not open it: {reason}"
+        elif change is not None:
+            found.changes.append(change)
+    except RecursionError:
+        found.refused[node.path] = "it is nested deeper than Python follows"
+    except ValueError as error:
         found.refused[node.path] = str(error)
+    try:
+        await _add_leftovers(source, node, found)
+    except Exception as error:  # noqa: BLE001 -- of any store: one document is not to stop the rest
+        found.refused.setdefault(node.path, in_words(error))
+
+
+async def _add_leftovers(source: Source, node: Node, found: Plan) -> None:
+    """Find what a run that was killed has left beside a document."""
+    if not source.store.supports_deletes:
         return
-    if change is not None and node.kind == "array" and (reason := await refusal(change.new)):
-        found.refused[node.path] = f"zarr would not open it: {reason}"
-    elif change is not None:
-        found.changes.append(change)
+    backup = node.key + BACKUP
+    old = await source.read(backup) if await source.exists(backup) else None
+    for key in await source.unfinished(node.path):
+        # Beside no backup, the second name may be that of another process that is writing now.
+        if old is not None or key.startswith(f"{node.key}."):
+            found.leftovers[key] = await source.read(key) or b""
+    is_planned = any(change.key == node.key for change in found.changes[-1:])
+    if old is None or is_planned or node.path in found.refused:
+        return
+    if node.kind == "group" or await refusal(node.text) is None:
+        found.leftovers[backup] = old
 
 
 def _change(node: Node, skip: Container[str] = ()) -> Change | None:
-    text = node.text.decode()
-    if json.loads(text).get("zarr_format") != 3:
+    if node.document.get("zarr_format") != 3:
         return None
+    # As `json.loads` reads it, and so zarr.
+    text = node.text.decode(node.encoding, "surrogatepass")
     new, steps = migrated(text, skip)
-    return Change(node.path, node.key, node.text, new.encode(), steps) if steps else None
+    if not steps:
+        return None
+    encoding = encoding_finding(node)
+    if encoding is not None:
+        raise MigrationError(f"{encoding.found}; permitted is {encoding.permitted}: rewrite it")
+    return Change(node.path, node.key, node.text, new.encode(errors="surrogatepass"), steps)
+
+
+async def remove_leftover(store: Store, key: str, text: bytes) -> None:
+    """Delete an old document that an earlier run has left, if it is still the one that was planned.
+
+    Raises
+    ------
+    MigrationError
+        If it has changed, or cannot be deleted.
+    """
+    try:
+        if await _read(store, key) != text:
+            raise MigrationError(f"{key} has changed meanwhile; it was not deleted")
+        await store.delete(key)
+    except OSError as error:
+        raise MigrationError(f"{key} could not be deleted: {in_words(error)}") from error
 
 
 async def rewrite(store: Store, change: Change) -> None:
@@ -194,9 +269,9 @@ async def rewrite(store: Store, change: Change) -> None:
         If anything fails; it says which of the two is in place, and where the old one is.
     """
     backup = change.key + BACKUP
-    if await read(store, change.key) != change.old:
+    if await _read(store, change.key) != change.old:
         raise MigrationError(f"{change.key} has changed meanwhile; nothing was written")
-    kept = await read(store, backup)
+    kept = await _read(store, backup)
     if kept not in (None, change.old):
         raise MigrationError(
             f"{backup} holds another document, from an earlier migration; nothing was written."
@@ -221,18 +296,22 @@ async def rewrite(store: Store, change: Change) -> None:
         ) from error
 
 
+async def _read(store: Store, key: str) -> bytes | None:
+    return await source_of(store).read(key)
+
+
 async def _put(store: Store, key: str, text: bytes) -> None:
     await store.set(key, cpu.Buffer.from_bytes(text))
-    if await read(store, key) != text:
+    if await _read(store, key) != text:
         raise OSError(f"{key} reads back as something else than was written")
 
 
 async def _put_back(store: Store, change: Change) -> str:
     """What is in the store after writing the new document has failed."""
     try:
-        if await read(store, change.key) == change.new:
+        if await _read(store, change.key) == change.new:
             return f"{change.key} is migrated"
-        if await read(store, change.key) != change.old:
+        if await _read(store, change.key) != change.old:
             await _put(store, change.key, change.old)
     except Exception:  # noqa: BLE001 -- of any store; what failed first is what is reported
         return f"it is not known what is at {change.key}"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import platform
+import warnings
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -22,7 +24,13 @@ from zarr_bytes.codec import BytesCodec, EndianCodec
 from zarr_bytes.data_type.extension import ExtensionDataType
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import MissingPackageError
-from zarr_bytes.settings import DEFAULTS, fill_values_are_lenient, reading_cost
+from zarr_bytes.settings import (
+    SETTINGS,
+    fill_values_are_lenient,
+    partial_writes_enabled,
+    reading_cost,
+    unknown_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,14 +47,6 @@ __all__ = [
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _CODECS: Final = {"bytes": BytesCodec, "endian": EndianCodec}
-_SETTINGS: Final[dict[str, Any]] = {
-    "partial_reads": True,
-    "gap.local": DEFAULTS["local"].gap,
-    "gap.remote": DEFAULTS["remote"].gap,
-    "largest_request.local": DEFAULTS["local"].largest_request,
-    "largest_request.remote": DEFAULTS["remote"].largest_request,
-    "fill_values": "strict",
-}
 _MISSING: Final = object()
 
 
@@ -132,7 +132,7 @@ def status() -> Status:
         data_types=[_data_type(name) for name in DATA_TYPES],
         settings=[
             Setting(name, zarr.config.get(name, default), origin_of(name))
-            for name, default in ((f"zarr_bytes.{key}", d) for key, d in _SETTINGS.items())
+            for name, default in SETTINGS.items()
         ],
         problems=problems,
         advice=list(dict.fromkeys(_advice(codecs))),
@@ -192,6 +192,8 @@ def _codec(name: str) -> CodecInForce:
         found = _path_of(get_codec_class(name))
     except (KeyError, ValueError) as error:  # no class of that name, or none at all
         found = "none: " + str(error).partition(". ")[0]
+    except (AttributeError, TypeError):  # a setting in place of a section
+        found = f"none: codecs is {zarr.config.get('codecs')!r} in zarr's configuration"
     return CodecInForce(name, found, _path_of(_CODECS[name]), origin_of(f"codecs.{name}"))
 
 
@@ -217,15 +219,20 @@ def _lacking_package(data_type: type[ZDType[Any, Any]]) -> str | None:
 
 def _problems() -> Iterator[str]:
     """What is wrong with the settings, as reading an array would say it."""
-    for store in (LocalStore(".", read_only=True), None):
+    yield from unknown_settings()
+    checks = (
+        partial(reading_cost, LocalStore(".", read_only=True)),
+        partial(reading_cost, None),
+        partial_writes_enabled,
+        fill_values_are_lenient,
+    )
+    for check in checks:
         try:
-            reading_cost(store)
-        except ValueError as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of unknown settings, which are listed
+                check()
+        except (TypeError, ValueError) as error:
             yield str(error)
-    try:
-        fill_values_are_lenient()
-    except TypeError as error:
-        yield str(error)
 
 
 def _advice(codecs: list[CodecInForce]) -> Iterator[str]:

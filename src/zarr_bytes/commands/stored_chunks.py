@@ -6,134 +6,44 @@ Specification: Zarr 3.1, "Chunk key encoding"; bytes codec 1.0, "Supported data 
 from __future__ import annotations
 
 import asyncio
-import os
-from dataclasses import dataclass
-from itertools import islice, product
-from math import ceil, prod
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
-from zipfile import ZipFile
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import zarr
-from zarr.abc.store import RangeByteRequest
-from zarr.buffer import cpu
-from zarr.storage import LocalStore, ZipStore
 
 from zarr_bytes.chunk.elements import find_wrong_bool
 from zarr_bytes.commands.conformance import Finding
-from zarr_bytes.commands.hierarchy import DOCUMENT, within
+from zarr_bytes.commands.sources import Entry, within
+from zarr_bytes.commands.text import in_digits
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-
-    from zarr.abc.store import Store
+    from collections.abc import AsyncIterator, Callable
 
     from zarr_bytes.chunk.layout import ElementLayout
+    from zarr_bytes.commands.chunk_grid import ChunkGrid
+    from zarr_bytes.commands.sources import Source
 
-__all__ = ["ChunkGrid", "ChunkReport", "check_chunks"]
-
-Coordinates = tuple[int, ...]
+__all__ = ["MOST_REQUESTS", "ChunkReport", "check_chunks"]
 
 MOST_REQUESTS: Final = 100_000  # for the chunks of an array, in a store that cannot list
 _PIECE: Final = 2**23  # bytes of bools to hold at once, for each of the concurrent requests
-
-
-@dataclass(frozen=True)
-class ChunkGrid:
-    """The regular grid of an array, and the keys of its chunks.
-
-    Attributes
-    ----------
-    chunk_shape : tuple of int
-        Shape of a chunk, also of those at the edge.
-    counts : tuple of int
-        Number of chunks along each dimension.
-    prefix, separator : str
-        What every key begins with, and what stands between the coordinates.
-    """
-
-    chunk_shape: tuple[int, ...]
-    counts: tuple[int, ...]
-    prefix: str
-    separator: str
-
-    @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> Self:
-        """Grid of an array.
-
-        Raises
-        ------
-        ValueError
-            Saying what is not as the specification has it.
-        """
-        shape = _sizes(document.get("shape"), "shape", 0)
-        grid = document.get("chunk_grid")
-        if not isinstance(grid, dict) or grid.get("name") != "regular":
-            raise ValueError("the chunk grid is not regular")
-        configuration = grid.get("configuration")
-        chunk_shape = configuration.get("chunk_shape") if isinstance(configuration, dict) else None
-        sizes = _sizes(chunk_shape, "chunk_shape", 1)
-        if len(sizes) != len(shape):
-            raise ValueError(f"shape {list(shape)} and chunk_shape {list(sizes)} differ in length")
-        encoding = document.get("chunk_key_encoding")
-        name = encoding.get("name") if isinstance(encoding, dict) else encoding
-        if name not in ("default", "v2"):
-            raise ValueError(f"the chunk key encoding {name!r} is not known here")
-        default = name == "default"
-        configuration = encoding.get("configuration") if isinstance(encoding, dict) else None
-        separator = (configuration or {}).get("separator", "/" if default else ".")
-        if separator not in ("/", "."):
-            raise ValueError(f"the separator of chunk keys is {separator!r}, not '/' or '.'")
-        counts = tuple(ceil(n / m) for n, m in zip(shape, sizes, strict=True))
-        return cls(sizes, counts, "c" if default else "", separator)
-
-    @property
-    def count(self) -> int:
-        """Number of chunks, stored or not."""
-        return prod(self.counts)
-
-    def key(self, coordinates: Coordinates) -> str:
-        """Key of a chunk, within its array."""
-        parts = [self.prefix] if self.prefix else []
-        return self.separator.join([*parts, *map(str, coordinates)]) or "0"
-
-    def contains(self, key: str) -> bool:
-        """Whether `key` is that of a chunk of this grid."""
-        parts = key.split(self.separator) if self.counts or self.prefix else []
-        if self.prefix and parts.pop(0) != self.prefix:
-            return False
-        if not all(part.isascii() and part.isdigit() for part in parts):
-            return False
-        coordinates = tuple(map(int, parts))
-        return (
-            len(coordinates) == len(self.counts)
-            and all(i < n for i, n in zip(coordinates, self.counts, strict=True))
-            and key == self.key(coordinates)  # no leading zeros
-        )
-
-    def keys(self) -> Iterator[str]:
-        """Keys of all chunks, one after another."""
-        return map(self.key, product(*map(range, self.counts)))
-
-
-def _sizes(value: object, name: str, least: int) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(n) is int and n >= least for n in value):
-        raise ValueError(f"{name} is {value!r}, not an array of integers from {least} on")
-    return tuple(value)
+_SHOWN: Final = 3  # names of what is no chunk
 
 
 @dataclass
 class ChunkReport:
     """What was found: stored chunks, and what is wrong with some."""
 
-    stored: int
-    findings: list[Finding]
+    stored: int = 0
+    findings: list[Finding] = field(default_factory=list)
 
 
 async def check_chunks(
-    store: Store,
+    source: Source,
     path: str,
     grid: ChunkGrid,
     layout: ElementLayout,
@@ -145,7 +55,7 @@ async def check_chunks(
 
     Parameters
     ----------
-    store, path
+    source, path
         The store, and the array in it. Nothing is written.
     grid, layout
         What the metadata says of the chunks and of their elements.
@@ -154,134 +64,96 @@ async def check_chunks(
     progress : callable
         Called with the number of chunks done so far.
     """
-    report = ChunkReport(0, [])
-    stray: list[str] = []
-    keys = _listed(store, path, grid, stray) if listed else _possible(grid)
-    sizes = _Sizes(store)
-    asked = 0
+    report = ChunkReport()
+    strays: list[str] = []
+    stray = asked = 0
 
-    async def check(key: str) -> None:
-        nonlocal asked
+    async def check(entry: Entry) -> None:
+        nonlocal asked, stray, strays
+        if entry.fault:
+            report.findings.append(Finding(entry.key, entry.fault, entry.permitted))
+        elif listed and not grid.contains(entry.key):
+            stray += 1
+            strays = nsmallest(_SHOWN, [*strays, entry.key])
+            return
+        else:
+            await check_chunk(entry)
+        asked += entry.times
+        progress(asked)
+
+    async def check_chunk(entry: Entry) -> None:
         try:
-            size = await sizes.of(within(path, key))
-            report.stored += 1
-            report.findings.extend(
-                [f async for f in _chunk_findings(store, path, key, size, grid, layout)]
-            )
+            key = within(path, entry.key)
+            size = await source.size(key) if entry.size is None else entry.size
+            report.stored += entry.times
+            finding = await _chunk_finding(source, key, entry.key, size, grid, layout)
+            report.findings += [] if finding is None else [finding]
         except FileNotFoundError:
             pass  # a chunk that is not stored is the fill value
         except Exception as error:  # noqa: BLE001 -- of any store: one chunk is not to stop the rest
-            report.findings.append(Finding(key, in_words(error), "readable"))
-        asked += 1
-        progress(asked)
+            report.findings.append(Finding(entry.key, in_words(error), "readable"))
 
     try:
-        await _concurrently(keys, check)
+        await _concurrently(source.entries(path, grid) if listed else _possible(grid), check)
     except ExceptionGroup as errors:
         found = f"they cannot be listed: {in_words(errors.exceptions[0])}"
         report.findings.append(Finding("chunks", found, "listed"))
     if not listed and grid.count > MOST_REQUESTS:
-        found = f"the store cannot list: {MOST_REQUESTS:,} of {grid.count:,} chunks were asked for"
+        of_all = in_digits(grid.count)
+        found = f"the store cannot list: {MOST_REQUESTS:,} of {of_all} chunks were asked for"
         report.findings.append(Finding("chunks", found, is_note=True))
     if stray:
-        shown = ", ".join(sorted(stray)[:3]) + (", ..." if len(stray) > 3 else "")
-        found = f"{len(stray)} stored under the array, no chunk of its grid: {shown}"
+        shown = ", ".join(strays) + (", ..." if stray > len(strays) else "")
+        found = f"{stray:,} stored under the array, no chunk of its grid: {shown}"
         report.findings.append(Finding("chunks", found, is_note=True))
     report.findings.sort(key=lambda finding: (finding.is_note, finding.subject))
     return report
 
 
-async def _listed(store: Store, path: str, grid: ChunkGrid, stray: list[str]) -> AsyncIterator[str]:
-    async for key in _keys(store, path):
-        if grid.contains(key):
-            yield key
-        elif key != DOCUMENT and key and not key.endswith("/"):  # which a zip has for a folder
-            stray.append(key)
+async def _possible(grid: ChunkGrid) -> AsyncIterator[Entry]:
+    for key in grid.keys(MOST_REQUESTS):
+        yield Entry(key)
 
 
-async def _keys(store: Store, path: str) -> AsyncIterator[str]:
-    """Keys under `path`, without it."""
-    if isinstance(store, LocalStore):
-        # Its own `list_prefix` takes a folder that may not be read for an empty one.
-        folder = store.root / path
-        for parent, _, names in os.walk(folder, onerror=_raise):
-            for file in (Path(parent, name) for name in names):
-                if file.is_file():
-                    yield file.relative_to(folder).as_posix()
-        return
-    prefix = within(path, "")
-    async for key in store.list_prefix(prefix):
-        yield key.removeprefix(prefix)
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-async def _possible(grid: ChunkGrid) -> AsyncIterator[str]:
-    for key in islice(grid.keys(), MOST_REQUESTS):
-        yield key
-
-
-async def _concurrently(keys: AsyncIterator[str], check: Callable[[str], Any]) -> None:
-    """Await `check` of every key, within zarr's ``async.concurrency``; no key is held for long."""
+async def _concurrently(entries: AsyncIterator[Entry], check: Callable[[Entry], Any]) -> None:
+    """Await `check` of every entry, within zarr's ``async.concurrency``; none is held for long."""
     one_at_a_time = asyncio.Lock()
 
     async def work() -> None:
         while True:
             async with one_at_a_time:
                 try:
-                    key = await anext(keys)
+                    entry = await anext(entries)
                 except StopAsyncIteration:
                     return
-            await check(key)
+            await check(entry)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(zarr.config.get("async.concurrency") or 10):
             group.create_task(work())
 
 
-class _Sizes:
-    """Sizes of stored objects, without reading them where that is possible."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._of_zip: dict[str, int] | None = None
-        if (
-            isinstance(store, ZipStore) and store.path
-        ):  # whose getsize reads, but whose directory has the sizes
-            with ZipFile(store.path) as archive:
-                self._of_zip = {entry.filename: entry.file_size for entry in archive.infolist()}
-
-    async def of(self, key: str) -> int:
-        if self._of_zip is None:
-            return await self._store.getsize(key)
-        return self._of_zip[key]
-
-
-async def _chunk_findings(
-    store: Store, path: str, key: str, size: int, grid: ChunkGrid, layout: ElementLayout
-) -> AsyncIterator[Finding]:
+async def _chunk_finding(
+    source: Source, key: str, subject: str, size: int, grid: ChunkGrid, layout: ElementLayout
+) -> Finding | None:
     expected = prod(grid.chunk_shape) * layout.item_size
     if size != expected:
-        yield Finding(key, f"{size:,} bytes", f"{expected:,} bytes")
-        return
+        return Finding(subject, f"{size:,} bytes", f"{in_digits(expected)} bytes")
     if not layout.bool_offsets:
-        return
+        return None
+    start = 0
     step = max(_PIECE // layout.item_size, 1) * layout.item_size
-    for start in range(0, size, step):
-        stop = min(start + step, size)
-        request = None if (start, stop) == (0, size) else RangeByteRequest(start, stop)
-        buffer = await store.get(within(path, key), cpu.buffer_prototype, request)
-        piece = np.frombuffer(b"" if buffer is None else buffer.to_bytes(), np.uint8)
-        if piece.size != stop - start:
-            yield Finding(key, f"{piece.size:,} bytes from {start:,} on", f"{stop - start:,}")
-            return
+    async for part in source.pieces(key, size, step):
+        piece = np.frombuffer(part, np.uint8)
+        if piece.size not in (size, min(step, size - start)):
+            found = f"{piece.size:,} bytes from {start:,} on"
+            return Finding(subject, found, f"{min(step, size - start):,}")
         wrong = find_wrong_bool(piece, layout)
         if wrong is not None:
             byte = start + wrong
             element = np.unravel_index(byte // layout.item_size, grid.chunk_shape)
             index = tuple(int(i) for i in element)
             found = f"a bool of {piece[wrong]} at index {index}, byte {byte:,}"
-            yield Finding(key, found, "0 or 1")
-            return
+            return Finding(subject, found, "0 or 1")
+        start += piece.size
+    return None

@@ -1,59 +1,139 @@
-"""What the commands show, as tables for a terminal."""
+"""What the commands show, as tables for a terminal.
+
+Whatever comes from a store goes through `printable`, and none of it is taken for markup.
+"""
 
 from __future__ import annotations
 
-import json
+import re
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
 from rich import box
+from rich.cells import cell_len
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from zarr_bytes.commands.json_text import indented
+from zarr_bytes.commands.text import brief, cut, in_digits, printable
 
-    from zarr_bytes.commands.check import ArrayReport
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+    from zarr_bytes.commands.check import ArrayReport, Verdict
     from zarr_bytes.commands.migrate import Change, Plan
     from zarr_bytes.commands.status import DataType, Origin, Setting, Status
 
-__all__ = ["documents", "print_check", "print_plan", "print_status"]
+__all__ = ["number", "print_check", "print_plan", "print_status"]
 
-_SHOWN: Final = 10  # findings of one array; --json gives all
+_SHOWN: Final = 10  # findings of one array, documents to migrate; --json, or the store, has all
+_MANY: Final = 20  # arrays; of more, only those with findings are listed
+_LONGEST: Final = 400  # characters of one cell
+_LARGEST_DIFFERENCE: Final = 2**20  # characters of a document whose change is shown as lines
 
 
-def print_status(console: Console, found: Status) -> None:
+class _Path:
+    """A path or the like, which is broken behind ``/``, ``.`` or ``,`` where it must be broken."""
+
+    def __init__(self, path: str) -> None:
+        self._parts = re.findall(r"[^/\\.,]*[/\\.,]+|[^/\\.,]+", printable(cut(path, _LONGEST)))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widths = [cell_len(part) for part in self._parts]
+        return Measurement(max(widths, default=0), sum(widths)).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        line = ""
+        for part in self._parts:
+            if line and cell_len(line + part) > options.max_width:
+                yield Text(line, overflow="fold")
+                line = ""
+            line += part
+        yield Text(line, overflow="fold")
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(printable(cut(text, _LONGEST)), style)
+
+
+def _print(console: Console, verdict: Text, parts: Iterable[RenderableType]) -> None:
+    """Print `parts` below the verdict, and it once more where they push it off the screen."""
+    console.print(verdict, soft_wrap=True)
+    height = 1
+    for part in parts:
+        console.print(part)
+        if height < console.height:
+            height += len(console.render_lines(part, pad=False))
+    if height + 2 > console.height:  # and the prompt
+        console.print()
+        console.print(verdict, soft_wrap=True)
+
+
+def print_status(
+    console: Console,
+    found: Status,
+    *,
+    verbose: bool = False,
+) -> None:
     """Print whether the package is active, who decided it, and what to do where it is not."""
     if found.is_active:
-        console.print("[bold green]Active:[/] zarr reads and writes bytes through zarr-bytes.")
+        verdict = ("Active:", "bold green"), " zarr reads and writes bytes through zarr-bytes."
     elif found.problems:
-        console.print("[bold red]Not working:[/] a setting has a value that is not permitted.")
+        verdict = ("Not working:", "bold red"), " a setting is not permitted."
     else:
-        console.print("[bold red]Not active:[/] zarr does not use zarr-bytes for every codec.")
+        verdict = ("Not active:", "bold red"), " zarr does not use zarr-bytes for every codec."
+    _print(console, Text.assemble(*verdict), _status_parts(found, verbose=verbose))
+
+
+def _status_parts(found: Status, *, verbose: bool) -> Iterator[RenderableType]:
     versions = (f"{name} {version}" for name, version in found.versions.items())
-    console.print(", ".join(versions), highlight=False, style="dim")
+    yield _text(", ".join(versions), "dim")
     table = _table("Codec", "Class", "Decided by")
     for codec in found.codecs:
         colour = "green" if codec.is_active else "red"
-        table.add_row(codec.name, Text(codec.found, colour), _who(codec.origin))
-    _show(console, table)
-    table = _table("Data type", "Class")
-    for names, class_ in _grouped(found.data_types):
-        table.add_row(names, class_)
-    _show(console, table)
+        table.add_row(_text(codec.name), _text(codec.found, colour), _who(codec.origin))
+    yield from ("", table)
+    if verbose:
+        table = _table("Data type", "Class")
+        for names, class_ in _grouped(found.data_types):
+            table.add_row(_text(names), class_)
+        yield from ("", table)
+    else:
+        yield from ("", _data_types(found.data_types))
     table = _table("Setting", "Value", "Decided by")
     for setting in found.settings:
-        table.add_row(setting.name, _value(setting), _who(setting.origin))
-    _show(console, table)
+        table.add_row(_text(setting.name), _text(_value(setting)), _who(setting.origin))
+    yield from ("", table)
     if found.problems or found.advice:
-        console.print("\n[bold]What to do[/]")
-        for line in (*found.problems, *found.advice):
-            is_command = line.startswith(("export ", "unset "))  # to be copied as one line
-            if is_command:
-                console.print(Text(f"  {line}"), soft_wrap=True)
-            else:
-                console.print(Padding(Text(line), (0, 2)))
+        yield from ("", Text("What to do", "bold"))
+    for line in (*found.problems, *found.advice):
+        is_command = line.startswith(("export ", "unset "))  # to be copied as one line
+        text = Text(printable(f"  {line}" if is_command else line))
+        if is_command:
+            text.no_wrap, text.overflow = True, "ignore"
+        yield text if is_command else Padding(text, (0, 2))
+
+
+def _data_types(data_types: list[DataType]) -> Text:
+    """How many data types are this package's, in one line."""
+    lacking = [d for d in data_types if d.lacks]
+    others = [d.name for d in data_types if not (d.is_active or d.lacks)]
+    active = len(data_types) - len(lacking) - len(others)
+    line = Text.assemble(("Data types: ", "bold"), f"{active} of {len(data_types)} by zarr-bytes")
+    if lacking:
+        needs = _needs(lacking[0])
+        line.append(f"; {len(lacking)} {needs}", "yellow")
+    if others:
+        line.append(printable(f"; by others: {', '.join(others)}"), "yellow")
+    return line.append("; --verbose lists them", "dim")
+
+
+def _needs(data_type: DataType) -> str:
+    return f'needs {data_type.lacks}: pip install "zarr-bytes[ml]"'
 
 
 def _grouped(data_types: list[DataType]) -> list[tuple[str, Text]]:
@@ -62,13 +142,12 @@ def _grouped(data_types: list[DataType]) -> list[tuple[str, Text]]:
     others = []
     for data_type in data_types:
         if data_type.lacks:
-            remark = f'needs {data_type.lacks}: pip install "zarr-bytes[ml]"'
-            others.append((data_type.name, Text(remark, "yellow")))
+            others.append((data_type.name, _text(_needs(data_type), "yellow")))
         elif not data_type.is_active:
-            others.append((data_type.name, Text(data_type.found, "yellow")))
+            others.append((data_type.name, _text(data_type.found, "yellow")))
         else:
             modules.setdefault(data_type.found.rpartition(".")[0], []).append(data_type.name)
-    return [*((", ".join(names), Text(module)) for module, names in modules.items()), *others]
+    return [*((", ".join(names), _text(module)) for module, names in modules.items()), *others]
 
 
 def _value(setting: Setting) -> str:
@@ -80,125 +159,174 @@ def _value(setting: Setting) -> str:
 def _size(nbytes: int) -> str:
     for exponent, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if nbytes and nbytes % 2**exponent == 0:
-            return f"{nbytes >> exponent} {unit}"
-    return f"{nbytes:,} bytes"
+            return f"{in_digits(nbytes >> exponent)} {unit}"
+    return f"{in_digits(nbytes)} bytes"
 
 
-def _who(origin: Origin) -> Text:
+def _who(origin: Origin) -> RenderableType:
     if origin.kind == "default":
         return Text("default", "dim")
     if origin.kind == "environment variable":
-        return Text(f"environment: {origin.name}")
-    return Text(origin.name or origin.kind)
+        return _text(f"environment: {origin.name}")
+    return _Path(origin.name or origin.kind)
 
 
-def print_check(console: Console, location: str, reports: list[ArrayReport]) -> None:
-    """Print a row for every array, and then what does not conform."""
-    arrays = [r for r in reports if r.kind != "group"]
-    bad = sum(not report.conforms for report in reports)
-    if bad:
-        verdict = (f"{bad} of {len(reports)} do not conform: ", "bold red")
+def print_check(
+    console: Console,
+    location: str,
+    reports: list[ArrayReport],
+    verdict: Verdict,
+    *,
+    list_all: bool = False,
+) -> None:
+    """Print a row for every array, or of many for those with findings, and then the findings."""
+    colour = "green" if verdict.is_complete else "yellow"
+    headline = (f"{verdict.text}: ", f"bold {colour if verdict.conforms else 'red'}")
+    parts = _check_parts(reports, list_all=list_all)
+    _print(console, Text.assemble(headline, printable(location)), parts)
+
+
+def _check_parts(reports: list[ArrayReport], *, list_all: bool) -> Iterator[RenderableType]:
+    rows = [report for report in reports if report.kind != "group"]
+    found = sorted((r for r in reports if r.findings), key=lambda report: report.conforms)
+    most = len(reports) if list_all or len(rows) <= _MANY else _MANY
+    if most < len(rows):
+        listed = [report for report in found if report.kind != "group"]
+        quiet = len(rows) - len(listed)
+        rows = listed[:most]
     else:
-        verdict = ("Conforms: ", "bold green")
-    console.print(Text.assemble(verdict, location), soft_wrap=True)
+        quiet = 0
+    if rows:
+        yield from ("", _array_table(rows))
+    if quiet:
+        yield Text(f"{number(quiet, 'array')} without findings: --all lists them", "dim")
+    for report in found[:most]:
+        yield from _finding_parts(report)
+    yield from _more(len(found) - most, " with findings: --all lists them")
+
+
+def _array_table(reports: list[ArrayReport]) -> Table:
     table = _table("Array", "Data type", "Codecs", "Chunks", "")
-    for report in arrays:
+    for report in reports:
         table.add_row(
-            Text(f"/{report.path}"),
-            Text(_data_type_name(report.data_type)),
-            Text(", ".join(report.codecs)),
-            Text(_chunks(report)),
+            _Path(f"/{report.path}"),
+            _text(_data_type_name(report.data_type)),
+            _text(", ".join(report.codecs)),
+            _text(_chunks(report)),
             _result(report),
         )
-    if arrays:
-        _show(console, table)
-    for report in reports:
-        if report.findings:
-            _print_findings(console, report)
-
-
-def print_plan(console: Console, location: str, found: Plan) -> None:
-    """Print what `migrate` would change, and what it cannot."""
-    if found.changes:
-        verdict = (f"{documents(len(found.changes))} of the draft form: ", "bold yellow")
-    else:
-        verdict = ("Nothing to migrate: ", "bold green")
-    console.print(Text.assemble(verdict, location), soft_wrap=True)
-    alike: dict[tuple[str, ...], list[Change]] = {}
-    for change in found.changes:
-        alike.setdefault((*change.steps, *_difference(change)), []).append(change)
-    for first, *others in alike.values():
-        console.print()
-        console.print(Text(first.key, "bold"))
-        for step in first.steps:
-            console.print(Text(f"  {step}"))
-        for line in _difference(first):
-            colour = {"+": "green", "-": "red"}.get(line[0], "dim")
-            console.print(Text(f"  {line}", colour))
-        if others:
-            keys = ", ".join(change.key for change in others[:_SHOWN])
-            more = "" if len(others) <= _SHOWN else f" and {len(others) - _SHOWN:,} more"
-            console.print(Text(f"  the same in {keys}{more}"))
-    if found.refused:
-        table = _table("Not migrated", "Reason")
-        for path, reason in found.refused.items():
-            table.add_row(Text(f"/{path}"), Text(reason, "red"))
-        _show(console, table)
-
-
-def documents(count: int) -> str:
-    """`count` in words."""
-    return f"{count:,} metadata document" + "s" * (count != 1)
-
-
-def _difference(change: Change) -> list[str]:
-    """Lines of a unified diff, of documents on one line as if they had several."""
-    texts = [change.old.decode(), change.new.decode()]
-    if texts[0].count("\n") < 2:
-        texts = [json.dumps(json.loads(text), indent=2) for text in texts]
-    old, new = (text.splitlines() for text in texts)
-    lines = list(unified_diff(old, new, lineterm="", n=2))[3:]  # without the names and the place
-    return ["..." if line.startswith("@@") else line for line in lines]
+    return table
 
 
 def _data_type_name(data_type: object) -> str:
     name = data_type.get("name") if isinstance(data_type, dict) else data_type
-    return name if isinstance(name, str) else "" if name is None else json.dumps(name)
+    return name if isinstance(name, str) else "" if name is None else brief(name)
 
 
 def _chunks(report: ArrayReport) -> str:
+    if report.kind == "link":
+        return report.not_checked
     if report.stored_chunks is None:
         return f"not checked: {report.not_checked}" if report.not_checked else ""
-    return f"{report.stored_chunks:,} of {report.chunks:,} stored"
+    stored = f"{in_digits(report.stored_chunks)} of {in_digits(report.chunks or 0)} stored"
+    return f"{stored}; not checked: {report.not_checked}" if report.not_checked else stored
 
 
 def _result(report: ArrayReport) -> Text:
     count = sum(not finding.is_note for finding in report.findings)
     if count:
-        return Text(f"{count} finding" + "s" * (count != 1), "red")
-    if report.kind == "format 2":
+        return Text(number(count, "finding"), "red")
+    if report.kind in ("format 2", "link"):
         return Text("")
     return Text("conforms", "green")
 
 
-def _print_findings(console: Console, report: ArrayReport) -> None:
-    table = _table(f"/{report.path}", "Found", "Permitted")
+def _finding_parts(report: ArrayReport) -> Iterator[RenderableType]:
+    table = _table(_Path(f"/{report.path}"), "Found", "Permitted")
     for finding in report.findings[:_SHOWN]:
-        permitted = Text("note", "dim") if finding.is_note else Text(finding.permitted, "green")
-        table.add_row(Text(finding.subject), Text(finding.found), permitted)
-    _show(console, table)
-    if len(report.findings) > _SHOWN:
-        more = len(report.findings) - _SHOWN
-        console.print(f"... and {more:,} more: zarr-bytes check --json gives all", style="dim")
+        permitted = Text("note", "dim") if finding.is_note else _text(finding.permitted, "green")
+        table.add_row(_Path(finding.subject), _text(finding.found), permitted)
+    yield from ("", table)
+    yield from _more(len(report.findings) - _SHOWN, ": zarr-bytes check --json gives all")
 
 
-def _table(*columns: str) -> Table:
+def print_plan(console: Console, location: str, found: Plan) -> None:
+    """Print what `migrate` would change and remove, and what it cannot."""
+    counts = [
+        f"{number(len(found.changes), 'metadata document')} of the draft form",
+        f"{number(len(found.leftovers), 'leftover')} of an earlier run",
+        f"{number(len(found.refused), 'metadata document')} not migrated",
+    ]
+    things = (found.changes, found.leftovers, found.refused)
+    counts = [count for count, of in zip(counts, things, strict=True) if of]
+    colour = "yellow" if found.changes or found.leftovers else "red" if counts else "green"
+    headline = (f"{'; '.join(counts) or 'Nothing to migrate'}: ", f"bold {colour}")
+    _print(console, Text.assemble(headline, printable(location)), _plan_parts(found))
+
+
+def _plan_parts(found: Plan) -> Iterator[RenderableType]:
+    yield from _changes(found.changes)
+    if found.leftovers:
+        yield from ("", Text("Left by an earlier run that was stopped, and to be removed", "bold"))
+        yield from (Padding(_Path(key), (0, 2)) for key in list(found.leftovers)[:_MANY])
+        yield from _more(len(found.leftovers) - _MANY)
+    if found.refused:
+        table = _table("Not migrated", "Reason")
+        for path, reason in list(found.refused.items())[:_MANY]:
+            table.add_row(_Path(f"/{path}"), _text(reason, "red"))
+        yield from ("", table)
+        yield from _more(len(found.refused) - _MANY, ": zarr-bytes check --json gives all")
+
+
+def _changes(changes: list[Change]) -> Iterator[RenderableType]:
+    """One of the documents that change in the same way, and the keys of the others."""
+    alike: dict[tuple[str, ...], list[Change]] = {}
+    for change in changes:
+        alike.setdefault(tuple(change.steps), []).append(change)
+    for first, *others in list(alike.values())[:_SHOWN]:
+        yield from ("", _text(first.key, "bold"))
+        for line, colour in _change_lines(first):
+            yield _text(f"  {line}", colour)
+        if others:
+            keys = ", ".join(cut(other.key, 80) for other in others[:_SHOWN])
+            more = "" if len(others) <= _SHOWN else f" and {len(others) - _SHOWN:,} more"
+            yield Padding(Text(printable(f"the same in {keys}{more}")), (0, 2))
+    yield from _more(len(alike) - _SHOWN, " that change in another way")
+
+
+def _more(count: int, advice: str = "") -> Iterator[Text]:
+    if count > 0:
+        yield Text(f"... and {count:,} more{advice}", "dim")
+
+
+def number(count: int, noun: str) -> str:
+    """`count` things in words."""
+    return f"{count:,} {noun}" + "s" * (count != 1)
+
+
+def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
+    """Each step in words, and the lines that differ, of documents on one line as if on several."""
+    for step in change.steps[:_SHOWN]:
+        yield step, ""
+    if len(change.steps) > _SHOWN:
+        yield f"... and {len(change.steps) - _SHOWN:,} more", "dim"
+    if len(change.old) > _LARGEST_DIFFERENCE:
+        return
+    texts = [text.decode(errors="surrogateescape") for text in (change.old, change.new)]
+    if texts[0].count("\n") < 2:
+        texts = [indented(text) for text in texts]
+    old, new = (text.split("\n") for text in texts)
+    # Without the names and the place.
+    lines = list(unified_diff(old, new, lineterm="", n=2))[3:]
+    for line in lines[: 4 * _SHOWN]:
+        colour = {"+": "green", "-": "red"}.get(line[0], "dim")
+        yield ("...", "dim") if line.startswith("@@") else (line.removesuffix("\r"), colour)
+    if len(lines) > 4 * _SHOWN:
+        yield "...", "dim"
+
+
+def _table(*columns: RenderableType) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
-
-
-def _show(console: Console, table: Table) -> None:
-    console.print()
-    console.print(table)

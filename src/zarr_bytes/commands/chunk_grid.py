@@ -1,0 +1,149 @@
+"""The regular grid of an array's chunks, and their keys.
+
+Specification: Zarr 3.1, "Regular grids" and "Chunk key encoding".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from zarr_bytes.commands.text import brief
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["ChunkGrid"]
+
+_MOST_DIMENSIONS: Final = 64  # of a NumPy array
+
+
+@dataclass(frozen=True)
+class ChunkGrid:
+    """The regular grid of an array, and the keys of its chunks.
+
+    Attributes
+    ----------
+    chunk_shape : tuple of int
+        Shape of a chunk, also of those at the edge.
+    counts : tuple of int
+        Number of chunks along each dimension.
+    prefix, separator : str
+        What every key begins with, and what stands between the coordinates.
+    """
+
+    chunk_shape: tuple[int, ...]
+    counts: tuple[int, ...]
+    prefix: str
+    separator: str
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> Self:
+        """Grid of an array.
+
+        Raises
+        ------
+        ValueError
+            Saying what is not as the specification has it.
+        """
+        shape = _sizes(document.get("shape"), "shape", 0)
+        grid = document.get("chunk_grid")
+        if not isinstance(grid, dict) or grid.get("name") != "regular":
+            raise ValueError("the chunk grid is not regular")
+        sizes = _sizes(_configuration(grid).get("chunk_shape"), "chunk_shape", 1)
+        if len(sizes) != len(shape):
+            found = f"shape has {len(shape)} dimensions and chunk_shape {len(sizes)}"
+            raise ValueError(f"{found}: they must have as many")
+        if len(shape) > _MOST_DIMENSIONS:
+            raise ValueError(f"{len(shape)} dimensions; NumPy has {_MOST_DIMENSIONS} at most")
+        encoding = document.get("chunk_key_encoding")
+        name = encoding.get("name") if isinstance(encoding, dict) else encoding
+        if name not in ("default", "v2"):
+            raise ValueError(f"the chunk key encoding {brief(name)} is not known here")
+        default = name == "default"
+        separator = _configuration(encoding).get("separator", "/" if default else ".")
+        if separator not in ("/", "."):
+            raise ValueError(f"the separator of chunk keys is {brief(separator)}, not '/' or '.'")
+        # In integers: as floats, numbers above 2**53 would be rounded.
+        counts = tuple(-(-n // m) for n, m in zip(shape, sizes, strict=True))
+        return cls(sizes, counts, "c" if default else "", separator)
+
+    @property
+    def count(self) -> int:
+        """Number of chunks, stored or not."""
+        return prod(self.counts)
+
+    @cached_property
+    def levels(self) -> int:
+        """Number of names in the path of a chunk, below its array."""
+        if self.separator == ".":
+            return 1
+        return max(bool(self.prefix) + len(self.counts), 1)
+
+    def key(self, coordinates: tuple[int, ...]) -> str:
+        """Key of a chunk, within its array."""
+        parts = [self.prefix] if self.prefix else []
+        return self.separator.join([*parts, *map(str, coordinates)]) or "0"
+
+    def contains(self, key: str) -> bool:
+        """Whether `key` is that of a chunk of this grid."""
+        if not self.counts:
+            return key == self.key(())
+        return self._matched(key) == len(self.counts)
+
+    def has_folder(self, path: str) -> bool:
+        """Whether keys of chunks of this grid begin with `path` and a slash."""
+        matched = self._matched(path) if self.separator == "/" else None
+        return matched is not None and matched < len(self.counts)
+
+    def _matched(self, key: str) -> int | None:
+        """How many coordinates `key` has, or None where one is out of the grid."""
+        parts = key.split(self.separator)
+        if self.prefix and parts.pop(0) != self.prefix:
+            return None
+        if len(parts) > len(self.counts):
+            return None
+        for part, digits, count in zip(parts, self._digits, self.counts, strict=False):
+            # Python reads no more than 4,300 digits, and a name may have more.
+            if not (part.isascii() and part.isdigit()) or len(part) > digits:
+                return None
+            if int(part) >= count or (part[0] == "0" and part != "0"):
+                return None
+        return len(parts)
+
+    @cached_property
+    def _digits(self) -> tuple[int, ...]:
+        return tuple(len(str(count)) for count in self.counts)
+
+    def keys(self, most: int | None = None) -> Iterator[str]:
+        """Keys of all chunks, or of the first `most`, one after another."""
+        if 0 in self.counts:
+            return iter(())
+        return map(self.key, islice(self._coordinates(), most))
+
+    def _coordinates(self) -> Iterator[tuple[int, ...]]:
+        """All coordinates in order; `itertools.product` would hold every range in memory."""
+        coordinates = [0] * len(self.counts)
+        while True:
+            yield tuple(coordinates)
+            for i in reversed(range(len(coordinates))):
+                coordinates[i] += 1
+                if coordinates[i] < self.counts[i]:
+                    break
+                coordinates[i] = 0
+            else:
+                return
+
+
+def _configuration(named: object) -> Mapping[str, object]:
+    found = named.get("configuration") if isinstance(named, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _sizes(value: object, name: str, least: int) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(n) is int and n >= least for n in value):
+        raise ValueError(f"{name} is {brief(value)}, not an array of integers from {least} on")
+    return tuple(value)

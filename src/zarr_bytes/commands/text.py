@@ -1,0 +1,90 @@
+"""What a store holds, as text: without control characters, cut, and as JSON that is JSON.
+
+Whoever writes a store chooses its names and its documents. A terminal acts on some of their
+characters, and Python stops at some of their numbers and depths; none of that gets past here.
+"""
+
+from __future__ import annotations
+
+import json
+from math import isfinite, log10
+from typing import Final
+
+__all__ = ["as_json", "brief", "cut", "in_digits", "printable"]
+
+_ENCODER: Final = json.JSONEncoder(default=str)
+_DEEPEST: Final = 50  # levels of a value in JSON output; what is deeper is given as text
+_LONGEST_INTEGER: Final = 4000  # bits; Python prints and reads 4,300 digits, which is more
+
+
+def printable(text: str) -> str:
+    r"""`text` with every character escaped that a terminal acts on, or that it cannot show.
+
+    That is C0, DEL, C1, the bidirectional overrides and isolates, and lone surrogates, which are
+    also how Python has file names that are not UTF-8.
+
+    Examples
+    --------
+    >>> printable("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def cut(text: str, longest: int) -> str:
+    """`text`, or its beginning and its end where it is longer than `longest` characters."""
+    if len(text) <= longest:
+        return text
+    head = (longest - 5) // 2
+    return f"{text[:head]} ... {text[len(text) - (longest - 5 - head) :]}"
+
+
+def brief(value: object, longest: int = 80) -> str:
+    """`value` as JSON, cut; of a large or deep one no more than that is ever made.
+
+    Examples
+    --------
+    >>> brief([1, "a"])
+    '[1, "a"]'
+    """
+    text = ""
+    for piece in _ENCODER.iterencode(value):  # lazy, so that no depth is too deep
+        text += piece
+        if len(text) > longest:
+            return text[: longest - 4] + " ..."
+    return text
+
+
+def in_digits(number: int) -> str:
+    """`number` with its thousands marked, or its magnitude where nobody would count the digits.
+
+    Examples
+    --------
+    >>> in_digits(10**6), in_digits(10**5000)
+    ('1,000,000', 'about 10^5000')
+    """
+    return f"{number:,}" if abs(number) < 10**18 else f"about 10^{log10(number):.0f}"
+
+
+def as_json(document: object) -> str:
+    """`document` as one JSON text, in ASCII: no bare NaN, and any name can be in it."""
+    return json.dumps(_permitted(document, 0), indent=2, allow_nan=False)
+
+
+def _permitted(value: object, depth: int) -> object:
+    match value:
+        case bool() | None | str():
+            return value
+        case int():
+            return value if value.bit_length() <= _LONGEST_INTEGER else in_digits(value)
+        case float():
+            return value if isfinite(value) else json.dumps(value)  # NaN, Infinity, -Infinity
+        case dict() | list() | tuple() if depth == _DEEPEST:
+            return brief(value)
+        case dict():
+            return {str(name): _permitted(member, depth + 1) for name, member in value.items()}
+        case list() | tuple():
+            return [_permitted(item, depth + 1) for item in value]
+    return str(value)
