@@ -11,6 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -20,12 +22,12 @@ import numpy as np
 from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
 
-__all__ = ["is_local", "read_cached_file", "read_file"]
+__all__ = ["is_local", "open_file", "read_cached_file", "read_file"]
 
 # Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for a
 # writer; with O_NOCTTY, a terminal that is opened is nobody's.
@@ -64,28 +66,37 @@ def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
     ChunkFileError
         If there is something else than a file.
     """
-    try:
-        file = _open(path)
-    except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
+    file = _open(path)
+    if file is None:
         return None
     try:
-        if monotonic() > _roots.get(root, _UNKNOWN)[1]:
-            _remember(root, is_local=_is_on_this_machine(file), seconds=_TRUSTED)
+        _look_where(file, root)
         if plan.is_whole_chunk and plan.nbytes <= _SMALL:
             return _read_whole(file, path, plan.nbytes)
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise _no_file(path, status.st_mode)
-        if plan.is_whole_chunk and status.st_size != plan.nbytes:
-            raise wrong_size(path, 0, plan.nbytes, status.st_size)
         return _read_ranges(file, path, plan)
     finally:
         os.close(file)
 
 
-def _open(path: str) -> int:
+@contextmanager
+def open_file(path: str, root: str) -> Iterator[Callable[[Plan], Bytes] | None]:
+    """`read_file` of several plans one after another, through one open file."""
+    file = _open(path)
+    if file is None:
+        yield None
+        return
+    try:
+        _look_where(file, root)
+        yield partial(_read_ranges, file, path)
+    finally:
+        os.close(file)
+
+
+def _open(path: str) -> int | None:
     try:
         return os.open(path, _FLAGS | _NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
+        return None
     except PermissionError:  # which Windows raises for a folder
         if os.path.isdir(path):  # noqa: PTH112 -- a string, as everywhere here
             raise _no_file(path, stat.S_IFDIR) from None
@@ -124,6 +135,11 @@ def _read_whole(file: int, path: str, nbytes: int) -> Bytes:
 
 
 def _read_ranges(file: int, path: str, plan: Plan) -> Bytes:
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
+        raise _no_file(path, status.st_mode)
+    if plan.is_whole_chunk and status.st_size != plan.nbytes:
+        raise wrong_size(path, 0, plan.nbytes, status.st_size)
     # NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes this
     # faster than `path.read_bytes()`.
     fetched = np.empty(plan.nbytes, np.uint8)
@@ -232,6 +248,12 @@ def read_cached_file(root: str, path: str, plan: Plan) -> Bytes | None:
         raise BlockingIOError from None
     finally:
         os.close(file)
+
+
+def _look_where(file: int, root: str) -> None:
+    """Find out where an open file below `root` is, where that is not known."""
+    if monotonic() > _roots.get(root, _UNKNOWN)[1]:
+        _remember(root, is_local=_is_on_this_machine(file), seconds=_TRUSTED)
 
 
 def is_local(root: str) -> bool:
