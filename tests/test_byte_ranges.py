@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zarr_bytes.chunk.byte_ranges import plan_reading, plan_whole_chunk
+from zarr_bytes.chunk.byte_ranges import Plan, plan_reading, plan_whole_chunk
+from zarr_bytes.chunk.parts import Limits, plan_selection
 from zarr_bytes.settings import Cost
 
 COSTS = st.builds(Cost, st.integers(0, 200), st.integers(1, 300))
@@ -75,6 +76,34 @@ def test_the_result_is_what_numpy_selects(case, cost, dtype):
         expected = chunk[(*selection, ...)]
         assert result.shape == expected.shape
         assert result.tobytes() == expected.tobytes()
+
+
+@given(
+    case=selections(),
+    cost=COSTS,
+    limits=st.builds(Limits, st.integers(1, 60), st.integers(1, 20)),
+    dtype=st.sampled_from(["u1", "<i2", ">f8"]),
+)
+def test_a_selection_in_parts_is_what_numpy_selects(case, cost, limits, dtype):
+    shape, selection = case
+    size = prod(shape) * np.dtype(dtype).itemsize
+    chunk = (np.arange(size) * 7 % 251).astype("u1").view(dtype).reshape(shape)
+    expected = chunk[(*selection, ...)]
+    parts = plan_selection(shape, chunk.dtype.itemsize, selection, cost, limits)
+    if isinstance(parts, Plan):
+        result = read(parts, chunk)
+        assert parts.nbytes <= limits.fetched + expected.nbytes
+    else:
+        box = np.empty(parts.shape, chunk.dtype)
+        times = np.zeros(parts.shape, int)
+        for place, plan in parts.plans:
+            assert plan.nbytes <= max(limits.fetched, chunk.dtype.itemsize)
+            box[place] = read(plan, chunk)
+            times[place] += 1
+        assert (times == 1).all()
+        result = box[(*parts.index, ...)]
+    assert result.shape == expected.shape
+    assert result.tobytes() == expected.tobytes()
 
 
 @given(case=selections(), cost=COSTS)
@@ -146,6 +175,25 @@ def test_memory_is_that_of_the_result(selection):
     tracemalloc.stop()
     assert plan.nbytes <= 8 * 10**6
     assert peak < 200 * 10**6
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [(0, slice(0, 10**9, 1000)), (np.zeros(10**6, int), np.arange(10**6) * 1000)],
+    ids=["stepped", "points"],
+)
+def test_runs_take_no_memory_of_their_own_accord(selection):
+    """A million runs of a byte: 64 MiB at most, beside the offsets of a million points."""
+    tracemalloc.start()
+    try:
+        parts = plan_selection((2, 10**9), 1, selection, Cost(0, 2**30))
+        _, first = next(parts.plans)
+        runs = sum(1 for _ in first.ranges()) + sum(plan.nbytes for _, plan in parts.plans)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert runs == 10**6
+    assert peak < 64 * 2**20
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from test_byte_ranges import selections
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import RangeByteRequest
-from zarr.storage import LocalStore, MemoryStore, WrapperStore
+from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
 from zarr_bytes import BoolValueError, BytesCodec, ChunkFileError, ChunkSizeError
 from zarr_bytes.chunk.byte_ranges import plan_reading
@@ -269,6 +270,54 @@ class TestRequests:
         (name,) = setting
         with zarr.config.set(setting), pytest.raises(ValueError, match=f"{name} is .* permitted"):
             array[7]
+
+
+@pytest.mark.parametrize(
+    ("compression", "requests"),
+    [(zipfile.ZIP_STORED, [RangeByteRequest(24_000, 24_016)]), (zipfile.ZIP_DEFLATED, [None])],
+    ids=["stored", "deflated"],
+)
+def test_a_deflated_member_of_a_zip_file_is_read_whole(tmp_path, pipeline, compression, requests):
+    """A range of it is inflated from its start, each time."""
+    ranges = []
+
+    class CountingZip(ZipStore):
+        async def get(self, key, prototype, byte_range=None):
+            if key.startswith("c/"):
+                ranges.append(byte_range)
+            return await super().get(key, prototype, byte_range)
+
+    values = numbers((60, 1000))
+    store = ZipStore(tmp_path / "a.zip", mode="w", compression=compression)
+    zarr.create_array(
+        store, data=values, chunks=values.shape, compressors=None, serializer=BytesCodec()
+    )
+    store.close()
+    array = zarr.open_array(CountingZip(tmp_path / "a.zip"), mode="r")
+    assert array[3, :2].tolist() == [3000, 3001]
+    assert ranges == requests
+
+
+@pytest.mark.parametrize("where", ["memory", "file", "behind get"])
+@pytest.mark.parametrize("shape", [(2**60,), (2**63,), (2**40, 2**40), (2**70, 3)], ids=str)
+def test_chunks_that_no_store_holds_read_as_their_fill_value(tmp_path, pipeline, shape, where):
+    stores = {"memory": MemoryStore, "file": lambda: LocalStore(tmp_path)}
+    store = stores[where]() if where in stores else CountingStore(MemoryStore())
+    array = zarr.create_array(
+        store,
+        shape=shape,
+        chunks=shape,
+        dtype=">f8",
+        fill_value=7,
+        compressors=None,
+        serializer=BytesCodec(endian="big"),
+    )
+    for entry in (3, slice(5), slice(None, None, 2**58)):
+        assert (array[(entry, *(slice(2) for _ in shape[1:]))] == 7).all()
+    key = "/".join(["c", *("0" for _ in shape)])
+    zarr.core.sync.sync(store.set(key, zarr.buffer.cpu.Buffer.from_bytes(bytes(16))))
+    with pytest.raises(ChunkSizeError, match="bytes.* found"):
+        array[(slice(9), *(slice(2) for _ in shape[1:]))]
 
 
 @pytest.mark.usefixtures("pipeline")

@@ -3,14 +3,18 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 from documents import BIG
+from zarr.core.array_spec import ArrayConfig, ArraySpec
+from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes import BytesCodec
+from zarr_bytes.chunk.reading import read_selection_sync
 
 MEBIBYTE = 2**20
 
@@ -54,6 +58,46 @@ def test_reading_1_mib_of_1_gib_takes_less_than_16_mib_of_memory(tmp_path, selec
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 16 * MEBIBYTE
+
+
+SCATTERED = np.random.default_rng(0).integers(0, 400 * 10**6, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("shape", "selection"),
+    [
+        ((400 * 10**6,), (SCATTERED,)),
+        ((20_000, 20_000), np.ix_(np.arange(0, 20_000, 9), np.arange(0, 20_000, 1999))),
+        ((400 * 10**6,), (slice(None, None, 20_000),)),
+    ],
+    ids=["points", "grid", "stepped"],
+)
+def test_gaps_take_no_memory_of_their_own_accord(tmp_path, shape, selection):
+    """Scattered bytes of a chunk of 400 MB: the result and 64 MiB."""
+    store = LocalStore(tmp_path)
+    options = {"shape": shape, "chunks": shape, "dtype": "u1", "fill_value": 1}
+    array = zarr.create_array(store, compressors=None, serializer=BytesCodec(), **options)
+    chunk = tmp_path.joinpath("c", *("0" for _ in shape))
+    chunk.parent.mkdir(parents=True)
+    with chunk.open("wb") as file:
+        file.truncate(400 * 10**6)  # sparse
+    spec = ArraySpec(
+        shape=shape,
+        dtype=array.metadata.data_type,
+        fill_value=1,
+        config=ArrayConfig.from_dict({}),
+        prototype=zarr.buffer.cpu.buffer_prototype,
+    )
+    getter = StorePath(store, chunk.relative_to(tmp_path).as_posix())
+    tracemalloc.start()
+    try:
+        result = read_selection_sync(getter, selection, spec, None).as_numpy_array()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert result.size in (SCATTERED.size, 2223 * 11)
+    assert not result.any()
+    assert peak < result.nbytes + 64 * MEBIBYTE
 
 
 @pytest.mark.filterwarnings("ignore")  # what dask and its servers warn of

@@ -12,6 +12,7 @@ __all__ = [
     "MissingPackageError",
     "in_short",
     "in_words",
+    "partly_missing",
     "wrong_size",
 ]
 
@@ -48,6 +49,14 @@ def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
     return ChunkSizeError(
         f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}:"
         f" {CAUSES_OF_A_WRONG_SIZE}"
+    )
+
+
+def partly_missing(key: str) -> ChunkSizeError:
+    """Error for the chunk at `key`, of which some bytes were there and others were not."""
+    return ChunkSizeError(
+        f"some byte ranges of {key} are there and others are missing: the chunk was deleted or"
+        " replaced while it was read"
     )
 
 

@@ -6,6 +6,7 @@ Each entry says which version of zarr lets it go.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
+from zipfile import ZIP_STORED, ZipFile
 
 from zarr import dtype, errors
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from zarr.core.dtype.wrapper import TBaseScalar as TBaseScalar
     from zarr.core.indexing import SelectorTuple as SelectorTuple
     from zarr.core.metadata.v3 import ChunkGridMetadata as ChunkGridMetadata
+    from zarr.storage import ZipStore
 
 
 def _data_type_validation_error() -> type[ValueError]:
@@ -34,3 +36,13 @@ def _data_type_validation_error() -> type[ValueError]:
 
 
 DataTypeValidationError = _data_type_validation_error()
+
+
+def is_deflated(store: ZipStore, key: str) -> bool:
+    """Whether a member of a zip file is compressed, so that a range is inflated from its start."""
+    # Private, up to 3.4.2: the open zip file. A member that is missing is for `get` to miss.
+    archive: ZipFile | None = getattr(store, "_zf", None)
+    try:
+        return archive is not None and archive.getinfo(key).compress_type != ZIP_STORED
+    except KeyError:
+        return False

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from operator import mul
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +30,23 @@ if TYPE_CHECKING:
     from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.settings import Cost
 
-__all__ = ["Plan", "plan_reading", "plan_whole_chunk"]
+__all__ = [
+    "MOST_BYTES",
+    "Plan",
+    "are_points",
+    "number_of_runs",
+    "offsets_of",
+    "plan_grid",
+    "plan_points",
+    "plan_reading",
+    "plan_whole_chunk",
+]
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+MOST_BYTES: Final = 2**62  # of a chunk, so that no sum of offsets is too large for int64
+_AT_ONCE: Final = 2**12  # ranges as Python integers, which take ten times the memory
 
 
 @dataclass(frozen=True)
@@ -59,12 +74,21 @@ class Plan:
         """Number of bytes to fetch."""
         return int((self.stops - self.starts).sum())
 
+    @cached_property
+    def is_regular(self) -> bool:
+        """Whether `select` needs no copy of what was fetched."""
+        return _strides_of(self._rows) is not None
+
     def ranges(self) -> Iterator[tuple[int, int, int]]:
         """Start, stop, and position among the fetched bytes, of every range."""
         position = 0
-        for start, stop in zip(self.starts.tolist(), self.stops.tolist(), strict=True):
-            yield start, stop, position
-            position += stop - start
+        for i in range(0, self.starts.size, _AT_ONCE):
+            part = slice(i, i + _AT_ONCE)
+            for start, stop in zip(
+                self.starts[part].tolist(), self.stops[part].tolist(), strict=True
+            ):
+                yield start, stop, position
+                position += stop - start
 
     def select(self, fetched: Bytes, dtype: DType) -> npt.NDArray[Any]:
         """The selected elements, out of the bytes of all ranges one after another.
@@ -151,7 +175,8 @@ def plan_reading(
     Returns
     -------
     Plan or None
-        None for a selection of another form, which NumPy may still take of the whole chunk.
+        None for a selection of another form, which NumPy may still take of the whole chunk, and
+        for chunks of 2**62 bytes and more, which no store holds.
 
     Examples
     --------
@@ -161,15 +186,21 @@ def plan_reading(
     (array([24]), array([72]))
     """
     dimensions = dimensions_of(chunk_shape, selection)
-    if dimensions is None:
+    if dimensions is None or prod(chunk_shape) * item_size >= MOST_BYTES:
         return None
-    strides = _c_strides(chunk_shape, item_size)
+    if are_points(dimensions):
+        offsets = offsets_of(dimensions, chunk_shape, item_size)
+        return plan_points(offsets, chunk_shape, item_size, cost)
+    return plan_grid(dimensions, chunk_shape, item_size, cost)
+
+
+def plan_grid(
+    dimensions: Sequence[Dimension], chunk_shape: tuple[int, ...], item_size: int, cost: Cost
+) -> Plan:
+    """Plan for every combination of the selected indices of the dimensions."""
     if any(d.count == 0 for d in dimensions):
         return _plan_nothing(dimensions)
-    arrays = [d.entry for d in dimensions if isinstance(d.entry, np.ndarray)]
-    if not is_grid(arrays) and not any(isinstance(d.entry, slice) for d in dimensions):
-        return _plan_points(dimensions, strides, item_size, chunk_shape, cost)
-
+    strides = _c_strides(chunk_shape, item_size)
     split = _cheapest_split(dimensions, strides, item_size, cost)
     outer, inner = dimensions[:split], dimensions[split:]
     values = [d.values() for d in outer]
@@ -185,6 +216,40 @@ def plan_reading(
     inner_shape = tuple(d.high - d.low for d in inner)
     nbytes = prod(chunk_shape) * item_size
     return _plan(rows, run, inner_shape, strides[split:], index, nbytes, cost)
+
+
+def are_points(dimensions: Sequence[Dimension]) -> bool:
+    """Whether elements are selected one by one, by arrays of all their indices."""
+    entries = [d.entry for d in dimensions]
+    arrays = [entry for entry in entries if isinstance(entry, np.ndarray)]
+    return not is_grid(arrays) and not any(isinstance(entry, slice) for entry in entries)
+
+
+def offsets_of(
+    dimensions: Sequence[Dimension], chunk_shape: tuple[int, ...], item_size: int
+) -> Offsets:
+    """Where the selected points begin, in bytes."""
+    strides = _c_strides(chunk_shape, item_size)
+    shape = np.broadcast_shapes(*(np.shape(d.entry) for d in dimensions))
+    offsets = np.zeros(shape, np.int64)
+    for d, stride in zip(dimensions, strides, strict=True):
+        offsets += d.entry * stride
+    return offsets
+
+
+def plan_points(offsets: Offsets, chunk_shape: tuple[int, ...], item_size: int, cost: Cost) -> Plan:
+    """Plan for the elements that begin at `offsets`, in any order."""
+    rows, inverse = np.unique(offsets, return_inverse=True)
+    nbytes = prod(chunk_shape) * item_size
+    return _plan(rows, item_size, (), (), (inverse.reshape(offsets.shape),), nbytes, cost)
+
+
+def number_of_runs(
+    dimensions: Sequence[Dimension], chunk_shape: tuple[int, ...], item_size: int, cost: Cost
+) -> int:
+    """How many runs `plan_grid` enumerates."""
+    split = _cheapest_split(dimensions, _c_strides(chunk_shape, item_size), item_size, cost)
+    return prod(d.count for d in dimensions[:split])
 
 
 def plan_whole_chunk(
@@ -209,7 +274,10 @@ def plan_whole_chunk(
 
 @lru_cache(maxsize=128)  # the same for every chunk of an array that is read whole
 def _plan_complete(chunk_shape: tuple[int, ...], item_size: int) -> Plan:
-    nbytes = np.array([prod(chunk_shape) * item_size])
+    total = prod(chunk_shape) * item_size
+    # A chunk of more bytes than int64 counts is missing, or has another size: that is for the
+    # reading to find.
+    nbytes = np.array([total], np.int64 if total < 2**63 else object)
     strides = _c_strides(chunk_shape, item_size)
     row = np.zeros((), np.int64)
     return Plan(nbytes - nbytes, nbytes, True, row, chunk_shape, strides, ())  # noqa: FBT003
@@ -245,21 +313,6 @@ def _plan(
     return Plan(range_starts, range_stops, False, rows + shift, inner_shape, inner_strides, index)  # noqa: FBT003
 
 
-def _plan_points(
-    dimensions: Sequence[Dimension],
-    strides: tuple[int, ...],
-    item_size: int,
-    chunk_shape: tuple[int, ...],
-    cost: Cost,
-) -> Plan:
-    offsets = np.asarray(
-        sum(np.asarray(d.entry) * s for d, s in zip(dimensions, strides, strict=True))
-    )
-    rows, inverse = np.unique(offsets, return_inverse=True)
-    nbytes = prod(chunk_shape) * item_size
-    return _plan(rows, item_size, (), (), (inverse.reshape(offsets.shape),), nbytes, cost)
-
-
 def _plan_nothing(dimensions: Sequence[Dimension]) -> Plan:
     """Plan for a selection that is empty: a box of the right shape, and no bytes."""
     nothing = np.empty(0, np.int64)
@@ -277,11 +330,13 @@ def _cheapest_split(
     dimensions: Sequence[Dimension], strides: tuple[int, ...], item_size: int, cost: Cost
 ) -> int:
     """How many of the first dimensions to enumerate, so that requests and bytes cost least."""
+    requests, runs = 1, [item_size]
+    for d, stride in zip(reversed(dimensions), reversed(strides), strict=True):
+        runs.append(runs[-1] + (d.high - d.low - 1) * stride)
     costs = []
-    for split in range(len(dimensions) + 1):
-        requests = prod(d.count for d in dimensions[:split])
-        run = _run(dimensions[split:], strides[split:], item_size)
+    for count, run in zip([*(d.count for d in dimensions), 1], reversed(runs), strict=True):
         costs.append(requests * (cost.gap + run))
+        requests *= count
     return min(range(len(costs)), key=costs.__getitem__)
 
 
@@ -302,7 +357,8 @@ def _split_ranges(starts: Offsets, stops: Offsets, largest: int) -> tuple[Offset
 
 
 def _c_strides(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
-    return tuple(prod(shape[i + 1 :]) * item_size for i in range(len(shape)))
+    strides = list(accumulate(reversed(shape[1:]), mul, initial=item_size))
+    return tuple(reversed(strides)) if shape else ()
 
 
 def _strides_of(rows: Offsets) -> tuple[int, ...] | None:

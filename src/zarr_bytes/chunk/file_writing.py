@@ -20,6 +20,7 @@ from uuid import uuid4
 import numpy as np
 
 from zarr_bytes.chunk.file_systems import is_local
+from zarr_bytes.chunk.files import no_file
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
@@ -148,12 +149,7 @@ def _closing(file: int) -> Iterator[int]:
 
 def _check_is_file(status: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(status.st_mode):  # reading a FIFO or a device might never end
-        raise OSError(
-            errno.EINVAL,
-            f"a chunk is a file, found what has the mode {stat.filemode(status.st_mode)}: remove it,"
-            " or write to another path",
-            path,
-        )
+        raise no_file(path, status.st_mode)
 
 
 def _overwrite(file: int, path: str, plan: Plan, data: Bytes, nbytes: int) -> bool | None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -20,12 +22,12 @@ from zarr_bytes.chunk import file_systems
 from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
 
-__all__ = ["is_known_to_be_local", "read_cached_file", "read_file"]
+__all__ = ["is_known_to_be_local", "no_file", "open_file", "read_cached_file", "read_file"]
 
 # Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for a
 # writer; with O_NOCTTY, a terminal that is opened is nobody's.
@@ -64,32 +66,40 @@ def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
     ChunkFileError
         If there is something else than a file.
     """
-    try:
-        file = _open(path)
-    except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
+    file = _open(path)
+    if file is None:
         return None
     try:
-        if monotonic() > _roots.get(root, _UNKNOWN)[1]:
-            is_local = hasattr(os, "RWF_NOWAIT") and file_systems.is_local(file)
-            _remember(root, is_local=is_local, seconds=_TRUSTED)
+        _look_where(file, root)
         if plan.is_whole_chunk and plan.nbytes <= _SMALL:
             return _read_whole(file, path, plan.nbytes)
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise _no_file(path, status.st_mode)
-        if plan.is_whole_chunk and status.st_size != plan.nbytes:
-            raise wrong_size(path, 0, plan.nbytes, status.st_size)
         return _read_ranges(file, path, plan)
     finally:
         os.close(file)
 
 
-def _open(path: str) -> int:
+@contextmanager
+def open_file(path: str, root: str) -> Iterator[Callable[[Plan], Bytes] | None]:
+    """`read_file` of several plans one after another, through one open file."""
+    file = _open(path)
+    if file is None:
+        yield None
+        return
+    try:
+        _look_where(file, root)
+        yield partial(_read_ranges, file, path)
+    finally:
+        os.close(file)
+
+
+def _open(path: str) -> int | None:
     try:
         return os.open(path, _FLAGS | _NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
+        return None
     except PermissionError:  # which Windows raises for a folder
         if os.path.isdir(path):  # noqa: PTH112 -- a string, as everywhere here
-            raise _no_file(path, stat.S_IFDIR) from None
+            raise no_file(path, stat.S_IFDIR) from None
         raise
     except OSError as error:
         if error.errno not in (errno.ENXIO, errno.EAGAIN):
@@ -98,7 +108,7 @@ def _open(path: str) -> int:
         # (a Samba server), which may wait.
         mode = os.stat(path).st_mode  # noqa: PTH116
         if not stat.S_ISREG(mode):
-            raise _no_file(path, mode) from None
+            raise no_file(path, mode) from None
         return os.open(path, _FLAGS)
 
 
@@ -115,7 +125,7 @@ def _read_whole(file: int, path: str, nbytes: int) -> Bytes:
     if len(content) != nbytes or not nbytes:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise _no_file(path, status.st_mode)
+            raise no_file(path, status.st_mode)
         if nbytes != status.st_size:
             raise wrong_size(path, 0, nbytes, status.st_size)
         content = _read_at(file, nbytes, 0)
@@ -125,6 +135,11 @@ def _read_whole(file: int, path: str, nbytes: int) -> Bytes:
 
 
 def _read_ranges(file: int, path: str, plan: Plan) -> Bytes:
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
+        raise no_file(path, status.st_mode)
+    if plan.is_whole_chunk and status.st_size != plan.nbytes:
+        raise wrong_size(path, 0, plan.nbytes, status.st_size)
     # NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes this
     # faster than `path.read_bytes()`.
     fetched = np.empty(plan.nbytes, np.uint8)
@@ -156,7 +171,8 @@ def _read_into(file: int, memory: memoryview, offset: int) -> int:
     return len(content)
 
 
-def _no_file(path: str, mode: int) -> ChunkFileError:
+def no_file(path: str, mode: int) -> ChunkFileError:
+    """Error for what lies at `path` in a chunk's place, by its mode."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a FIFO",
@@ -227,6 +243,13 @@ def read_cached_file(root: str, path: str, plan: Plan) -> Bytes | None:
         raise BlockingIOError from None
     finally:
         os.close(file)
+
+
+def _look_where(file: int, root: str) -> None:
+    """Find out where an open file below `root` is, where that is not known."""
+    if monotonic() > _roots.get(root, _UNKNOWN)[1]:
+        is_local = hasattr(os, "RWF_NOWAIT") and file_systems.is_local(file)
+        _remember(root, is_local=is_local, seconds=_TRUSTED)
 
 
 def is_known_to_be_local(root: str) -> bool:

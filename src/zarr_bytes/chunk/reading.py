@@ -20,24 +20,27 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 import zarr
 from zarr.buffer import cpu
-from zarr.storage import LocalStore, MemoryStore, StorePath
+from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
-from zarr_bytes.chunk.byte_ranges import plan_reading, plan_whole_chunk
+from zarr_bytes.chunk.byte_ranges import Plan, plan_whole_chunk
 from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements
 from zarr_bytes.chunk.fetch import fetch, fetch_sync
-from zarr_bytes.chunk.files import is_known_to_be_local, read_cached_file, read_file
+from zarr_bytes.chunk.files import is_known_to_be_local, open_file, read_cached_file, read_file
 from zarr_bytes.chunk.layout import layout_of
+from zarr_bytes.chunk.parts import plan_selection
+from zarr_bytes.errors import partly_missing
 from zarr_bytes.settings import reading_cost
+from zarr_bytes.zarr_versions import is_deflated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from zarr.abc.buffer import Buffer, BufferPrototype, NDBuffer
-    from zarr.abc.store import ByteGetter, Store
+    from zarr.abc.store import ByteGetter
 
-    from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.chunk.parts import Parts
     from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
@@ -82,15 +85,25 @@ async def read_selection(
     if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
         buffer = await getter.get(chunk_spec.prototype)
         return None if buffer is None else chunks.select(buffer, selection)
-    store, plan = getter.store, chunks.plan(selection, getter.store)
+    store, plan = getter.store, chunks.plan(selection, getter)
     if type(store) is LocalStore:
         root = str(store.root)
         path = f"{root}/{getter.path}"
         try:
-            return chunks.result(plan, read_cached_file(root, path, plan))
+            if isinstance(plan, Plan):
+                return chunks.result(plan, read_cached_file(root, path, plan))
         except BlockingIOError:
-            return chunks.result(plan, await asyncio.to_thread(read_file, path, plan, root))
-    return chunks.result(plan, await fetch(getter, plan, chunks.prototype, chunks.nbytes))
+            pass
+        return await asyncio.to_thread(chunks.of_file, path, root, plan)
+    if isinstance(plan, Plan):
+        return chunks.result(plan, await fetch(getter, plan, chunks.prototype, chunks.nbytes))
+    selected = _Selected(plan, chunks, str(getter))
+    for place, part in plan.plans:
+        if not selected.add(
+            place, part, await fetch(getter, part, chunks.prototype, chunks.nbytes)
+        ):
+            break
+    return selected.result()
 
 
 def read_selection_sync(
@@ -103,11 +116,17 @@ def read_selection_sync(
     if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
         buffer = getter.get_sync(prototype=chunk_spec.prototype)
         return None if buffer is None else chunks.select(buffer, selection)
-    store, plan = getter.store, chunks.plan(selection, getter.store)
+    store, plan = getter.store, chunks.plan(selection, getter)
     if type(store) is LocalStore:
         root = str(store.root)
-        return chunks.result(plan, read_file(f"{root}/{getter.path}", plan, root))
-    return chunks.result(plan, fetch_sync(getter, plan, chunks.prototype, chunks.nbytes))
+        return chunks.of_file(f"{root}/{getter.path}", root, plan)
+    if isinstance(plan, Plan):
+        return chunks.result(plan, fetch_sync(getter, plan, chunks.prototype, chunks.nbytes))
+    selected = _Selected(plan, chunks, str(getter))
+    for place, part in plan.plans:
+        if not selected.add(place, part, fetch_sync(getter, part, chunks.prototype, chunks.nbytes)):
+            break
+    return selected.result()
 
 
 async def read_local(
@@ -154,7 +173,7 @@ class _Chunks:
         self._dtype = dtype
         self._endian = endian
         self._layout = layout_of(dtype, endian)
-        self._stored = self._layout.view or dtype
+        self.stored = self._layout.view or dtype
         self.nbytes = prod(shape) * self._layout.item_size
         self._every = [(slice(0, n, 1), n) for n in shape]
         self._whole = plan_whole_chunk(shape, self._layout.item_size, ())
@@ -167,14 +186,19 @@ class _Chunks:
             self._layout.view is None or self._layout.bool_offsets or self._layout.narrow_bytes
         )
 
-    def plan(self, selection: tuple[Any, ...], store: Store) -> Plan:
-        """What to fetch from `store`."""
+    def plan(self, selection: tuple[Any, ...], getter: StorePath) -> Plan | Parts:
+        """What to fetch from the store behind `getter`."""
         if self._is_all(selection):
             return self._whole
-        item_size = self._layout.item_size
-        plan = None
-        if (cost := reading_cost(store)) and self.nbytes > cost.gap:
-            plan = plan_reading(self._shape, item_size, selection, cost)
+        item_size, store = self._layout.item_size, getter.store
+        cost = reading_cost(store)
+        plan: Plan | Parts | None = None
+        if (
+            cost is not None
+            and self.nbytes > cost.gap
+            and not (isinstance(store, ZipStore) and is_deflated(store, getter.path))
+        ):
+            plan = plan_selection(self._shape, item_size, selection, cost)
         return plan or plan_whole_chunk(self._shape, item_size, selection)
 
     def _is_all(self, selection: tuple[Any, ...]) -> bool:
@@ -183,14 +207,29 @@ class _Chunks:
                 return False
         return True
 
+    def of_file(self, path: str, root: str, plan: Plan | Parts) -> NDBuffer | None:
+        """Result from the file at `path`, in a thread that may wait."""
+        if isinstance(plan, Plan):
+            return self.result(plan, read_file(path, plan, root))
+        selected = _Selected(plan, self, path)
+        with open_file(path, root) as read:
+            for place, part in plan.plans:
+                if not selected.add(place, part, read and read(part)):
+                    break
+        return selected.result()
+
     def result(self, plan: Plan, fetched: Bytes | None) -> NDBuffer | None:
         """Result from what `plan` has fetched."""
         if fetched is None:
             return None
         if plan is not self._whole:
-            return self._result(plan.select(fetched, self._stored), "selection")
-        array: Array = np.ndarray(self._shape, self._stored, fetched)
+            return self.selected(plan.select(fetched, self.stored))
+        array: Array = np.ndarray(self._shape, self.stored, fetched)
         return self._new(array) if self._is_plain else self._result(array, "chunk")
+
+    def selected(self, array: Array) -> NDBuffer:
+        """Result from an array of the selected elements, as they are stored."""
+        return self._result(array, "selection")
 
     def select(self, buffer: Buffer, selection: tuple[Any, ...]) -> NDBuffer:
         """Result from the whole chunk in memory."""
@@ -199,10 +238,10 @@ class _Chunks:
             chunk = decode_elements(encoded, self._dtype, self._shape, self._endian)
             return self._new(chunk)[selection]
         check_size(encoded.size, self._dtype, self._shape)
-        chunk = np.ndarray(self._shape, self._stored, encoded)
+        chunk = np.ndarray(self._shape, self.stored, encoded)
         if self._is_all(selection):
             return self._result(chunk, "chunk")
-        return self._result(chunk[(*selection, ...)], "selection")
+        return self.selected(chunk[(*selection, ...)])
 
     def _result(self, array: Array, of: str) -> NDBuffer:
         if self._layout.bool_offsets:
@@ -213,6 +252,31 @@ class _Chunks:
         if self._is_numpy:
             return self._new(array)
         return self._nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))
+
+
+class _Selected:
+    """The selected elements of a chunk that is read in parts."""
+
+    def __init__(self, parts: Parts, chunks: _Chunks, key: str) -> None:
+        self._index = parts.index
+        self._box: Array = np.empty(parts.shape, chunks.stored)
+        self._chunks = chunks
+        self._key = key
+        self._is_missing: bool | None = None
+
+    def add(self, place: Any, plan: Plan, fetched: Bytes | None) -> bool:
+        """Take what `plan` has fetched; False if the chunk is missing."""
+        if self._is_missing is False and fetched is None:
+            raise partly_missing(self._key)
+        self._is_missing = fetched is None
+        if fetched is not None:
+            self._box[place] = plan.select(fetched, self._box.dtype)
+        return not self._is_missing
+
+    def result(self) -> NDBuffer | None:
+        if self._is_missing:
+            return None
+        return self._chunks.selected(np.asarray(self._box[self._index]))
 
 
 _chunks_like: Callable[[tuple[int, ...], DType, Endian | None, BufferPrototype], _Chunks] = (

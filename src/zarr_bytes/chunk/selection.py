@@ -6,7 +6,7 @@ positive step, arrays of integers that are broadcast against each other, and 1-D
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -51,6 +51,25 @@ class Dimension:
             return slice(None)
         local = np.searchsorted(values, self.entry)
         return int(local) if np.ndim(self.entry) == 0 else local
+
+    def distinct(self) -> Dimension:
+        """The same indices as a slice, or as an ascending array without repetitions."""
+        if isinstance(self.entry, np.ndarray):
+            return replace(self, entry=self.values())
+        return (
+            self
+            if isinstance(self.entry, slice)
+            else replace(self, entry=slice(self.low, self.high, 1))
+        )
+
+    def part(self, first: int, last: int) -> Dimension:
+        """Number `first` to `last`, exclusive, of the indices of a `distinct` dimension."""
+        if isinstance(self.entry, slice):
+            step = self.entry.step
+            low, high = self.low + first * step, self.low + (last - 1) * step + 1
+            return Dimension(low, high, last - first, slice(low, high, step))
+        entry = self.entry[first:last]
+        return Dimension(int(entry[0]), int(entry[-1]) + 1, last - first, entry)
 
     def within(self) -> Any:
         """NumPy index of the same elements in an array that begins at `low`."""
