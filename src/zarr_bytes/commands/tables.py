@@ -238,6 +238,8 @@ def _result(report: ArrayReport) -> Text:
         return Text(number(count, "finding"), "red")
     if report.kind in ("format 2", "link"):
         return Text("")
+    if report.not_checked:
+        return Text("metadata conforms", "yellow")
     return Text("conforms", "green")
 
 
