@@ -694,6 +694,10 @@ def stderr_of(location, patience, *, on_terminal):
 
 @on_posix
 class TestProgress:
+    def test_it_counts_arrays_and_the_chunks_of_the_present_one(self, folder):
+        written = stderr_of(folder, 0, on_terminal=True)
+        assert b"4 of 5 found, chunk 4 of 4 /data/plain" in written
+
     @pytest.mark.parametrize(
         ("patience", "on_terminal", "shown"),
         [(0, True, True), (100, True, False), (0, False, False)],
@@ -704,6 +708,82 @@ class TestProgress:
         written = stderr_of(folder, patience, on_terminal=on_terminal)
         assert (b"/data/plain" in written) == shown
         assert bool(written) == shown
+
+
+class TestManyArrays:
+    @pytest.fixture
+    def store(self, tmp_path):
+        group = zarr.open_group(tmp_path / "many.zarr", mode="w")
+        for i in range(30):
+            group.create_array(f"a{i}", shape=2, dtype="u1", compressors=None)
+        edit(tmp_path / "many.zarr/a7/zarr.json", fill_value="1")
+        return tmp_path / "many.zarr"
+
+    def test_only_those_with_findings_are_listed(self, store):
+        code, text = run(store)
+        assert code == 1
+        assert "/a7 " in text
+        assert "/a8 " not in text
+        assert "29 arrays without findings: --all lists them" in text
+
+    def test_all_lists_every_one_and_the_verdict_is_the_last_line_too(self, store):
+        lines = run(store, "--all")[1].splitlines()
+        assert sum(line.startswith("/a") for line in lines) == 31  # and the table of findings
+        assert lines[0] == lines[-1] == f"1 of 30 do not conform: {store}"
+
+    def test_the_findings_of_many_are_cut(self, store):
+        for i in range(30):
+            edit(store / f"a{i}/zarr.json", fill_value="1")
+        assert "... and 10 more with findings" in run(store)[1]
+        assert "more with findings" not in run(store, "--all")[1]
+
+
+class TestOptionsOfStores:
+    def test_they_are_handed_to_fsspec(self, folder):
+        fsspec = pytest.importorskip("fsspec")
+        fs = fsspec.filesystem("memory")
+        fs.put(str(folder), "/options.zarr", recursive=True)
+        url = "simplecache::memory://options.zarr"
+        option = 'memory={"skip_instance_cache": true}'
+        assert run(url, "--storage-option", option)[0] == 0
+
+    def test_one_that_is_not_known_is_one_line(self):
+        pytest.importorskip("s3fs")
+        result = CliRunner().invoke(app, ["check", "s3://a", "--storage-option", "nonsense=1"])
+        assert result.exit_code == 2
+        assert "nonsense" in result.stderr
+        assert result.stderr.count("\n") == 1
+
+    @pytest.mark.parametrize("text", ["anon", "=true", ""])
+    def test_what_is_no_key_and_value_is_refused(self, text):
+        result = CliRunner().invoke(app, ["check", "s3://a", "--storage-option", text])
+        assert result.exit_code == 2
+        assert "key=value" in result.stderr
+
+    def test_a_folder_takes_none(self, folder):
+        result = CliRunner().invoke(app, ["check", str(folder), "--storage-option", "anon=true"])
+        assert result.exit_code == 2
+        assert "for URLs" in result.stderr
+
+    def test_where_credentials_are_missing_they_are_asked_for(self, tmp_path):
+        pytest.importorskip("s3fs")
+        lacking = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+        nowhere = {
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": str(tmp_path / "none"),
+            "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+            "AWS_ENDPOINT_URL": "http://127.0.0.1:9",  # where nothing listens
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "zarr_bytes", "check", "s3://bucket/a"],
+            env=lacking | nowhere,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert "--storage-option" in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 class TestCommand:

@@ -25,10 +25,12 @@ pytest.importorskip("rich")
 
 from typer.testing import CliRunner
 
+from zarr_bytes.commands import stored_chunks
 from zarr_bytes.commands.check import check_store
 from zarr_bytes.commands.chunk_grid import ChunkGrid
 from zarr_bytes.commands.command_line import app
 from zarr_bytes.commands.migrate import plan
+from zarr_bytes.commands.reports import Verdict
 from zarr_bytes.commands.text import as_json, brief, in_digits, printable
 
 on_posix = pytest.mark.skipif(os.name != "posix", reason="FIFOs and links to folders are POSIX")
@@ -336,8 +338,6 @@ class TestVerdict:
                 yield
 
         (report,) = check(Silent(zarr.storage.LocalStore(folder, read_only=True))).values()
-        from zarr_bytes.commands.check import Verdict
-
         assert not Verdict.of([report]).conforms
 
     def test_what_does_not_exist_is_said_not_to(self, tmp_path):
@@ -498,22 +498,18 @@ class TestDepthsAndSizes:
     def test_shapes_of_any_size_are_counted_exactly(
         self, tmp_path, monkeypatch, shape, chunk_shape, chunks, lists
     ):
-        from zarr_bytes.commands import stored_chunks
-        from zarr_bytes.commands.sources import Source
-
         monkeypatch.setattr(stored_chunks, "MOST_REQUESTS", 5)
         if not lists:
 
             async def cannot_list(self):
                 return False
 
-            monkeypatch.setattr("zarr_bytes.commands.sources._Folder.can_list", cannot_list)
+            monkeypatch.setattr("zarr_bytes.commands.folder.Folder.can_list", cannot_list)
         grid = {"name": "regular", "configuration": {"chunk_shape": chunk_shape}}
         write(tmp_path, ARRAY | {"shape": shape, "chunk_grid": grid})
         code, found = run_json(tmp_path)
         assert found["nodes"][0]["chunks"] == chunks
         assert run("check", tmp_path).exit_code == code == 0
-        del Source
 
     def test_counts_are_of_integers(self):
         document = {

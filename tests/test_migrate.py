@@ -23,7 +23,14 @@ from typer.testing import CliRunner
 
 from zarr_bytes.commands import json_text
 from zarr_bytes.commands.command_line import app
-from zarr_bytes.commands.migrate import BACKUP, MigrationError, migrated, plan, rewrite
+from zarr_bytes.commands.migrate import (
+    BACKUP,
+    MigrationError,
+    migrated,
+    plan,
+    remove_leftover,
+    rewrite,
+)
 
 ENDIAN = [{"name": "endian", "configuration": {"endian": "big"}}]
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
@@ -300,6 +307,43 @@ class TestWhatStays:
         assert json.dumps(found) == json.dumps([value, 1, value])
 
 
+class TestScreen:
+    """What is shown is bounded, whatever there is to migrate."""
+
+    def test_documents_that_change_alike_are_shown_once(self, tmp_path):
+        zarr.open_group(tmp_path, mode="w")
+        for i in range(30):
+            make_draft(tmp_path / f"a{i}", ENDIAN)
+        code, text = run(tmp_path, "--dry-run")
+        assert code == 0
+        assert text.count("endian becomes bytes") == 1
+        assert "and 19 more" in text
+
+    def test_a_long_plan_ends_with_the_verdict(self, tmp_path):
+        zarr.open_group(tmp_path, mode="w")
+        make_draft(tmp_path / "a", ENDIAN)
+        make_draft(tmp_path / "b", [])
+        make_draft(tmp_path / "c", [{"name": "no-such-codec"}])
+        lines = run(tmp_path, "--dry-run")[1].splitlines()
+        assert len(lines) > 24
+        assert lines[0].startswith(
+            "2 metadata documents of the draft form; 1 metadata document not"
+        )
+        assert lines[-1] == lines[0]
+
+    def test_a_document_on_one_line_is_shown_on_several_however_deep(self, tmp_path):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        text = json.dumps(json.loads((path / "zarr.json").read_text()))
+        deep = '{"a":' * 500 + "{}" + "}" * 500
+        (path / "zarr.json").write_text(text.replace('"attributes": {}', f'"attributes": {deep}'))
+        assert '-      "name": "endian",' in run(path, "--dry-run")[1]
+
+    @given(json_values)
+    def test_a_document_on_several_lines_is_the_same_document(self, value):
+        text = json.dumps(value)
+        assert json.dumps(json.loads(json_text.indented(text))) == text
+
+
 class Failing(WrapperStore):
     """A store whose `failing`th write or delete fails.
 
@@ -391,6 +435,62 @@ class TestFailures:
         migrate_all(Watched(LocalStore(path)))
         assert seen == [before]
         assert not (path / f"zarr.json{BACKUP}").exists()
+
+    @pytest.mark.parametrize("failing", [1, 2, 3])
+    def test_after_a_kill_the_next_run_leaves_nothing(self, tmp_path, failing):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        with pytest.raises(KeyboardInterrupt):
+            migrate_all(Failing(LocalStore(path), failing, "killed"))
+        code, text = run(path, "--yes")
+        assert code == 0
+        assert sorted(p.name for p in path.iterdir()) == ["c", "zarr.json"]
+        assert codecs_of(path) == BIG
+        assert ("Removed: 1 leftover of an earlier run." in text) == (failing == 3)
+        assert run(path)[1].startswith("Nothing to migrate: ")
+
+    def test_what_a_kill_within_a_write_leaves_is_removed_too(self, tmp_path):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        halves = [f"zarr.json.{'a' * 32}.partial", f"zarr.{'b' * 32}.partial"]
+        (path / f"zarr.json{BACKUP}").write_bytes((path / "zarr.json").read_bytes())
+        for name in halves:
+            (path / name).write_text('{"zarr_')
+        text = run(path, "--yes")[1]
+        assert "Removed: 2 leftovers of an earlier run." in text
+        assert sorted(p.name for p in path.iterdir()) == ["c", "zarr.json"]
+
+    def test_what_another_process_is_writing_is_left_alone(self, tmp_path):
+        path = make_draft(tmp_path / "a", BIG)
+        (path / f"zarr.{'b' * 32}.partial").write_text('{"zarr_')
+        assert run(path, "--yes")[1].startswith("Nothing to migrate: ")
+        assert len(list(path.glob("*.partial"))) == 1
+
+    @pytest.mark.parametrize(("options", "answer"), [(("--dry-run",), None), ((), "n\n")])
+    def test_a_leftover_is_shown_and_not_removed_without_a_yes(self, tmp_path, options, answer):
+        path = make_draft(tmp_path / "a", BIG)
+        backup = path / f"zarr.json{BACKUP}"
+        backup.write_text("{}")
+        text = run(path, *options, answer=answer)[1]
+        assert text.startswith("1 leftover of an earlier run: ")
+        assert backup.name in text
+        assert backup.exists()
+
+    def test_a_backup_stays_beside_a_document_that_is_not_in_order(self, tmp_path):
+        path = make_draft(tmp_path / "a", [{"name": "no-such-codec"}])
+        backup = path / f"zarr.json{BACKUP}"
+        backup.write_text("{}")
+        assert run(path, "--yes")[0] == 1
+        (path / "zarr.json").write_text("{")
+        assert run(path, "--yes")[0] == 1
+        assert backup.exists()
+
+    def test_a_leftover_that_has_changed_meanwhile_is_not_removed(self, tmp_path):
+        path = make_draft(tmp_path / "a", BIG)
+        backup = path / f"zarr.json{BACKUP}"
+        backup.write_text("{}")
+        (key,) = asyncio.run(plan(LocalStore(path))).leftovers
+        with pytest.raises(MigrationError, match="changed meanwhile"):
+            asyncio.run(remove_leftover(LocalStore(path), key, b"other"))
+        assert backup.exists()
 
     def test_a_backup_of_another_document_is_not_overwritten(self, tmp_path):
         path = make_draft(tmp_path / "a", ENDIAN)

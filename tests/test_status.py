@@ -151,6 +151,58 @@ class TestSettings:
         assert not found.is_active
         assert f"zarr_bytes.{name} is {value!r}" in found.problems[0]
 
+    @pytest.mark.parametrize(
+        ("name", "value"), [("partial_read", False), ("gaps.local", 1), ("fill-value", "lenient")]
+    )
+    def test_one_that_is_unknown_is_a_problem_that_names_the_nearest(self, name, value):
+        with zarr.config.set({f"zarr_bytes.{name}": value}):
+            found = status()
+        assert not found.is_active
+        assert "no setting; the nearest is zarr_bytes." in found.problems[0]
+
+    def test_one_that_is_unknown_is_seen_in_the_environment(self):
+        code, found = status_json(ZARR_ZARR_BYTES__PARTIAL_READ="False")
+        assert code == 1
+        assert "zarr_bytes.partial_reads" in found["problems"][0]
+
+    @pytest.mark.parametrize(
+        "environment",
+        [{"ZARR_ZARR_BYTES": "5"}, {"ZARR_ZARR_BYTES__GAP": "5"}, {"ZARR_CODECS": "5"}],
+    )
+    def test_a_value_in_place_of_a_section_is_no_traceback(self, environment):
+        done = command("-m", "zarr_bytes", "status", **environment)
+        assert done.returncode == 1
+        assert done.stderr == ""
+        assert done.stdout.startswith("Not ")
+
+    def test_a_value_that_looks_like_markup_is_shown_as_it_is(self):
+        done = command("-m", "zarr_bytes", "status", ZARR_ZARR_BYTES__FILL_VALUES="[/]\x1b[2J")
+        assert "[/]\\x1b[2J" in done.stdout
+        assert "\x1b" not in done.stdout
+
+
+def on_a_screen(*arguments, **environment):
+    """What a terminal of 80 columns and 24 lines shows at the end."""
+    done = command("-m", "zarr_bytes", *arguments, COLUMNS="80", LINES="24", **environment)
+    return done.stdout.splitlines()[-23:]  # and the next prompt
+
+
+class TestScreen:
+    def test_the_verdict_is_on_it(self):
+        assert any(line.startswith("Active: ") for line in on_a_screen("status"))
+
+    def test_the_verdict_is_on_it_where_there_is_much_to_do(self):
+        wrong = {"ZARR_CODECS__BYTES": ZARRS_OWN, "ZARR_ZARR_BYTES__GAPS": "1"}
+        assert any(line.startswith("Not working: ") for line in on_a_screen("status", **wrong))
+
+    def test_a_long_path_is_not_broken_within_a_name(self, tmp_path):
+        path = tmp_path / "a-rather-long-name" / "and-another-one" / "mine.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"codecs: {{bytes: {ZARRS_OWN}}}")
+        done = command("-m", "zarr_bytes", "status", ZARR_CONFIG=str(path), COLUMNS="80")
+        for name in path.parts[1:]:
+            assert name in done.stdout
+
 
 class TestCommand:
     def test_the_runner_gives_what_the_process_gives(self):

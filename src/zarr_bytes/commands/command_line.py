@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from zarr_bytes.commands import tables
-from zarr_bytes.commands.check import ArrayReport, Verdict, check_store
 from zarr_bytes.commands.check import Progress as Done
+from zarr_bytes.commands.check import check_store
 from zarr_bytes.commands.migrate import MigrationError, Plan, plan, remove_leftover, rewrite
+from zarr_bytes.commands.reports import ArrayReport, Verdict, number
 from zarr_bytes.commands.status import status as find_status
 from zarr_bytes.commands.stores import (
     StoreError,
@@ -167,16 +168,16 @@ async def _migrate(location: str, options: dict[str, object], *, yes: bool, dry_
             for key, text in found.leftovers.items():
                 await remove_leftover(target, key, text)
         except MigrationError as error:
-            documents = tables.number(len(found.changes), "metadata document")
+            documents = number(len(found.changes), "metadata document")
             typer.echo(f"{printable(str(error))}\n{done:,} of {documents} migrated.", err=True)
             return 1
         if found.changes:
-            typer.echo(f"Migrated: {tables.number(done, 'metadata document')}.")
+            typer.echo(f"Migrated: {number(done, 'metadata document')}.")
         if found.leftovers:
-            leftovers = tables.number(len(found.leftovers), "leftover")
+            leftovers = number(len(found.leftovers), "leftover")
             typer.echo(f"Removed: {leftovers} of an earlier run.")
         if found.refused:
-            refused = tables.number(len(found.refused), "metadata document")
+            refused = number(len(found.refused), "metadata document")
             typer.echo(f"Not migrated: {refused}, for the reasons above.")
         return 1 if found.refused else 0
 
@@ -184,9 +185,9 @@ async def _migrate(location: str, options: dict[str, object], *, yes: bool, dry_
 def _intended(found: Plan) -> str:
     steps = []
     if found.changes:
-        steps.append(f"Write {tables.number(len(found.changes), 'metadata document')}")
+        steps.append(f"Write {number(len(found.changes), 'metadata document')}")
     if found.leftovers:
-        steps.append(f"Remove {tables.number(len(found.leftovers), 'leftover')}")
+        steps.append(f"Remove {number(len(found.leftovers), 'leftover')}")
     return " and ".join([steps[0], *(step.lower() for step in steps[1:])])
 
 

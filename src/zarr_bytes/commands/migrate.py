@@ -27,7 +27,8 @@ from zarr_bytes.commands.json_text import (
     members,
     value,
 )
-from zarr_bytes.commands.sources import source_of, within
+from zarr_bytes.commands.sources import within
+from zarr_bytes.commands.stores import source_of
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:

@@ -11,6 +11,9 @@ from zipfile import BadZipFile
 
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
+from zarr_bytes.commands.folder import Folder
+from zarr_bytes.commands.sources import Source
+from zarr_bytes.commands.zip_file import Zip
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
     from zarr.abc.store import Store
 
-__all__ = ["StoreError", "close", "hint", "open_store", "storage_options", "writable"]
+__all__ = ["StoreError", "close", "hint", "open_store", "source_of", "storage_options", "writable"]
 
 
 class StoreError(Exception):
@@ -74,11 +77,13 @@ async def open_store(location: str, options: Mapping[str, object] | None = None)
         raise StoreError("no store is named; . is the folder you are in")
     try:
         url = urlsplit(location)
-        if "://" in location and url.scheme != "file":
+        is_url = "://" in location
+        is_local = is_url and url.scheme in ("file", "local")
+        if is_url and not is_local:
             return FsspecStore.from_url(location, dict(options or {}), read_only=True)
         if options:
             raise StoreError("storage options are for URLs, and it is none")
-        path = Path(unquote(url.path) if url.scheme == "file" else location)
+        path = Path(unquote(url.path) if is_local else location)
         if path.is_dir():
             return await LocalStore.open(path, read_only=True)
         if path.suffix == ".zip" and path.is_file():
@@ -129,3 +134,12 @@ async def close(store: Store) -> None:
             with suppress(Exception):  # at the end, what it says helps nobody
                 await session.close()
     store.close()
+
+
+def source_of(store: Store) -> Source:
+    """How to ask `store`."""
+    if isinstance(store, LocalStore):
+        return Folder(store)
+    if isinstance(store, ZipStore) and store.path:
+        return Zip(store, store.path)
+    return Source(store)

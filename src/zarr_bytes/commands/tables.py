@@ -1,76 +1,33 @@
-"""What the commands show, as tables for a terminal.
-
-Whatever comes from a store goes through `printable`, and none of it is taken for markup.
-"""
+"""What the commands show, as tables for a terminal."""
 
 from __future__ import annotations
 
-import re
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
-from rich import box
-from rich.cells import cell_len
-from rich.measure import Measurement
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from zarr_bytes.commands.json_text import indented
+from zarr_bytes.commands.reports import number
+from zarr_bytes.commands.screen import PathText, and_more, print_parts, shown, table_of
 from zarr_bytes.commands.text import brief, cut, in_digits, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.console import Console, RenderableType
+    from rich.table import Table
 
-    from zarr_bytes.commands.check import ArrayReport, Verdict
     from zarr_bytes.commands.migrate import Change, Plan
+    from zarr_bytes.commands.reports import ArrayReport, Verdict
     from zarr_bytes.commands.status import DataType, Origin, Setting, Status
 
-__all__ = ["number", "print_check", "print_plan", "print_status"]
+__all__ = ["print_check", "print_plan", "print_status"]
 
 _SHOWN: Final = 10  # findings of one array, documents to migrate; --json, or the store, has all
 _MANY: Final = 20  # arrays; of more, only those with findings are listed
-_LONGEST: Final = 400  # characters of one cell
 _LARGEST_DIFFERENCE: Final = 2**20  # characters of a document whose change is shown as lines
-
-
-class _Path:
-    """A path or the like, which is broken behind ``/``, ``.`` or ``,`` where it must be broken."""
-
-    def __init__(self, path: str) -> None:
-        self._parts = re.findall(r"[^/\\.,]*[/\\.,]+|[^/\\.,]+", printable(cut(path, _LONGEST)))
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        widths = [cell_len(part) for part in self._parts]
-        return Measurement(max(widths, default=0), sum(widths)).with_maximum(options.max_width)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        line = ""
-        for part in self._parts:
-            if line and cell_len(line + part) > options.max_width:
-                yield Text(line, overflow="fold")
-                line = ""
-            line += part
-        yield Text(line, overflow="fold")
-
-
-def _text(text: str, style: str = "") -> Text:
-    return Text(printable(cut(text, _LONGEST)), style)
-
-
-def _print(console: Console, verdict: Text, parts: Iterable[RenderableType]) -> None:
-    """Print `parts` below the verdict, and it once more where they push it off the screen."""
-    console.print(verdict, soft_wrap=True)
-    height = 1
-    for part in parts:
-        console.print(part)
-        if height < console.height:
-            height += len(console.render_lines(part, pad=False))
-    if height + 2 > console.height:  # and the prompt
-        console.print()
-        console.print(verdict, soft_wrap=True)
 
 
 def print_status(
@@ -86,27 +43,27 @@ def print_status(
         verdict = ("Not working:", "bold red"), " a setting is not permitted."
     else:
         verdict = ("Not active:", "bold red"), " zarr does not use zarr-bytes for every codec."
-    _print(console, Text.assemble(*verdict), _status_parts(found, verbose=verbose))
+    print_parts(console, Text.assemble(*verdict), _status_parts(found, verbose=verbose))
 
 
 def _status_parts(found: Status, *, verbose: bool) -> Iterator[RenderableType]:
     versions = (f"{name} {version}" for name, version in found.versions.items())
-    yield _text(", ".join(versions), "dim")
-    table = _table("Codec", "Class", "Decided by")
+    yield shown(", ".join(versions), "dim")
+    table = table_of("Codec", "Class", "Decided by")
     for codec in found.codecs:
         colour = "green" if codec.is_active else "red"
-        table.add_row(_text(codec.name), _text(codec.found, colour), _who(codec.origin))
+        table.add_row(shown(codec.name), shown(codec.found, colour), _who(codec.origin))
     yield from ("", table)
     if verbose:
-        table = _table("Data type", "Class")
+        table = table_of("Data type", "Class")
         for names, class_ in _grouped(found.data_types):
-            table.add_row(_text(names), class_)
+            table.add_row(shown(names), class_)
         yield from ("", table)
     else:
         yield from ("", _data_types(found.data_types))
-    table = _table("Setting", "Value", "Decided by")
+    table = table_of("Setting", "Value", "Decided by")
     for setting in found.settings:
-        table.add_row(_text(setting.name), _text(_value(setting)), _who(setting.origin))
+        table.add_row(shown(setting.name), shown(_value(setting)), _who(setting.origin))
     yield from ("", table)
     if found.problems or found.advice:
         yield from ("", Text("What to do", "bold"))
@@ -142,12 +99,12 @@ def _grouped(data_types: list[DataType]) -> list[tuple[str, Text]]:
     others = []
     for data_type in data_types:
         if data_type.lacks:
-            others.append((data_type.name, _text(_needs(data_type), "yellow")))
+            others.append((data_type.name, shown(_needs(data_type), "yellow")))
         elif not data_type.is_active:
-            others.append((data_type.name, _text(data_type.found, "yellow")))
+            others.append((data_type.name, shown(data_type.found, "yellow")))
         else:
             modules.setdefault(data_type.found.rpartition(".")[0], []).append(data_type.name)
-    return [*((", ".join(names), _text(module)) for module, names in modules.items()), *others]
+    return [*((", ".join(names), shown(module)) for module, names in modules.items()), *others]
 
 
 def _value(setting: Setting) -> str:
@@ -167,8 +124,8 @@ def _who(origin: Origin) -> RenderableType:
     if origin.kind == "default":
         return Text("default", "dim")
     if origin.kind == "environment variable":
-        return _text(f"environment: {origin.name}")
-    return _Path(origin.name or origin.kind)
+        return shown(f"environment: {origin.name}")
+    return PathText(origin.name or origin.kind)
 
 
 def print_check(
@@ -183,7 +140,7 @@ def print_check(
     colour = "green" if verdict.is_complete else "yellow"
     headline = (f"{verdict.text}: ", f"bold {colour if verdict.conforms else 'red'}")
     parts = _check_parts(reports, list_all=list_all)
-    _print(console, Text.assemble(headline, printable(location)), parts)
+    print_parts(console, Text.assemble(headline, printable(location)), parts)
 
 
 def _check_parts(reports: list[ArrayReport], *, list_all: bool) -> Iterator[RenderableType]:
@@ -202,17 +159,17 @@ def _check_parts(reports: list[ArrayReport], *, list_all: bool) -> Iterator[Rend
         yield Text(f"{number(quiet, 'array')} without findings: --all lists them", "dim")
     for report in found[:most]:
         yield from _finding_parts(report)
-    yield from _more(len(found) - most, " with findings: --all lists them")
+    yield from and_more(len(found) - most, " with findings: --all lists them")
 
 
 def _array_table(reports: list[ArrayReport]) -> Table:
-    table = _table("Array", "Data type", "Codecs", "Chunks", "")
+    table = table_of("Array", "Data type", "Codecs", "Chunks", "")
     for report in reports:
         table.add_row(
-            _Path(f"/{report.path}"),
-            _text(_data_type_name(report.data_type)),
-            _text(", ".join(report.codecs)),
-            _text(_chunks(report)),
+            PathText(f"/{report.path}"),
+            shown(_data_type_name(report.data_type)),
+            shown(", ".join(report.codecs)),
+            shown(_chunks(report)),
             _result(report),
         )
     return table
@@ -238,16 +195,18 @@ def _result(report: ArrayReport) -> Text:
         return Text(number(count, "finding"), "red")
     if report.kind in ("format 2", "link"):
         return Text("")
+    if report.not_checked:
+        return Text("metadata conforms", "yellow")
     return Text("conforms", "green")
 
 
 def _finding_parts(report: ArrayReport) -> Iterator[RenderableType]:
-    table = _table(_Path(f"/{report.path}"), "Found", "Permitted")
+    table = table_of(PathText(f"/{report.path}"), "Found", "Permitted")
     for finding in report.findings[:_SHOWN]:
-        permitted = Text("note", "dim") if finding.is_note else _text(finding.permitted, "green")
-        table.add_row(_Path(finding.subject), _text(finding.found), permitted)
+        permitted = Text("note", "dim") if finding.is_note else shown(finding.permitted, "green")
+        table.add_row(PathText(finding.subject), shown(finding.found), permitted)
     yield from ("", table)
-    yield from _more(len(report.findings) - _SHOWN, ": zarr-bytes check --json gives all")
+    yield from and_more(len(report.findings) - _SHOWN, ": zarr-bytes check --json gives all")
 
 
 def print_plan(console: Console, location: str, found: Plan) -> None:
@@ -261,21 +220,21 @@ def print_plan(console: Console, location: str, found: Plan) -> None:
     counts = [count for count, of in zip(counts, things, strict=True) if of]
     colour = "yellow" if found.changes or found.leftovers else "red" if counts else "green"
     headline = (f"{'; '.join(counts) or 'Nothing to migrate'}: ", f"bold {colour}")
-    _print(console, Text.assemble(headline, printable(location)), _plan_parts(found))
+    print_parts(console, Text.assemble(headline, printable(location)), _plan_parts(found))
 
 
 def _plan_parts(found: Plan) -> Iterator[RenderableType]:
     yield from _changes(found.changes)
     if found.leftovers:
         yield from ("", Text("Left by an earlier run that was stopped, and to be removed", "bold"))
-        yield from (Padding(_Path(key), (0, 2)) for key in list(found.leftovers)[:_MANY])
-        yield from _more(len(found.leftovers) - _MANY)
+        yield from (Padding(PathText(key), (0, 2)) for key in list(found.leftovers)[:_MANY])
+        yield from and_more(len(found.leftovers) - _MANY)
     if found.refused:
-        table = _table("Not migrated", "Reason")
+        table = table_of("Not migrated", "Reason")
         for path, reason in list(found.refused.items())[:_MANY]:
-            table.add_row(_Path(f"/{path}"), _text(reason, "red"))
+            table.add_row(PathText(f"/{path}"), shown(reason, "red"))
         yield from ("", table)
-        yield from _more(len(found.refused) - _MANY, ": zarr-bytes check --json gives all")
+        yield from and_more(len(found.refused) - _MANY, ": zarr-bytes check --json gives all")
 
 
 def _changes(changes: list[Change]) -> Iterator[RenderableType]:
@@ -284,24 +243,14 @@ def _changes(changes: list[Change]) -> Iterator[RenderableType]:
     for change in changes:
         alike.setdefault(tuple(change.steps), []).append(change)
     for first, *others in list(alike.values())[:_SHOWN]:
-        yield from ("", _text(first.key, "bold"))
+        yield from ("", shown(first.key, "bold"))
         for line, colour in _change_lines(first):
-            yield _text(f"  {line}", colour)
+            yield shown(f"  {line}", colour)
         if others:
             keys = ", ".join(cut(other.key, 80) for other in others[:_SHOWN])
             more = "" if len(others) <= _SHOWN else f" and {len(others) - _SHOWN:,} more"
             yield Padding(Text(printable(f"the same in {keys}{more}")), (0, 2))
-    yield from _more(len(alike) - _SHOWN, " that change in another way")
-
-
-def _more(count: int, advice: str = "") -> Iterator[Text]:
-    if count > 0:
-        yield Text(f"... and {count:,} more{advice}", "dim")
-
-
-def number(count: int, noun: str) -> str:
-    """`count` things in words."""
-    return f"{count:,} {noun}" + "s" * (count != 1)
+    yield from and_more(len(alike) - _SHOWN, " that change in another way")
 
 
 def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
@@ -323,10 +272,3 @@ def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
         yield ("...", "dim") if line.startswith("@@") else (line.removesuffix("\r"), colour)
     if len(lines) > 4 * _SHOWN:
         yield "...", "dim"
-
-
-def _table(*columns: RenderableType) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
