@@ -11,6 +11,7 @@ from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import (
     BoolValueError,
     ChunkSizeError,
+    ConfigurationError,
     DataTypeNameError,
     FillValueError,
     MissingPackageError,
@@ -20,6 +21,7 @@ __all__ = [
     "BoolValueError",
     "BytesCodec",
     "ChunkSizeError",
+    "ConfigurationError",
     "DataTypeNameError",
     "EndianCodec",
     "FillValueError",
