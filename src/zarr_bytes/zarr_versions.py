@@ -5,7 +5,7 @@ Each entry says which version of zarr lets it go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from zarr import dtype, errors
 
@@ -33,3 +33,5 @@ def _data_type_validation_error() -> type[ValueError]:
 
 
 DataTypeValidationError = _data_type_validation_error()
+
+HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on

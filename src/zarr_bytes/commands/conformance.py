@@ -124,7 +124,7 @@ def data_type_of(document: Mapping[str, Any]) -> ZDType[Any, Any]:
 
 def _fill_value_findings(value: Any, data_type: ZDType[Any, Any]) -> Iterator[Finding]:
     try:
-        data_type.from_json_scalar(value, zarr_format=3)
+        data_type.cast_scalar(data_type.from_json_scalar(value, zarr_format=3))
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         yield _refused("fill_value", value, error)
         return
