@@ -2,15 +2,25 @@
 
 import base64
 import pickle
+import traceback
 
 import numpy as np
 import pytest
 import zarr
-from documents import open_document, rewritten_document, store_of, stored_document
+from documents import (
+    LITTLE,
+    open_document,
+    rewritten_document,
+    store_of,
+    stored_chunk,
+    stored_document,
+)
 from zarr import dtype as zarr_dtype
+from zarr.storage import MemoryStore
 
 from zarr_bytes import FillValueError
 from zarr_bytes.data_type.names import DATA_TYPES
+from zarr_bytes.zarr_versions import HAS_STRUCT
 
 CORE = {name: cls for name, cls in DATA_TYPES.items() if cls.__module__.endswith("data_type.core")}
 MULTI_BYTE = [name for name in CORE if name not in ("bool", "int8", "uint8")]
@@ -168,6 +178,137 @@ class TestLenientFillValues:
             open_document("float32", fill_value="1.5")
 
 
+WITH_PARAMETERS = pytest.mark.skipif(
+    not hasattr(zarr.codecs, "ScaleOffset"), reason="scale_offset and cast_value came with zarr 3.3"
+)
+
+
+@WITH_PARAMETERS
+class TestParametersOfOtherCodecs:
+    """zarr's `scale_offset` and `cast_value` read theirs by `from_json_scalar` too."""
+
+    @staticmethod
+    def chain(offset, scale):
+        configuration = {"offset": offset, "scale": scale}
+        return [{"name": "scale_offset", "configuration": configuration}, *LITTLE]
+
+    @pytest.mark.usefixtures("pipeline")
+    @pytest.mark.parametrize(
+        ("data_type", "offset", "scale", "stored"),
+        [
+            ("float32", "0.5", "2", [1, 3]),
+            ("float64", "5e-1", 2, [1, 3]),
+            ("float64", -0.5, "2.0", [3, 5]),
+            ("int16", "-1", "3", [6, 9]),
+            ("uint64", "0", True, [1, 2]),
+        ],
+    )
+    def test_what_zarr_reads_is_read(self, data_type, offset, scale, stored):
+        codecs = self.chain(offset, scale)
+        store = store_of(data_type, codecs=codecs)
+        zarr.open_array(store, mode="r+")[:] = [1, 2]
+        array = zarr.open_array(store)
+        assert array[:].tolist() == [1, 2]
+        assert array.dtype == data_type
+        chunk = np.array(stored).astype(np.dtype(data_type).newbyteorder("<")).tobytes()
+        assert stored_chunk(array) == chunk
+
+    def test_they_are_given_to_the_codec_itself(self):
+        codec = zarr.codecs.ScaleOffset(offset="0.5", scale="2")
+        array = zarr.create_array({}, shape=2, dtype="float32", filters=codec, compressors=None)
+        array[:] = [1, 2]
+        assert zarr.open_array(array.store)[:].tolist() == [1, 2]
+        assert stored_document(array)["codecs"][0] == codec.to_dict()
+
+    def test_numbers_and_names_of_a_scalar_map_are_read(self):
+        scalar_map = {"encode": [["NaN", 0], ["1.5", "2"]], "decode": [["0", "NaN"]]}
+        codec = zarr.codecs.CastValue(data_type="uint8", scalar_map=scalar_map)
+        codec.validate(shape=(2,), dtype=CORE["float64"](), chunk_grid=None)
+        with pytest.raises(ValueError, match="'one' is not representable"):
+            zarr.codecs.CastValue(data_type="uint8", scalar_map={"encode": [["one", 1]]}).validate(
+                shape=(2,), dtype=CORE["float64"](), chunk_grid=None
+            )
+
+    @pytest.mark.parametrize("data_type", ["float32", "int16"])
+    def test_the_fill_value_beside_them_is_held_to_the_specification(self, data_type):
+        codecs = self.chain("1", "2")
+        with pytest.raises(FillValueError, match=f"'7' is no fill value of data type {data_type}"):
+            open_document(data_type, codecs=codecs, fill_value="7")
+        with zarr.config.set({"zarr_bytes.fill_values": "lenient"}):
+            with pytest.warns(UserWarning, match="'7' is not permitted"):
+                array = open_document(data_type, codecs=codecs, fill_value="7")
+            assert array.fill_value == 7
+            assert type(array.fill_value) is np.dtype(data_type).type
+            open_document(data_type, codecs=codecs, fill_value=7)  # without a warning
+
+    def test_a_parameter_that_zarr_does_not_read_is_refused(self):
+        with pytest.raises(ValueError, match="offset value 'half' is not representable"):
+            open_document("float32", codecs=self.chain("half", 1))
+
+
+@pytest.mark.skipif(not HAS_STRUCT, reason="the data type struct came with zarr 3.2")
+@pytest.mark.filterwarnings("ignore:The data type")
+class TestStruct:
+    INNER = {"name": "struct", "configuration": {"fields": [{"name": "b", "data_type": "int8"}]}}
+    FIELDS = [{"name": "a", "data_type": "float32"}, {"name": "c", "data_type": INNER}]
+    DATA_TYPE = {"name": "struct", "configuration": {"fields": FIELDS}}
+
+    def test_the_fill_values_of_its_fields_are_read(self):
+        array = open_document(self.DATA_TYPE, fill_value={"a": 1.5, "c": {"b": 2}})
+        assert array[0].tolist() == (1.5, (2,))
+
+    @pytest.mark.parametrize("value", [{"a": "1.5"}, {"c": {"b": "2"}}])
+    def test_a_fill_value_that_its_field_does_not_permit_is_refused(self, value):
+        with pytest.raises(FillValueError, match="is no fill value of data type"):
+            open_document(self.DATA_TYPE, fill_value=value)
+        with (
+            zarr.config.set({"zarr_bytes.fill_values": "lenient"}),
+            pytest.warns(UserWarning, match="is not permitted"),
+        ):
+            open_document(self.DATA_TYPE, fill_value=value)
+
+    def test_it_is_equal_to_zarrs_both_ways_and_hashes_alike(self):
+        ours = zarr_dtype.parse_dtype(self.DATA_TYPE, zarr_format=3)
+        zarrs = zarr_dtype.Struct(fields=ours.fields)
+        assert type(ours) is DATA_TYPES["struct"] is not type(zarrs)
+        assert ours == zarrs
+        assert zarrs == ours
+        assert hash(ours) == hash(zarrs)
+        assert repr(ours) == repr(zarrs)
+        other = zarr_dtype.Struct(fields=ours.fields[:1])
+        assert ours != other
+        assert other != ours
+
+    def test_a_record_of_numpy_is_one(self):
+        found = zarr_dtype.parse_dtype(np.dtype([("a", "f4"), ("b", "i2")]), zarr_format=3)
+        assert type(found) is DATA_TYPES["struct"]
+        assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"data_type": "float32", "fill_value": "1.5"},
+        {"data_type": "bool", "fill_value": 1},
+        {"data_type": "r16", "fill_value": 1},
+        {"data_type": "r12"},
+        {"data_type": "float32", "codecs": [{"name": "bytes"}]},
+        {"data_type": "float32", "codecs": [{"name": "endian"}]},
+        {"data_type": "float32", "codecs": [{"name": "bytes", "configuration": {"endian": 1}}]},
+    ],
+    ids=str,
+)
+def test_where_an_array_makes_a_group_fail_the_error_ends_with_the_command_that_names_it(refused):
+    store = MemoryStore()
+    zarr.create_group(store).create_group("outer")
+    objects = {"outer/inner/zarr.json": store_of(**refused)._store_dict["zarr.json"]}
+    store._store_dict |= objects
+    with pytest.raises((TypeError, ValueError)) as error:
+        zarr.open_group(store, mode="r").members(max_depth=None)
+    *_, last = traceback.format_exception_only(error.value)
+    assert last == "If this is one array of a group, `zarr-bytes check STORE` names it.\n"
+
+
 class TestRawBits:
     def test_a_new_array_takes_the_name(self):
         array = zarr.create_array({}, shape=2, dtype="r24", fill_value=[1, 2, 3], compressors=None)
@@ -218,7 +359,7 @@ def test_a_nan_in_a_field_of_a_structured_type_keeps_its_bits():
     data_type = {"name": "structured", "configuration": {"fields": fields}}
     text = base64.b64encode(b"\x01\x00\x80\x7f\x01\x02").decode()
     array = open_document(data_type, shape=(1,), fill_value=text)
-    assert array[:].tobytes() == b"\x01\x00\x80\x7f\x01\x02"
+    assert array[:].astype([("a", "<f4"), ("b", "V2")]).tobytes() == b"\x01\x00\x80\x7f\x01\x02"
     # zarr 3.1 writes the text, later versions write an object.
     written = {"a": "0x7f800001", "b": [1, 2]} if hasattr(zarr_dtype, "Struct") else text
     assert rewritten_document(data_type, fill_value=text)["fill_value"] == written

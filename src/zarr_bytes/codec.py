@@ -23,6 +23,7 @@ from zarr_bytes.chunk.elements import decode_elements, encode_elements
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.chunk.reading import are_local, read_local, read_selection, read_selection_sync
 from zarr_bytes.chunk.writing import write_selection, write_selection_sync
+from zarr_bytes.errors import ConfigurationError
 from zarr_bytes.settings import partial_writes_enabled
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
 
     Raises
     ------
-    ValueError
+    ConfigurationError
         If `endian` is anything else.
 
     Notes
@@ -84,7 +85,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
         endian = getattr(endian, "value", endian)  # zarr's Endian enum, up to zarr 3.2
         if endian not in ("little", "big", None):
-            raise ValueError(
+            raise ConfigurationError(
                 f"codec {self.name!r}: endian is {endian!r}; permitted are 'little' and 'big'"
             )
         super().__init__(endian=endian)  # zarr's class decides what its attribute is
@@ -102,7 +103,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
 
         Raises
         ------
-        ValueError
+        ConfigurationError
             If the name is not this codec's, or the configuration is not as above.
 
         Notes
@@ -111,15 +112,17 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         None is taken for one that is not given, which is how other packages pass it.
         """
         if not isinstance(data, Mapping) or data.get("name") != cls.name:
-            raise ValueError(f'expected a codec object with "name": "{cls.name}", found {data!r}')
+            raise ConfigurationError(
+                f'expected a codec object with "name": "{cls.name}", found {data!r}'
+            )
         configuration = data.get("configuration", {})
         if not isinstance(configuration, Mapping):
-            raise ValueError(
+            raise ConfigurationError(
                 f"codec {cls.name!r}: the configuration is {configuration!r}; it must be an object,"
                 ' such as {"endian": "little"}'
             )
         if unknown := sorted(set(configuration) - {"endian"}):
-            raise ValueError(
+            raise ConfigurationError(
                 f"codec {cls.name!r}: unknown configuration {', '.join(map(repr, unknown))};"
                 " only 'endian' is permitted"
             )
@@ -161,7 +164,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
 
         Raises
         ------
-        ValueError
+        ConfigurationError
             If the data type has multi-byte numbers and no `endian` is given.
         """
         dtype = array_spec.dtype.to_native_dtype()
@@ -179,7 +182,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
                 stacklevel=2,
             )
             return type(self)(endian="little")._fitted("little")
-        raise ValueError(
+        raise ConfigurationError(
             f"codec {self.name!r}: data type {dtype} needs a byte order and no endian is given;"
             f' write "configuration": {{"endian": "little"}} or {{"endian": "big"}}'
         )
@@ -218,13 +221,13 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
 
         Raises
         ------
-        ValueError
+        ConfigurationError
             If elements of `dtype` have no fixed size. The message names the codec that stores them.
         """
         if not has_fixed_size(dtype.to_native_dtype()):
             is_text = isinstance(dtype, VariableLengthUTF8)  # every other such type holds bytes
             fitting = "vlen-utf8" if is_text else "vlen-bytes"
-            raise ValueError(
+            raise ConfigurationError(
                 f"codec {self.name!r}: elements of {dtype} have no fixed size;"
                 f" the codec that stores them is {fitting!r}"
             )
@@ -316,7 +319,7 @@ class EndianCodec(BytesCodec):
 
     Raises
     ------
-    ValueError
+    ConfigurationError
         If `endian` is anything else.
 
     Notes
@@ -334,7 +337,7 @@ class EndianCodec(BytesCodec):
 
     def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
         if endian is None:
-            raise ValueError(
+            raise ConfigurationError(
                 "codec 'endian': no endian is given, and this codec requires it; write"
                 ' "configuration": {"endian": "little"} or {"endian": "big"}'
             )

@@ -7,6 +7,7 @@ __all__ = [
     "BoolValueError",
     "ChunkFileError",
     "ChunkSizeError",
+    "ConfigurationError",
     "DataTypeNameError",
     "FillValueError",
     "MissingPackageError",
@@ -71,7 +72,28 @@ class BoolValueError(ValueError):
     """
 
 
-class FillValueError(TypeError):
+class _MetadataError(Exception):
+    """What a metadata document has is refused.
+
+    zarr opens the members of a group one after another, and passes on the error of any of them,
+    which knows nothing of the array: a note at its end names the command that does.
+    """
+
+    def __init__(self, *arguments: object, **keywords: object) -> None:
+        super().__init__(*arguments, **keywords)
+        self.add_note("If this is one array of a group, `zarr-bytes check STORE` names it.")
+
+
+class ConfigurationError(_MetadataError, ValueError):
+    """A codec is configured as its specification does not permit, or does not fit the data type.
+
+    Notes
+    -----
+    Specification: bytes codec 1.0, "Configuration parameters" and "Supported data types".
+    """
+
+
+class FillValueError(_MetadataError, TypeError):
     """A fill value has a form that the specification does not permit for its data type.
 
     A `TypeError`, because zarr replaces a `ValueError` that is raised here by one of its own that
@@ -83,7 +105,7 @@ class FillValueError(TypeError):
     """
 
 
-class DataTypeNameError(TypeError):
+class DataTypeNameError(_MetadataError, TypeError):
     """A data type name such as ``r12`` has the form of a raw data type but is none.
 
     A `TypeError`, because zarr takes a `ValueError` that is raised here for "another data type".
@@ -107,7 +129,7 @@ def in_short(value: object) -> str:
         return "an integer of thousands of digits"
 
 
-class MissingPackageError(ImportError):
+class MissingPackageError(_MetadataError, ImportError):
     """A data type needs a package that is not installed.
 
     The message names both, and the command that installs the package.

@@ -5,7 +5,7 @@ Each entry says which version of zarr lets it go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 from zipfile import ZIP_STORED, ZipFile
 
 from zarr import dtype, errors
@@ -46,3 +46,6 @@ def is_deflated(store: ZipStore, key: str) -> bool:
         return archive is not None and archive.getinfo(key).compress_type != ZIP_STORED
     except KeyError:
         return False
+
+
+HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on

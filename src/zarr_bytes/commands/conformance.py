@@ -133,7 +133,7 @@ def _fill_value_findings(
         yield Finding("fill_value", found, is_note=True)
         return
     try:
-        data_type.from_json_scalar(value, zarr_format=3)
+        data_type.cast_scalar(data_type.from_json_scalar(value, zarr_format=3))
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         yield _refused("fill_value", value, error)
         return

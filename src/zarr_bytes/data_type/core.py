@@ -7,6 +7,7 @@ under the same name; only the fill values of Zarr format 3 differ.
 from __future__ import annotations
 
 import warnings
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,6 +27,8 @@ from zarr_bytes.settings import fill_values_are_lenient
 
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat
+
+    from zarr_bytes.data_type.number_formats import DType
 
 __all__ = [
     "Bool",
@@ -69,7 +72,8 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
         Returns
         -------
         NumPy scalar
-            Of this data type.
+            Of this data type. An integer or a floating-point number that zarr reads and the
+            specification does not permit is a `LooselyRead`, which `cast_scalar` refuses.
 
         Raises
         ------
@@ -81,18 +85,22 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
             return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
         try:
             return self._read(data)
-        except FillValueError as refused:
-            if not fill_values_are_lenient():
-                raise
+        except FillValueError as error:
             try:
                 scalar = super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
             except (TypeError, ValueError, OverflowError):
-                raise FillValueError(str(refused).removesuffix(LENIENT_HINT)) from None
+                raise FillValueError(str(error).removesuffix(LENIENT_HINT)) from None
+            return self._loosely_read(scalar, data, str(error))
+
+    def _loosely_read(self, scalar: Any, data: object, refusal: str) -> Any:
+        """`scalar`, as which zarr reads `data` that is not permitted, where that is accepted."""
+        if not fill_values_are_lenient():
+            raise FillValueError(refusal)
         warnings.warn(
             f"fill value {data!r} is not permitted for data type {self.to_native_dtype()}; it is"
             f" read as {scalar}, as zarr reads it, because zarr_bytes.fill_values is 'lenient'",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
         return scalar
 
@@ -114,7 +122,56 @@ class Bool(_Exact, zarr_dtype.Bool):
         return bool_from_json(data)
 
 
-class _Integer(_Exact):
+class LooselyRead(np.generic):
+    """A number that zarr reads from JSON and that is not permitted as a fill value.
+
+    Attributes
+    ----------
+    found : object
+        What it was read from.
+    refusal : str
+        The message that says what is permitted.
+    """
+
+    found: object
+    refusal: str
+
+
+@lru_cache
+def _loosely_read_class(dtype: DType) -> type[Any]:
+    return type(f"LooselyRead{dtype.name.title()}", (dtype.type, LooselyRead), {})
+
+
+class _Number(_Exact):
+    """A number, which codecs read their parameters through, too.
+
+    zarr's codecs `scale_offset` and `cast_value` (from 3.3 on) call `from_json_scalar` as array
+    metadata does, and permit what zarr reads, such as "0.5". Only a fill value is then given to
+    `cast_scalar`, which is where it is refused.
+    """
+
+    def _loosely_read(self, scalar: Any, data: object, refusal: str) -> Any:
+        marked = _loosely_read_class(scalar.dtype)(scalar)
+        marked.found, marked.refusal = data, refusal
+        return marked
+
+    def cast_scalar(self, data: object) -> Any:
+        """Fill value that metadata or a Python caller gives, as a NumPy scalar.
+
+        Raises
+        ------
+        FillValueError
+            If `from_json_scalar` has read what is not permitted as a fill value.
+        TypeError
+            If `data` is no number.
+        """
+        if isinstance(data, LooselyRead):
+            scalar = self.to_native_dtype().type(data)
+            return super()._loosely_read(scalar, data.found, data.refusal)
+        return super().cast_scalar(data)  # type: ignore[safe-super]
+
+
+class _Integer(_Number):
     def _read(self, data: JSON) -> np.generic:
         return int_from_json(data, self.to_native_dtype())
 
@@ -129,7 +186,7 @@ class _Integer(_Exact):
             If `data` is out of range.
         """
         try:
-            return super().cast_scalar(data)  # type: ignore[safe-super]
+            return super().cast_scalar(data)
         except (OverflowError, ValueError):
             info = np.iinfo(self.to_native_dtype())
             raise ValueError(
@@ -192,7 +249,7 @@ class UInt64(_Integer, zarr_dtype.UInt64):
     _replaces = zarr_dtype.UInt64
 
 
-class _Floating(_Exact):
+class _Floating(_Number):
     def _read(self, data: JSON) -> np.generic:
         return float_from_json(data, self.to_native_dtype())
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zarr_bytes.data_type import complex as complex_
 from zarr_bytes.data_type import core, real
 from zarr_bytes.data_type.raw import RawBits
+from zarr_bytes.zarr_versions import HAS_STRUCT
 
 if TYPE_CHECKING:
     from zarr.dtype import ZDType
@@ -60,3 +61,8 @@ DATA_TYPES: Final[dict[str, type[ZDType[Any, Any]]]] = {
     "complex_float32": complex_.ComplexFloat32,
     "complex_float64": complex_.ComplexFloat64,
 }
+
+if HAS_STRUCT:
+    from zarr_bytes.data_type.record import Struct
+
+    DATA_TYPES["struct"] = Struct

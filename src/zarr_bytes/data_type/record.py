@@ -1,0 +1,53 @@
+"""The data type `struct`: records, whose fields have exact fill values.
+
+Specification: zarr-extensions, data-types/struct. zarr has it from 3.2 on; this module needs that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from zarr import dtype as zarr_dtype
+
+from zarr_bytes.data_type.core import LooselyRead
+
+if TYPE_CHECKING:
+    import numpy as np
+    from zarr.types import JSON, ZarrFormat
+
+__all__ = ["Struct"]
+
+
+class Struct(zarr_dtype.Struct):
+    """Data type `struct`: a record. The fill value is an object with one for each field.
+
+    Examples
+    --------
+    >>> from zarr_bytes.data_type.core import UInt8
+    >>> Struct(fields=(("a", UInt8()),)).from_json_scalar({"a": 1}, zarr_format=3)
+    np.void((1,), dtype=[('a', 'u1')])
+    """
+
+    def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> np.void:
+        """Fill value that a metadata document holds.
+
+        Raises
+        ------
+        FillValueError
+            If that of a field is not permitted for its data type.
+        """
+        if zarr_format == 3 and isinstance(data, Mapping):
+            for name, field in self.fields:
+                scalar = field.from_json_scalar(data[name], zarr_format=3) if name in data else None
+                if isinstance(scalar, LooselyRead):
+                    field.cast_scalar(scalar)  # which refuses it; zarr's class does not ask
+        return super().from_json_scalar(data, zarr_format=zarr_format)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, zarr_dtype.Struct):
+            return NotImplemented
+        return self.fields == other.fields
+
+    def __hash__(self) -> int:
+        return super().__hash__()  # zarr's own: equal data types of either class hash alike
