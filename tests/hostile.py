@@ -204,7 +204,7 @@ def _consolidated(metadata):
 
 def _many_arrays(root):
     write(root, GROUP)
-    for n in range(300):
+    for n in range(100):
         write(root / f"g{n % 7}/a{n}", DRAFT if n % 3 else ARRAY)
 
 
