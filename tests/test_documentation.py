@@ -20,6 +20,11 @@ SPECIFICATION = PAGES["docs/specification.md"]
 
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 IS_TEST = re.compile(r"`?((?:Test\w+::)?test_\w+)`?")
+TRUST = [
+    "What is checked, and when",
+    "What somebody who controls a store can do",
+    "What the system around it can do",
+]
 DOCUMENTS = [
     "The bytes codec",
     "The endian codec",
@@ -42,9 +47,9 @@ def is_test(node):
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
 
 
-def rows_of(document):
-    """The rows of the table below a heading of the specification page, as lists of cells."""
-    section = SPECIFICATION.partition(f"\n## {document}\n")[2].partition("\n## ")[0]
+def rows_of(document, page="docs/specification.md"):
+    """The rows of the table below a heading of a page, as lists of cells."""
+    section = PAGES[page].partition(f"\n## {document}\n")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[2:]]
 
@@ -53,16 +58,27 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)
 
 
-class TestSpecificationPage:
-    def test_every_test_that_it_names_exists(self):
-        links = [(IS_TEST.fullmatch(text), target) for text, target in LINK.findall(SPECIFICATION)]
-        named = [(name[1], target) for name, target in links if name]
-        assert len(named) > 100
-        existing = {
-            target: set(names_of_tests(DOCS / target)) for target in {target for _, target in named}
-        }
-        assert [(name, target) for name, target in named if name not in existing[target]] == []
+@pytest.mark.parametrize(
+    ("page", "least"), [("docs/specification.md", 100), ("docs/guide/trust.md", 30)]
+)
+def test_every_test_that_a_page_names_exists(page, least):
+    links = [(IS_TEST.fullmatch(text), target) for text, target in LINK.findall(PAGES[page])]
+    named = [(name[1], (ROOT / page).parent / target) for name, target in links if name]
+    assert len(named) > least
+    existing = {path: set(names_of_tests(path)) for path in {path for _, path in named}}
+    assert [(name, path) for name, path in named if name not in existing[path]] == []
 
+
+@pytest.mark.parametrize("heading", TRUST)
+def test_every_statement_about_trust_has_tests_or_says_that_it_has_none(heading):
+    rows = rows_of(heading, "docs/guide/trust.md")
+    assert len(rows) > 3
+    for *_, statement, tests in rows:
+        named = LINK.sub(lambda link: "test" if IS_TEST.fullmatch(link[1]) else "", tests)
+        assert set(named.split("<br>")) == {"test"} or tests == "no test", statement
+
+
+class TestSpecificationPage:
     @pytest.mark.parametrize("document", DOCUMENTS)
     def test_every_sentence_has_tests_or_says_that_it_has_none(self, document):
         rows = rows_of(document)

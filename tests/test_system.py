@@ -1,18 +1,22 @@
-"""Threads, other processes, file descriptors and permissions: what surrounds a read."""
+"""Threads, other processes, descriptors, permissions, and claims: what surrounds a read."""
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import textwrap
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
+from fuzz import document_of, store_with
 from test_partial_read import CountingStore, numbers, stored
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
@@ -283,3 +287,67 @@ class TestPermissions:
             )
             once = ["15007.0", "15000.0", "0.0", "c/1/0", "c/1/0", "c/1/0", "not", "written"]
             assert outcome == once * len(PIPELINES)
+
+
+class TestWhatAStoreClaims:
+    """Metadata that somebody else wrote, read with little memory and no trust in its names."""
+
+    @pytest.mark.usefixtures("pipeline")
+    @pytest.mark.parametrize("kind", ["local", "zip", "memory", "requests"])
+    @pytest.mark.parametrize("selection", [np.s_[5], np.s_[2:9], np.s_[:: 2**40]], ids=str)
+    def test_a_chunk_that_claims_to_be_huge_takes_no_memory(self, kind, selection, tmp_path):
+        """One of 32 TiB, of which 4 bytes are there."""
+        document = document_of("uint8", [2**45], [2**45], "little")
+        objects = {"zarr.json": json.dumps(document).encode(), "c/0": b"\1\2\3\4"}
+        array = zarr.open_array(store_with(kind, objects, tmp_path), mode="r")
+        tracemalloc.start()
+        try:
+            with pytest.raises(ChunkSizeError, match="truncated"):
+                array[selection]
+            assert tracemalloc.get_traced_memory()[1] < 2**20
+        finally:
+            tracemalloc.stop()
+            array.store_path.store.close()
+
+    @pytest.mark.parametrize("name", ["os.system", "antigravity", "antigravity:fly", "../x"])
+    @pytest.mark.parametrize("member", ["data_type", "codecs"])
+    def test_no_name_in_metadata_imports_a_module(self, member, name):
+        document = document_of("uint8", [2], [2], "little")
+        document[member] = name if member == "data_type" else [{"name": name}]
+        objects = {"zarr.json": json.dumps(document).encode(), "c/0": b"\1\2"}
+        with pytest.raises((ValueError, KeyError), match=name):
+            zarr.open_array(store_with("memory", objects, None), mode="r")
+        assert "antigravity" not in sys.modules
+
+    @pytest.mark.parametrize("separator", ["/../", "..", "", "/etc/", "\x00"])
+    def test_no_separator_leads_chunk_keys_out_of_the_store(self, separator, tmp_path):
+        document = document_of("uint8", [2, 2], [2, 2], "little")
+        document["chunk_key_encoding"]["configuration"]["separator"] = separator
+        store = store_with("local", {"zarr.json": json.dumps(document).encode()}, tmp_path)
+        with pytest.raises(ValueError, match="separator"):
+            zarr.open_array(store, mode="r")
+
+    @NEEDS_POSIX
+    def test_a_link_in_the_place_of_a_chunk_is_followed_as_zarr_follows_it(self, tmp_path):
+        (tmp_path / "elsewhere").write_bytes(b"\1\2")
+        document = document_of("uint8", [2], [2], "little")
+        objects = {"zarr.json": json.dumps(document).encode()}
+        store = store_with("local", objects, tmp_path / "a.zarr")
+        (tmp_path / "a.zarr/c").mkdir()
+        (tmp_path / "a.zarr/c/0").symlink_to(tmp_path / "elsewhere")
+        assert zarr.open_array(store, mode="r")[...].tolist() == [1, 2]
+
+    def test_a_changed_byte_is_read_as_it_is_unless_a_codec_has_a_checksum(self):
+        document = document_of("uint8", [2], [2], "little")
+        objects = {"zarr.json": json.dumps(document).encode(), "c/0": b"\1\3"}
+        assert zarr.open_array(store_with("memory", objects, None))[...].tolist() == [1, 3]
+        document["codecs"].append({"name": "crc32c"})
+        checksum = google_crc32c.value(b"\1\2").to_bytes(4, "little")
+        for content in b"\1\2", b"\1\3":
+            objects = {"zarr.json": json.dumps(document).encode(), "c/0": content + checksum}
+            array = zarr.open_array(store_with("memory", objects, None))
+            if content == b"\1\2":
+                assert array[...].tolist() == [1, 2]
+            else:
+                with pytest.raises(ValueError, match="checksum"):
+                    array[...]
