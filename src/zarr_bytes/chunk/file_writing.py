@@ -150,8 +150,7 @@ def _check_is_file(status: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(status.st_mode):  # reading a FIFO or a device might never end
         raise OSError(
             errno.EINVAL,
-            f"a chunk is a file, found what has the mode {stat.filemode(status.st_mode)}: remove it,"
-            " or write to another path",
+            "a chunk is stored as a file, and this is none: remove it, or write to another path",
             path,
         )
 
