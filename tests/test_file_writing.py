@@ -9,7 +9,6 @@ import json
 import mmap
 import os
 import re
-import resource
 import shutil
 import socket
 import stat
@@ -27,6 +26,8 @@ from zarr.storage import LocalStore
 
 from zarr_bytes import ChunkSizeError
 from zarr_bytes.chunk import file_systems, file_writing
+
+resource = pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
 SHAPE = (3000, 40)  # of 4 bytes: 480,000, so that a column is three batches of a mapping
 ROW, ROWS, COLUMN = np.s_[7], np.s_[5:2900], np.s_[:, 3]
@@ -234,6 +235,14 @@ class TestWhatIsThere:
         assert list(missing.path.parent.iterdir()) == []
 
 
+@pytest.fixture
+def mapped(monkeypatch):
+    """Whatever file system the tests run on."""
+    if not file_writing._CAN_MAP:
+        pytest.skip("files are mapped on Linux")
+    monkeypatch.setattr(file_writing, "is_local", lambda device: True)
+
+
 class TestOthersAtTheSameMoment:
     """What another process may do between two system calls."""
 
@@ -285,6 +294,7 @@ class TestOthersAtTheSameMoment:
             missing.array[selection] = 5
         assert not missing.path.exists()
 
+    @pytest.mark.usefixtures("mapped")
     @pytest.mark.parametrize("size", [0, 100, 5000])
     @pytest.mark.parametrize("batch", [0, 1, 2])
     def test_a_file_that_is_shortened_while_it_is_mapped_is_an_error(
@@ -299,6 +309,7 @@ class TestOthersAtTheSameMoment:
         column = np.arange(read.size) % SHAPE[1] == COLUMN[1]
         assert (read[~column] == 7).all()
 
+    @pytest.mark.usefixtures("mapped")
     def test_a_file_of_one_page_too(self, folder, monkeypatch):
         array = created(LocalStore(folder), (300, 4), "u1")
         array[...] = 7
@@ -306,6 +317,7 @@ class TestOthersAtTheSameMoment:
         with pytest.raises(ChunkSizeError, match="1200 bytes, found 100"):
             array[:, 1] = 5
 
+    @pytest.mark.usefixtures("mapped")
     def test_a_file_that_is_shortened_before_it_is_mapped_is_an_error(self, chunk, monkeypatch):
         fail_at(monkeypatch, "memfd_create", 0, before=lambda: os.truncate(chunk.path, 100))
         with pytest.raises(ChunkSizeError, match="480000 bytes, found 100"):
@@ -319,6 +331,7 @@ class TestOthersAtTheSameMoment:
 
 
 class TestFaults:
+    @pytest.mark.usefixtures("mapped")
     @pytest.mark.parametrize("name", ["memfd_create", "preadv"])
     @pytest.mark.parametrize("call", [0, 1, 2])
     def test_what_cannot_be_mapped_is_written_by_system_calls(self, chunk, monkeypatch, name, call):
@@ -326,6 +339,7 @@ class TestFaults:
         chunk.array[COLUMN] = np.arange(3000)
         assert np.array_equal(chunk.values, expected(COLUMN, np.arange(3000)))
 
+    @pytest.mark.usefixtures("mapped")
     @pytest.mark.parametrize("error", [OSError(errno.ENODEV, "no"), ValueError("no")], ids=repr)
     def test_a_file_that_has_no_mapping_is_written_by_system_calls(self, chunk, monkeypatch, error):
         def no_mapping(*args):
@@ -338,6 +352,7 @@ class TestFaults:
         assert ranges == [(160 * i + 12, 4) for i in range(3000)]
         assert np.array_equal(chunk.values, expected(COLUMN, np.arange(3000)))
 
+    @pytest.mark.usefixtures("mapped")
     def test_a_mapping_that_takes_less_is_finished_by_system_calls(self, chunk, monkeypatch):
         preadv = os.preadv
         monkeypatch.setattr(os, "preadv", lambda file, targets, at: preadv(file, targets[:9], at))
@@ -359,6 +374,7 @@ class TestFaults:
         assert calls == []
         assert np.array_equal(chunk.values, expected(COLUMN, 5))
 
+    @pytest.mark.usefixtures("mapped")
     def test_many_large_runs_are_not_mapped(self, folder, monkeypatch):
         array = created(LocalStore(folder), (600, 8000), "u1", config={"write_empty_chunks": True})
         array[...] = 7

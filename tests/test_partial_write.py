@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zarr
+from conftest import PIPELINES
 from extension_types import NAMES, numpy_type
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -203,9 +204,13 @@ def test_every_selection_of_every_type_is_written_as_numpy_does(
     store, pipeline, data, tmp_path, monkeypatch
 ):
     if store == "mapped":  # as files are from many ranges on
+        monkeypatch.setattr(file_writing, "is_local", lambda device: True)
         monkeypatch.setattr(file_writing, "_MANY", 1)
         monkeypatch.setattr(file_writing, "_BATCH", 2)
-    name = data.draw(st.sampled_from(sorted(TYPES)), label="data type")
+    # zarr up to 3.2 cannot write a void type into a shard: its scalars have no hash.
+    has_no_voids = store == "shard" and len(PIPELINES) == 1
+    names = [name for name in TYPES if not (has_no_voids and TYPES[name].kind == "V")]
+    name = data.draw(st.sampled_from(names), label="data type")
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=6), label="shape")
     chunks = data.draw(
         st.one_of(st.just(shape), st.tuples(*(st.integers(1, n) for n in shape))), label="chunks"
