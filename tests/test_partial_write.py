@@ -6,13 +6,11 @@ The oracle is NumPy, and for bytes the system: what it says that this process ha
 import importlib.util
 import json
 import math
-import mmap
 import os
 import pickle
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import hypothesis.extra.numpy as hnp
@@ -20,9 +18,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zarr
+from conftest import PIPELINES
 from extension_types import NAMES, numpy_type
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from in_place import IN_PLACE, created, written_to
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
@@ -32,8 +32,6 @@ from zarr_bytes import BytesCodec, ChunkSizeError
 from zarr_bytes.chunk import file_writing
 from zarr_bytes.codec import EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec
 
-IN_PLACE = {"zarr_bytes.partial_writes": True}
-
 pytestmark = [
     # zarr warns that some of its types have no specification, and 3.1 of structured ones.
     pytest.mark.filterwarnings("ignore:The data type"),
@@ -41,13 +39,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Duplicate name"),  # in a zip, of a chunk that is replaced
     pytest.mark.filterwarnings("ignore:invalid value encountered"),  # ml_dtypes, of NaN
 ]
-
-
-def created(store, shape, dtype, chunks=None, **options):
-    """An array of which parts of chunks are written in place."""
-    options = {"compressors": None, "serializer": BytesCodec(endian="big"), **options}
-    with zarr.config.set(IN_PLACE):
-        return zarr.create_array(store, shape=shape, dtype=dtype, chunks=chunks or shape, **options)
 
 
 # Data types: a name or NumPy type that zarr takes, and the NumPy type.
@@ -213,9 +204,13 @@ def test_every_selection_of_every_type_is_written_as_numpy_does(
     store, pipeline, data, tmp_path, monkeypatch
 ):
     if store == "mapped":  # as files are from many ranges on
+        monkeypatch.setattr(file_writing, "is_local", lambda device: True)
         monkeypatch.setattr(file_writing, "_MANY", 1)
         monkeypatch.setattr(file_writing, "_BATCH", 2)
-    name = data.draw(st.sampled_from(sorted(TYPES)), label="data type")
+    # zarr up to 3.2 cannot write a void type into a shard: its scalars have no hash.
+    has_no_voids = store == "shard" and len(PIPELINES) == 1
+    names = [name for name in TYPES if not (has_no_voids and TYPES[name].kind == "V")]
+    name = data.draw(st.sampled_from(names), label="data type")
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=6), label="shape")
     chunks = data.draw(
         st.one_of(st.just(shape), st.tuples(*(st.integers(1, n) for n in shape))), label="chunks"
@@ -295,44 +290,6 @@ class TestTheSetting:
             ),
         ):
             zarr.open_array(tmp_path, mode="r+")
-
-
-@contextmanager
-def written_to(path):
-    """Offset and length of each write to the file at `path`, by system call or mapping."""
-    ranges = []
-    pwrite, preadv, mapped = os.pwrite, os.preadv, mmap.mmap
-
-    def is_chunk(file):
-        with suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(file), path.stat())
-        return str(Path(f"/proc/self/fd/{file}").readlink()).startswith(f"{path}.")
-
-    def counting_pwrite(file, memory, offset):
-        count = pwrite(file, memory, offset)
-        if is_chunk(file):
-            ranges.append((offset, count))
-        return count
-
-    def counting_preadv(file, targets, offset):
-        count = preadv(file, targets, offset)
-        for target in targets:  # parts of the mapping
-            start = np.frombuffer(target, "u1").__array_interface__["data"][0]
-            ranges.append((start - mapped_at[0], len(target)))
-        return count
-
-    mapped_at = []
-
-    def counting_mmap(*args):
-        mapping = mapped(*args)
-        mapped_at[:] = [np.frombuffer(mapping, "u1").__array_interface__["data"][0]]
-        return mapping
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "pwrite", counting_pwrite)
-        patch.setattr(os, "preadv", counting_preadv)
-        patch.setattr(mmap, "mmap", counting_mmap)
-        yield ranges
 
 
 def bytes_written():

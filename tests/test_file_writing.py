@@ -1,0 +1,637 @@
+"""Writing into a file: what is there already, who else uses it, and every fault on the way.
+
+After each fault the bytes that were not selected are as they were, and no temporary file is left.
+"""
+
+import asyncio
+import errno
+import json
+import mmap
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from in_place import created, written_to
+from zarr.storage import LocalStore
+
+from zarr_bytes import ChunkSizeError
+from zarr_bytes.chunk import file_systems, file_writing
+
+resource = pytest.importorskip("resource", reason="files are written in place on POSIX systems")
+
+SHAPE = (3000, 40)  # of 4 bytes: 480,000, so that a column is three batches of a mapping
+ROW, ROWS, COLUMN = np.s_[7], np.s_[5:2900], np.s_[:, 3]
+
+
+class Chunk:
+    """An array of one chunk, and its file."""
+
+    def __init__(self, folder, **options):
+        self.array = created(LocalStore(folder), SHAPE, "i4", **options)
+        self.path = folder / "c/0/0"
+
+    def full_of(self, number):
+        self.array[...] = number
+        return self
+
+    @property
+    def values(self):
+        return np.frombuffer(self.path.read_bytes(), ">i4").reshape(SHAPE)
+
+
+@pytest.fixture
+def folder():
+    """A folder that every user may use; it must hold no temporary file in the end."""
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o777)
+    yield path
+    left = [str(p) for p in path.rglob("*.partial")]
+    shutil.rmtree(path, ignore_errors=True)
+    assert left == []
+
+
+@pytest.fixture
+def missing(folder):
+    return Chunk(folder)
+
+
+@pytest.fixture
+def chunk(folder):
+    return Chunk(folder).full_of(7)
+
+
+@pytest.fixture(params=["row", "column"])
+def selection(request):
+    """One run; and so many that the file is mapped."""
+    return {"row": ROW, "column": COLUMN}[request.param]
+
+
+def expected(selection, number, of=7):
+    values = np.full(SHAPE, of, "i4")
+    values[selection] = number
+    return values
+
+
+def fail_at(monkeypatch, name, call, error=None, before=None):
+    """Let ``os.<name>`` do something else first at its `call`-th call, counted from 0."""
+    real, calls = getattr(os, name), []
+
+    def wrapped(*args, **options):
+        calls.append(args)
+        if len(calls) == call + 1:
+            if before is not None:
+                before()
+            if error is not None:
+                raise error
+        return real(*args, **options)
+
+    monkeypatch.setattr(os, name, wrapped)
+    return calls
+
+
+@contextmanager
+def as_somebody_else():
+    """As a user who is not root: root may write to every file."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestWhatIsThere:
+    def test_a_file_with_another_name_is_left_to_that_name(self, chunk, folder, selection):
+        os.link(chunk.path, folder / "backup")
+        before = chunk.path.read_bytes()
+        chunk.array[selection] = 5
+        assert (folder / "backup").read_bytes() == before
+        assert np.array_equal(chunk.values, expected(selection, 5))
+        with written_to(chunk.path) as ranges:
+            chunk.array[0, 0] = 6
+        assert ranges == [(0, 4)]  # from now on there is one name
+
+    def test_a_name_in_the_same_folder_is_a_name_too(self, chunk, selection):
+        os.link(chunk.path, chunk.path.with_name("0.backup"))
+        before = chunk.path.read_bytes()
+        chunk.array[selection] = 5
+        assert chunk.path.with_name("0.backup").read_bytes() == before
+        assert np.array_equal(chunk.values, expected(selection, 5))
+
+    def test_the_temporary_name_of_one_who_was_killed_is_none(self, chunk, selection):
+        left = chunk.path.with_name(f"0.{32 * 'a'}.partial")
+        os.link(chunk.path, left)
+        inode = chunk.path.stat().st_ino
+        chunk.array[selection] = 5
+        assert np.array_equal(chunk.values, expected(selection, 5))
+        assert chunk.path.stat().st_ino == inode
+        left.unlink()
+
+    def test_a_symbolic_link_is_replaced_and_its_target_stays(self, chunk, folder, selection):
+        chunk.path.rename(folder / "target")
+        chunk.path.symlink_to(folder / "target")
+        before = (folder / "target").read_bytes()
+        chunk.array[selection] = 5
+        assert not chunk.path.is_symlink()
+        assert (folder / "target").read_bytes() == before
+        assert np.array_equal(chunk.values, expected(selection, 5))
+
+    def test_a_symbolic_link_to_nothing_is_replaced(self, missing, folder, selection):
+        missing.path.parent.mkdir(parents=True)
+        missing.path.symlink_to(folder / "nothing")
+        missing.array[selection] = 5
+        assert not (folder / "nothing").exists()
+        assert np.array_equal(missing.values, expected(selection, 5, of=0))
+
+    @pytest.mark.parametrize("mode", [0o444, 0o644], ids=["for nobody", "for its owner"])
+    def test_a_file_that_must_not_be_written_is_replaced(self, chunk, selection, mode):
+        if mode == 0o644 and os.geteuid() != 0:
+            pytest.skip("a file of another owner: needs the user root")
+        chunk.path.chmod(mode)
+        chunk.path.parent.chmod(0o777)
+        inode = chunk.path.stat().st_ino
+        with chunk.path.open("rb") as before, as_somebody_else():
+            chunk.array[selection] = 5
+            assert (np.frombuffer(before.read(), ">i4") == 7).all()
+        assert chunk.path.stat().st_ino != inode
+        assert np.array_equal(chunk.values, expected(selection, 5))
+
+    def test_root_too_replaces_a_file_that_nobody_may_write(self, chunk, selection):
+        chunk.path.chmod(0o444)
+        with chunk.path.open("rb") as before:
+            chunk.array[selection] = 5
+            assert (np.frombuffer(before.read(), ">i4") == 7).all()
+        assert np.array_equal(chunk.values, expected(selection, 5))
+
+    @pytest.mark.parametrize("size", [0, 1, 479_999, 480_001, 960_000])
+    def test_a_file_of_another_size_is_an_error_before_a_byte_is_written(
+        self, chunk, selection, size
+    ):
+        os.truncate(chunk.path, size)
+        before, status = chunk.path.read_bytes(), chunk.path.stat()
+        message = f"bytes 0 to 480000 of {chunk.path} are 480000 bytes, found {size}: .* truncated"
+        with pytest.raises(ChunkSizeError, match=message):
+            chunk.array[selection] = 5
+        assert chunk.path.read_bytes() == before
+        assert chunk.path.stat().st_mtime_ns == status.st_mtime_ns
+
+    @pytest.mark.parametrize("kind", ["FIFO", "device", "socket", "folder", "link to a FIFO"])
+    @pytest.mark.parametrize("number", [0, 5], ids=["fill value", "number"])
+    def test_what_is_no_file_neither_hangs_nor_is_written(self, missing, folder, kind, number):
+        path = missing.path
+        path.parent.mkdir(parents=True)
+        if kind == "FIFO":
+            os.mkfifo(path)
+        elif kind == "link to a FIFO":
+            os.mkfifo(folder / "fifo")
+            path.symlink_to(folder / "fifo")
+        elif kind == "device":
+            try:
+                os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # endless zeros
+            except PermissionError:
+                pytest.skip("no permission to make a device")
+        elif kind == "socket":
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(str(path))
+        else:
+            path.mkdir()
+            (path / "file").write_text("of somebody")
+        before = path.lstat()
+        with pytest.raises(OSError, match=re.escape(str(path))):
+            missing.array[ROW] = number
+        after = path.lstat()
+        assert (after.st_mode, after.st_ino, after.st_mtime) == (
+            before.st_mode,
+            before.st_ino,
+            before.st_mtime,
+        )
+        if kind == "folder":
+            assert (path / "file").read_text() == "of somebody"
+
+    def test_a_file_in_the_place_of_a_folder_is_an_error(self, missing):
+        missing.path.parent.parent.write_text("of somebody")
+        with pytest.raises(OSError, match=re.escape(str(missing.path))):
+            missing.array[ROW] = 5
+        assert missing.path.parent.parent.read_text() == "of somebody"
+
+    def test_a_folder_that_must_not_be_written_is_an_error(self, missing, selection):
+        missing.path.parent.mkdir(parents=True)
+        missing.path.parent.chmod(0o555)
+        with as_somebody_else(), pytest.raises(PermissionError):
+            missing.array[selection] = 5
+        assert list(missing.path.parent.iterdir()) == []
+
+
+@pytest.fixture
+def mapped(monkeypatch):
+    """Whatever file system the tests run on."""
+    if not file_writing._CAN_MAP:
+        pytest.skip("files are mapped on Linux")
+    monkeypatch.setattr(file_writing, "is_local", lambda device: True)
+
+
+class TestOthersAtTheSameMoment:
+    """What another process may do between two system calls."""
+
+    def test_a_chunk_that_is_created_meanwhile_is_written_into(
+        self, missing, selection, monkeypatch
+    ):
+        def create():
+            missing.path.write_bytes(np.full(SHAPE, 7, ">i4").tobytes())
+
+        fail_at(monkeypatch, "link", 0, before=create)
+        missing.array[selection] = 5
+        assert np.array_equal(missing.values, expected(selection, 5))
+
+    def test_a_chunk_that_is_just_created_has_two_names_and_is_written_in_place(
+        self, chunk, selection, monkeypatch
+    ):
+        temporary = chunk.path.with_name(f"0.{32 * 'b'}.partial")
+        os.link(chunk.path, temporary)
+        inode = chunk.path.stat().st_ino
+        fail_at(monkeypatch, "scandir", 0, before=temporary.unlink)  # its maker is done just now
+        chunk.array[selection] = 5
+        assert chunk.path.stat().st_ino == inode
+        assert np.array_equal(chunk.values, expected(selection, 5))
+
+    def test_a_chunk_that_is_replaced_after_it_was_opened_is_opened_again(
+        self, chunk, selection, monkeypatch
+    ):
+        def replace():
+            other = chunk.path.with_name("other")
+            other.write_bytes(np.full(SHAPE, 8, ">i4").tobytes())
+            other.replace(chunk.path)
+
+        fail_at(monkeypatch, "fstat", 0, before=replace)
+        chunk.array[selection] = 5
+        assert np.array_equal(chunk.values, expected(selection, 5, of=8))
+
+    def test_a_chunk_that_is_deleted_after_it_was_opened_is_created(
+        self, chunk, selection, monkeypatch
+    ):
+        fail_at(monkeypatch, "fstat", 0, before=chunk.path.unlink)
+        chunk.array[selection] = 5
+        assert np.array_equal(chunk.values, expected(selection, 5, of=0))
+
+    def test_a_folder_that_is_deleted_while_its_chunk_is_made_is_an_error(
+        self, missing, selection, monkeypatch
+    ):
+        fail_at(monkeypatch, "link", 0, before=lambda: shutil.rmtree(missing.path.parent))
+        with pytest.raises(FileNotFoundError, match=re.escape(str(missing.path))):
+            missing.array[selection] = 5
+        assert not missing.path.exists()
+
+    @pytest.mark.usefixtures("mapped")
+    @pytest.mark.parametrize("size", [0, 100, 5000])
+    @pytest.mark.parametrize("batch", [0, 1, 2])
+    def test_a_file_that_is_shortened_while_it_is_mapped_is_an_error(
+        self, chunk, monkeypatch, size, batch
+    ):
+        calls = fail_at(monkeypatch, "preadv", batch, before=lambda: os.truncate(chunk.path, size))
+        with pytest.raises(ChunkSizeError, match=f"480000 bytes, found {size}"):
+            chunk.array[COLUMN] = 5
+        assert len(calls) == batch + 1
+        assert chunk.path.stat().st_size == size, "it was made longer again"
+        read = np.frombuffer(chunk.path.read_bytes(), ">i4")
+        column = np.arange(read.size) % SHAPE[1] == COLUMN[1]
+        assert (read[~column] == 7).all()
+
+    @pytest.mark.usefixtures("mapped")
+    def test_a_file_of_one_page_too(self, folder, monkeypatch):
+        array = created(LocalStore(folder), (300, 4), "u1")
+        array[...] = 7
+        fail_at(monkeypatch, "preadv", 0, before=lambda: os.truncate(folder / "c/0/0", 100))
+        with pytest.raises(ChunkSizeError, match="1200 bytes, found 100"):
+            array[:, 1] = 5
+
+    @pytest.mark.usefixtures("mapped")
+    def test_a_file_that_is_shortened_before_it_is_mapped_is_an_error(self, chunk, monkeypatch):
+        fail_at(monkeypatch, "memfd_create", 0, before=lambda: os.truncate(chunk.path, 100))
+        with pytest.raises(ChunkSizeError, match="480000 bytes, found 100"):
+            chunk.array[COLUMN] = 5
+        assert chunk.path.read_bytes() == expected((), 7).astype(">i4").tobytes()[:100]
+
+    def test_a_file_that_is_shortened_while_it_is_written_is_an_error(self, chunk, monkeypatch):
+        fail_at(monkeypatch, "pwrite", 0, before=lambda: os.truncate(chunk.path, 100))
+        with pytest.raises(ChunkSizeError, match="480000 bytes, found"):
+            chunk.array[ROW] = 5
+
+
+class TestFaults:
+    @pytest.mark.usefixtures("mapped")
+    @pytest.mark.parametrize("name", ["memfd_create", "preadv"])
+    @pytest.mark.parametrize("call", [0, 1, 2])
+    def test_what_cannot_be_mapped_is_written_by_system_calls(self, chunk, monkeypatch, name, call):
+        fail_at(monkeypatch, name, call, error=OSError(errno.EPERM, "not here"))
+        chunk.array[COLUMN] = np.arange(3000)
+        assert np.array_equal(chunk.values, expected(COLUMN, np.arange(3000)))
+
+    @pytest.mark.usefixtures("mapped")
+    @pytest.mark.parametrize("error", [OSError(errno.ENODEV, "no"), ValueError("no")], ids=repr)
+    def test_a_file_that_has_no_mapping_is_written_by_system_calls(self, chunk, monkeypatch, error):
+        def no_mapping(*args):
+            raise error
+
+        monkeypatch.setattr(mmap, "mmap", no_mapping)
+        with written_to(chunk.path) as ranges:
+            monkeypatch.setattr(mmap, "mmap", no_mapping)
+            chunk.array[COLUMN] = np.arange(3000)
+        assert ranges == [(160 * i + 12, 4) for i in range(3000)]
+        assert np.array_equal(chunk.values, expected(COLUMN, np.arange(3000)))
+
+    @pytest.mark.usefixtures("mapped")
+    def test_a_mapping_that_takes_less_is_finished_by_system_calls(self, chunk, monkeypatch):
+        preadv = os.preadv
+        monkeypatch.setattr(os, "preadv", lambda file, targets, at: preadv(file, targets[:9], at))
+        chunk.array[COLUMN] = np.arange(3000)
+        assert np.array_equal(chunk.values, expected(COLUMN, np.arange(3000)))
+
+    @pytest.mark.parametrize("mounts", ["", "nonsense", None], ids=["none", "unknown", "no /proc"])
+    def test_a_file_system_that_others_may_share_is_not_mapped(
+        self, chunk, monkeypatch, tmp_path, mounts
+    ):
+        device = chunk.path.stat().st_dev
+        if mounts is not None:
+            number = f"{os.major(device)}:{os.minor(device)}"
+            line = f"1 1 {number} / / rw - nfs4 server:/x rw\n" if mounts else ""
+            (tmp_path / "mounts").write_text(line)
+        monkeypatch.setattr(file_systems, "_MOUNTS", tmp_path / "mounts")
+        calls = fail_at(monkeypatch, "preadv", 0)
+        chunk.array[COLUMN] = 5
+        assert calls == []
+        assert np.array_equal(chunk.values, expected(COLUMN, 5))
+
+    @pytest.mark.usefixtures("mapped")
+    def test_many_large_runs_are_not_mapped(self, folder, monkeypatch):
+        array = created(LocalStore(folder), (600, 8000), "u1", config={"write_empty_chunks": True})
+        array[...] = 7
+        calls = fail_at(monkeypatch, "preadv", 0)
+        array[::2, :7999] = 5
+        assert calls == []
+        values = np.fromfile(folder / "c/0/0", "u1").reshape(600, 8000)
+        assert (values[::2, :7999] == 5).all()
+        assert (values == 5).sum() == 300 * 7999
+
+    def test_writes_that_take_less_are_continued(self, chunk, monkeypatch):
+        pwrite = os.pwrite
+        monkeypatch.setattr(os, "pwrite", lambda file, data, at: pwrite(file, data[:7], at))
+        chunk.array[7] = np.arange(40)
+        assert np.array_equal(chunk.values, expected(7, np.arange(40)))
+
+    def test_a_write_that_takes_nothing_is_an_error(self, chunk, monkeypatch):
+        monkeypatch.setattr(os, "pwrite", lambda file, data, at: 0)
+        with pytest.raises(OSError, match="byte 1120 of the chunk could not be written; 0 bytes"):
+            chunk.array[7] = 5
+        assert (chunk.values == 7).all()
+
+    def test_an_error_names_file_and_offset_and_what_was_written(self, chunk, monkeypatch):
+        fail_at(monkeypatch, "pwrite", 2, error=OSError(errno.EIO, "the disk"))
+        message = (
+            r"\[Errno 5\] Input/output error: byte 2400 of the chunk could not be written;"
+            rf" 320 bytes of the selection have been written: '{chunk.path}'"
+        )
+        with pytest.raises(OSError, match=message):
+            chunk.array[5:26:5] = 5
+        assert np.array_equal(chunk.values, expected(np.s_[5:11:5], 5))
+
+    @pytest.mark.parametrize("fill_value", [0, 9])
+    def test_a_chunk_that_cannot_be_filled_is_not_made(
+        self, folder, monkeypatch, selection, fill_value
+    ):
+        chunk = Chunk(folder, fill_value=fill_value)
+        fail_at(monkeypatch, "truncate", 0, error=OSError(errno.ENOSPC, "full"))
+        message = rf"byte 0 of the chunk .* the chunk has not been made: '{chunk.path}'"
+        with pytest.raises(OSError, match=message) as caught:
+            chunk.array[selection] = 5
+        assert caught.value.errno == errno.ENOSPC
+        assert not chunk.path.exists()
+
+    @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EROFS, errno.ESTALE])
+    def test_a_file_that_does_not_open_is_an_error_and_not_replaced(
+        self, chunk, monkeypatch, number
+    ):
+        inode, real = chunk.path.stat().st_ino, os.open
+
+        def fails(path, *args, **options):
+            if str(path) == str(chunk.path):
+                raise OSError(number, os.strerror(number), path)
+            return real(path, *args, **options)
+
+        monkeypatch.setattr(os, "open", fails)
+        with pytest.raises(OSError, match=os.strerror(number)):
+            chunk.array[ROW] = 5
+        assert chunk.path.stat().st_ino == inode
+        assert (chunk.values == 7).all()
+
+    @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+    def test_where_no_link_can_be_made_the_chunk_is_written_whole(
+        self, missing, monkeypatch, selection, number
+    ):
+        fail_at(monkeypatch, "link", 0, error=OSError(number, os.strerror(number)))
+        missing.array[selection] = 5
+        assert np.array_equal(missing.values, expected(selection, 5, of=0))
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
+    def test_another_error_of_linking_is_raised(self, missing, monkeypatch, number):
+        fail_at(monkeypatch, "link", 0, error=OSError(number, os.strerror(number)))
+        with pytest.raises(OSError, match=os.strerror(number)):
+            missing.array[ROW] = 5
+        assert not missing.path.exists()
+
+    def test_where_the_system_has_no_such_call_chunks_are_written_whole(self, chunk, monkeypatch):
+        monkeypatch.setattr(file_writing, "_IS_POSSIBLE", False)  # as on Windows
+        inode = chunk.path.stat().st_ino
+        with chunk.path.open("rb"):
+            chunk.array[ROW] = 5
+            assert chunk.path.stat().st_ino != inode
+        assert np.array_equal(chunk.values, expected(ROW, 5))
+
+
+@contextmanager
+def no_file_larger_than(nbytes):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestLimits:
+    """The system stops a write in the middle, at a limit of file sizes."""
+
+    def test_a_write_that_is_cut_short_says_where(self, chunk):
+        limit = 320_001
+        message = (
+            f"byte {limit} of the chunk could not be written; {limit - 800} bytes of the selection"
+        )
+        with no_file_larger_than(limit), pytest.raises(OSError, match=message) as caught:
+            chunk.array[ROWS] = 0x05050505
+        assert caught.value.errno == errno.EFBIG
+        before, after = expected((), 7), chunk.values.ravel()
+        done = np.frombuffer(chunk.path.read_bytes(), "u1")
+        assert (done[800:limit] == 5).all()
+        assert np.array_equal(after[: 5 * 40], before.ravel()[: 5 * 40])
+        assert (after[limit // 4 + 1 :] == 7).all()
+
+    def test_a_new_chunk_that_is_cut_short_is_not_made(self, missing, selection):
+        with (
+            no_file_larger_than(320_001),
+            pytest.raises(OSError, match="the chunk has not been made") as caught,
+        ):
+            missing.array[selection] = 5
+        assert caught.value.errno == errno.EFBIG
+        assert not missing.path.exists()
+
+
+def test_a_full_disk(tmp_path):
+    reports = on_a_small_disk(tmp_path)
+    assert reports.keys() == {"row", "column", "new", "new column", "filled"}
+    for name, report in reports.items():
+        assert report["errno"] == errno.ENOSPC, name
+        assert re.search(r"byte \d+ of the chunk could not be written", report["error"]), name
+        assert report["path"] in report["error"], name
+        assert report["temporary"] == [], name
+        if "unselected stay" in report:
+            assert report["unselected stay"], name
+            assert re.search(r"; \d+ bytes of the selection have been", report["error"]), name
+        else:
+            assert "the chunk has not been made" in report["error"], name
+            assert not report["exists"], name
+
+
+SCRIPT = """
+import json, os, sys
+from pathlib import Path
+import numpy as np
+from in_place import created
+from zarr.storage import LocalStore
+
+disk = Path(sys.argv[1])
+shape, reports = (512, 8192), {}  # 4 MiB, a disk of 1 MiB
+arrays = {
+    name: created(LocalStore(disk / name), shape, "u1", fill_value=9 if name == "filled" else 0)
+    for name in ("row", "column", "new", "new column", "filled")
+}
+selections = {"row": np.s_[3], "column": np.s_[:, 5], "new": np.s_[3:], "new column": np.s_[:, 5]}
+for name in ("row", "column"):
+    arrays[name][:2, :100] = 7  # the rest are holes
+    (disk / name / "c/0").mkdir(parents=True, exist_ok=True)
+for name in ("new", "new column", "filled"):
+    (disk / name / "c/0").mkdir(parents=True, exist_ok=True)
+with open(disk / "filler", "wb", buffering=0) as filler:
+    try:
+        while filler.write(bytes(4096)):
+            pass
+    except OSError:
+        pass
+for name, array in arrays.items():
+    selection, path = selections.get(name, np.s_[3]), disk / name / "c/0/0"
+    before = np.fromfile(path, "u1").reshape(shape) if path.exists() else None
+    report = reports[name] = {"path": str(path)}
+    try:
+        array[selection] = 5
+    except OSError as error:
+        report |= {"errno": error.errno, "error": str(error)}
+    report["exists"] = path.exists()
+    report["temporary"] = [str(p) for p in disk.rglob("*.partial")]
+    if before is not None:
+        after = np.fromfile(path, "u1").reshape(shape)
+        before[selection] = after[selection] = 0
+        report["unselected stay"] = bool((before == after).all())
+print(json.dumps(reports))
+"""
+
+
+def on_a_small_disk(folder):
+    """What becomes of writes on a file system of 1 MiB that is full."""
+    if not shutil.which("unshare"):
+        pytest.skip("there is no unshare")
+    disk = folder / "disk"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=1m none '{disk}'"
+    if subprocess.run(["unshare", "-Urm", "sh", "-c", mount], capture_output=True).returncode:  # noqa: S607
+        pytest.skip("no permission to mount a file system")
+    run = ["unshare", "-Urm", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c"]
+    done = subprocess.run(
+        [*run, SCRIPT, disk],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class TestCancelling:
+    @pytest.mark.parametrize("times", [1, 3])
+    def test_a_write_that_has_begun_is_completed(self, chunk, monkeypatch, times):
+        begun, go_on = threading.Event(), threading.Event()
+
+        def wait():
+            begun.set()
+            assert go_on.wait(30)
+
+        fail_at(monkeypatch, "pwrite", 1, before=wait)
+
+        async def cancelled():
+            loop = asyncio.get_running_loop()
+            write = asyncio.ensure_future(chunk.array._async_array.setitem(np.s_[5:26:5], 5))
+            await loop.run_in_executor(None, begun.wait)
+            for _ in range(times):
+                write.cancel()
+                await asyncio.sleep(0)
+            assert not write.done()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await write
+            return chunk.values
+
+        assert np.array_equal(asyncio.run(cancelled()), expected(np.s_[5:26:5], 5))
+
+    def test_the_error_of_a_cancelled_write_is_not_logged(self, chunk, monkeypatch, caplog):
+        begun, go_on = threading.Event(), threading.Event()
+
+        def wait():
+            begun.set()
+            assert go_on.wait(30)
+
+        fail_at(monkeypatch, "pwrite", 0, before=wait, error=OSError(errno.EIO, "the disk"))
+
+        async def cancelled():
+            loop = asyncio.get_running_loop()
+            write = asyncio.ensure_future(chunk.array._async_array.setitem(ROW, 5))
+            await loop.run_in_executor(None, begun.wait)
+            write.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await write
+
+        asyncio.run(cancelled())
+        assert [r.message for r in caplog.records if r.name == "asyncio"] == []
+
+    def test_a_write_that_has_not_begun_changes_nothing(self, chunk):
+        async def cancelled():
+            write = asyncio.ensure_future(chunk.array._async_array.setitem(ROW, 5))
+            write.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await write
+
+        asyncio.run(cancelled())
+        assert (chunk.values == 7).all()
