@@ -15,7 +15,9 @@ import zarr_bytes
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = {str(p.relative_to(ROOT)): p.read_text() for p in [ROOT / "README.md", *DOCS.rglob("*.md")]}
+PAGES = {
+    p.relative_to(ROOT).as_posix(): p.read_text() for p in [ROOT / "README.md", *DOCS.rglob("*.md")]
+}
 SPECIFICATION = PAGES["docs/specification.md"]
 
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
@@ -132,5 +134,5 @@ def test_the_examples_of_the_docstrings_hold():
 )
 def test_the_page_for_contributors_names_every_module_and_every_file_of_tests(folder, pattern):
     page = PAGES["docs/contributing.md"]
-    paths = [path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern)]
-    assert [str(path) for path in paths if f"](../{path})" not in page] == []
+    paths = [path.relative_to(ROOT).as_posix() for path in (ROOT / folder).glob(pattern)]
+    assert [path for path in paths if f"](../{path})" not in page] == []
