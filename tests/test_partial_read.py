@@ -496,6 +496,45 @@ class TestSynchronousFaults:
         assert asked == [1]
 
 
+class TestParts:
+    """Every 10,000th byte of 100 MB, which is read in parts of 32 MiB."""
+
+    def array(self, store):
+        values = np.zeros(10**8, "u1")
+        values[::10_000] = np.arange(10_000) % 251
+        options = {
+            "shape": values.shape,
+            "chunks": values.shape,
+            "dtype": "u1",
+            "compressors": None,
+        }
+        array = zarr.create_array(store, serializer=BytesCodec(), **options)
+        array[...] = values
+        return zarr.open_array(store, mode="r")
+
+    @pytest.mark.parametrize("where", ["file", "behind get"])
+    def test_the_parts_make_the_result(self, tmp_path, pipeline, where):
+        store = LocalStore(tmp_path) if where == "file" else CountingStore(MemoryStore())
+        array = self.array(store)
+        assert np.array_equal(array[::10_000], np.arange(10_000) % 251)
+        order = np.random.default_rng(0).permutation(10_000)
+        points = np.concatenate([order, order[:9]]) * 10_000
+        assert np.array_equal(array.vindex[points], points // 10_000 % 251)
+        if where == "file":
+            (tmp_path / "c/0").unlink()
+            assert not array[::10_000].any()
+
+    def test_a_chunk_that_is_deleted_between_the_parts_is_an_error_not_a_mix(self, pipeline):
+        async def fault(number, buffer):
+            return buffer if number < 6 else None  # a part is four requests
+
+        array = self.array(FaultyStore(MemoryStore(), fault))
+        array.store_path.store.requests.clear()
+        array.store_path.store.fault = fault
+        with pytest.raises(ChunkSizeError, match="of .*c/0 are there and others are missing"):
+            array[::10_000]
+
+
 needs_nowait = pytest.mark.skipif(
     not hasattr(os, "RWF_NOWAIT"), reason="this system has no RWF_NOWAIT"
 )

@@ -235,13 +235,13 @@ class _Chunks:
         """Result from the whole chunk in memory."""
         encoded = cast("Bytes", buffer.as_array_like())
         if not isinstance(encoded, np.ndarray):
-            chunk = decode_elements(encoded, self._dtype, self._shape, self._endian)
-            return self._new(chunk)[selection]
+            decoded = decode_elements(encoded, self._dtype, self._shape, self._endian)
+            return self._new(decoded)[selection]
         check_size(encoded.size, self._dtype, self._shape)
-        chunk = np.ndarray(self._shape, self.stored, encoded)
+        chunk: Array = np.ndarray(self._shape, self.stored, encoded)
         if self._is_all(selection):
             return self._result(chunk, "chunk")
-        return self.selected(chunk[(*selection, ...)])
+        return self.selected(np.asarray(chunk[(*selection, ...)]))  # never a scalar
 
     def _result(self, array: Array, of: str) -> NDBuffer:
         if self._layout.bool_offsets:
@@ -276,7 +276,7 @@ class _Selected:
     def result(self) -> NDBuffer | None:
         if self._is_missing:
             return None
-        return self._chunks.selected(np.asarray(self._box[self._index]))
+        return self._chunks.selected(np.asarray(self._box[(*self._index, ...)]))
 
 
 _chunks_like: Callable[[tuple[int, ...], DType, Endian | None, BufferPrototype], _Chunks] = (
