@@ -477,7 +477,7 @@ class TestSynchronousFaults:
 
     def test_without_a_fault_the_ranges_come_one_after_another(self):
         fetched = self.fetched(lambda number, buffer: buffer)
-        assert fetched.view("f8").tolist() == numbers((50, 5000))[:, 7].tolist()
+        assert fetched.view("<f8").tolist() == numbers((50, 5000))[:, 7].tolist()
 
     def test_a_truncated_object_is_an_error_with_key_range_and_sizes(self):
         message = r"bytes 56 to 64 of memory://c/0/0 are 8 bytes, found 7: .* truncated"

@@ -7,9 +7,10 @@ so that an array of such a type says what is missing.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from zarr import dtype as zarr_dtype
@@ -183,6 +184,8 @@ class MultiByteDataType(ExtensionDataType, HasEndianness):
         Byte order in memory: ml_dtypes computes with that of the machine. zarr's own codec asks for
         the stored one.
     """
+
+    endianness: Literal["little", "big"] = sys.byteorder  # zarr's own is "little", up to 3.4.0
 
     def to_native_dtype(self) -> DType:
         """NumPy type of the elements."""
