@@ -17,11 +17,11 @@ LARGEST = 2**16  # elements; larger arrays and chunks are opened and not read
 
 def without_this_package():
     """Hide the entry points and the configuration of this package from zarr."""
-    found = metadata.entry_points
+    points = [point for found in metadata.distributions() for point in found.entry_points]
+    others = metadata.EntryPoints(p for p in points if not p.value.startswith("zarr_bytes"))
 
     def filtered(**selection):
-        points = found(**selection)
-        return metadata.EntryPoints(p for p in points if not p.value.startswith("zarr_bytes"))
+        return others.select(**selection)
 
     metadata.entry_points = filtered
     sys.modules["zarr_bytes"] = None
