@@ -256,3 +256,26 @@ class TestStoresWithRanges:
         for _ in range(2):
             assert np.array_equal(array[:, 5, 6], VALUES[:, 5, 6])
             assert store.counted() == (60, 60 * 8)
+
+
+def test_a_selection_in_parts_is_fetched_whole_once_that_is_known(pipeline):
+    """A range, which comes whole, and then the chunk; afterwards the chunk alone."""
+
+    class WithoutRanges(CountingStore):
+        async def get(self, key, prototype, byte_range=None):
+            buffer = await super().get(key, prototype, byte_range)
+            return buffer if byte_range is None else await super().get(key, prototype)
+
+    values = np.zeros(10**8, "u1")
+    values[::10_000] = np.arange(10_000) % 251
+    array = stored(WithoutRanges(MemoryStore()), values)
+    store = array.store_path.store
+    for whole_objects in (2, 1):
+        store.requests.clear()
+        with (
+            warnings.catch_warnings(record=True),
+            zarr.config.set({"zarr_bytes.gap.remote": 2**18}),
+        ):
+            warnings.simplefilter("always")
+            assert np.array_equal(array[::10_000], values[::10_000])
+        assert store.requests.count(None) == whole_objects

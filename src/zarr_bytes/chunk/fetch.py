@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.zarr_versions import SyncByteGetter
 
-__all__ = ["fetch", "fetch_sync"]
+__all__ = ["fetch", "fetch_sync", "sends_whole_objects"]
 
 
 def fetch_sync(
@@ -149,7 +149,7 @@ class _Collected:
         self._is_missing = False
         self._is_known = _is_among(_with_ranges, getter)
         self.is_to_be_whole = plan.is_whole_chunk or (
-            plan.starts.size > 0 and _is_among(_without_ranges, getter)
+            plan.starts.size > 0 and sends_whole_objects(getter)
         )
 
     def add(
@@ -250,6 +250,11 @@ async def _size(getter: ByteGetter) -> int | None:
 _with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _lock = threading.Lock()
+
+
+def sends_whole_objects(getter: ByteGetter | SyncByteGetter) -> bool:
+    """Whether the store of `getter` has answered a range with the whole object, or refused it."""
+    return _is_among(_without_ranges, getter)
 
 
 def _store_of(getter: ByteGetter | SyncByteGetter) -> object:

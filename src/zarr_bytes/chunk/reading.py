@@ -24,7 +24,7 @@ from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from zarr_bytes.chunk.byte_ranges import Plan, plan_whole_chunk
 from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements
-from zarr_bytes.chunk.fetch import fetch, fetch_sync
+from zarr_bytes.chunk.fetch import fetch, fetch_sync, sends_whole_objects
 from zarr_bytes.chunk.files import is_known_to_be_local, open_file, read_cached_file, read_file
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import plan_selection
@@ -99,6 +99,8 @@ async def read_selection(
         return chunks.result(plan, await fetch(getter, plan, chunks.prototype, chunks.nbytes))
     selected = _Selected(plan, chunks, str(getter))
     for place, part in plan.plans:
+        if sends_whole_objects(getter):  # as the part before has found out
+            return await read_selection(getter, selection, chunk_spec, endian)
         if not selected.add(
             place, part, await fetch(getter, part, chunks.prototype, chunks.nbytes)
         ):
@@ -124,6 +126,8 @@ def read_selection_sync(
         return chunks.result(plan, fetch_sync(getter, plan, chunks.prototype, chunks.nbytes))
     selected = _Selected(plan, chunks, str(getter))
     for place, part in plan.plans:
+        if sends_whole_objects(getter):
+            return read_selection_sync(getter, selection, chunk_spec, endian)
         if not selected.add(place, part, fetch_sync(getter, part, chunks.prototype, chunks.nbytes)):
             break
     return selected.result()
@@ -197,6 +201,7 @@ class _Chunks:
             cost is not None
             and self.nbytes > cost.gap
             and not (isinstance(store, ZipStore) and is_deflated(store, getter.path))
+            and not sends_whole_objects(getter)
         ):
             plan = plan_selection(self._shape, item_size, selection, cost)
         return plan or plan_whole_chunk(self._shape, item_size, selection)
