@@ -11,9 +11,10 @@ from typing import Final
 
 __all__ = ["is_local"]
 
+_MOUNTS: Final = Path("/proc/self/mountinfo")
 _LOCAL: Final = (
     *("bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3"),
-    *("overlay", "ramfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs"),
+    *("overlay", "ramfs", "squashfs", "tmpfs", "vfat", "xfs"),
 )
 
 
@@ -33,7 +34,7 @@ def is_local(file: int) -> bool:
     try:
         about = Path(f"/proc/self/fdinfo/{file}").read_text()
         (mount,) = (line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:"))
-        mounts = Path("/proc/self/mountinfo").read_bytes().splitlines()
+        mounts = _MOUNTS.read_bytes().splitlines()
     except (OSError, ValueError):
         return False
     for line in mounts:  # proc_pid_mountinfo(5): the type is the first field after " - "
