@@ -6,16 +6,30 @@ from time import perf_counter
 WARM_UP, ROUNDS = 3, 21
 
 
-def compare(benchmark, ours, calls=1, rounds=ROUNDS, **peers):
-    """Time `ours` and its peers in turn, each `calls` times in a row; who begins goes round."""
+def compare(benchmark, ours, calls=1, rounds=ROUNDS, warm_up=WARM_UP, setup=None, **peers):
+    """Time `ours` and its peers in turn, each `calls` times in a row; who begins goes round.
+
+    `setup` is called before each of them, and not timed. Returns the medians by name.
+    """
     contenders = [("zarr-bytes", ours), *peers.items()]
     seconds = {name: [] for name, _ in contenders}
-    for _ in range(WARM_UP + rounds):
+    for _ in range(warm_up + rounds):
         for name, function in contenders:
+            if setup is not None:
+                setup()
             start = perf_counter()
             for _ in range(calls):
                 function()
             seconds[name].append((perf_counter() - start) / calls)
         contenders.append(contenders.pop(0))
-    benchmark.extra_info["medians"] = {name: median(s[WARM_UP:]) for name, s in seconds.items()}
-    benchmark.pedantic(ours, rounds=min(5, rounds), iterations=calls)
+    medians = {name: median(s[warm_up:]) for name, s in seconds.items()}
+    benchmark.extra_info["medians"] = medians
+    benchmark.pedantic(ours, rounds=min(5, rounds), iterations=calls, setup=setup)
+    return medians
+
+
+def bar(benchmark, name, limit, found=None, unit="seconds"):
+    """Leave a bar for the table at the end: `found`, or the time of `ours`, is at most `limit`."""
+    if found is None:
+        found = benchmark.extra_info["medians"]["zarr-bytes"]
+    benchmark.extra_info.setdefault("bars", []).append((name, found, limit, unit))

@@ -5,10 +5,16 @@ from pathlib import Path
 import numpy as np
 
 PEERS = ("zarr", "zarrs", "tensorstore")
+PICTURES = {  # by what the names of the benchmarks begin with: title, and contenders besides
+    "test_read[": ("Reading from two chunks of 125 MiB", ()),
+    "test_write_selection[": ("Writing into two chunks of 125 MiB", ("memmap",)),
+}
 
 
 def pytest_addoption(parser):
-    parser.addoption("--picture", type=Path, help="draw the reads of test_read.py into this file")
+    parser.addoption(
+        "--picture", type=Path, help="draw what test_read.py or test_write.py has measured"
+    )
 
 
 def pytest_terminal_summary(terminalreporter, config):
@@ -23,6 +29,15 @@ def pytest_terminal_summary(terminalreporter, config):
         ours = medians.pop("zarr-bytes")
         peers = "".join(f"   {k} {_time(v)}, {ours / v:5.2f}" for k, v in medians.items())
         terminalreporter.line(f"{benchmark.name:53} {_time(ours)}{peers}")
+        if (disk := benchmark.extra_info.get("disk")) is not None:
+            on_disk = "   ".join(f"{name} {nbytes:,} bytes" for name, nbytes in disk.items())
+            terminalreporter.line(f"    on disk: {on_disk}")
+    if bars := [(b.name, *bar) for b in benchmarks for bar in b.extra_info.get("bars", ())]:
+        terminalreporter.section("bars")
+    for name, text, found, limit, unit in bars:
+        amounts = (_time(x) if unit == "seconds" else f"{x:8,.0f} {unit}" for x in (found, limit))
+        holds = "holds" if found <= limit else "FAILS"
+        terminalreporter.line(f"{holds}  {' of '.join(amounts)}   {text}   {name}")
     if (path := config.getoption("--picture")) is not None:
         _draw({b.name: b.extra_info["medians"] for b in benchmarks}, path)
         terminalreporter.line(f"picture: {path}")
@@ -41,28 +56,32 @@ def _time(seconds):
 
 
 def _draw(medians, path):
-    """Time of every read of big-endian data with zarr's default pipeline, for each contender."""
+    """Time of each selection, of big-endian data with zarr's default pipeline."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    prefix, suffix = "test_read[big-", "-BatchedCodecPipeline]"
-    reads = {
+    begin = next(begin for begin in PICTURES if any(name.startswith(begin) for name in medians))
+    title, besides = PICTURES[begin]
+    prefix, suffix = f"{begin}big-", "-BatchedCodecPipeline]"
+    selections = {
         name.removeprefix(prefix).removesuffix(suffix): times
         for name, times in medians.items()
         if name.startswith(prefix) and name.endswith(suffix)
     }
-    contenders = ("zarr-bytes", *PEERS)
-    labels = ("zarr-bytes", *(v for v in _versions()))
+    contenders = ("zarr-bytes", *PEERS, *besides)
+    labels = ("zarr-bytes", *_versions(), *besides)
     figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+    width = 0.8 / len(contenders)
     for i, (contender, label) in enumerate(zip(contenders, labels, strict=True)):
-        times = [1e3 * read[contender] for read in reads.values()]
-        axes.bar(np.arange(len(reads)) + 0.2 * (i - 1.5), times, 0.19, label=label)
-    axes.set_xticks(range(len(reads)), reads)
+        times = [1e3 * selection[contender] for selection in selections.values()]
+        places = np.arange(len(selections)) + width * (i - (len(contenders) - 1) / 2)
+        axes.bar(places, times, 0.95 * width, label=label)
+    axes.set_xticks(range(len(selections)), selections)
     axes.set_yscale("log")
     axes.set_ylabel("milliseconds")
-    axes.set_title("Reading from two chunks of 125 MiB, big-endian float64, local disk")
-    axes.legend(ncols=4, loc="upper right", fontsize="small")
+    axes.set_title(f"{title}, big-endian float64, local disk")
+    axes.legend(ncols=len(contenders), loc="upper right", fontsize="small")
     axes.set_ylim(top=2.5 * axes.get_ylim()[1])
     figure.savefig(path, dpi=110)

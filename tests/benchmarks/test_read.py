@@ -112,34 +112,6 @@ def test_many_small_chunks(benchmark, tmp_path, endian, pipeline):
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-@pytest.mark.parametrize("endian", ENDIANS)
-def test_write(benchmark, tmp_path, endian, pipeline):
-    values = np.random.default_rng(0).random((8, 1000, 910))
-    arrays = {}
-    for name, codec in (("ours", "zarr_bytes.codec"), ("zarr", "zarr.codecs.bytes")):
-        zarr.create_array(
-            tmp_path / name,
-            shape=values.shape,
-            chunks=(4, 1000, 910),
-            dtype=values.dtype,
-            compressors=None,
-            serializer={"name": "bytes", "configuration": {"endian": endian}},
-        )
-        with zarr.config.set(
-            {
-                "codecs.bytes": f"{codec}.BytesCodec",
-                "codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}",
-            }
-        ):
-            arrays[name] = zarr.open_array(tmp_path / name, mode="r+")
-
-    def write(array):
-        array[...] = values
-
-    compare(benchmark, partial(write, arrays["ours"]), zarr=partial(write, arrays["zarr"]))
-
-
-@pytest.mark.parametrize("pipeline", PIPELINES)
 def test_a_box_of_a_growing_chunk(benchmark, tmp_path, pipeline):
     """10 x 10 x 10 elements, of one chunk of 16 MiB, 256 MiB and 4 GiB (sparse files)."""
     reads = {}
