@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 from zarr_bytes import BytesCodec
+from zarr_bytes.chunk import mapped_writing
 
 IN_PLACE = {"zarr_bytes.partial_writes": True}
 
@@ -25,7 +26,7 @@ def created(store, shape, dtype, chunks=None, **options):
 def written_to(path):
     """Offset and length of each write to the file at `path`, by system call or mapping."""
     ranges = []
-    pwrite, preadv, mapped = os.pwrite, os.preadv, mmap.mmap
+    pwrite, scatter, mapped = os.pwrite, mapped_writing.scatter, mmap.mmap
 
     def is_chunk(file):
         with suppress(FileNotFoundError):
@@ -38,11 +39,9 @@ def written_to(path):
             ranges.append((offset, count))
         return count
 
-    def counting_preadv(file, targets, offset):
-        count = preadv(file, targets, offset)
-        for target in targets:  # parts of the mapping
-            start = np.frombuffer(target, "u1").__array_interface__["data"][0]
-            ranges.append((start - mapped_at[0], len(target)))
+    def counting_scatter(source, places):
+        count = scatter(source, places)
+        ranges.extend((int(start) - mapped_at[0], int(size)) for start, size in places)
         return count
 
     mapped_at = []
@@ -54,6 +53,6 @@ def written_to(path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "pwrite", counting_pwrite)
-        patch.setattr(os, "preadv", counting_preadv)
+        patch.setattr(mapped_writing, "scatter", counting_scatter)
         patch.setattr(mmap, "mmap", counting_mmap)
         yield ranges

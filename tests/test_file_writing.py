@@ -25,7 +25,7 @@ from in_place import created, written_to
 from zarr.storage import LocalStore
 
 from zarr_bytes import ChunkFileError, ChunkSizeError
-from zarr_bytes.chunk import file_systems, file_writing
+from zarr_bytes.chunk import file_systems, file_writing, mapped_writing
 
 resource = pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
@@ -83,8 +83,9 @@ def expected(selection, number, of=7):
 
 
 def fail_at(monkeypatch, name, call, error=None, before=None):
-    """Let ``os.<name>`` do something else first at its `call`-th call, counted from 0."""
-    real, calls = getattr(os, name), []
+    """Let ``os.<name>``, or `scatter`, do something else first at its `call`-th call, from 0."""
+    module = mapped_writing if name == "scatter" else os
+    real, calls = getattr(module, name), []
 
     def wrapped(*args, **options):
         calls.append(args)
@@ -95,7 +96,7 @@ def fail_at(monkeypatch, name, call, error=None, before=None):
                 raise error
         return real(*args, **options)
 
-    monkeypatch.setattr(os, name, wrapped)
+    monkeypatch.setattr(module, name, wrapped)
     return calls
 
 
@@ -238,7 +239,7 @@ class TestWhatIsThere:
 @pytest.fixture
 def mapped(monkeypatch):
     """Whatever file system the tests run on."""
-    if not file_writing._CAN_MAP:
+    if not file_writing.CAN_MAP:
         pytest.skip("files are mapped on Linux")
     monkeypatch.setattr(file_writing, "is_local", lambda device: True)
 
@@ -300,7 +301,7 @@ class TestOthersAtTheSameMoment:
     def test_a_file_that_is_shortened_while_it_is_mapped_is_an_error(
         self, chunk, monkeypatch, size, batch
     ):
-        calls = fail_at(monkeypatch, "preadv", batch, before=lambda: os.truncate(chunk.path, size))
+        calls = fail_at(monkeypatch, "scatter", batch, before=lambda: os.truncate(chunk.path, size))
         with pytest.raises(ChunkSizeError, match=f"480000 bytes, found {size}"):
             chunk.array[COLUMN] = 5
         assert len(calls) == batch + 1
@@ -313,7 +314,7 @@ class TestOthersAtTheSameMoment:
     def test_a_file_of_one_page_too(self, folder, monkeypatch):
         array = created(LocalStore(folder), (300, 4), "u1")
         array[...] = 7
-        fail_at(monkeypatch, "preadv", 0, before=lambda: os.truncate(folder / "c/0/0", 100))
+        fail_at(monkeypatch, "scatter", 0, before=lambda: os.truncate(folder / "c/0/0", 100))
         with pytest.raises(ChunkSizeError, match="1200 bytes, found 100"):
             array[:, 1] = 5
 
@@ -332,7 +333,7 @@ class TestOthersAtTheSameMoment:
 
 class TestFaults:
     @pytest.mark.usefixtures("mapped")
-    @pytest.mark.parametrize("name", ["memfd_create", "preadv"])
+    @pytest.mark.parametrize("name", ["memfd_create", "scatter"])
     @pytest.mark.parametrize("call", [0, 1, 2])
     def test_what_cannot_be_mapped_is_written_by_system_calls(self, chunk, monkeypatch, name, call):
         fail_at(monkeypatch, name, call, error=OSError(errno.EPERM, "not here"))
@@ -354,8 +355,10 @@ class TestFaults:
 
     @pytest.mark.usefixtures("mapped")
     def test_a_mapping_that_takes_less_is_finished_by_system_calls(self, chunk, monkeypatch):
-        preadv = os.preadv
-        monkeypatch.setattr(os, "preadv", lambda file, targets, at: preadv(file, targets[:9], at))
+        scatter = mapped_writing.scatter
+        monkeypatch.setattr(
+            mapped_writing, "scatter", lambda source, places: scatter(source, places[:9])
+        )
         chunk.array[COLUMN] = np.arange(3000)
         assert np.array_equal(chunk.values, expected(COLUMN, np.arange(3000)))
 
@@ -370,7 +373,7 @@ class TestFaults:
             line = f"{mount} 1 8:1 / / rw - nfs4 server:/x rw\n" if mounts else ""
             (tmp_path / "mounts").write_text(line)
         monkeypatch.setattr(file_systems, "_MOUNTS", tmp_path / "mounts")
-        calls = fail_at(monkeypatch, "preadv", 0)
+        calls = fail_at(monkeypatch, "scatter", 0)
         chunk.array[COLUMN] = 5
         assert calls == []
         assert np.array_equal(chunk.values, expected(COLUMN, 5))
@@ -379,7 +382,7 @@ class TestFaults:
     def test_many_large_runs_are_not_mapped(self, folder, monkeypatch):
         array = created(LocalStore(folder), (600, 8000), "u1", config={"write_empty_chunks": True})
         array[...] = 7
-        calls = fail_at(monkeypatch, "preadv", 0)
+        calls = fail_at(monkeypatch, "scatter", 0)
         array[::2, :7999] = 5
         assert calls == []
         values = np.fromfile(folder / "c/0/0", "u1").reshape(600, 8000)

@@ -29,7 +29,7 @@ from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
 
 from zarr_bytes import BytesCodec, ChunkSizeError
-from zarr_bytes.chunk import file_writing
+from zarr_bytes.chunk import file_writing, mapped_writing
 from zarr_bytes.codec import EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec
 
 pytestmark = [
@@ -206,7 +206,7 @@ def test_every_selection_of_every_type_is_written_as_numpy_does(
     if store == "mapped":  # as files are from many ranges on
         monkeypatch.setattr(file_writing, "is_local", lambda device: True)
         monkeypatch.setattr(file_writing, "_MANY", 1)
-        monkeypatch.setattr(file_writing, "_BATCH", 2)
+        monkeypatch.setattr(mapped_writing, "_BATCH", 2)
     # zarr up to 3.2 cannot write a void type into a shard: its scalars have no hash.
     has_no_voids = store == "shard" and len(PIPELINES) == 1
     names = [name for name in TYPES if not (has_no_voids and TYPES[name].kind == "V")]

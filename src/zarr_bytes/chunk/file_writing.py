@@ -8,7 +8,6 @@ with zarr.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import stat
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ import numpy as np
 
 from zarr_bytes.chunk.file_systems import is_local
 from zarr_bytes.chunk.files import no_file
+from zarr_bytes.chunk.mapped_writing import CAN_MAP, write_mapped
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ _IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
 # What linking says on a file system that has no links.
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
-_CAN_MAP: Final = hasattr(os, "memfd_create") and hasattr(os, "preadv")  # Linux
-_MANY: Final = 2**8  # ranges
+_MANY: Final = 2**8  # ranges, for which a mapping is faster than calls
 _SMALL: Final = 2**10  # bytes of a range on average; longer ones are written faster by calls
-_BATCH: Final = 2**10  # ranges, the most that one `preadv` takes (IOV_MAX)
 
 
 class NewChunk(NamedTuple):
@@ -253,12 +251,12 @@ def _write_ranges(file: int, plan: Plan, data: Bytes, nbytes: int) -> None:
     done = 0
     # Not on a file system of other machines too: there a page that is mapped is sent whole.
     if (
-        _CAN_MAP
+        CAN_MAP
         and plan.starts.size >= _MANY
         and plan.nbytes <= plan.starts.size * _SMALL
         and is_local(file)
     ):
-        done = _write_mapped(file, plan, data, nbytes)
+        done = write_mapped(file, plan, data, nbytes)
         if os.fstat(file).st_size != nbytes:
             return  # which the caller finds too: a file must not be made longer here
     memory = memoryview(data)
@@ -277,32 +275,3 @@ def _write(file: int, memory: memoryview, start: int, before: int) -> None:
         if not count:
             raise _StoppedError(start + done, before + done)
         done += count
-
-
-def _write_mapped(file: int, plan: Plan, data: Bytes, nbytes: int) -> int:
-    """Write many small ranges through a mapping of the file; returns how many have been.
-
-    A system call for each takes four times as long as reading and writing the chunk whole. Here one
-    call copies a thousand, from a file in memory into the mapping. The system does the copying, so
-    that a file which somebody shortens meanwhile, or a full disk, ends this and not the process.
-    """
-    memory, starts, sizes = memoryview(data), plan.starts, plan.stops - plan.starts
-    done = position = 0
-    with suppress(OSError, ValueError):  # EFAULT; a file that cannot be mapped, or is shorter now
-        source = os.memfd_create("zarr-bytes")
-        with _closing(source), mmap.mmap(file, nbytes) as chunk, memoryview(chunk) as mapped:
-            while done < starts.size:
-                batch = slice(done, done + _BATCH)
-                count = int(sizes[batch].sum())
-                ranges = zip(starts[batch].tolist(), sizes[batch].tolist(), strict=True)
-                targets = [mapped[start : start + size] for start, size in ranges]
-                try:
-                    is_copied = os.pwrite(source, memory[position : position + count], 0) == count
-                    if not is_copied or os.preadv(source, targets, 0) != count:
-                        break
-                finally:
-                    for target in targets:
-                        target.release()
-                done += len(targets)
-                position += count
-    return done
