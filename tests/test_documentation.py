@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import zarr_bytes
+from zarr_bytes.zarr_versions import HAS_STRUCT
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -116,7 +117,8 @@ def test_the_code_of_a_page_runs_and_prints_what_its_comments_say(page, tmp_path
 def test_the_examples_of_the_docstrings_hold():
     attempted = 0
     for module in pkgutil.walk_packages(zarr_bytes.__path__, "zarr_bytes."):
-        if not module.name.endswith("__main__"):
+        needs_struct = module.name == "zarr_bytes.data_type.record"
+        if not module.name.endswith("__main__") and (HAS_STRUCT or not needs_struct):
             result = doctest.testmod(importlib.import_module(module.name))
             assert result.failed == 0, module.name
             attempted += result.attempted
