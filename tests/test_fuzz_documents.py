@@ -86,7 +86,9 @@ def mutated(draw, document):
 @st.composite
 def documents(draw, is_permitted=False):
     """A document, permitted or nearly so, and the bytes of its chunk."""
-    name = draw(st.sampled_from(list(TYPES)))
+    # zarr up to 3.2 does not swap the fields of records.
+    names = [name for name in TYPES if name != "struct" or zarr.__version__ > "3.3"]
+    name = draw(st.sampled_from(names))
     shape = draw(st.sampled_from([(), (2,), (2, 1), (0,)]))
     endian = draw(st.sampled_from(["little", "big"]))
     document = document_of(name, shape, [max(n, 1) for n in shape], endian)

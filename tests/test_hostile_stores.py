@@ -509,7 +509,9 @@ class TestDepthsAndSizes:
         write(tmp_path, ARRAY | {"shape": shape, "chunk_grid": grid})
         code, found = run_json(tmp_path)
         assert found["nodes"][0]["chunks"] == chunks
-        assert run("check", tmp_path).exit_code == code == 0
+        refused = any("OverflowError" in f["found"] for f in found["nodes"][0]["findings"])
+        assert not refused or zarr.__version__.startswith("3.2")  # it makes a float of the shape
+        assert run("check", tmp_path).exit_code == code == int(refused)
 
     def test_counts_are_of_integers(self):
         document = {

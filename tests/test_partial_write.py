@@ -207,9 +207,11 @@ def test_every_selection_of_every_type_is_written_as_numpy_does(
         monkeypatch.setattr(file_writing, "is_local", lambda device: True)
         monkeypatch.setattr(file_writing, "_MANY", 1)
         monkeypatch.setattr(mapped_writing, "_BATCH", 2)
-    # zarr up to 3.2 cannot write a void type into a shard: its scalars have no hash.
-    has_no_voids = store == "shard" and len(PIPELINES) == 1
-    names = [name for name in TYPES if not (has_no_voids and TYPES[name].kind == "V")]
+    # zarr up to 3.2 cannot write a void type into a shard, because its scalars have no hash, nor
+    # orthogonal selections with integers, of which it gives inner chunks another shape.
+    is_older_shard = store == "shard" and len(PIPELINES) == 1
+    names = [name for name in TYPES if not (is_older_shard and TYPES[name].kind == "V")]
+    kinds = [kind for kind in KINDS if not (is_older_shard and kind == "orthogonal")]
     name = data.draw(st.sampled_from(names), label="data type")
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=6), label="shape")
     chunks = data.draw(
@@ -226,7 +228,7 @@ def test_every_selection_of_every_type_is_written_as_numpy_does(
     data_type = STRUCT if name == "struct" else name
     array = created(opened, shape, data_type, config={"write_empty_chunks": keeps_empty}, **options)
     model = np.full(shape, array.fill_value, TYPES[name])
-    for kind in data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), label="kinds"):
+    for kind in data.draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=4), label="kinds"):
         write_same(array, model, kind, data, rng, array.shards or array.chunks)
         assert bits(array[...]) == bits(model)
     assert bits(zarr.open_array(opened, mode="r+")[...]) == bits(model)
