@@ -28,6 +28,7 @@ from zarr_bytes.chunk.fetch import fetch, fetch_sync, sends_whole_objects
 from zarr_bytes.chunk.files import is_known_to_be_local, open_file, read_cached_file, read_file
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import plan_selection
+from zarr_bytes.chunk.selection import is_whole
 from zarr_bytes.errors import partly_missing
 from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import is_deflated
@@ -179,7 +180,6 @@ class _Chunks:
         self._layout = layout_of(dtype, endian)
         self.stored = self._layout.view or dtype
         self.nbytes = prod(shape) * self._layout.item_size
-        self._every = [(slice(0, n, 1), n) for n in shape]
         self._whole = plan_whole_chunk(shape, self._layout.item_size, ())
         self._new = prototype.nd_buffer.from_ndarray_like
         # Buffers that are not NumPy's get the result, not the ranges it is made from.
@@ -192,7 +192,7 @@ class _Chunks:
 
     def plan(self, selection: tuple[Any, ...], getter: StorePath) -> Plan | Parts:
         """What to fetch from the store behind `getter`."""
-        if self._is_all(selection):
+        if is_whole(self._shape, selection):
             return self._whole
         item_size, store = self._layout.item_size, getter.store
         cost = reading_cost(store)
@@ -205,12 +205,6 @@ class _Chunks:
         ):
             plan = plan_selection(self._shape, item_size, selection, cost)
         return plan or plan_whole_chunk(self._shape, item_size, selection)
-
-    def _is_all(self, selection: tuple[Any, ...]) -> bool:
-        for entry, (every, size) in zip(selection, self._every, strict=False):
-            if type(entry) is not slice or (entry != every and entry.indices(size) != (0, size, 1)):
-                return False
-        return True
 
     def of_file(self, path: str, root: str, plan: Plan | Parts) -> NDBuffer | None:
         """Result from the file at `path`, in a thread that may wait."""
@@ -244,7 +238,7 @@ class _Chunks:
             return self._new(decoded)[selection]
         check_size(encoded.size, self._dtype, self._shape)
         chunk: Array = np.ndarray(self._shape, self.stored, encoded)
-        if self._is_all(selection):
+        if is_whole(self._shape, selection):
             return self._result(chunk, "chunk")
         return self.selected(np.asarray(chunk[(*selection, ...)]))  # never a scalar
 

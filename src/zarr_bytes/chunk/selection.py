@@ -86,10 +86,13 @@ def is_whole(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> bool:
     >>> is_whole((4, 3), (slice(None), slice(0, 3))), is_whole((4, 3), (slice(None), slice(1)))
     (True, False)
     """
-    return all(
-        isinstance(entry, slice) and entry.indices(size) == (0, size, 1)
-        for entry, size in zip(selection, chunk_shape, strict=False)
-    )
+    for entry, size in zip(selection, chunk_shape, strict=False):
+        if not isinstance(entry, slice):
+            return False
+        # The form that zarr gives, before `indices` is asked: this is done for every small chunk.
+        if entry != slice(0, size, 1) and entry.indices(size) != (0, size, 1):
+            return False
+    return True
 
 
 def shape_of(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> tuple[int, ...]:
