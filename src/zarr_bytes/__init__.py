@@ -17,10 +17,12 @@ from zarr_bytes.errors import (
     FillValueError,
     MissingPackageError,
 )
+from zarr_bytes.pipeline import BytesPipeline
 
 __all__ = [
     "BoolValueError",
     "BytesCodec",
+    "BytesPipeline",
     "ChunkFileError",
     "ChunkSizeError",
     "ConfigurationError",

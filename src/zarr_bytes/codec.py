@@ -147,6 +147,11 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
             {} if configuration is None else {"configuration": configuration}
         )
 
+    @property
+    def stored_endian(self) -> Endian | None:
+        """The byte order, also for a data type of single bytes, where `endian` is None."""
+        return self._endian
+
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         """Codec for one array.
 

@@ -9,6 +9,7 @@
 | `zarr_bytes.largest_request.local`  | 1 GiB   | no request is larger, but one for a whole chunk |
 | `zarr_bytes.largest_request.remote` | 8 MiB   |                                                 |
 | `zarr_bytes.fill_values`            | strict  | lenient reads what zarr reads                   |
+| `zarr_bytes.other_chains`           | batched | fused is zarr's other pipeline                  |
 
 Local are zarr's ``LocalStore`` and ``ZipStore``; every other store that is not in memory is remote.
 True and False may be the words, in any case of letters, as the environment gives them. A hyphen is
@@ -34,8 +35,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import zarr
 from zarr.storage import LocalStore, ZipStore
 
+from zarr_bytes.zarr_versions import PIPELINES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from zarr.abc.codec import CodecPipeline
 
 __all__ = [
     "DEFAULTS",
@@ -43,6 +48,7 @@ __all__ = [
     "Cost",
     "fill_values_are_lenient",
     "partial_writes_enabled",
+    "pipeline_of_other_chains",
     "reading_cost",
     "unknown_settings",
 ]
@@ -74,6 +80,7 @@ SETTINGS: Final[dict[str, bool | int | str]] = {
     "zarr_bytes.largest_request.local": DEFAULTS["local"].largest_request,
     "zarr_bytes.largest_request.remote": DEFAULTS["remote"].largest_request,
     "zarr_bytes.fill_values": "strict",
+    "zarr_bytes.other_chains": "batched",
 }
 """Every setting, and its value where nothing is set."""
 
@@ -154,6 +161,33 @@ def fill_values_are_lenient() -> bool:
             f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'"
         )
     return setting == "lenient"
+
+
+def pipeline_of_other_chains() -> type[CodecPipeline]:
+    """Pipeline of zarr for chains that `zarr_bytes.BytesPipeline` does not act on.
+
+    Raises
+    ------
+    ValueError
+        If the setting has a value that is not permitted, or one that this zarr does not have.
+
+    Warns
+    -----
+    UserWarning
+        Of each key that is no setting, once in a process.
+
+    Examples
+    --------
+    >>> pipeline_of_other_chains().__name__
+    'BatchedCodecPipeline'
+    """
+    setting = _value(_given(), "zarr_bytes.other_chains")
+    if setting not in PIPELINES:
+        raise ValueError(
+            f"zarr_bytes.other_chains is {setting!r}; permitted with zarr {zarr.__version__} are"
+            f" {' and '.join(map(repr, PIPELINES))}"
+        )
+    return PIPELINES[str(setting)]
 
 
 def unknown_settings() -> list[str]:

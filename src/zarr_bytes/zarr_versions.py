@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 from zipfile import ZIP_STORED, ZipFile
 
+import zarr.core.codec_pipeline
 from zarr import dtype, errors
 
 # Private, up to 3.4.2: the bases by which zarr knows that a data type needs a byte order, and that
@@ -18,6 +19,7 @@ from zarr.core.dtype.common import HasItemSize as HasItemSize
 if TYPE_CHECKING:
     # Private, for annotations alone: up to 3.4.2 no public module of zarr has these names.
     # Public, but from zarr 3.3 on.
+    from zarr.abc.codec import CodecPipeline
     from zarr.abc.store import SyncByteGetter as SyncByteGetter
     from zarr.abc.store import SyncByteSetter as SyncByteSetter
     from zarr.core.array_spec import ArraySpec as ArraySpec
@@ -36,6 +38,17 @@ def _data_type_validation_error() -> type[ValueError]:
 
 
 DataTypeValidationError = _data_type_validation_error()
+
+
+# Private, up to 3.4.2: the pipelines of zarr itself; the second is there from 3.3 on.
+PIPELINES: Final[dict[str, type[CodecPipeline]]] = {
+    name: getattr(zarr.core.codec_pipeline, class_name)
+    for name, class_name in {
+        "batched": "BatchedCodecPipeline",
+        "fused": "FusedCodecPipeline",
+    }.items()
+    if hasattr(zarr.core.codec_pipeline, class_name)
+}
 
 
 def is_deflated(store: ZipStore, key: str) -> bool:

@@ -79,6 +79,11 @@ class Plan:
         """Whether `select` needs no copy of what was fetched."""
         return _strides_of(self._rows) is not None
 
+    @property
+    def has_arrays(self) -> bool:
+        """Whether elements are selected by arrays of indices, so that `select` makes a copy."""
+        return any(isinstance(entry, np.ndarray) for entry in self._index)
+
     def ranges(self) -> Iterator[tuple[int, int, int]]:
         """Start, stop, and position among the fetched bytes, of every range."""
         position = 0

@@ -11,7 +11,7 @@ each unit are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``co
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +20,18 @@ from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.errors import CAUSES_OF_A_WRONG_SIZE, BoolValueError, ChunkSizeError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from zarr_bytes.chunk.layout import ElementLayout, Endian
     from zarr_bytes.data_type.number_formats import DType
 
 __all__ = [
+    "BLOCK",
     "check_bools",
     "check_size",
     "decode_elements",
     "encode_elements",
+    "encode_in_blocks",
     "find_wrong_bool",
     "set_unused_bits",
 ]
@@ -35,6 +39,8 @@ __all__ = [
 # Arrays of other libraries have the methods used here, but no common type that declares them.
 Array: TypeAlias = npt.NDArray[np.generic]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+BLOCK: Final = 2**19  # bytes that are worked on at once: half of a processor's second cache
 
 
 def encode_elements(array: Array, endian: Endian | None) -> Bytes:
@@ -81,6 +87,44 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
             flags = encoded.reshape(-1, layout.item_size)[:, offset]
             flags[...] = flags != 0
     return set_unused_bits(encoded, layout, repeat_sign=True)
+
+
+def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
+    r"""`encode_elements`, block by block, so that no copy of all elements is made.
+
+    Parameters
+    ----------
+    array, endian
+        As for `encode_elements`.
+
+    Yields
+    ------
+    array of uint8, 1-D
+        The whole as a view of `array` where that already holds these bytes, else `BLOCK` bytes at
+        a time, or those of one element.
+
+    Examples
+    --------
+    >>> [bytes(block) for block in encode_in_blocks(np.array([1, 2], "<u2"), "big")]
+    [b'\x00\x01\x00\x02']
+    """
+    if array.flags.c_contiguous:
+        layout = layout_of(array.dtype, endian)
+        is_view = layout.is_stored_as_is and not (layout.bool_offsets or layout.narrow_bytes)
+        if is_view or array.nbytes <= BLOCK:
+            yield encode_elements(array, endian)
+            return
+        array = array.reshape(-1)
+    elif array.nbytes <= BLOCK:
+        yield encode_elements(array, endian)
+        return
+    rows = BLOCK * len(array) // array.nbytes
+    if rows == 0 and array.ndim > 1:
+        for row in array:
+            yield from encode_in_blocks(row, endian)
+        return
+    for start in range(0, len(array), rows or 1):
+        yield encode_elements(array[start : start + (rows or 1)], endian)
 
 
 def decode_elements(

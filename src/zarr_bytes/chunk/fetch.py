@@ -17,7 +17,7 @@ import sys
 import threading
 import warnings
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -28,7 +28,7 @@ from zarr.storage import StorePath
 from zarr_bytes.errors import ChunkSizeError, wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from zarr.abc.buffer import Buffer, BufferPrototype
     from zarr.abc.store import ByteGetter
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.zarr_versions import SyncByteGetter
 
-__all__ = ["fetch", "fetch_sync", "sends_whole_objects"]
+__all__ = ["fetch", "fetch_sync", "for_each", "sends_whole_objects"]
+
+T = TypeVar("T")
 
 
 def fetch_sync(
@@ -116,6 +118,18 @@ async def fetch(
     except _EnoughError:
         pass  # missing or whole, as far as the requests go that were not cancelled
     return collected.result()
+
+
+async def for_each(work: Callable[[T], Coroutine[None, None, None]], items: Sequence[T]) -> None:
+    """Call `work` for each of `items`, for as many at a time as zarr's ``async.concurrency``."""
+    _, limit = _slots()
+    waiting = iter(items)
+
+    async def run() -> None:
+        for item in waiting:
+            await work(item)
+
+    await _together([run() for _ in range(min(limit, len(items)))])
 
 
 async def _together(workers: Iterable[Coroutine[None, None, None]]) -> None:

@@ -24,12 +24,12 @@ from zarr_bytes.chunk.mapped_writing import CAN_MAP, write_mapped
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
 
-__all__ = ["NewChunk", "write_file"]
+__all__ = ["NewChunk", "replace_file", "write_file"]
 
 _IS_POSSIBLE: Final = hasattr(os, "pwrite")  # not on Windows
 # No wait for the other end of a FIFO; no symbolic link is followed.
@@ -42,6 +42,7 @@ _FLAGS: Final = (
 )
 _TEMPORARY: Final = ".partial"  # as zarr's LocalStore names them
 _BLOCK: Final = 2**20  # bytes of fill values that are written at once
+_LOOK: Final = 2**16  # bytes that are compared with the fill value at once
 
 # What opening says of a symbolic link (EMLINK on FreeBSD), and of a file that must not be written.
 _IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
@@ -72,12 +73,18 @@ class NewChunk(NamedTuple):
     def is_left_out(self, data: Bytes) -> bool:
         """Whether nothing is to be stored where `data`, whole elements, is all there is.
 
-        Byte for byte: a NaN with other bits or a negative zero is another value.
+        Byte for byte: a NaN with other bits or a negative zero is another value. What differs at
+        its beginning is not looked at to its end.
         """
         size = len(self.fill)
-        if not self.leave_out_empty or data[:size].tobytes() not in (b"", self.fill):
-            return False
-        return np.array_equal(data[size:], data[:-size])
+        step = max(_LOOK // size, 1) * size
+        return self.leave_out_empty and all(
+            data[start : start + size].tobytes() == self.fill
+            and np.array_equal(
+                data[start + size : start + step], data[start : start + step][:-size]
+            )
+            for start in range(0, data.size, step)
+        )
 
 
 class _StoppedError(Exception):
@@ -232,6 +239,42 @@ def _create(path: str, plan: Plan, data: Bytes, new: NewChunk) -> bool | None:
     finally:
         Path(temporary).unlink(missing_ok=True)
     return True
+
+
+def replace_file(path: str, blocks: Iterable[Bytes]) -> None:
+    """Make the file at `path` anew, which appears at once and complete, as zarr's store does.
+
+    Parameters
+    ----------
+    path : str
+        Of the chunk.
+    blocks : iterable of 1-D arrays of uint8
+        What the file holds, one after another.
+
+    Raises
+    ------
+    OSError
+        If the system does not write it; what was at `path` is there still.
+    """
+    temporary = f"{path}.{uuid4().hex}{_TEMPORARY}"
+    flags = _FLAGS | os.O_CREAT | os.O_EXCL
+    try:
+        try:
+            new = os.open(temporary, flags, 0o666)
+        except FileNotFoundError:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            new = os.open(temporary, flags, 0o666)
+        with _closing(new) as file:
+            done = 0
+            for block in blocks:
+                _write(file, memoryview(block), done, done)
+                done += block.size
+        os.replace(temporary, path)  # noqa: PTH105 -- a string, as everywhere here
+    except BaseException as error:
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, _StoppedError):
+            raise _failed(error, path, "the chunk has not been replaced") from error.__cause__
+        raise
 
 
 def _fill(file: int, new: NewChunk) -> None:

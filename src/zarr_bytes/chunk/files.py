@@ -14,32 +14,49 @@ import stat
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from zarr_bytes.chunk import file_systems
+from zarr_bytes.chunk.elements import BLOCK
 from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from zarr_bytes.chunk.byte_ranges import Plan
-    from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.data_type.number_formats import DType
 
-__all__ = ["is_known_to_be_local", "no_file", "open_file", "read_cached_file", "read_file"]
+__all__ = ["Into", "is_known_to_be_local", "no_file", "open_file", "read_cached_file", "read_file"]
 
 # Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for a
 # writer; with O_NOCTTY, a terminal that is opened is nobody's.
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
 _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)
-_AT_ONCE: Final = 2**30  # bytes: macOS refuses a read of 2 GiB
+_LARGE: Final = 2**18  # bytes of a range, from which on the window is worth its making
 
 _SMALL: Final = 2**16  # bytes: copying them takes as long as a fraction of a thread hop
 _FEW: Final = 64  # ranges, each a system call
 
 
-def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
+class Into(NamedTuple):
+    """Memory that the bytes of one range are put into.
+
+    Attributes
+    ----------
+    numbers : array, 1-D
+        The elements, or the numbers that they are made of.
+    stored : numpy.dtype
+        Their type as they are stored.
+    """
+
+    numbers: Array
+    stored: DType
+
+
+def read_file(path: str, plan: Plan, root: str, into: Into | None = None) -> Bytes | None:
     """Ranges of a file, read through one open file: for a thread that may wait.
 
     Writers replace files by renaming, so one open file is one version of the chunk.
@@ -53,11 +70,14 @@ def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
     root : str
         Root of the store. Whether it is on this machine is found out here, where that may take its
         time, for `read_cached_file`.
+    into : Into or None
+        Where to put the bytes of a plan of one range.
 
     Returns
     -------
     array of uint8, 1-D, or None
-        `plan.nbytes` bytes, or None if there is no such file.
+        `plan.nbytes` bytes, or none of them where they were put into `into`; None if there is no
+        such file.
 
     Raises
     ------
@@ -71,9 +91,9 @@ def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
         return None
     try:
         _look_where(file, root)
-        if plan.is_whole_chunk and plan.nbytes <= _SMALL:
+        if plan.is_whole_chunk and plan.nbytes <= _SMALL and into is None:
             return _read_whole(file, path, plan.nbytes)
-        return _read_ranges(file, path, plan)
+        return _read_ranges(file, path, plan, into)
     finally:
         os.close(file)
 
@@ -134,7 +154,7 @@ def _read_whole(file: int, path: str, nbytes: int) -> Bytes:
     return np.frombuffer(content, np.uint8)
 
 
-def _read_ranges(file: int, path: str, plan: Plan) -> Bytes:
+def _read_ranges(file: int, path: str, plan: Plan, into: Into | None = None) -> Bytes:
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
         raise no_file(path, status.st_mode)
@@ -142,17 +162,41 @@ def _read_ranges(file: int, path: str, plan: Plan) -> Bytes:
         raise wrong_size(path, 0, plan.nbytes, status.st_size)
     # NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes this
     # faster than `path.read_bytes()`.
-    fetched = np.empty(plan.nbytes, np.uint8)
+    fetched = np.empty(plan.nbytes if into is None else 0, np.uint8)
     memory = memoryview(fetched)
     for start, stop, position in plan.ranges():
-        done = start
-        while done < stop:
-            end = min(stop, done + _AT_ONCE)
-            count = _read_into(file, memory[position + done - start : position + end - start], done)
-            if not count:
-                raise wrong_size(path, start, stop, done - start)
-            done += count
+        if into is not None:
+            _read_through_window(file, path, start, stop, into)
+        elif stop - start > _LARGE:
+            part = Into(fetched[position : position + stop - start], fetched.dtype)
+            _read_through_window(file, path, start, stop, part)
+        else:
+            done = start
+            while done < stop:
+                part_of_memory = memory[position + done - start : position + stop - start]
+                count = _read_into(file, part_of_memory, done)
+                if not count:
+                    raise wrong_size(path, start, stop, done - start)
+                done += count
     return fetched
+
+
+def _read_through_window(file: int, path: str, start: int, stop: int, into: Into) -> None:
+    """Read one range, block by block, through memory that stays in the processor's cache.
+
+    Linux copies into memory that is not there at a third of the speed: 125 MiB straight into a new
+    array took 85 ms, and 30 this way, whether or not their byte order is changed on the way.
+    """
+    window = np.empty(min(BLOCK - BLOCK % into.stored.itemsize, stop - start), np.uint8)
+    memory, numbers = memoryview(window), window.view(into.stored)
+    done, position = start, 0
+    while done < stop:
+        count = _read_into(file, memory[: stop - done], done) // into.stored.itemsize
+        if not count:
+            raise wrong_size(path, start, stop, done - start)
+        into.numbers[position : position + count] = numbers[:count]
+        position += count
+        done += count * into.stored.itemsize
 
 
 def _seek_and_read(file: int, count: int, offset: int) -> bytes:

@@ -3,7 +3,7 @@
 The result equals ``chunk[selection]``. In NumPy memory it may be a view of what was fetched, in the
 stored byte order: the copy that zarr makes into its output swaps it.
 
-What is the same for all chunks of an array is found once (`_Chunks`), so that a chunk of 256 bytes
+What is the same for all chunks of an array is found once (`Chunks`), so that a chunk of 256 bytes
 costs an open, a read and a close, and little else.
 
 In a memory store, and inside a shard (whose getter is no `StorePath`), reading the whole chunk is a
@@ -45,7 +45,14 @@ if TYPE_CHECKING:
     from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
-__all__ = ["are_local", "read_local", "read_selection", "read_selection_sync"]
+__all__ = [
+    "Chunks",
+    "are_local",
+    "chunks_like",
+    "read_local",
+    "read_selection",
+    "read_selection_sync",
+]
 
 _ONE_HOP: Final = 2**23  # bytes that one thread reads before others would be worth their hops
 
@@ -164,7 +171,7 @@ def are_local(getters: Iterable[ByteGetter]) -> bool:
     return all(isinstance(g, StorePath) and type(g.store) is LocalStore for g in getters)
 
 
-class _Chunks:
+class Chunks:
     """Chunks of one shape and data type: what is the same for all of them, found once."""
 
     def __init__(
@@ -174,13 +181,14 @@ class _Chunks:
         endian: Endian | None,
         prototype: BufferPrototype,
     ) -> None:
-        self._shape = shape
+        self.shape = shape
         self._dtype = dtype
         self._endian = endian
         self._layout = layout_of(dtype, endian)
+        self.item_size = self._layout.item_size
         self.stored = self._layout.view or dtype
         self.nbytes = prod(shape) * self._layout.item_size
-        self._whole = plan_whole_chunk(shape, self._layout.item_size, ())
+        self.whole = plan_whole_chunk(shape, self._layout.item_size, ())
         self._new = prototype.nd_buffer.from_ndarray_like
         # Buffers that are not NumPy's get the result, not the ranges it is made from.
         self._is_numpy = issubclass(prototype.buffer, cpu.Buffer)
@@ -192,8 +200,8 @@ class _Chunks:
 
     def plan(self, selection: tuple[Any, ...], getter: StorePath) -> Plan | Parts:
         """What to fetch from the store behind `getter`."""
-        if is_whole(self._shape, selection):
-            return self._whole
+        if is_whole(self.shape, selection):
+            return self.whole
         item_size, store = self._layout.item_size, getter.store
         cost = reading_cost(store)
         plan: Plan | Parts | None = None
@@ -203,8 +211,8 @@ class _Chunks:
             and not (isinstance(store, ZipStore) and is_deflated(store, getter.path))
             and not sends_whole_objects(getter)
         ):
-            plan = plan_selection(self._shape, item_size, selection, cost)
-        return plan or plan_whole_chunk(self._shape, item_size, selection)
+            plan = plan_selection(self.shape, item_size, selection, cost)
+        return plan or plan_whole_chunk(self.shape, item_size, selection)
 
     def of_file(self, path: str, root: str, plan: Plan | Parts) -> NDBuffer | None:
         """Result from the file at `path`, in a thread that may wait."""
@@ -221,10 +229,15 @@ class _Chunks:
         """Result from what `plan` has fetched."""
         if fetched is None:
             return None
-        if plan is not self._whole:
+        if plan is not self.whole:
             return self.selected(plan.select(fetched, self.stored))
-        array: Array = np.ndarray(self._shape, self.stored, fetched)
+        array: Array = np.ndarray(self.shape, self.stored, fetched)
         return self._new(array) if self._is_plain else self._result(array, "chunk")
+
+    def elements(self, plan: Plan, fetched: Bytes) -> Array:
+        """Array of the elements that `plan` has fetched, possibly in the stored byte order."""
+        selected = self.selected(plan.select(fetched, self.stored))
+        return cast("Array", selected.as_ndarray_like())
 
     def selected(self, array: Array) -> NDBuffer:
         """Result from an array of the selected elements, as they are stored."""
@@ -234,11 +247,11 @@ class _Chunks:
         """Result from the whole chunk in memory."""
         encoded = cast("Bytes", buffer.as_array_like())
         if not isinstance(encoded, np.ndarray):
-            decoded = decode_elements(encoded, self._dtype, self._shape, self._endian)
+            decoded = decode_elements(encoded, self._dtype, self.shape, self._endian)
             return self._new(decoded)[selection]
-        check_size(encoded.size, self._dtype, self._shape)
-        chunk: Array = np.ndarray(self._shape, self.stored, encoded)
-        if is_whole(self._shape, selection):
+        check_size(encoded.size, self._dtype, self.shape)
+        chunk: Array = np.ndarray(self.shape, self.stored, encoded)
+        if is_whole(self.shape, selection):
             return self._result(chunk, "chunk")
         return self.selected(np.asarray(chunk[(*selection, ...)]))  # never a scalar
 
@@ -256,7 +269,7 @@ class _Chunks:
 class _Selected:
     """The selected elements of a chunk that is read in parts."""
 
-    def __init__(self, parts: Parts, chunks: _Chunks, key: str) -> None:
+    def __init__(self, parts: Parts, chunks: Chunks, key: str) -> None:
         self._index = parts.index
         self._box: Array = np.empty(parts.shape, chunks.stored)
         self._chunks = chunks
@@ -278,19 +291,19 @@ class _Selected:
         return self._chunks.selected(np.asarray(self._box[(*self._index, ...)]))
 
 
-_chunks_like: Callable[[tuple[int, ...], DType, Endian | None, BufferPrototype], _Chunks] = (
-    lru_cache(maxsize=128)(_Chunks)
-)
+chunks_like: Callable[[tuple[int, ...], DType, Endian | None, BufferPrototype], Chunks] = lru_cache(
+    maxsize=128
+)(Chunks)
 # The spec of the chunk that was read last: zarr makes one for all chunks of a read, and it never
 # changes. What is found again by its parts takes two microseconds.
-_last: tuple[ArraySpec | None, Endian | None, _Chunks | None] = (None, None, None)
+_last: tuple[ArraySpec | None, Endian | None, Chunks | None] = (None, None, None)
 
 
-def _chunks_of(chunk_spec: ArraySpec, endian: Endian | None) -> _Chunks:
+def _chunks_of(chunk_spec: ArraySpec, endian: Endian | None) -> Chunks:
     global _last  # one tuple, assigned at once: no thread sees half of it
     last_spec, last_endian, chunks = _last
     if last_spec is not chunk_spec or last_endian != endian or chunks is None:
         dtype = chunk_spec.dtype.to_native_dtype()
-        chunks = _chunks_like(chunk_spec.shape, dtype, endian, chunk_spec.prototype)
+        chunks = chunks_like(chunk_spec.shape, dtype, endian, chunk_spec.prototype)
         _last = chunk_spec, endian, chunks
     return chunks

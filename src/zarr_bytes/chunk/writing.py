@@ -9,7 +9,6 @@ another name.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Final, cast
@@ -22,11 +21,10 @@ from zarr_bytes.chunk.byte_ranges import plan_reading
 from zarr_bytes.chunk.elements import decode_elements, encode_elements
 from zarr_bytes.chunk.file_writing import NewChunk, write_file
 from zarr_bytes.chunk.selection import is_whole, shape_of
+from zarr_bytes.chunk.threads import to_its_end
 from zarr_bytes.settings import Cost
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.abc.store import ByteSetter
 
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
 
-__all__ = ["write_selection", "write_selection_sync"]
+__all__ = ["Writing", "in_shape", "write_selection", "write_selection_sync"]
 
 _EXACT: Final = Cost(gap=0, largest_request=2**63 - 1)  # no byte between two runs is touched
 
@@ -72,9 +70,9 @@ async def write_selection(
     OSError
         If a file could not be written; the message says how many bytes were.
     """
-    writing = _Writing(value, selection, chunk_spec, endian)
+    writing = Writing(value, selection, chunk_spec, endian)
     path = writing.path_of(setter)
-    if path is not None and await _to_its_end(asyncio.to_thread(writing.in_place, path)):
+    if path is not None and await to_its_end(asyncio.to_thread(writing.in_place, path)):
         return
     existing = None if writing.is_whole else await setter.get(chunk_spec.prototype)
     encoded = writing.merged_into(existing)
@@ -89,7 +87,7 @@ def write_selection_sync(
     endian: Endian | None,
 ) -> None:
     """`write_selection` to a store that writes synchronously, in the calling thread."""
-    writing = _Writing(value, selection, chunk_spec, endian)
+    writing = Writing(value, selection, chunk_spec, endian)
     if (path := writing.path_of(setter)) is not None and writing.in_place(path):
         return
     existing = None if writing.is_whole else setter.get_sync(prototype=chunk_spec.prototype)
@@ -100,21 +98,7 @@ def write_selection_sync(
         setter.set_sync(encoded)
 
 
-async def _to_its_end(writing: Coroutine[object, object, bool]) -> bool:
-    """Wait for `writing`, also where the caller is cancelled: a thread cannot be."""
-    task = asyncio.ensure_future(writing)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):  # cancelled more than once
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # what went wrong is nobody's to hear; asyncio would log it
-        raise
-
-
-class _Writing:
+class Writing:
     """One selection of one chunk, and the elements for it."""
 
     def __init__(
@@ -130,7 +114,7 @@ class _Writing:
         self._selection = selection if isinstance(selection, tuple) else (selection,)
         self._selected_shape = shape_of(chunk_spec.shape, self._selection)
         self._is_numpy = issubclass(chunk_spec.prototype.buffer, cpu.Buffer)
-        self._value = _in_shape(self._array_of(value), self._selected_shape)
+        self._value = in_shape(self._array_of(value), self._selected_shape)
         self.is_whole = is_whole(
             chunk_spec.shape,
             [
@@ -160,24 +144,30 @@ class _Writing:
         selected = np.broadcast_to(self._value, self._selected_shape)
         encoded = encode_elements(selected, self._endian).view(f"V{item_size}")
         data = plan.place(encoded.reshape(self._selected_shape))
-        return write_file(path, plan, data, self._new_chunk())
+        return write_file(path, plan, data, self.new_chunk())
 
     def merged_into(self, existing: Buffer | None) -> Buffer | None:
         """The chunk to store instead of `existing`, or None if it is left out for being empty."""
         spec = self._chunk_spec
-        if self.is_whole and self._value.shape == spec.shape:
-            array = self._value
-        else:
-            chunk = self._chunk(existing)
-            chunk[self._selection] = spec.prototype.nd_buffer.from_ndarray_like(self._value)
-            array = cast("Array", chunk.as_ndarray_like())
+        array = self.chunk(existing)
         encoded = encode_elements(array, self._endian)
         if self._is_numpy:
-            is_left_out = self._new_chunk().is_left_out(encoded)
+            is_left_out = self.new_chunk().is_left_out(encoded)
         else:
             chunk = spec.prototype.nd_buffer.from_ndarray_like(array)
             is_left_out = not spec.config.write_empty_chunks and chunk.all_equal(spec.fill_value)
         return None if is_left_out else spec.prototype.buffer.from_array_like(encoded)
+
+    def chunk(self, existing: Buffer | None) -> Array:
+        """The elements of the chunk to store instead of `existing`."""
+        spec = self._chunk_spec
+        if self.is_whole and self._is_numpy:
+            return np.broadcast_to(self._value, self._selected_shape).reshape(spec.shape)
+        if self.is_whole and self._value.shape == spec.shape:
+            return self._value
+        chunk = self._chunk(existing)
+        chunk[self._selection] = spec.prototype.nd_buffer.from_ndarray_like(self._value)
+        return cast("Array", chunk.as_ndarray_like())
 
     def _array_of(self, value: NDBuffer) -> Array:
         """The elements in the data type of the chunk, in either byte order."""
@@ -188,7 +178,8 @@ class _Writing:
             array = array.astype(self._dtype)  # records: zarr compares the names of types
         return array
 
-    def _new_chunk(self) -> NewChunk:
+    def new_chunk(self) -> NewChunk:
+        """What the chunk is before anything has been written to it."""
         spec = self._chunk_spec
         fill = np.full(1, spec.fill_value, self._dtype)
         return NewChunk(
@@ -208,7 +199,7 @@ class _Writing:
         return spec.prototype.nd_buffer.from_ndarray_like(array.copy())
 
 
-def _in_shape(value: Array, shape: tuple[int, ...]) -> Array:
+def in_shape(value: Array, shape: tuple[int, ...]) -> Array:
     """`value` with the axes of length 1 of `shape` that zarr has dropped: those of integers.
 
     Raises
