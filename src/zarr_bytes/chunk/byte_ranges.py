@@ -209,10 +209,11 @@ def plan_grid(
     split = _cheapest_split(dimensions, strides, item_size, cost)
     outer, inner = dimensions[:split], dimensions[split:]
     values = [d.values() for d in outer]
-    rows = np.zeros((), np.int64)
-    for v, stride in zip(values, strides, strict=False):
-        rows = rows[..., None] + v * stride
-    rows = rows + sum(d.low * s for d, s in zip(inner, strides[split:], strict=True))
+    begin = sum(d.low * stride for d, stride in zip(dimensions, strides, strict=True))
+    rows = np.full((1,) * split, begin)
+    for axis, (d, v, stride) in enumerate(zip(outer, values, strides, strict=False)):
+        if d.count > 1:
+            rows = rows + ((v - d.low) * stride).reshape(-1, *(1,) * (split - axis - 1))
     run = _run(inner, strides[split:], item_size)
     index = (
         *(d.among(v) for d, v in zip(outer, values, strict=True)),

@@ -37,7 +37,7 @@ __all__ = ["ChunkOfRead", "Scatter"]
 ChunkOfRead: TypeAlias = "tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 
 _SMALL: Final = 2**18  # bytes that are assigned at once
-_PARTS: Final = Limits(fetched=2**21, runs=LIMITS.runs)
+_PARTS: Final = Limits(fetched=2**23, runs=LIMITS.runs)
 
 
 class Scatter:
@@ -68,6 +68,7 @@ class Scatter:
         self._transposition = transposition
         self._layout = layout_of(out.dtype, endian)
         self._last: tuple[ArraySpec, Chunks, ArraySpec] | None = None
+        self._planned: tuple[ChunkOfRead, Plan | Parts] | None = None
 
     def read_cached(self, chunk: ChunkOfRead) -> bool:
         """`read_file` of a chunk that need not be waited for, on the event loop.
@@ -81,6 +82,7 @@ class Scatter:
         store_path = cast("StorePath", getter)
         chunks = self._chunks_of(spec)[0]
         plan = chunks.plan(self._transposition.selection(selection), store_path)
+        self._planned = chunk, plan
         if not isinstance(plan, Plan):
             raise BlockingIOError
         root = str(store_path.store.root)  # type: ignore[attr-defined]
@@ -108,7 +110,10 @@ class Scatter:
         store_path = cast("StorePath", getter)
         chunks = self._chunks_of(spec)[0]
         stored_selection = self._transposition.selection(selection)
-        plan = chunks.plan(stored_selection, store_path)
+        if self._planned is not None and self._planned[0] is chunk:
+            plan = self._planned[1]
+        else:
+            plan = chunks.plan(stored_selection, store_path)
         root = str(store_path.store.root)  # type: ignore[attr-defined]
         path = f"{root}/{store_path.path}"
         if isinstance(plan, Plan) and plan.nbytes <= _SMALL:

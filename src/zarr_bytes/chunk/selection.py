@@ -43,14 +43,15 @@ class Dimension:
         """The distinct indices, ascending."""
         if isinstance(self.entry, slice):
             return np.arange(self.entry.start, self.entry.stop, self.entry.step)
+        if self.count == 1:
+            return np.array([self.low])
         return _distinct(np.asarray(self.entry, np.int64))
 
     def among(self, values: Offsets) -> Any:
         """NumPy index of the same elements in an array that has just those of `values`."""
         if isinstance(self.entry, slice):
             return slice(None)
-        local = np.searchsorted(values, self.entry)
-        return int(local) if np.ndim(self.entry) == 0 else local
+        return 0 if isinstance(self.entry, int) else np.searchsorted(values, self.entry)
 
     def distinct(self) -> Dimension:
         """The same indices as a slice, or as an ascending array without repetitions."""
@@ -134,6 +135,8 @@ def _dimension(entry: Any, size: int) -> Dimension | None:
         count = len(range(start, stop, step))
         high = start + (count - 1) * step + 1 if count else start
         return Dimension(start, high, count, slice(start, high, step))
+    if isinstance(entry, int) and 0 <= entry < size and not isinstance(entry, bool):
+        return Dimension(entry, entry + 1, 1, entry)
     indices = np.asarray(entry)
     if indices.dtype == bool:
         if indices.shape != (size,):

@@ -51,6 +51,9 @@ async def in_threads(work: Callable[[T], None], items: Sequence[T], threads: int
             raise
 
     async def all_of_them() -> None:
+        if threads == 1:  # the usual case, worth 50 microseconds
+            await asyncio.to_thread(run)
+            return
         runs = (asyncio.to_thread(run) for _ in range(threads))
         for result in await asyncio.gather(*runs, return_exceptions=True):
             if result is not None:
