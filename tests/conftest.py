@@ -15,17 +15,23 @@ with suppress(ImportError):  # the benchmarks do without
     settings.register_profile("any machine", deadline=None)
     settings.load_profile("any machine")
 
-# The fused pipeline is there from zarr 3.3 on.
-PIPELINES = [
-    name for name in ("BatchedCodecPipeline", "FusedCodecPipeline") if hasattr(codec_pipeline, name)
-]
+HAS_FUSED_PIPELINE = hasattr(codec_pipeline, "FusedCodecPipeline")  # from zarr 3.3 on
+PIPELINES = {
+    "BatchedCodecPipeline": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+    **(
+        {"FusedCodecPipeline": "zarr.core.codec_pipeline.FusedCodecPipeline"}
+        if HAS_FUSED_PIPELINE
+        else {}
+    ),
+    "BytesPipeline": "zarr_bytes.BytesPipeline",
+}
+"""By name, what chooses each codec pipeline in zarr's configuration."""
 
 
 @pytest.fixture(params=PIPELINES)
 def pipeline(request):
-    """Each of zarr's codec pipelines in turn."""
-    path = f"zarr.core.codec_pipeline.{request.param}"
-    with zarr.config.set({"codec_pipeline.path": path}):
+    """Both of zarr's codec pipelines, and the one of this package, in turn."""
+    with zarr.config.set({"codec_pipeline.path": PIPELINES[request.param]}):
         yield request.param
 
 

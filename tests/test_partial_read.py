@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from conftest import PIPELINES
+from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from documents import BIG, store_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -112,7 +112,7 @@ class TestResults:
             limit = 2 if "b" in (dtype.kind, *(dtype.names or ())) else 120
             raw = np.arange(np.prod(shape) * dtype.itemsize) % limit
             values = raw.astype("u1").view(dtype).reshape(shape)
-        if any_store[1] and dtype.kind == "V" and len(PIPELINES) == 1:
+        if any_store[1] and dtype.kind == "V" and not HAS_FUSED_PIPELINE:
             return  # zarr up to 3.2 cannot write a void type into a shard: its scalars have no hash
         array = stored_anywhere(any_store, values)
         full = np.concatenate([values, values])[: array.shape[0]]
@@ -684,7 +684,7 @@ class TestLocalFiles:
 
         read_now = os.preadv
         monkeypatch.setattr(os, "preadv", preadv)  # what is in the page cache, nobody can command
-        with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{PIPELINES[0]}"}):
+        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
             array = zarr.open_array(tmp_path, mode="r")
             for expected in ([0], [os.RWF_NOWAIT, 0], [0]):  # not tried again within a second
                 assert array[3, 7:9].tolist() == [15007, 15008]

@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zarr
-from conftest import PIPELINES
+from conftest import HAS_FUSED_PIPELINE
 from extension_types import NAMES, numpy_type
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -209,7 +209,7 @@ def test_every_selection_of_every_type_is_written_as_numpy_does(
         monkeypatch.setattr(mapped_writing, "_BATCH", 2)
     # zarr up to 3.2 cannot write a void type into a shard, because its scalars have no hash, nor
     # orthogonal selections with integers, of which it gives inner chunks another shape.
-    is_older_shard = store == "shard" and len(PIPELINES) == 1
+    is_older_shard = store == "shard" and not HAS_FUSED_PIPELINE
     names = [name for name in TYPES if not (is_older_shard and TYPES[name].kind == "V")]
     kinds = [kind for kind in KINDS if not (is_older_shard and kind == "orthogonal")]
     name = data.draw(st.sampled_from(names), label="data type")
@@ -677,13 +677,14 @@ class TestOtherWays:
         assert array[2:4, 3].tolist() == [7, 7]
 
     @pytest.mark.parametrize("chain", ["compressors", "filters"])
-    def test_a_chain_of_more_codecs_is_left_alone(self, tmp_path, chain):
+    def test_a_chain_of_more_codecs_is_left_alone(self, tmp_path, chain, pipeline):
         codec = {"compressors": ZstdCodec(), "filters": TransposeCodec(order=(1, 0))}[chain]
         array = created(LocalStore(tmp_path), (8, 9), "i4", **{chain: [codec]})
         array[...] = model = np.arange(72, dtype="i4").reshape(8, 9)
         with written_to(tmp_path / "c/0/0") as ranges:
             array[2, 3] = model[2, 3] = 99
-        assert ranges == []
+        is_folded = (chain, pipeline) == ("filters", "BytesPipeline")
+        assert ranges == ([((3 * 8 + 2) * 4, 4)] if is_folded else [])
         assert np.array_equal(array[...], model)
 
     def test_a_stored_chunk_of_another_size_is_an_error(self):

@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import zarr
-from conftest import PIPELINES
+from conftest import HAS_FUSED_PIPELINE
 from test_partial_read import CountingStore, numbers, stored
 from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
@@ -161,7 +161,7 @@ def refusal(value, byte_range):
     raise NotImplementedError("no ranges")
 
 
-STORES = [WithoutRanges] + [SynchronouslyWithoutRanges] * (len(PIPELINES) > 1)
+STORES = [WithoutRanges] + [SynchronouslyWithoutRanges] * HAS_FUSED_PIPELINE
 
 
 @pytest.mark.usefixtures("pipeline")

@@ -47,7 +47,7 @@ def test_no_row_is_lost(tmp_path, together, pipeline, fill_value, is_there):
         folder, array = round_of(tmp_path, number, fill_value=fill_value)
         if is_there:
             array[...] = -1
-        together(write_rows, str(folder), pipeline)
+        together(write_rows, str(folder), PIPELINES[pipeline])
         values = zarr.open_array(folder, mode="r")[...]
         assert np.flatnonzero((values != np.arange(32)[:, None] + 1).any(axis=1)).tolist() == []
         assert list(folder.rglob("*.partial")) == []

@@ -137,7 +137,10 @@ def _dimension(entry: Any, size: int) -> Dimension | None:
         return Dimension(start, high, count, slice(start, high, step))
     if isinstance(entry, int) and 0 <= entry < size and not isinstance(entry, bool):
         return Dimension(entry, entry + 1, 1, entry)
-    indices = np.asarray(entry)
+    return _dimension_of_array(np.asarray(entry), size)
+
+
+def _dimension_of_array(indices: npt.NDArray[Any], size: int) -> Dimension | None:
     if indices.dtype == bool:
         if indices.shape != (size,):
             return None
