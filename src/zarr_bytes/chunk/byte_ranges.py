@@ -75,9 +75,10 @@ class Plan:
         return int((self.stops - self.starts).sum())
 
     @cached_property
-    def is_regular(self) -> bool:
+    def is_view(self) -> bool:
         """Whether `select` needs no copy of what was fetched."""
-        return _strides_of(self._rows) is not None
+        has_arrays = any(isinstance(entry, np.ndarray) for entry in self._index)
+        return not has_arrays and _strides_of(self._rows) is not None
 
     def ranges(self) -> Iterator[tuple[int, int, int]]:
         """Start, stop, and position among the fetched bytes, of every range."""
@@ -203,7 +204,7 @@ def plan_grid(
     strides = _c_strides(chunk_shape, item_size)
     split = _cheapest_split(dimensions, strides, item_size, cost)
     outer, inner = dimensions[:split], dimensions[split:]
-    values = [d.values() for d in outer]
+    values = [d.values for d in outer]
     rows = np.zeros((), np.int64)
     for v, stride in zip(values, strides, strict=False):
         rows = rows[..., None] + v * stride
@@ -222,7 +223,10 @@ def are_points(dimensions: Sequence[Dimension]) -> bool:
     """Whether elements are selected one by one, by arrays of all their indices."""
     entries = [d.entry for d in dimensions]
     arrays = [entry for entry in entries if isinstance(entry, np.ndarray)]
-    return not is_grid(arrays) and not any(isinstance(entry, slice) for entry in entries)
+    if any(isinstance(entry, slice) for entry in entries) or not all(a.size for a in arrays):
+        return False
+    # The indices of one dimension alone are either; as points they need not be sorted.
+    return not is_grid(arrays) or len(arrays) == len(entries) == 1
 
 
 def offsets_of(
@@ -239,8 +243,11 @@ def offsets_of(
 
 def plan_points(offsets: Offsets, chunk_shape: tuple[int, ...], item_size: int, cost: Cost) -> Plan:
     """Plan for the elements that begin at `offsets`, in any order."""
-    rows, inverse = np.unique(offsets, return_inverse=True)
     nbytes = prod(chunk_shape) * item_size
+    flat = offsets.ravel()
+    if (flat[1:] > flat[:-1]).all():
+        return _plan(offsets, item_size, (), (), (), nbytes, cost)
+    rows, inverse = np.unique(offsets, return_inverse=True)
     return _plan(rows, item_size, (), (), (inverse.reshape(offsets.shape),), nbytes, cost)
 
 

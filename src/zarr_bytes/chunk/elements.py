@@ -29,6 +29,7 @@ __all__ = [
     "decode_elements",
     "encode_elements",
     "find_wrong_bool",
+    "largest",
     "set_unused_bits",
 ]
 
@@ -76,7 +77,7 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
         encoded = target.ravel().view(np.uint8)
     for offset in layout.bool_offsets:
         # NumPy takes any byte but 0 for true; the specification has one byte for it.
-        if _largest(encoded.reshape(-1, layout.item_size)[:, offset]) > 1:
+        if largest(encoded.reshape(-1, layout.item_size)[:, offset]) > 1:
             encoded = encoded.copy()
             flags = encoded.reshape(-1, layout.item_size)[:, offset]
             flags[...] = flags != 0
@@ -232,10 +233,11 @@ def find_wrong_bool(encoded: Bytes, layout: ElementLayout) -> int | None:
     """
     for offset in layout.bool_offsets:
         flags = encoded.reshape(-1, layout.item_size)[:, offset]
-        if _largest(flags) > 1:
+        if largest(flags) > 1:
             return int((flags > 1).argmax()) * layout.item_size + offset
     return None
 
 
-def _largest(flags: Bytes) -> int:
+def largest(flags: Bytes) -> int:
+    """The largest of `flags`; 0 if there are none."""
     return int(flags.max()) if flags.size else 0

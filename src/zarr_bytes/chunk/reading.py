@@ -23,7 +23,7 @@ from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from zarr_bytes.chunk.byte_ranges import Plan, plan_whole_chunk
-from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements
+from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements, largest
 from zarr_bytes.chunk.fetch import fetch, fetch_sync, sends_whole_objects
 from zarr_bytes.chunk.files import is_known_to_be_local, open_file, read_cached_file, read_file
 from zarr_bytes.chunk.layout import layout_of
@@ -99,11 +99,11 @@ async def read_selection(
     if isinstance(plan, Plan):
         return chunks.result(plan, await fetch(getter, plan, chunks.prototype, chunks.nbytes))
     selected = _Selected(plan, chunks, str(getter))
-    for place, part in plan.plans:
+    for places, part in plan.plans:
         if sends_whole_objects(getter):  # as the part before has found out
             return await read_selection(getter, selection, chunk_spec, endian)
         if not selected.add(
-            place, part, await fetch(getter, part, chunks.prototype, chunks.nbytes)
+            places, part, await fetch(getter, part, chunks.prototype, chunks.nbytes)
         ):
             break
     return selected.result()
@@ -126,10 +126,12 @@ def read_selection_sync(
     if isinstance(plan, Plan):
         return chunks.result(plan, fetch_sync(getter, plan, chunks.prototype, chunks.nbytes))
     selected = _Selected(plan, chunks, str(getter))
-    for place, part in plan.plans:
+    for places, part in plan.plans:
         if sends_whole_objects(getter):
             return read_selection_sync(getter, selection, chunk_spec, endian)
-        if not selected.add(place, part, fetch_sync(getter, part, chunks.prototype, chunks.nbytes)):
+        if not selected.add(
+            places, part, fetch_sync(getter, part, chunks.prototype, chunks.nbytes)
+        ):
             break
     return selected.result()
 
@@ -212,8 +214,8 @@ class _Chunks:
             return self.result(plan, read_file(path, plan, root))
         selected = _Selected(plan, self, path)
         with open_file(path, root) as read:
-            for place, part in plan.plans:
-                if not selected.add(place, part, read and read(part)):
+            for places, part in plan.plans:
+                if not selected.add(places, part, read and read(part)):
                     break
         return selected.result()
 
@@ -243,7 +245,8 @@ class _Chunks:
         return self.selected(np.asarray(chunk[(*selection, ...)]))  # never a scalar
 
     def _result(self, array: Array, of: str) -> NDBuffer:
-        if self._layout.bool_offsets:
+        # Looked at where they are: `ravel` may copy.
+        if any(largest(array.getfield(np.uint8, i)) > 1 for i in self._layout.bool_offsets):
             check_bools(array.ravel().view(np.uint8), self._layout, array.shape, of)
         if self._layout.view is None or self._layout.narrow_bytes:
             encoded = array.ravel().view(np.uint8)
@@ -257,25 +260,27 @@ class _Selected:
     """The selected elements of a chunk that is read in parts."""
 
     def __init__(self, parts: Parts, chunks: _Chunks, key: str) -> None:
-        self._index = parts.index
-        self._box: Array = np.empty(parts.shape, chunks.stored)
+        self._parts = parts
+        self._filled: Array = np.empty(parts.shape, chunks.stored)
         self._chunks = chunks
         self._key = key
         self._is_missing: bool | None = None
 
-    def add(self, place: Any, plan: Plan, fetched: Bytes | None) -> bool:
+    def add(self, places: Iterable[tuple[Any, Any]], plan: Plan, fetched: Bytes | None) -> bool:
         """Take what `plan` has fetched; False if the chunk is missing."""
         if self._is_missing is False and fetched is None:
             raise partly_missing(self._key)
         self._is_missing = fetched is None
         if fetched is not None:
-            self._box[place] = plan.select(fetched, self._box.dtype)
+            elements = plan.select(fetched, self._filled.dtype)
+            for target, source in places:
+                self._filled[target] = elements[source]
         return not self._is_missing
 
     def result(self) -> NDBuffer | None:
         if self._is_missing:
             return None
-        return self._chunks.selected(np.asarray(self._box[(*self._index, ...)]))
+        return self._chunks.selected(self._parts.selected(self._filled))
 
 
 _chunks_like: Callable[[tuple[int, ...], DType, Endian | None, BufferPrototype], _Chunks] = (
