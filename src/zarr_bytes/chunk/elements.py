@@ -85,25 +85,33 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
 
 
 def decode_elements(
-    encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: Endian | None
+    encoded: Bytes,
+    dtype: DType,
+    shape: tuple[int, ...],
+    endian: Endian | None,
+    *,
+    in_place: bool = False,
 ) -> Array:
     r"""Array of `shape` whose elements `encoded` holds in C order.
 
     Parameters
     ----------
     encoded : array of uint8, 1-D
-        At any alignment. Never changed.
+        At any alignment. Never changed, but where `in_place` permits it.
     dtype : numpy.dtype
         Type of the result. Arrays of other libraries get it in the machine's byte order.
     shape : tuple of int
         Shape of the chunk.
     endian : {"little", "big"} or None
         Byte order that is stored; None means that of `dtype`.
+    in_place : bool
+        Whether the result may take the place of `encoded`.
 
     Returns
     -------
     array of `dtype` and `shape`
-        A view of `encoded` where the stored byte order is that of `dtype`, else a new array.
+        A view of `encoded` where the stored byte order is that of `dtype`, else a new array; or
+        where the numbers have been swapped `in_place`.
 
     Raises
     ------
@@ -127,7 +135,9 @@ def decode_elements(
         return encoded.view(dtype.newbyteorder("=")).reshape(shape)
     if layout.is_stored_as_is:
         return encoded.view(dtype).reshape(shape)
-    array = np.empty(shape, dtype)
+    # Memory that nobody has written to is zeroed first, which takes longer than swapping.
+    is_replaced = in_place and layout.number is not None and encoded.flags.writeable
+    array = encoded.view(dtype).reshape(shape) if is_replaced else np.empty(shape, dtype)
     if layout.number is not None:
         numbers = array.reshape(-1).view(layout.number)
         numbers[...] = encoded.view(numbers.dtype.newbyteorder())

@@ -92,7 +92,7 @@ async def read_selection(
         path = f"{root}/{getter.path}"
         try:
             if isinstance(plan, Plan):
-                return chunks.result(plan, read_cached_file(root, path, plan))
+                return chunks.result(plan, read_cached_file(root, path, plan), is_ours=True)
         except BlockingIOError:
             pass
         return await asyncio.to_thread(chunks.of_file, path, root, plan)
@@ -211,7 +211,7 @@ class _Chunks:
     def of_file(self, path: str, root: str, plan: Plan | Parts) -> NDBuffer | None:
         """Result from the file at `path`, in a thread that may wait."""
         if isinstance(plan, Plan):
-            return self.result(plan, read_file(path, plan, root))
+            return self.result(plan, read_file(path, plan, root), is_ours=True)
         selected = _Selected(plan, self, path)
         with open_file(path, root) as read:
             for places, part in plan.plans:
@@ -219,18 +219,20 @@ class _Chunks:
                     break
         return selected.result()
 
-    def result(self, plan: Plan, fetched: Bytes | None) -> NDBuffer | None:
-        """Result from what `plan` has fetched."""
+    def result(
+        self, plan: Plan, fetched: Bytes | None, *, is_ours: bool = False
+    ) -> NDBuffer | None:
+        """Result from what `plan` has fetched, possibly in its place where nobody else has it."""
         if fetched is None:
             return None
         if plan is not self._whole:
-            return self.selected(plan.select(fetched, self.stored))
+            return self.selected(plan.select(fetched, self.stored), is_ours=is_ours)
         array: Array = np.ndarray(self._shape, self.stored, fetched)
-        return self._new(array) if self._is_plain else self._result(array, "chunk")
+        return self._new(array) if self._is_plain else self._result(array, "chunk", is_ours=is_ours)
 
-    def selected(self, array: Array) -> NDBuffer:
+    def selected(self, array: Array, *, is_ours: bool = False) -> NDBuffer:
         """Result from an array of the selected elements, as they are stored."""
-        return self._result(array, "selection")
+        return self._result(array, "selection", is_ours=is_ours)
 
     def select(self, buffer: Buffer, selection: tuple[Any, ...]) -> NDBuffer:
         """Result from the whole chunk in memory."""
@@ -244,13 +246,15 @@ class _Chunks:
             return self._result(chunk, "chunk")
         return self.selected(np.asarray(chunk[(*selection, ...)]))  # never a scalar
 
-    def _result(self, array: Array, of: str) -> NDBuffer:
+    def _result(self, array: Array, of: str, *, is_ours: bool = False) -> NDBuffer:
         # Looked at where they are: `ravel` may copy.
         if any(largest(array.getfield(np.uint8, i)) > 1 for i in self._layout.bool_offsets):
             check_bools(array.ravel().view(np.uint8), self._layout, array.shape, of)
         if self._layout.view is None or self._layout.narrow_bytes:
             encoded = array.ravel().view(np.uint8)
-            array = decode_elements(encoded, self._dtype, array.shape, self._endian)
+            array = decode_elements(
+                encoded, self._dtype, array.shape, self._endian, in_place=is_ours
+            )
         if self._is_numpy:
             return self._new(array)
         return self._nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))
@@ -280,7 +284,7 @@ class _Selected:
     def result(self) -> NDBuffer | None:
         if self._is_missing:
             return None
-        return self._chunks.selected(self._parts.selected(self._filled))
+        return self._chunks.selected(self._parts.selected(self._filled), is_ours=True)
 
 
 _chunks_like: Callable[[tuple[int, ...], DType, Endian | None, BufferPrototype], _Chunks] = (
