@@ -46,6 +46,7 @@ Offsets: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 MOST_BYTES: Final = 2**62  # of a chunk, so that no sum of offsets is too large for int64
+_FIRST: Final = np.zeros((), np.int64)  # where a single run begins in the fetched bytes
 _AT_ONCE: Final = 2**12  # ranges as Python integers, which take ten times the memory
 
 
@@ -138,15 +139,13 @@ class Plan:
         array of uint8, 1-D
             A view of `selected` where that is in the order of the chunk.
         """
+        if self.is_view:  # nothing is selected twice, and there are no gaps
+            return selected.reshape(-1).view(np.uint8)
         placed = np.empty(self.nbytes, np.uint8)
         if self.nbytes:
             strides = _strides_of(self._rows) or ()
             box = self._box(placed, selected.dtype, int(self._rows.flat[0]), strides)
-            index = (*self._index, ...)
-            view = box[index]
-            if view.flags.c_contiguous and np.may_share_memory(view, placed):
-                return selected.reshape(-1).view(np.uint8)
-            box[index] = selected
+            box[(*self._index, ...)] = selected
         return placed
 
     def _box(
@@ -205,7 +204,7 @@ def plan_grid(
     split = _cheapest_split(dimensions, strides, item_size, cost)
     outer, inner = dimensions[:split], dimensions[split:]
     values = [d.values for d in outer]
-    rows = np.zeros((), np.int64)
+    rows = _FIRST
     for v, stride in zip(values, strides, strict=False):
         rows = rows[..., None] + v * stride
     rows = rows + sum(d.low * s for d, s in zip(inner, strides[split:], strict=True))
@@ -301,9 +300,10 @@ def _plan(
 ) -> Plan:
     """Plan for runs of `run` bytes that begin at `rows`, ascending in C order and disjoint."""
     if rows.ndim == 0 and run < nbytes:  # one run: the usual case, worth 20 microseconds
-        first = np.array([int(rows)])
-        starts, stops = _split_ranges(first, first + run, cost.largest_request)
-        return Plan(starts, stops, False, rows - rows, inner_shape, inner_strides, index)  # noqa: FBT003
+        starts, stops = np.array([int(rows)]), np.array([int(rows) + run])
+        if run > cost.largest_request:
+            starts, stops = _split_ranges(starts, stops, cost.largest_request)
+        return Plan(starts, stops, False, _FIRST, inner_shape, inner_strides, index)  # noqa: FBT003
     starts = rows.ravel()
     # A new range where the gap is not worth bridging.
     begins = np.flatnonzero(np.diff(starts) - run > cost.gap) + 1

@@ -42,7 +42,7 @@ class Dimension:
         """Number of distinct indices."""
         if isinstance(self.entry, slice):
             return len(range(self.entry.start, self.entry.stop, self.entry.step))
-        return self.values.size
+        return 1 if isinstance(self.entry, int) else self.values.size
 
     @cached_property
     def values(self) -> Offsets:
@@ -109,6 +109,9 @@ def shape_of(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> tuple[in
     >>> shape_of((4, 3), (slice(None, None, 2), 1))
     (2,)
     """
+    if len(selection) == len(chunk_shape) and all(type(e) in (int, slice) for e in selection):
+        pairs = zip(selection, chunk_shape, strict=True)
+        return tuple(len(range(*e.indices(n))) for e, n in pairs if type(e) is slice)
     selected: npt.NDArray[np.bool_] = np.broadcast_to(np.True_, chunk_shape)[tuple(selection)]
     return selected.shape
 
@@ -134,12 +137,9 @@ def dimensions_of(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> lis
 
 def _dimension(entry: Any, size: int) -> Dimension | None:
     if isinstance(entry, slice):
-        start, stop, step = entry.indices(size)
-        if step < 1:
-            return None
-        count = len(range(start, stop, step))
-        high = start + (count - 1) * step + 1 if count else start
-        return Dimension(start, high, slice(start, high, step))
+        return _of_slice(entry, size)
+    if type(entry) is int and 0 <= entry < size:  # the usual form, worth 10 microseconds
+        return Dimension(entry, entry + 1, entry)
     indices = np.asarray(entry)
     if indices.dtype == bool:
         if indices.shape != (size,):
@@ -158,6 +158,15 @@ def _dimension(entry: Any, size: int) -> Dimension | None:
     if indices.ndim == 0:
         return Dimension(low, high, low)
     return Dimension(low, high, indices.astype(np.int64, copy=False))
+
+
+def _of_slice(entry: slice, size: int) -> Dimension | None:
+    start, stop, step = entry.indices(size)
+    if step < 1:
+        return None
+    count = len(range(start, stop, step))
+    high = start + (count - 1) * step + 1 if count else start
+    return Dimension(start, high, slice(start, high, step))
 
 
 def _distinct(indices: Offsets) -> Offsets:
