@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NewChunk", "replace_file", "write_file"]
 
-_IS_POSSIBLE: Final = hasattr(os, "pwrite")  # not on Windows
+# Windows has the second of these alone. Where one is missing, a chunk is replaced, as zarr does.
+_IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
 # No wait for the other end of a FIFO; no symbolic link is followed.
 _FLAGS: Final = (
     os.O_RDWR
