@@ -10,27 +10,22 @@ import warnings
 import numpy as np
 import pytest
 import zarr
+from command import call
 from documents import BIG, LITTLE
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
-pytest.importorskip("typer")
-pytest.importorskip("rich")
-
-from typer.testing import CliRunner
-
 from zarr_bytes.commands import json_text
-from zarr_bytes.commands.command_line import app
 from zarr_bytes.commands.migrate import (
     BACKUP,
-    MigrationError,
     migrated,
     plan,
     remove_leftover,
     rewrite,
 )
+from zarr_bytes.errors import MigrationError
 
 ENDIAN = [{"name": "endian", "configuration": {"endian": "big"}}]
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
@@ -39,7 +34,7 @@ VALUES = np.arange(12).reshape(3, 4)
 
 
 def run(*arguments, answer=None):
-    result = CliRunner().invoke(app, ["migrate", *map(str, arguments)], input=answer)
+    result = call("migrate", *arguments, answer=answer or "")
     return result.exit_code, result.output
 
 
