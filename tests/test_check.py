@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -20,8 +21,9 @@ from documents import BIG, LITTLE, store_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.buffer.cpu import Buffer
-from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
 
+import zarr_bytes
 from zarr_bytes.commands import stored_chunks
 from zarr_bytes.commands.check import check_store
 from zarr_bytes.commands.chunk_grid import ChunkGrid
@@ -782,6 +784,97 @@ class TestOptionsOfStores:
         assert done.returncode == 2
         assert "--storage-option" in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+class TestFromPython:
+    def test_a_loop_gives_a_report_of_each_array(self, folder):
+        (folder / "data/plain/c/1/0").write_bytes(b"x" * 47)
+        found = zarr_bytes.check(folder)
+        assert not found.conforms
+        assert [(array.path, array.conforms) for array in found] == [
+            ("data/mask", True),
+            ("data/packed", True),
+            ("data/plain", False),
+        ]
+
+    def test_it_prints_what_the_command_prints_without_rich(self, folder, monkeypatch):
+        (folder / "data/plain/c/1/0").write_bytes(b"x" * 47)
+        monkeypatch.setitem(sys.modules, "rich", None)
+        monkeypatch.setenv("LINES", "100")
+        assert f"{zarr_bytes.check(folder)}\n" == run(folder)[1]
+
+    def test_without_rich_the_columns_stand_below_each_other(self, folder):
+        (folder / "data/plain/c/1/0").write_bytes(b"x" * 47)
+        lines = str(zarr_bytes.check(folder / "data/plain")).splitlines()
+        assert lines[2:] == [
+            "Array   Data type   Codecs   Chunks",
+            "-" * 54,
+            "/       float32     bytes    4 of 4 stored   1 finding",
+            "",
+            "/       Found      Permitted",
+            "-" * 28,
+            "c/1/0   47 bytes   48 bytes",
+        ]
+
+    @pytest.mark.parametrize("kind", ["text", "path", "local", "memory", "array"])
+    def test_a_store_is_a_path_or_one_that_is_open(self, folder, kind):
+        store = MemoryStore()
+        array = zarr.create_array(store, shape=3, dtype="i4", compressors=None)
+        stores = {
+            "text": str(folder),
+            "path": folder,
+            "local": LocalStore(folder),
+            "memory": store,
+            "array": array.store,
+        }
+        assert zarr_bytes.check(stores[kind]).conforms
+
+    def test_one_that_was_open_is_left_open(self, folder):
+        fsspec = pytest.importorskip("fsspec")
+        fsspec.filesystem("memory").put(str(folder), "/open.zarr", recursive=True)
+        store = FsspecStore.from_url("memory://open.zarr", read_only=True)
+        assert zarr_bytes.check(store).conforms
+        assert zarr.open_array(store, path="data/plain", mode="r")[0, 0] == 1
+
+    def test_it_runs_where_an_event_loop_runs_as_in_a_notebook(self, folder):
+        async def cell():
+            return zarr_bytes.check(folder)
+
+        assert asyncio.run(cell()).conforms
+
+    def test_an_interruption_stops_it(self, folder):
+        class Endless(WrapperStore):
+            async def list_dir(self, prefix):
+                asking.set()
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    cancelled.set()
+                    raise
+                yield ""
+
+        asking, cancelled = threading.Event(), threading.Event()
+
+        def interrupt():
+            asking.wait()
+            signal.raise_signal(signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            zarr_bytes.check(Endless(LocalStore(folder)))
+        assert cancelled.is_set()
+
+    def test_what_cannot_be_opened_is_an_error_that_names_it(self, tmp_path):
+        with pytest.raises(zarr_bytes.StoreError, match="nothing: it does not exist"):
+            zarr_bytes.check(tmp_path / "nothing")
+
+    def test_what_is_no_store_is_an_error_that_says_what_is(self):
+        with pytest.raises(TypeError, match="int; permitted are a path, a URL and a zarr store"):
+            zarr_bytes.check(5)
+
+    def test_options_are_for_urls(self, folder):
+        with pytest.raises(zarr_bytes.StoreError, match="for URLs"):
+            zarr_bytes.check(folder, storage_options={"anon": True})
 
 
 class TestCommand:

@@ -23,10 +23,11 @@ VARIABLES: Final = {name: f"ZARR_CODECS__{name.upper()}" for name in CLASSES}
 """The environment variable that chooses the class of each."""
 
 _HINT: Final = (
-    "zarr-bytes is installed and zarr does not use it, because zarr does not find its configuration"
-    " file, etc/zarr/zarr-bytes.yaml, in {places}. Before zarr_bytes is imported, call"
-    ' zarr.config.set({{"codecs.bytes": "{class_}"}}), or set the environment variable'
-    " {variable}={class_}."
+    "zarr-bytes is installed and zarr does not use it: the configuration file zarr-bytes.yaml is"
+    " not where zarr looks for it.\n"
+    f'  Before zarr_bytes is imported: zarr.config.set({{"codecs.bytes": "{CLASSES["bytes"]}"}})\n'
+    f"  Or in the environment: {VARIABLES['bytes']}={CLASSES['bytes']}\n"
+    "  To go without it: the same with zarr.codecs.bytes.BytesCodec, zarr's own"
 )
 
 
@@ -45,13 +46,10 @@ def is_undecided(name: str) -> bool:
 
 
 def say_where_undecided() -> None:
-    """Log the line that helps, where nobody has decided.
+    """Log the line that helps, where nothing has decided.
 
     Logged and not warned of: zarr imports this package when it looks up a codec or a data type, and
     where warnings are errors the array that it opens would not open.
     """
     if is_undecided("bytes"):
-        places = ", ".join(zarr.config.paths)
-        class_, variable = CLASSES["bytes"], VARIABLES["bytes"]
-        text = _HINT.format(places=places, class_=class_, variable=variable)
-        logging.getLogger("zarr_bytes").warning(text)
+        logging.getLogger("zarr_bytes").warning(_HINT)
