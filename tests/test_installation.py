@@ -209,7 +209,6 @@ def without_the_file(tmp_path_factory, wheel):
 
 
 class TestWithoutTheFile:
-    @pytest.mark.skipif(not LOADS_DATA_TYPES, reason="the codec alone is loaded, if it is chosen")
     def test_plain_zarr_code_is_told_too_and_works_where_warnings_are_errors(
         self, without_the_file
     ):

@@ -124,7 +124,7 @@ def test_a_data_type_that_lacks_a_package_says_how_to_get_it(without_ml_dtypes):
     assert {"bfloat16", "int4", "complex_float16", "complex_float8_e5m2"} <= set(lacking)
     assert not {"float16", "complex_float32", "r*"} & set(lacking)
     printed = call("status").stdout
-    assert 'needs ml_dtypes: pip install "ml_dtypes>=0.6"' in " ".join(printed.split())
+    assert 'lack ml_dtypes: pip install "ml_dtypes>=0.6"' in " ".join(printed.split())
 
 
 class TestSettings:

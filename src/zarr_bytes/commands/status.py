@@ -52,10 +52,7 @@ _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _PIPELINE: Final = "zarr_bytes.pipeline.BytesPipeline"
 _ALONE: Final = "chains of bytes alone"
 _BEHIND_TRANSPOSE: Final = "chains of transpose codecs and then bytes, on CPU buffers"
-_NEW_ARRAYS: Final = (
-    "zarr's own codec until they are reopened; serializer=zarr_bytes.BytesCodec() has this one"
-    " at once"
-)
+_SERIALIZER: Final = "serializer=zarr_bytes.BytesCodec() gives them this one"
 _MISSING: Final = object()
 
 
@@ -196,10 +193,16 @@ def status() -> Status:
             Setting(name, zarr.config.get(name, default), origin_of(name))
             for name, default in SETTINGS.items()
         ],
-        new_arrays=_NEW_ARRAYS,
+        new_arrays=_new_arrays(is_active=codecs[0].is_active),
         problems=problems,
         advice=list(dict.fromkeys(_advice(codecs))),
     )
+
+
+def _new_arrays(*, is_active: bool) -> str:
+    if is_active:
+        return f"zarr's own codec until they are reopened; {_SERIALIZER} at once"
+    return f"zarr's own codec, also when they are reopened; {_SERIALIZER} until then"
 
 
 def _pipeline(*, is_active: bool) -> PipelineInForce:

@@ -83,14 +83,15 @@ def _data_types(data_types: list[DataType]) -> Line:
         f"{active} of {len(data_types)} by zarr-bytes",
     ]
     if lacking:
-        texts.append((f"; {len(lacking)} {_needs(lacking[0])}", "yellow"))
+        texts.append((f"; {len(lacking)} lack {_how(lacking[0])}", "yellow"))
     if others:
         texts.append((f"; by others: {', '.join(others)}", "yellow"))
     return line(*texts, ("; --verbose lists them", "dim"))
 
 
-def _needs(data_type: DataType) -> str:
-    return f"needs {data_type.lacks}: {HOW_TO_INSTALL[data_type.lacks or '']}"
+def _how(data_type: DataType) -> str:
+    """The package that a data type lacks, and how to get it."""
+    return f"{data_type.lacks}: {HOW_TO_INSTALL[data_type.lacks or '']}"
 
 
 def _grouped(data_types: list[DataType]) -> list[tuple[Cell, ...]]:
@@ -99,7 +100,7 @@ def _grouped(data_types: list[DataType]) -> list[tuple[Cell, ...]]:
     others: list[tuple[Cell, ...]] = []
     for data_type in data_types:
         if data_type.lacks:
-            others.append((shown(data_type.name), shown(_needs(data_type), "yellow")))
+            others.append((shown(data_type.name), shown(f"lacks {_how(data_type)}", "yellow")))
         elif not data_type.is_active:
             others.append((shown(data_type.name), shown(data_type.found, "yellow")))
         else:
