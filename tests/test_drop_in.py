@@ -112,8 +112,8 @@ class TestTheCodecAsAValue:
             BytesCodec().endian = "big"
 
     def test_its_repr_is_readable(self):
-        assert repr(BytesCodec(endian="big")) == "BytesCodec(endian='big')"
-        assert repr(EndianCodec(endian="little")) == "EndianCodec(endian='little')"
+        assert repr(BytesCodec(endian="big")) == "zarr_bytes.BytesCodec(endian='big')"
+        assert repr(EndianCodec(endian="little")) == "zarr_bytes.EndianCodec(endian='little')"
 
     @pytest.mark.parametrize("size", [0, 1, 1000])
     def test_its_size_is_the_size_of_the_elements(self, size):
