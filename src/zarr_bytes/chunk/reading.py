@@ -196,7 +196,7 @@ class Chunks:
         self._is_numpy = issubclass(prototype.buffer, cpu.Buffer)
         self.prototype = prototype if self._is_numpy else cpu.buffer_prototype
         self._nd_buffer = prototype.nd_buffer
-        self._is_plain = self._is_numpy and not (
+        self._is_plain = not (
             self._layout.view is None or self._layout.bool_offsets or self._layout.narrow_bytes
         )
 
@@ -233,19 +233,19 @@ class Chunks:
         """Result from what `plan` has fetched, possibly in its place where nobody else has it."""
         if fetched is None:
             return None
-        if plan is not self.whole:
-            return self.selected(plan.select(fetched, self.stored), is_ours=is_ours)
-        array: Array = np.ndarray(self.shape, self.stored, fetched)
-        return self._new(array) if self._is_plain else self._result(array, "chunk", is_ours=is_ours)
+        return self._buffer(self.elements(plan, fetched, is_ours=is_ours))
 
-    def elements(self, plan: Plan, fetched: Bytes) -> Array:
-        """Array of the elements that `plan` has fetched, possibly in the stored byte order."""
-        selected = self.selected(plan.select(fetched, self.stored), is_ours=True)
-        return cast("Array", selected.as_ndarray_like())
+    def elements(self, plan: Plan, fetched: Bytes, *, is_ours: bool = False) -> Array:
+        """`result` as an array in NumPy memory, possibly in the stored byte order."""
+        if plan is not self.whole:
+            selected = plan.select(fetched, self.stored)
+            return self._checked(selected, "selection", is_ours=is_ours)
+        array: Array = np.ndarray(self.shape, self.stored, fetched)
+        return array if self._is_plain else self._checked(array, "chunk", is_ours=is_ours)
 
     def selected(self, array: Array, *, is_ours: bool = False) -> NDBuffer:
         """Result from an array of the selected elements, as they are stored."""
-        return self._result(array, "selection", is_ours=is_ours)
+        return self._buffer(self._checked(array, "selection", is_ours=is_ours))
 
     def select(self, buffer: Buffer, selection: tuple[Any, ...]) -> NDBuffer:
         """Result from the whole chunk in memory."""
@@ -256,10 +256,10 @@ class Chunks:
         check_size(encoded.size, self._dtype, self.shape)
         chunk: Array = np.ndarray(self.shape, self.stored, encoded)
         if is_whole(self.shape, selection):
-            return self._result(chunk, "chunk")
+            return self._buffer(self._checked(chunk, "chunk"))
         return self.selected(np.asarray(chunk[(*selection, ...)]))  # never a scalar
 
-    def _result(self, array: Array, of: str, *, is_ours: bool = False) -> NDBuffer:
+    def _checked(self, array: Array, of: str, *, is_ours: bool = False) -> Array:
         # Looked at where they are: `ravel` may copy.
         if any(largest(array.getfield(np.uint8, i)) > 1 for i in self._layout.bool_offsets):
             check_bools(array.ravel().view(np.uint8), self._layout, array.shape, of)
@@ -268,6 +268,9 @@ class Chunks:
             array = decode_elements(
                 encoded, self._dtype, array.shape, self._endian, in_place=is_ours
             )
+        return array
+
+    def _buffer(self, array: Array) -> NDBuffer:
         if self._is_numpy:
             return self._new(array)
         return self._nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))
