@@ -664,7 +664,9 @@ class TestStores:
         assert [f["subject"] for f in node["findings"]] == ["c/1/1"]
 
 
-on_posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX")
+on_posix = pytest.mark.skipif(
+    os.name != "posix", reason="pseudo-terminals and signals to threads are POSIX"
+)
 
 
 def stderr_of(location, patience, *, on_terminal):
@@ -842,6 +844,7 @@ class TestFromPython:
 
         assert asyncio.run(cell()).conforms
 
+    @on_posix
     def test_an_interruption_stops_it(self, folder):
         class Endless(WrapperStore):
             async def list_dir(self, prefix):
@@ -857,7 +860,7 @@ class TestFromPython:
 
         def interrupt():
             asking.wait()
-            signal.raise_signal(signal.SIGINT)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
