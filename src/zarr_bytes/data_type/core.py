@@ -260,7 +260,7 @@ class _Floating(_Number):
         ----------
         data : number or NumPy scalar
         zarr_format : {2, 3}
-            Fill values of Zarr format 2 are written by zarr.
+            As zarr writes it in Zarr format 2.
         """
         if zarr_format == 3:
             return float_to_json(self.cast_scalar(data))
@@ -302,7 +302,7 @@ class _Complex(_Exact):
         ----------
         data : number or NumPy scalar
         zarr_format : {2, 3}
-            Fill values of Zarr format 2 are written by zarr.
+            As zarr writes it in Zarr format 2.
         """
         if zarr_format == 3:
             return complex_to_json(self.cast_scalar(data))
