@@ -210,7 +210,7 @@ class TestPipeline:
         assert found.origin == Origin("code")
 
     def test_this_packages_acts_for_transposed_chunks_too(self):
-        with zarr.config.set({"codec_pipeline.path": "zarr_bytes.pipeline.BytesPipeline"}):
+        with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytesPipeline"}):
             found = zarr_bytes.status()
         assert found.pipeline.is_active
         expected = "chains of transpose codecs and then bytes, on CPU buffers"

@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
-_PIPELINE: Final = "zarr_bytes.pipeline.BytesPipeline"
+_PIPELINE: Final = "zarr_bytes.BytesPipeline"
 _ALONE: Final = "chains of bytes alone"
 _BEHIND_TRANSPOSE: Final = "chains of transpose codecs and then bytes, on CPU buffers"
 _SERIALIZER: Final = "serializer=zarr_bytes.BytesCodec() gives them this one"
