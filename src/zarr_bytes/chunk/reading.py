@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.parts import Parts
     from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "read_selection_sync",
 ]
 
+_FEW_RUNS: Final = 2**10  # in a plan that is kept for the next chunk
 _ONE_HOP: Final = 2**23  # bytes that one thread reads before others would be worth their hops
 
 
@@ -191,6 +193,8 @@ class Chunks:
         self.stored = self._layout.view or dtype
         self.nbytes = prod(shape) * self._layout.item_size
         self.whole = plan_whole_chunk(shape, self._layout.item_size, ())
+        # A column goes through many chunks in the same way. One tuple: no thread sees half of it.
+        self._last_plan: tuple[tuple[Any, ...], Cost | None, Plan | None] = ((), None, None)
         self._new = prototype.nd_buffer.from_ndarray_like
         # Buffers that are not NumPy's get the result, not the ranges it is made from.
         self._is_numpy = issubclass(prototype.buffer, cpu.Buffer)
@@ -204,17 +208,23 @@ class Chunks:
         """What to fetch from the store behind `getter`."""
         if is_whole(self.shape, selection):
             return self.whole
-        item_size, store = self._layout.item_size, getter.store
+        store = getter.store
         cost = reading_cost(store)
-        plan: Plan | Parts | None = None
         if (
-            cost is not None
-            and self.nbytes > cost.gap
-            and not (isinstance(store, ZipStore) and is_deflated(store, getter.path))
-            and not sends_whole_objects(getter)
+            cost is None
+            or self.nbytes <= cost.gap
+            or (isinstance(store, ZipStore) and is_deflated(store, getter.path))
+            or sends_whole_objects(getter)
         ):
-            plan = plan_selection(self.shape, item_size, selection, cost)
-        return plan or plan_whole_chunk(self.shape, item_size, selection)
+            return plan_whole_chunk(self.shape, self.item_size, selection)
+        last_selection, last_cost, plan = self._last_plan
+        is_basic = all(type(entry) in (int, slice) for entry in selection)
+        if is_basic and last_cost == cost and last_selection == selection and plan is not None:
+            return plan
+        new_plan = plan_selection(self.shape, self.item_size, selection, cost)
+        if isinstance(new_plan, Plan) and is_basic and new_plan.runs <= _FEW_RUNS:
+            self._last_plan = selection, cost, new_plan
+        return new_plan or plan_whole_chunk(self.shape, self.item_size, selection)
 
     def of_file(self, path: str, root: str, plan: Plan | Parts) -> NDBuffer | None:
         """Result from the file at `path`, in a thread that may wait."""

@@ -72,7 +72,6 @@ class Scatter:
         self._transposition = transposition
         self._layout = layout_of(out.dtype, endian)
         self._last: tuple[ArraySpec, Chunks, ArraySpec] | None = None
-        self._planned: tuple[ChunkOfRead, Plan | Parts] | None = None
 
     def read_cached(self, chunk: ChunkOfRead) -> bool:
         """`read_file` of a chunk that need not be waited for, on the event loop.
@@ -83,7 +82,6 @@ class Scatter:
             Where `read_file` must be asked, in a thread.
         """
         chunks, _, plan = self._plan(chunk)
-        self._planned = chunk, plan
         if not isinstance(plan, Plan):
             raise BlockingIOError
         fetched = read_cached_file(self._root, self._path(chunk), plan)
@@ -137,8 +135,6 @@ class Scatter:
         getter, spec, selection, _, _ = chunk
         chunks, _ = self._chunks_of(spec)
         stored = self._transposition.selection(selection)
-        if self._planned is not None and self._planned[0] is chunk:
-            return chunks, stored, self._planned[1]
         return chunks, stored, chunks.plan(stored, cast("StorePath", getter))
 
     def _path(self, chunk: ChunkOfRead) -> str:
