@@ -1,6 +1,7 @@
 """The plan alone: it covers what it must, and costs no more than it may. The oracle is NumPy."""
 
 import tracemalloc
+from itertools import product
 from math import prod
 
 import hypothesis.extra.numpy as hnp
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zarr_bytes.chunk.byte_ranges import Plan, plan_reading, plan_whole_chunk
+from zarr_bytes.chunk.byte_ranges import Plan, plan_one_run, plan_reading, plan_whole_chunk
 from zarr_bytes.chunk.parts import Limits, plan_selection
 from zarr_bytes.settings import Cost
 
@@ -108,6 +109,32 @@ def test_a_selection_in_parts_is_what_numpy_selects(case, cost, limits, dtype):
         assert np.may_share_memory(result, filled)
     assert result.shape == expected.shape
     assert result.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 3), (3, 1, 2), (2, 2, 3)], ids=str)
+def test_elements_that_follow_each_other_are_one_run(shape):
+    chunk = np.arange(prod(shape), dtype="<u2").reshape(shape)
+    entries = [
+        [
+            *range(size),
+            *(slice(a, b, c) for a in range(size) for b in range(size + 1) for c in (1, 2)),
+        ]
+        for size in shape
+    ]
+    for selection in product(*entries):
+        expected = chunk[(*selection, ...)]
+        flat = expected.ravel().tolist()
+        is_one_run = flat and flat == list(range(flat[0], flat[0] + len(flat)))
+        plan = plan_one_run(shape, 2, selection, Cost(0, 100))
+        if plan is None:
+            steps = any(isinstance(entry, slice) and entry.step == 2 for entry in selection)
+            assert not is_one_run or steps or len(flat) == chunk.size
+        else:
+            assert is_one_run
+            assert plan.starts.size == 1
+            result = read(plan, chunk)
+            assert result.shape == expected.shape
+            assert result.ravel().tolist() == flat
 
 
 @given(case=selections(), cost=COSTS)

@@ -37,6 +37,7 @@ __all__ = [
     "number_of_runs",
     "offsets_of",
     "plan_grid",
+    "plan_one_run",
     "plan_points",
     "plan_reading",
     "plan_whole_chunk",
@@ -190,6 +191,8 @@ def plan_reading(
     >>> plan.starts, plan.stops
     (array([24]), array([72]))
     """
+    if (plan := plan_one_run(chunk_shape, item_size, selection, cost)) is not None:
+        return plan
     dimensions = dimensions_of(chunk_shape, selection)
     if dimensions is None or prod(chunk_shape) * item_size >= MOST_BYTES:
         return None
@@ -197,6 +200,42 @@ def plan_reading(
         offsets = offsets_of(dimensions, chunk_shape, item_size)
         return plan_points(offsets, chunk_shape, item_size, cost)
     return plan_grid(dimensions, chunk_shape, item_size, cost)
+
+
+def plan_one_run(
+    chunk_shape: tuple[int, ...], item_size: int, selection: Sequence[Any], cost: Cost
+) -> Plan | None:
+    """Plan for elements that follow each other, without a gap: the usual case.
+
+    A point, a row, a plane and several of them. It is the plan of `plan_reading`, found in a
+    fourth of the time; None for every other selection.
+    """
+    if len(selection) != len(chunk_shape):
+        return None
+    first, stride, run, is_one_run = 0, item_size, item_size, True
+    shape = []
+    for entry, size in zip(reversed(selection), reversed(chunk_shape), strict=True):
+        if type(entry) is slice:
+            start, stop, step = entry.indices(size)
+            count = stop - start
+            shape.append(count)
+        else:
+            start, step, count = entry, 1, 1
+            if type(entry) is not int or not 0 <= entry < size:
+                return None
+        if step != 1 or count < 1 or (count > 1 and not is_one_run):
+            return None
+        # Outside of a part of a dimension there can be a single index alone.
+        is_one_run = is_one_run and count == size
+        first, stride, run = first + start * stride, stride * size, run * count
+    if run == stride or run > cost.largest_request or stride >= MOST_BYTES:
+        return None
+    shape.reverse()
+    ranges, strides = (
+        (np.array([first]), np.array([first + run])),
+        _c_strides(tuple(shape), item_size),
+    )
+    return Plan(*ranges, False, _FIRST, tuple(shape), strides, ())  # noqa: FBT003
 
 
 def plan_grid(

@@ -21,6 +21,7 @@ from zarr_bytes.chunk.byte_ranges import (
     number_of_runs,
     offsets_of,
     plan_grid,
+    plan_one_run,
     plan_points,
 )
 from zarr_bytes.chunk.selection import arranged, combined, dimensions_of
@@ -84,6 +85,8 @@ def plan_selection(
     >>> plan_selection((4, 3), 8, (slice(1, 3), slice(None)), Cost(0, 1000)).nbytes
     48
     """
+    if (plan := plan_one_run(chunk_shape, item_size, selection, cost)) is not None:
+        return plan
     dimensions = dimensions_of(chunk_shape, selection)
     if dimensions is None or prod(chunk_shape) * item_size >= MOST_BYTES:
         return None
