@@ -51,8 +51,8 @@ class Struct(zarr_dtype.Struct):
                 raise
             dtype = self.to_native_dtype()
             raise FillValueError(
-                f"{in_short(data)} is no fill value of data type {dtype}; permitted is an object with"
-                f" one for each field; zarr also reads {dtype.itemsize} bytes as base64 text"
+                f"{in_short(data)} is no fill value of data type {dtype}; permitted is an object"
+                f" with one for each field; zarr also reads {dtype.itemsize} bytes as base64 text"
             ) from None
 
     def __eq__(self, other: object) -> bool:
