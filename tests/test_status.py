@@ -13,7 +13,7 @@ import zarr
 from command import call
 
 import zarr_bytes
-from zarr_bytes.commands.status import Origin, origin_of
+from zarr_bytes.commands.origin import Origin, origin_of
 from zarr_bytes.data_type.names import DATA_TYPES
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"

@@ -1,19 +1,13 @@
-"""Whether zarr uses this package, and who decided that.
-
-zarr's configuration is made of defaults, then files, then environment variables, each over the
-ones before, and then of what code sets.
-"""
+"""Whether zarr uses this package, and who decided that."""
 
 from __future__ import annotations
 
-import os
 import platform
 import warnings
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 from zarr.dtype import ZDType, data_type_registry
@@ -21,6 +15,7 @@ from zarr.registry import get_codec_class
 from zarr.storage import LocalStore
 
 from zarr_bytes.activation import CLASSES, VARIABLES
+from zarr_bytes.commands.origin import Origin, origin_of
 from zarr_bytes.commands.screen import plain
 from zarr_bytes.commands.tables import status_parts, status_verdict
 from zarr_bytes.data_type.extension import ExtensionDataType
@@ -40,11 +35,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CodecInForce",
     "DataType",
-    "Origin",
     "PipelineInForce",
     "Setting",
     "Status",
-    "origin_of",
     "status",
 ]
 
@@ -53,22 +46,6 @@ _PIPELINE: Final = "zarr_bytes.BytesPipeline"
 _ALONE: Final = "chains of bytes alone"
 _BEHIND_TRANSPOSE: Final = "chains of transpose codecs and then bytes, on CPU buffers"
 _SERIALIZER: Final = "serializer=zarr_bytes.BytesCodec() gives them this one"
-_MISSING: Final = object()
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Who decided a value of zarr's configuration.
-
-    Attributes
-    ----------
-    kind : {"default", "file", "environment variable", "code"}
-    name : str
-        The path of the file, the name of the variable, or empty.
-    """
-
-    kind: Literal["default", "file", "environment variable", "code"]
-    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -211,41 +188,6 @@ def _pipeline(*, is_active: bool) -> PipelineInForce:
     is_ours = found == _PIPELINE
     acts_for = (_BEHIND_TRANSPOSE if is_ours else _ALONE) if is_active else "no chain"
     return PipelineInForce(str(found), is_ours, acts_for, origin_of(key))
-
-
-def origin_of(key: str) -> Origin:
-    """Who decided the value that `key` has in zarr's configuration now."""
-    config = zarr.config
-    origin, decided = Origin("default"), _MISSING
-    for default in config.defaults:
-        decided = _lookup(default, key, decided)
-    for path in _configuration_files():
-        found = _lookup(config.collect(paths=[str(path)], env={}), key)
-        if found is not _MISSING:
-            origin, decided = Origin("file", str(path)), found
-    for name, value in os.environ.items():
-        found = _lookup(config.collect(paths=[], env={name: value}), key)
-        if found is not _MISSING:
-            origin, decided = Origin("environment variable", name), found
-    in_force = config.get(key, _MISSING)
-    return origin if in_force is decided or in_force == decided else Origin("code")
-
-
-def _lookup(values: Any, key: str, default: object = _MISSING) -> object:
-    for part in key.split("."):
-        if not isinstance(values, dict) or part not in values:
-            return default
-        values = values[part]
-    return values
-
-
-def _configuration_files() -> Iterator[Path]:
-    """The files that zarr's configuration reads, in its order."""
-    for path in map(Path, zarr.config.paths):
-        if path.is_dir():
-            yield from sorted(p for p in path.iterdir() if p.suffix in (".json", ".yaml", ".yml"))
-        elif path.is_file():
-            yield path
 
 
 def _versions() -> Iterator[tuple[str, str]]:

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from zarr_bytes.commands.migrate import Change, Migration
+    from zarr_bytes.commands.origin import Origin
     from zarr_bytes.commands.reports import ArrayReport, CheckReport
     from zarr_bytes.commands.screen import Cell, Part
-    from zarr_bytes.commands.status import DataType, Origin, Setting, Status
+    from zarr_bytes.commands.status import DataType, Setting, Status
 
 __all__ = [
     "check_parts",
