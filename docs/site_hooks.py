@@ -3,6 +3,9 @@
 A link such as ``../tests/test_check.py`` works where the pages are read in the repository. For the
 site, every file that is linked becomes a page (sources, other documents) or is copied (pictures),
 and a link whose text is the name of a test leads to its line.
+
+For narrow screens, identifiers may break after ``_`` and ``.``, and the cells of a table name their
+column, so that its rows can be stacked.
 """
 
 from __future__ import annotations
@@ -33,6 +36,11 @@ TEST_LINK = re.compile(
     r'<a href="(?P<target>[^"]*?repository/(?P<path>[^"]*/test_\w+\.py)\.html)">'
     r"(?P<name>(?:Test\w+::)?test_\w+)</a>"
 )
+
+CODE = re.compile(r"<pre\b.*?</pre>|(<code\b[^>]*>)(.*?)(</code>)", re.DOTALL)
+BREAK = re.compile(r"(?<=[\w)])(?:::|[_./])(?=[\w(*])(?![^<]*>)")
+TABLE = re.compile(r"<table\b(?! class=\"highlighttable)[^>]*>.*?</table>", re.DOTALL)
+HEADING = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 
 DEFINITION = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -78,17 +86,38 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Lead links whose text is the name of a test to its line, and let the names break.
+    """Lead links whose text is the name of a test to its line.
 
     The lines get their anchors after mkdocs has looked for them, so that this is done on HTML.
     """
 
     def rewritten(link: re.Match[str]) -> str:
-        breakable = link["name"].replace("::", "::<wbr>").replace("_", "_<wbr>")
         line = _line_of(link["path"], link["name"])
-        return f'<a href="{link["target"]}#__codelineno-0-{line}">{breakable}</a>'
+        return f'<a href="{link["target"]}#__codelineno-0-{line}"><code>{link["name"]}</code></a>'
 
     return TEST_LINK.sub(rewritten, html)
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Fit identifiers and tables to narrow screens, after the search has taken their text."""
+    return TABLE.sub(_labelled, CODE.sub(_breakable, output))
+
+
+def _breakable(code: re.Match[str]) -> str:
+    if code[1] is None:  # a block, which scrolls
+        return code[0]
+    return code[1] + BREAK.sub(lambda sign: f"{sign[0]}<wbr>", code[2]) + code[3]
+
+
+def _labelled(table: re.Match[str]) -> str:
+    """The table, each cell with the heading of its column."""
+    headings = [re.sub(r"<.*?>", "", heading) for heading in HEADING.findall(table[0])]
+
+    def labelled(row: re.Match[str]) -> str:
+        labels = iter(headings)
+        return re.sub("<td", lambda cell: f'{cell[0]} data-label="{next(labels)}"', row[0])
+
+    return re.sub(r"<tr\b.*?</tr>", labelled, table[0], flags=re.DOTALL)
 
 
 def _outside(source: str, text: str) -> Iterator[str]:

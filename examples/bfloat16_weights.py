@@ -55,13 +55,19 @@ def write(folder: Path) -> dict[str, np.ndarray]:
 def draw(fetched: int, whole: int, path: Path) -> None:
     """Draw the bytes that five rows cost."""
     plt.style.use(HERE / "style.mplstyle")
-    figure, axes = plt.subplots(figsize=(7, 2))
-    bars = axes.barh(["the whole layer", "five rows"], [whole, fetched], color=["C0", "C1"])
-    axes.bar_label(bars, [f" {whole:,} bytes", f" {fetched:,} bytes"])
+    figure, axes = plt.subplots(figsize=(5, 1.9))
+    for y, nbytes in enumerate((whole, fetched)):
+        axes.plot(nbytes, y, "o", ms=8)
+        axes.annotate(
+            f"{nbytes:,} bytes", (nbytes, y), (8, 0), textcoords="offset points", va="center"
+        )
+    axes.set_yticks([0, 1], ["the whole layer", "five rows"])
+    axes.set_ylim(-0.6, 1.6)
     axes.set_xscale("log")
-    axes.set_xlim(1e3, 1e10)
+    axes.set_xlim(1e3, 1e8)
+    axes.set_xticks([1e3, 1e5, 1e7], ["1 kB", "100 kB", "10 MB"])
     axes.set_xlabel("bytes read (logarithmic)")
-    axes.set_title("Five rows of an embedding of 32,000 x 1,024 bfloat16, in one chunk")
+    axes.set_title("Five rows of an embedding of\n32,000 x 1,024 bfloat16, in one chunk")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     print(f"picture  {path}")

@@ -88,17 +88,25 @@ def serve_files(folder: str) -> int:
 def draw(sent: dict[str, list[int]], path: Path) -> None:
     """Draw what the servers sent, for each store and selection."""
     plt.style.use(HERE / "style.mplstyle")
-    figure, axes = plt.subplots(figsize=(7, 4))
+    figure, axes = plt.subplots(figsize=(5, 4.6))
     names, (own, ours) = list(sent), zip(*sent.values(), strict=True)
     axes.hlines(names, ours, own, "0.85", zorder=0)
     axes.plot(own, names, "o", ms=10, label="zarr's own codec")
     axes.plot(ours, names, "o", ms=6, label="zarr-bytes")
+    in_words = EngFormatter("B", places=0)
+    for name, theirs, read in zip(names, own, ours, strict=True):
+        beside, above = {"va": "center", "color": "0.4"}, {"ha": "center", "color": "C1"}
+        axes.annotate(
+            in_words(theirs), (theirs, name), (9, 0), textcoords="offset points", **beside
+        )
+        axes.annotate(in_words(read), (read, name), (0, 5), textcoords="offset points", **above)
     axes.set_xscale("log")
-    axes.set_xlim(left=3e3)
+    axes.set_xlim(1e3, 1e8)
+    axes.set_xticks([1e3, 1e5, 1e7])
     axes.xaxis.set_major_formatter(EngFormatter("B"))
     axes.invert_yaxis()
-    axes.set_title("What the servers sent, out of a chunk of 34 MB")
-    axes.set_xlabel("bytes sent, headers included (logarithmic)")
+    figure.suptitle("What the servers sent, out of a chunk of 34 MB", x=0.02, ha="left", size=10.5)
+    axes.set_xlabel("bytes sent, with headers (logarithmic)")
     figure.legend(loc="outside lower right", ncols=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

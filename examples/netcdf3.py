@@ -70,14 +70,14 @@ def write(path: Path) -> None:
 def draw(step: np.ndarray, fetched: dict[str, list[int]], path: Path) -> None:
     """Draw the time step with the places of the other selections, and what each of them cost."""
     plt.style.use(HERE / "style.mplstyle")
-    figure, (chart, costs) = plt.subplots(2, figsize=(7, 5.4), height_ratios=[5, 3])
+    figure, (chart, costs) = plt.subplots(2, figsize=(5, 5.4), height_ratios=[5, 4])
     lon, lat = np.linspace(0, 360, SHAPE["lon"]), np.linspace(-90, 90, SHAPE["lat"])
     chart.contourf(lon, lat, step, levels=np.linspace(-2, 2, 9), cmap="RdBu_r")
     chart.fill(lon[[700, 700, 759, 759]], lat[[440, 479, 479, 440]], ec="k", fc="none")
     chart.text(182, 34, "region", ha="center")
     chart.plot(lon[810], lat[240], "k.")
     chart.text(lon[810], -41, "point", ha="center")
-    chart.set_title("One time step of the wave, and where the other selections are")
+    chart.set_title("One time step of the wave,\nand where the other selections are")
     chart.set_xlabel("longitude (degrees east)")
     chart.set_ylabel("latitude (degrees north)")
 
@@ -85,11 +85,19 @@ def draw(step: np.ndarray, fetched: dict[str, list[int]], path: Path) -> None:
     costs.hlines(names, ours, own, "0.85", zorder=0)
     costs.plot(own, names, "o", ms=10, label="zarr's own codec")
     costs.plot(ours, names, "o", ms=6, label="zarr-bytes")
+    in_words = EngFormatter("B", places=0)
+    for name, theirs, read in zip(names, own, ours, strict=True):
+        beside, above = {"va": "center", "color": "0.4"}, {"ha": "center", "color": "C1"}
+        costs.annotate(
+            in_words(theirs), (theirs, name), (9, 0), textcoords="offset points", **beside
+        )
+        costs.annotate(in_words(read), (read, name), (0, 5), textcoords="offset points", **above)
     costs.set_xscale("log")
+    costs.set_xlim(1e2, 1e9)
     costs.xaxis.set_major_formatter(EngFormatter("B"))
-    costs.set_ylim(len(names) - 0.5, -0.5)
+    costs.set_ylim(len(names) - 0.5, -0.7)
     costs.set_xlabel("bytes fetched (logarithmic)")
-    costs.legend(loc="upper left")
+    figure.legend(loc="outside lower right", ncols=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     print(f"picture  {path}")

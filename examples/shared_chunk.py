@@ -80,7 +80,7 @@ def draw(found: dict[str, np.ndarray], titles: dict[str, str], path: Path) -> No
     import matplotlib.pyplot as plt  # not at the top, which every process runs
 
     plt.style.use(HERE / "style.mplstyle")
-    figure, both = plt.subplots(1, 2, figsize=(9, 3.5))
+    figure, both = plt.subplots(2, figsize=(5, 7.4))
     colours = plt.get_cmap("Blues").with_extremes(bad="white")
     for axes, (way, values) in zip(both, found.items(), strict=True):
         shown = np.ma.masked_equal(values, 0)

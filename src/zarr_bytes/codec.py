@@ -132,7 +132,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         return codec
 
     def to_dict(self) -> dict[str, JSON]:
-        """Codec object for array metadata: what was read is what is written.
+        """Codec object for array metadata, as it was read.
 
         Returns
         -------
@@ -165,7 +165,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         BytesCodec
             This codec, or a `PartialWriteBytesCodec` while ``zarr_bytes.partial_writes`` is True.
             As with zarr's, its `endian` is None for a data type of single bytes, and "little" for a
-            structured data type that comes without.
+            structured data type without one.
 
         Raises
         ------
@@ -220,7 +220,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         Parameters
         ----------
         shape, chunk_grid
-            Of the array; any will do.
+            Of the array; not used.
         dtype : zarr.dtype.ZDType
             Data type of the array.
 
@@ -277,12 +277,12 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         Returns
         -------
         list of zarr.abc.buffer.NDBuffer or None
-            As many, in order; None where a chunk is missing.
+            One for each chunk, in the same order; None if the chunk is missing.
 
         Raises
         ------
         ValueError
-            If a chunk is not as its metadata say; see `zarr_bytes.errors`.
+            If a chunk does not fit its metadata; see `zarr_bytes.errors`.
         """
         batch = list(batch_info)
         if len(batch) == 1:  # zarr's default: nothing to be done at the same time

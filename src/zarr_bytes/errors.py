@@ -19,10 +19,10 @@ __all__ = [
 
 
 class ChunkSizeError(ValueError):
-    """A chunk has another number of bytes than its shape and data type ask for.
+    """The size of a chunk is not the one that its shape and data type require.
 
-    Also when a byte range of it comes back short, or is missing where others are there. The message
-    gives both sizes in bytes; of a range, also the key.
+    Also if a byte range of it arrives short, or is missing while others exist. The message gives
+    both sizes in bytes, and for a range also the key.
 
     Notes
     -----
@@ -32,10 +32,10 @@ class ChunkSizeError(ValueError):
 
 
 class ChunkFileError(ValueError):
-    """What lies in a chunk's place of a local store is no regular file.
+    """In a local store, something other than a regular file is in the place of a chunk.
 
-    A folder, a FIFO, a socket, a device: reading it could wait for ever. The message gives the path
-    and what is there.
+    A folder, a FIFO, a socket or a device: reading it could wait for ever. The message gives the
+    path and what is there.
     """
 
 
@@ -85,7 +85,7 @@ class _MetadataError(Exception):
 
 
 class ConfigurationError(_MetadataError, ValueError):
-    """A codec is configured as its specification does not permit, or does not fit the data type.
+    """The configuration of a codec is not permitted, or does not fit the data type.
 
     Notes
     -----
@@ -96,8 +96,8 @@ class ConfigurationError(_MetadataError, ValueError):
 class FillValueError(_MetadataError, TypeError):
     """A fill value has a form that the specification does not permit for its data type.
 
-    A `TypeError`, because zarr replaces a `ValueError` that is raised here by one of its own that
-    no longer says what is permitted; a `TypeError` it passes on.
+    A `TypeError`, because zarr would replace a `ValueError` by one of its own that does not say
+    what is permitted.
 
     Notes
     -----
@@ -106,9 +106,9 @@ class FillValueError(_MetadataError, TypeError):
 
 
 class DataTypeNameError(_MetadataError, TypeError):
-    """A data type name such as ``r12`` has the form of a raw data type but is none.
+    """A data type name such as ``r12`` looks like a raw data type but is not permitted.
 
-    A `TypeError`, because zarr takes a `ValueError` that is raised here for "another data type".
+    A `TypeError`, because zarr would take a `ValueError` to mean that another data type matches.
 
     Notes
     -----

@@ -3,21 +3,21 @@
 | setting                             | default |                                                 |
 | ----------------------------------- | ------- | ----------------------------------------------- |
 | `zarr_bytes.partial_reads`          | True    | False reads every chunk whole                   |
-| `zarr_bytes.partial_writes`         | False   | True writes the selected bytes of a chunk alone |
+| `zarr_bytes.partial_writes`         | False   | True writes only the selected bytes of a chunk  |
 | `zarr_bytes.gap.local`              | 32 KiB  | bytes worth reading to save a request           |
 | `zarr_bytes.gap.remote`             | 256 KiB |                                                 |
-| `zarr_bytes.largest_request.local`  | 1 GiB   | no request is larger, but one for a whole chunk |
+| `zarr_bytes.largest_request.local`  | 1 GiB   | no request is larger, except for a whole chunk  |
 | `zarr_bytes.largest_request.remote` | 8 MiB   |                                                 |
 | `zarr_bytes.fill_values`            | strict  | lenient reads what zarr reads                   |
 | `zarr_bytes.other_chains`           | batched | fused is zarr's other pipeline                  |
 
-Local are zarr's ``LocalStore`` and ``ZipStore``; every other store that is not in memory is remote.
-True and False may be the words, in any case of letters, as the environment gives them. A hyphen is
-as good as an underscore, as everywhere in zarr's configuration. A key that is no setting is warned
-of once in a process, where the settings are asked for.
+zarr's ``LocalStore`` and ``ZipStore`` are local; every other store that is not in memory is remote.
+Instead of True and False, the words may be given, in upper or lower case, as in the environment. A
+hyphen may stand for an underscore, as everywhere in zarr's configuration. A key that is not a
+setting causes one warning in a process, when the settings are first used.
 
-All are measured. Local (`tests/benchmarks/test_read.py`): a run of 512 bytes of its own takes 1.5
-microseconds, reading over a gap of 32 KiB 1.2, and over one of 64 KiB 2.9. Remote
+The defaults were measured. Local (`tests/benchmarks/test_read.py`): one more run of 512 bytes takes
+1.5 microseconds, reading over a gap of 32 KiB 1.2, and over one of 64 KiB 2.9. Remote
 (`tests/benchmarks/test_remote.py`), with zarr's ten requests at a time, from a server that answers
 after 30 ms and sends 90 MB/s on each connection: 64 runs take as long one by one as read together
 with gaps of 256 KiB between them (226 and 217 ms), and without any delay on loopback the same (6.7
@@ -60,9 +60,9 @@ class Cost(NamedTuple):
     Attributes
     ----------
     gap : int
-        Bytes that are worth reading to save one request.
+        Number of bytes that are read to save one request.
     largest_request : int
-        Size in bytes that no request exceeds, but one for the whole chunk.
+        Size in bytes that no request exceeds, except one for a whole chunk.
     """
 
     gap: int
@@ -70,7 +70,7 @@ class Cost(NamedTuple):
 
 
 DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
-"""What a request costs where nothing is set, in bytes."""
+"""What a request costs by default, in bytes."""
 
 SETTINGS: Final[dict[str, bool | int | str]] = {
     "zarr_bytes.partial_reads": True,
@@ -82,16 +82,16 @@ SETTINGS: Final[dict[str, bool | int | str]] = {
     "zarr_bytes.fill_values": "strict",
     "zarr_bytes.other_chains": "batched",
 }
-"""Every setting, and its value where nothing is set."""
+"""Every setting, and its default."""
 
 
 def reading_cost(store: object) -> Cost | None:
-    """What a request to `store` costs, or None where partial reads are switched off.
+    """What a request to `store` costs, or None if partial reads are switched off.
 
     Parameters
     ----------
     store : zarr.abc.store.Store
-        Whether it is local decides which of the settings hold.
+        The settings for local or for remote stores apply, depending on its class.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def reading_cost(store: object) -> Cost | None:
     Warns
     -----
     UserWarning
-        Of each key that is no setting, once in a process.
+        For each key that is not a setting, once in a process.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def reading_cost(store: object) -> Cost | None:
 
 
 def partial_writes_enabled() -> bool:
-    """Whether the selected bytes of a chunk are written alone, where that is possible.
+    """Whether only the selected bytes of a chunk are written, where that is possible.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def partial_writes_enabled() -> bool:
     Warns
     -----
     UserWarning
-        Of each key that is no setting, once in a process.
+        For each key that is not a setting, once in a process.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def fill_values_are_lenient() -> bool:
     Warns
     -----
     UserWarning
-        Of each key that is no setting, once in a process.
+        For each key that is not a setting, once in a process.
     """
     setting = _given().get("zarr_bytes.fill_values", "strict")
     if setting not in ("strict", "lenient"):

@@ -19,6 +19,7 @@ from time import perf_counter
 import numpy as np
 import zarr
 import zarrs  # noqa: F401 -- the peer
+from drawing import save
 from zarr.core.codec_pipeline import FusedCodecPipeline
 
 from zarr_bytes.chunk.elements import decode_elements, encode_elements
@@ -55,7 +56,13 @@ def main():
             print(f"{what:54} {in_words(ours)} {in_words(theirs)} {ratio}", flush=True)
         print(f"\n{missed} missed" if missed else "\nall hold")
         if options.picture:
-            draw(growth(Path(folder), 3 if options.quick else 9), options.picture)
+            costs = growth(Path(folder), 3 if options.quick else 9)
+            save(
+                "What a chunk of 256 bytes costs,\nread from local disk",
+                "µs",
+                costs,
+                options.picture,
+            )
             print(f"picture: {options.picture}")
 
 
@@ -235,9 +242,9 @@ def in_words(seconds):
 
 
 def growth(folder, rounds):
-    """Microseconds a chunk of 256 bytes, by the number of chunks and the contender."""
+    """Microseconds a chunk of 256 bytes, by the number of chunks in the array and by contender."""
     costs = {}
-    for count in (16, 64, 256, 1024, 4096, 16384):
+    for count in (16, 256, 4096):
         path = stored(folder / f"{count} chunks", (count, 32), (1, 32))
         times = medians(
             max(rounds, 2048 // count),
@@ -251,31 +258,12 @@ def growth(folder, rounds):
             },
         )
         for name, seconds in times.items():
-            costs.setdefault(name, {})[count] = 1e6 * seconds / count
+            costs.setdefault(f"{count:,} chunks", {})[name] = 1e6 * seconds / count
         print(
             f"{count:6} chunks  "
             + ", ".join(f"{k}: {1e6 * v / count:.1f}" for k, v in times.items())
         )
     return costs
-
-
-def draw(costs, path):
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for name, cost in costs.items():
-        axes.plot(list(cost), list(cost.values()), marker="o", label=name)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(list(cost), [f"{count:,}" for count in cost])
-    axes.set_yscale("log")
-    axes.set_xlabel("chunks of 256 bytes in an array")
-    axes.set_ylabel("microseconds a chunk")
-    axes.set_title("Reading a whole array of small chunks, local disk")
-    axes.legend(fontsize="small")
-    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
+from drawing import save
 
 PEERS = ("zarr", "zarrs", "tensorstore")
-PICTURES = {  # by what the names of the benchmarks begin with: title, and contenders besides
-    "test_read[": ("Reading from two chunks of 125 MiB", ()),
-    "test_write_selection[": ("Writing into two chunks of 125 MiB", ("memmap",)),
+PICTURES = {  # by what the names of the benchmarks begin with: title, and the selections drawn
+    "test_read[": (
+        "Reading from two chunks of 125 MiB",
+        "whole array, plane, row, column, last axis",
+    ),
+    "test_write_selection[": ("Writing into two chunks of 125 MiB", "row, plane, column, stepped"),
 }
 
 
@@ -56,32 +60,17 @@ def _time(seconds):
 
 
 def _draw(medians, path):
-    """Time of each selection, of big-endian data with zarr's default pipeline."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
+    """Time of some selections, of big-endian data with zarr's default pipeline."""
     begin = next(begin for begin in PICTURES if any(name.startswith(begin) for name in medians))
-    title, besides = PICTURES[begin]
-    prefix, suffix = f"{begin}big-", "-BatchedCodecPipeline]"
-    selections = {
-        name.removeprefix(prefix).removesuffix(suffix): times
-        for name, times in medians.items()
-        if name.startswith(prefix) and name.endswith(suffix)
+    title, selections = PICTURES[begin]
+    labels = dict(zip(PEERS, _versions(), strict=True))
+    times = {
+        selection: {
+            labels.get(contender, contender): 1e3 * seconds
+            for contender, seconds in medians[
+                f"{begin}big-{selection}-BatchedCodecPipeline]"
+            ].items()
+        }
+        for selection in selections.split(", ")
     }
-    contenders = ("zarr-bytes", *PEERS, *besides)
-    labels = ("zarr-bytes", *_versions(), *besides)
-    figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
-    width = 0.8 / len(contenders)
-    for i, (contender, label) in enumerate(zip(contenders, labels, strict=True)):
-        times = [1e3 * selection[contender] for selection in selections.values()]
-        places = np.arange(len(selections)) + width * (i - (len(contenders) - 1) / 2)
-        axes.bar(places, times, 0.95 * width, label=label)
-    axes.set_xticks(range(len(selections)), selections)
-    axes.set_yscale("log")
-    axes.set_ylabel("milliseconds")
-    axes.set_title(f"{title}, big-endian float64, local disk")
-    axes.legend(ncols=len(contenders), loc="upper right", fontsize="small")
-    axes.set_ylim(top=2.5 * axes.get_ylim()[1])
-    figure.savefig(path, dpi=110)
+    save(f"{title}, big-endian\nfloat64, local disk", "ms", times, path)

@@ -65,15 +65,15 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
         Parameters
         ----------
         data : JSON value
-            Held to the specification, "Permitted fill values", in Zarr format 3.
+            In Zarr format 3, as the specification permits it ("Permitted fill values").
         zarr_format : {2, 3}
-            As zarr reads it in Zarr format 2.
+            Fill values of Zarr format 2 are read by zarr.
 
         Returns
         -------
         NumPy scalar
-            Of this data type. An integer or a floating-point number that zarr reads and the
-            specification does not permit is a `LooselyRead`, which `cast_scalar` refuses.
+            Of this data type. A number that zarr accepts and the specification does not permit
+            becomes a `LooselyRead`, which `cast_scalar` refuses.
 
         Raises
         ------
@@ -123,12 +123,12 @@ class Bool(_Exact, zarr_dtype.Bool):
 
 
 class LooselyRead(np.generic):
-    """A number that zarr reads from JSON and that is not permitted as a fill value.
+    """A number that zarr accepts in JSON and that is not permitted as a fill value.
 
     Attributes
     ----------
     found : object
-        What it was read from.
+        The JSON value.
     refusal : str
         The message that says what is permitted.
     """
@@ -156,14 +156,14 @@ class _Number(_Exact):
         return marked
 
     def cast_scalar(self, data: object) -> Any:
-        """Fill value that metadata or a Python caller gives, as a NumPy scalar.
+        """NumPy scalar of a fill value from metadata or from Python.
 
         Raises
         ------
         FillValueError
-            If `from_json_scalar` has read what is not permitted as a fill value.
+            If the value came from metadata and is not permitted as a fill value.
         TypeError
-            If `data` is no number.
+            If `data` is not a number.
         """
         if isinstance(data, LooselyRead):
             scalar = self.to_native_dtype().type(data)
@@ -176,12 +176,12 @@ class _Integer(_Number):
         return int_from_json(data, self.to_native_dtype())
 
     def cast_scalar(self, data: object) -> Any:
-        """Fill value that a Python caller gives, as a NumPy scalar.
+        """NumPy scalar of a fill value from Python.
 
         Raises
         ------
         TypeError
-            If `data` is no number.
+            If `data` is not a number.
         ValueError
             If `data` is out of range.
         """
@@ -260,7 +260,7 @@ class _Floating(_Number):
         ----------
         data : number or NumPy scalar
         zarr_format : {2, 3}
-            As zarr writes it in Zarr format 2.
+            Fill values of Zarr format 2 are written by zarr.
         """
         if zarr_format == 3:
             return float_to_json(self.cast_scalar(data))
@@ -302,7 +302,7 @@ class _Complex(_Exact):
         ----------
         data : number or NumPy scalar
         zarr_format : {2, 3}
-            As zarr writes it in Zarr format 2.
+            Fill values of Zarr format 2 are written by zarr.
         """
         if zarr_format == 3:
             return complex_to_json(self.cast_scalar(data))

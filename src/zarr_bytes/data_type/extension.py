@@ -2,7 +2,7 @@
 
 Specification: zarr-extensions, data-types/, the README of each type. Their NumPy types come from
 the package ml_dtypes, which is asked for only where such a type is used. Registered without it too,
-so that an array of such a type says what is missing.
+so that opening an array of such a type says what is missing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         Raises
         ------
         DataTypeValidationError
-            If `dtype` is not the type of ml_dtypes: zarr then asks the next data type.
+            If `dtype` is not the type of ml_dtypes; zarr then tries the next data type.
         """
         name = cls._name_in_package or cls._zarr_v3_name
         if dtype.type.__module__ != _PACKAGE or dtype.name != name:
@@ -123,12 +123,12 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         data : JSON value
             In the form of the core data types; rounded once, to the nearest number, ties to even.
         zarr_format : {2, 3}
-            Does not matter.
+            Not used.
 
         Returns
         -------
         NumPy scalar
-            Of ml_dtypes; of a record for the complex forms of the small floats.
+            Of a type of ml_dtypes; for complex numbers of the small floats, a record.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         return self._read(data)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
-        """JSON form of a fill value, which may be whatever `cast_scalar` takes."""
+        """JSON form of a fill value; everything that `cast_scalar` accepts is accepted."""
         return self._write(self.cast_scalar(data))
 
     def default_scalar(self) -> Any:
@@ -147,12 +147,12 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         return np.zeros((), self._native())[()]
 
     def cast_scalar(self, data: object) -> Any:
-        """Fill value that a Python caller gives, as a NumPy scalar.
+        """NumPy scalar of a fill value from Python.
 
         Raises
         ------
         FillValueError
-            If `data` is no number, or none that the data type has.
+            If `data` is not a number, or not one that the data type has.
         """
         if isinstance(data, np.generic | np.ndarray):
             if data.dtype == self._native() and data.ndim == 0:
@@ -181,7 +181,7 @@ class MultiByteDataType(ExtensionDataType, HasEndianness):
     Parameters
     ----------
     endianness : {"little", "big"}, default the byte order of this machine
-        Byte order in memory: ml_dtypes computes with that of the machine. zarr's own codec asks for
+        Byte order in memory: ml_dtypes computes in that of the machine. zarr's own codec passes
         the stored one.
     """
 

@@ -29,7 +29,8 @@ _LARGEST_ITEM_SIZE: Final = 2**31 - 1  # np.dtype("V2147483648") is an error, Nu
 class RawBits(zarr_dtype.RawBytes):
     """The raw data types `r8`, `r16`, `r24`, ...: elements of N bits, N a multiple of 8.
 
-    Their NumPy type is void, which zarr's ``raw_bytes`` owns: write ``dtype="r16"`` for this one.
+    Their NumPy type is void, which zarr maps to its own ``raw_bytes``: pass ``dtype="r16"`` to
+    choose this one.
     The fill value is an array of N/8 integers from 0 to 255.
 
     Parameters
@@ -107,13 +108,13 @@ class RawBits(zarr_dtype.RawBytes):
         data : list of int, or str
             One integer for each byte; or base64 text, as TensorStore writes it.
         zarr_format : {2, 3}
-            As zarr reads it in Zarr format 2.
+            Fill values of Zarr format 2 are read by zarr.
 
         Raises
         ------
         FillValueError
-            If `data` is not an array of as many integers from 0 to 255 as an element has bytes,
-            nor base64 text of so many bytes.
+            If `data` is neither a list of integers from 0 to 255, one for each byte, nor base64
+            text of as many bytes.
         """
         if zarr_format == 3:
             return raw_from_json(data, self.length)
@@ -126,12 +127,12 @@ class RawBits(zarr_dtype.RawBytes):
         return super().to_json_scalar(data, zarr_format=zarr_format)
 
     def cast_scalar(self, data: object) -> np.void:
-        """Fill value that a Python caller gives: bytes, a void scalar, or a list of integers.
+        """NumPy scalar of a fill value from Python: bytes, a void scalar, or a list of integers.
 
         Raises
         ------
         FillValueError
-            If `data` has another size than an element, or is anything else.
+            If `data` is anything else, or has another size than an element.
         """
         if isinstance(data, np.void | bytes):
             return raw_from_json(list(bytes(data)), self.length)
