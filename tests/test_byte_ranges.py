@@ -94,14 +94,18 @@ def test_a_selection_in_parts_is_what_numpy_selects(case, cost, limits, dtype):
         result = read(parts, chunk)
         assert parts.nbytes <= limits.fetched + expected.nbytes
     else:
-        box = np.empty(parts.shape, chunk.dtype)
+        filled = np.empty(parts.shape, chunk.dtype)
         times = np.zeros(parts.shape, int)
-        for place, plan in parts.plans:
+        for places, plan in parts.plans:
             assert plan.nbytes <= max(limits.fetched, chunk.dtype.itemsize)
-            box[place] = read(plan, chunk)
-            times[place] += 1
+            elements = read(plan, chunk)
+            for target, source in places:
+                assert elements[source].nbytes <= max(limits.fetched, chunk.dtype.itemsize)
+                filled[target] = elements[source]
+                times[target] += 1
         assert (times == 1).all()
-        result = box[(*parts.index, ...)]
+        result = parts.selected(filled)
+        assert np.may_share_memory(result, filled)
     assert result.shape == expected.shape
     assert result.tobytes() == expected.tobytes()
 

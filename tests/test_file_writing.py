@@ -373,10 +373,26 @@ class TestFaults:
             line = f"{mount} 1 8:1 / / rw - nfs4 server:/x rw\n" if mounts else ""
             (tmp_path / "mounts").write_text(line)
         monkeypatch.setattr(file_systems, "_MOUNTS", tmp_path / "mounts")
+        monkeypatch.setattr(file_systems, "_known", {})
         calls = fail_at(monkeypatch, "scatter", 0)
         chunk.array[COLUMN] = 5
         assert calls == []
         assert np.array_equal(chunk.values, expected(COLUMN, 5))
+
+    @pytest.mark.parametrize(("major", "finds"), [(8, [True] * 2), (0, [True, False])])
+    def test_what_is_known_of_a_disk_is_kept_and_of_no_other_file_system(
+        self, chunk, monkeypatch, tmp_path, major, finds
+    ):
+        """Numbers of other file systems are given again: to one of a network, perhaps."""
+        with chunk.path.open() as file:
+            about = Path(f"/proc/self/fdinfo/{file.fileno()}").read_text()
+            mount = re.search(r"mnt_id:\s*(\d+)", about)[1]
+            monkeypatch.setattr(file_systems, "_MOUNTS", tmp_path / "mounts")
+            monkeypatch.setattr(file_systems, "_known", {})
+            monkeypatch.setattr(os, "major", lambda device: major)
+            for kind, is_found in zip(("ext4", "nfs4"), finds, strict=True):
+                (tmp_path / "mounts").write_text(f"{mount} 1 8:1 / / rw - {kind} /dev/x rw\n")
+                assert file_systems.is_local(file.fileno()) == is_found
 
     @pytest.mark.usefixtures("mapped")
     def test_many_large_runs_are_not_mapped(self, folder, monkeypatch):

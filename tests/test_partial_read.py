@@ -99,7 +99,7 @@ class TestResults:
     @pytest.mark.parametrize(
         "dtype",
         ["?", "u1", "<i2", ">f4", "<f8", "<c16", ">U3", "S3", "V5", "<M8[s]"]
-        + [[("a", "<i2"), ("b", "?"), ("c", [("d", ">f8")])]],
+        + [[("a", "<i2"), ("b", "?"), ("c", [("d", ">f8")])], [("re", "<f2"), ("im", "<f2")]],
         ids=str,
     )
     @pytest.mark.filterwarnings("ignore:The data type")
@@ -118,7 +118,8 @@ class TestResults:
         full = np.concatenate([values, values])[: array.shape[0]]
         with zarr.config.set(SMALL_GAP):
             for selection in (
-                np.s_[2],
+                np.s_[...],
+                np.s_[2],  # of what is still as it was stored
                 np.s_[3:7, 5],
                 np.s_[::3, 4:18:5],
                 np.s_[1, 2, 1],

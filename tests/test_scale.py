@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -74,13 +75,43 @@ SCATTERED = np.random.default_rng(0).integers(0, 400 * 10**6, 20_000)
 )
 def test_gaps_take_no_memory_of_their_own_accord(tmp_path, shape, selection):
     """Scattered bytes of a chunk of 400 MB: the result and 64 MiB."""
-    store = LocalStore(tmp_path)
+    result, peak = read_sparse_chunk(tmp_path, shape, selection)
+    assert result.size in (SCATTERED.size, 2223 * 11)
+    assert not result.any()
+    assert peak < result.nbytes + 64 * MEBIBYTE
+
+
+ROWS = np.random.default_rng(0).permutation(20_000)
+
+
+@pytest.mark.parametrize(
+    ("shape", "selection"),
+    [
+        ((20_000, 8_000), (np.arange(20_000), slice(None))),
+        ((20_000, 8_000), (ROWS, slice(None))),
+        ((20_000, 8_000), (np.repeat(ROWS, 2), slice(4_000))),
+        ((20_000, 8_000), np.ix_(ROWS, np.arange(8_000)[::-1])),
+        ((20_000, 8_000), (slice(None), np.arange(8_000).reshape(2, -1))),
+        ((20_000, 8_000), (ROWS % 2 == 0, slice(None))),
+    ],
+    ids=["rows", "any order", "repeated", "grid", "transposed", "mask"],
+)
+def test_indices_one_by_one_take_their_result_once(tmp_path, shape, selection):
+    """The result, the indices and 64 MiB; results have 80 to 320 MB."""
+    result, peak = read_sparse_chunk(tmp_path, shape, selection)
+    assert not result.any()
+    assert peak < result.nbytes + 64 * MEBIBYTE
+
+
+def read_sparse_chunk(folder, shape, selection):
+    """Elements of a chunk of zeros, each a byte, and the peak of the memory that reading takes."""
+    store = LocalStore(folder)
     options = {"shape": shape, "chunks": shape, "dtype": "u1", "fill_value": 1}
     array = zarr.create_array(store, compressors=None, serializer=BytesCodec(), **options)
-    chunk = tmp_path.joinpath("c", *("0" for _ in shape))
+    chunk = folder.joinpath("c", *("0" for _ in shape))
     chunk.parent.mkdir(parents=True)
     with chunk.open("wb") as file:
-        file.truncate(400 * 10**6)  # sparse
+        file.truncate(prod(shape))  # sparse
     spec = ArraySpec(
         shape=shape,
         dtype=array.metadata.data_type,
@@ -88,16 +119,14 @@ def test_gaps_take_no_memory_of_their_own_accord(tmp_path, shape, selection):
         config=ArrayConfig.from_dict({}),
         prototype=zarr.buffer.cpu.buffer_prototype,
     )
-    getter = StorePath(store, chunk.relative_to(tmp_path).as_posix())
+    getter = StorePath(store, chunk.relative_to(folder).as_posix())
     tracemalloc.start()
     try:
         result = read_selection_sync(getter, selection, spec, None).as_numpy_array()
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert result.size in (SCATTERED.size, 2223 * 11)
-    assert not result.any()
-    assert peak < result.nbytes + 64 * MEBIBYTE
+    return result, peak
 
 
 @pytest.mark.filterwarnings("ignore")  # what dask and its servers warn of

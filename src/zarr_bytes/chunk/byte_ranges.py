@@ -46,6 +46,7 @@ Offsets: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 MOST_BYTES: Final = 2**62  # of a chunk, so that no sum of offsets is too large for int64
+_FIRST: Final = np.zeros((), np.int64)  # where a single run begins in the fetched bytes
 _AT_ONCE: Final = 2**12  # ranges as Python integers, which take ten times the memory
 
 
@@ -75,14 +76,10 @@ class Plan:
         return int((self.stops - self.starts).sum())
 
     @cached_property
-    def is_regular(self) -> bool:
+    def is_view(self) -> bool:
         """Whether `select` needs no copy of what was fetched."""
-        return _strides_of(self._rows) is not None
-
-    @property
-    def has_arrays(self) -> bool:
-        """Whether elements are selected by arrays of indices, so that `select` makes a copy."""
-        return any(isinstance(entry, np.ndarray) for entry in self._index)
+        has_arrays = any(isinstance(entry, np.ndarray) for entry in self._index)
+        return not has_arrays and _strides_of(self._rows) is not None
 
     def ranges(self) -> Iterator[tuple[int, int, int]]:
         """Start, stop, and position among the fetched bytes, of every range."""
@@ -142,15 +139,13 @@ class Plan:
         array of uint8, 1-D
             A view of `selected` where that is in the order of the chunk.
         """
+        if self.is_view:  # nothing is selected twice, and there are no gaps
+            return selected.reshape(-1).view(np.uint8)
         placed = np.empty(self.nbytes, np.uint8)
         if self.nbytes:
             strides = _strides_of(self._rows) or ()
             box = self._box(placed, selected.dtype, int(self._rows.flat[0]), strides)
-            index = (*self._index, ...)
-            view = box[index]
-            if view.flags.c_contiguous and np.may_share_memory(view, placed):
-                return selected.reshape(-1).view(np.uint8)
-            box[index] = selected
+            box[(*self._index, ...)] = selected
         return placed
 
     def _box(
@@ -208,7 +203,7 @@ def plan_grid(
     strides = _c_strides(chunk_shape, item_size)
     split = _cheapest_split(dimensions, strides, item_size, cost)
     outer, inner = dimensions[:split], dimensions[split:]
-    values = [d.values() for d in outer]
+    values = [d.values for d in outer]
     begin = sum(d.low * stride for d, stride in zip(dimensions, strides, strict=True))
     rows = np.full((1,) * split, begin)
     for axis, (d, v, stride) in enumerate(zip(outer, values, strides, strict=False)):
@@ -228,7 +223,10 @@ def are_points(dimensions: Sequence[Dimension]) -> bool:
     """Whether elements are selected one by one, by arrays of all their indices."""
     entries = [d.entry for d in dimensions]
     arrays = [entry for entry in entries if isinstance(entry, np.ndarray)]
-    return not is_grid(arrays) and not any(isinstance(entry, slice) for entry in entries)
+    if any(isinstance(entry, slice) for entry in entries) or not all(a.size for a in arrays):
+        return False
+    # The indices of one dimension alone are either; as points they need not be sorted.
+    return not is_grid(arrays) or len(arrays) == len(entries) == 1
 
 
 def offsets_of(
@@ -245,8 +243,11 @@ def offsets_of(
 
 def plan_points(offsets: Offsets, chunk_shape: tuple[int, ...], item_size: int, cost: Cost) -> Plan:
     """Plan for the elements that begin at `offsets`, in any order."""
-    rows, inverse = np.unique(offsets, return_inverse=True)
     nbytes = prod(chunk_shape) * item_size
+    flat = offsets.ravel()
+    if (flat[1:] > flat[:-1]).all():
+        return _plan(offsets, item_size, (), (), (), nbytes, cost)
+    rows, inverse = np.unique(offsets, return_inverse=True)
     return _plan(rows, item_size, (), (), (inverse.reshape(offsets.shape),), nbytes, cost)
 
 
@@ -300,9 +301,10 @@ def _plan(
 ) -> Plan:
     """Plan for runs of `run` bytes that begin at `rows`, ascending in C order and disjoint."""
     if rows.ndim == 0 and run < nbytes:  # one run: the usual case, worth 20 microseconds
-        first = np.array([int(rows)])
-        starts, stops = _split_ranges(first, first + run, cost.largest_request)
-        return Plan(starts, stops, False, rows - rows, inner_shape, inner_strides, index)  # noqa: FBT003
+        starts, stops = np.array([int(rows)]), np.array([int(rows) + run])
+        if run > cost.largest_request:
+            starts, stops = _split_ranges(starts, stops, cost.largest_request)
+        return Plan(starts, stops, False, _FIRST, inner_shape, inner_strides, index)  # noqa: FBT003
     starts = rows.ravel()
     # A new range where the gap is not worth bridging.
     begins = np.flatnonzero(np.diff(starts) - run > cost.gap) + 1

@@ -33,6 +33,7 @@ __all__ = [
     "encode_elements",
     "encode_in_blocks",
     "find_wrong_bool",
+    "largest",
     "set_unused_bits",
 ]
 
@@ -82,7 +83,7 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
         encoded = target.ravel().view(np.uint8)
     for offset in layout.bool_offsets:
         # NumPy takes any byte but 0 for true; the specification has one byte for it.
-        if _largest(encoded.reshape(-1, layout.item_size)[:, offset]) > 1:
+        if largest(encoded.reshape(-1, layout.item_size)[:, offset]) > 1:
             encoded = encoded.copy()
             flags = encoded.reshape(-1, layout.item_size)[:, offset]
             flags[...] = flags != 0
@@ -128,25 +129,33 @@ def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
 
 
 def decode_elements(
-    encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: Endian | None
+    encoded: Bytes,
+    dtype: DType,
+    shape: tuple[int, ...],
+    endian: Endian | None,
+    *,
+    in_place: bool = False,
 ) -> Array:
     r"""Array of `shape` whose elements `encoded` holds in C order.
 
     Parameters
     ----------
     encoded : array of uint8, 1-D
-        At any alignment. Never changed.
+        At any alignment. Never changed, but where `in_place` permits it.
     dtype : numpy.dtype
         Type of the result. Arrays of other libraries get it in the machine's byte order.
     shape : tuple of int
         Shape of the chunk.
     endian : {"little", "big"} or None
         Byte order that is stored; None means that of `dtype`.
+    in_place : bool
+        Whether the result may take the place of `encoded`.
 
     Returns
     -------
     array of `dtype` and `shape`
-        A view of `encoded` where the stored byte order is that of `dtype`, else a new array.
+        A view of `encoded` where the stored byte order is that of `dtype`, else a new array; or
+        where the numbers have been swapped `in_place`.
 
     Raises
     ------
@@ -170,7 +179,9 @@ def decode_elements(
         return encoded.view(dtype.newbyteorder("=")).reshape(shape)
     if layout.is_stored_as_is:
         return encoded.view(dtype).reshape(shape)
-    array = np.empty(shape, dtype)
+    # Memory that nobody has written to is zeroed first, which takes longer than swapping.
+    is_replaced = in_place and layout.number is not None and encoded.flags.writeable
+    array = encoded.view(dtype).reshape(shape) if is_replaced else np.empty(shape, dtype)
     if layout.number is not None:
         numbers = array.reshape(-1).view(layout.number)
         numbers[...] = encoded.view(numbers.dtype.newbyteorder())
@@ -276,10 +287,11 @@ def find_wrong_bool(encoded: Bytes, layout: ElementLayout) -> int | None:
     """
     for offset in layout.bool_offsets:
         flags = encoded.reshape(-1, layout.item_size)[:, offset]
-        if _largest(flags) > 1:
+        if largest(flags) > 1:
             return int((flags > 1).argmax()) * layout.item_size + offset
     return None
 
 
-def _largest(flags: Bytes) -> int:
+def largest(flags: Bytes) -> int:
+    """The largest of `flags`; 0 if there are none."""
     return int(flags.max()) if flags.size else 0

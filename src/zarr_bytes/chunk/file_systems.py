@@ -6,7 +6,9 @@ mapped is sent whole.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 __all__ = ["is_local"]
@@ -31,6 +33,22 @@ def is_local(file: int) -> bool:
     bool
         False on other systems, and for a kind of file system that is not known.
     """
+    device = os.fstat(file).st_dev
+    found, until = _known.get(device, (False, 0.0))
+    if monotonic() > until:
+        found = _is_of_known_kind(file)
+        if hasattr(os, "major") and os.major(device):
+            _known[device] = found, monotonic() + _TRUSTED
+    return found
+
+
+# By number of a block device. Other file systems, those of a network among them, share numbers that
+# are given again once something is unmounted.
+_known: dict[int, tuple[bool, float]] = {}
+_TRUSTED: Final = 60.0  # seconds: what is mounted changes
+
+
+def _is_of_known_kind(file: int) -> bool:
     try:
         about = Path(f"/proc/self/fdinfo/{file}").read_text()
         (mount,) = (line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:"))

@@ -24,7 +24,7 @@ from zarr_bytes.chunk.mapped_writing import CAN_MAP, write_mapped
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
@@ -49,7 +49,7 @@ _IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
 # What linking says on a file system that has no links.
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
-_MANY: Final = 2**8  # ranges, for which a mapping is faster than calls
+_MANY: Final = 2**6  # ranges, for which a mapping is faster than calls
 _SMALL: Final = 2**10  # bytes of a range on average; longer ones are written faster by calls
 
 
@@ -96,7 +96,9 @@ class _StoppedError(Exception):
         self.written = written  # bytes of the selection
 
 
-def write_file(path: str, plan: Plan, data: Bytes, new: NewChunk) -> bool:
+def write_file(
+    path: str, plan: Plan, data: Bytes, nbytes: int, new_chunk: Callable[[], NewChunk]
+) -> bool:
     """Write the ranges of `plan` to the file at `path`, which is created where it is missing.
 
     Parameters
@@ -107,8 +109,10 @@ def write_file(path: str, plan: Plan, data: Bytes, new: NewChunk) -> bool:
         Its ranges hold selected bytes alone.
     data : array of uint8, 1-D
         The bytes of all ranges one after another.
-    new : NewChunk
-        The chunk, if there is no file yet.
+    nbytes : int
+        Size of the chunk.
+    new_chunk : callable
+        Gives the chunk, if there is no file yet.
 
     Returns
     -------
@@ -129,6 +133,7 @@ def write_file(path: str, plan: Plan, data: Bytes, new: NewChunk) -> bool:
         try:
             file = os.open(path, _FLAGS)
         except FileNotFoundError:
+            new = new_chunk()
             if new.is_left_out(data):
                 return True
             is_written = _create(path, plan, data, new)
@@ -140,7 +145,7 @@ def write_file(path: str, plan: Plan, data: Bytes, new: NewChunk) -> bool:
             return False
         else:
             with _closing(file):
-                is_written = _overwrite(file, path, plan, data, new.nbytes)
+                is_written = _overwrite(file, path, plan, data, nbytes)
     return is_written
 
 
@@ -167,19 +172,19 @@ def _overwrite(file: int, path: str, plan: Plan, data: Bytes, nbytes: int) -> bo
     is_read_only = not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
     if is_read_only or _has_other_names(file, status, path):
         return False
-    _check_size(file, nbytes, path)
+    _check_size(status, nbytes, path)
     try:
         _write_ranges(file, plan, data, nbytes)
     except _StoppedError as error:
         outcome = f"{error.written} bytes of the selection have been written"
         raise _failed(error, path, outcome) from error.__cause__
-    _check_size(file, nbytes, path)
+    _check_size(os.fstat(file), nbytes, path)
     return True
 
 
-def _check_size(file: int, nbytes: int, path: str) -> None:
-    if (size := os.fstat(file).st_size) != nbytes:
-        raise wrong_size(path, 0, nbytes, size)
+def _check_size(status: os.stat_result, nbytes: int, path: str) -> None:
+    if status.st_size != nbytes:
+        raise wrong_size(path, 0, nbytes, status.st_size)
 
 
 def _failed(error: _StoppedError, path: str, outcome: str) -> OSError:

@@ -23,7 +23,7 @@ from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from zarr_bytes.chunk.byte_ranges import Plan, plan_whole_chunk
-from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements
+from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements, largest
 from zarr_bytes.chunk.fetch import fetch, fetch_sync, sends_whole_objects
 from zarr_bytes.chunk.files import is_known_to_be_local, open_file, read_cached_file, read_file
 from zarr_bytes.chunk.layout import layout_of
@@ -99,18 +99,18 @@ async def read_selection(
         path = f"{root}/{getter.path}"
         try:
             if isinstance(plan, Plan):
-                return chunks.result(plan, read_cached_file(root, path, plan))
+                return chunks.result(plan, read_cached_file(root, path, plan), is_ours=True)
         except BlockingIOError:
             pass
         return await asyncio.to_thread(chunks.of_file, path, root, plan)
     if isinstance(plan, Plan):
         return chunks.result(plan, await fetch(getter, plan, chunks.prototype, chunks.nbytes))
     selected = _Selected(plan, chunks, str(getter))
-    for place, part in plan.plans:
+    for places, part in plan.plans:
         if sends_whole_objects(getter):  # as the part before has found out
             return await read_selection(getter, selection, chunk_spec, endian)
         if not selected.add(
-            place, part, await fetch(getter, part, chunks.prototype, chunks.nbytes)
+            places, part, await fetch(getter, part, chunks.prototype, chunks.nbytes)
         ):
             break
     return selected.result()
@@ -133,10 +133,12 @@ def read_selection_sync(
     if isinstance(plan, Plan):
         return chunks.result(plan, fetch_sync(getter, plan, chunks.prototype, chunks.nbytes))
     selected = _Selected(plan, chunks, str(getter))
-    for place, part in plan.plans:
+    for places, part in plan.plans:
         if sends_whole_objects(getter):
             return read_selection_sync(getter, selection, chunk_spec, endian)
-        if not selected.add(place, part, fetch_sync(getter, part, chunks.prototype, chunks.nbytes)):
+        if not selected.add(
+            places, part, fetch_sync(getter, part, chunks.prototype, chunks.nbytes)
+        ):
             break
     return selected.result()
 
@@ -217,31 +219,33 @@ class Chunks:
     def of_file(self, path: str, root: str, plan: Plan | Parts) -> NDBuffer | None:
         """Result from the file at `path`, in a thread that may wait."""
         if isinstance(plan, Plan):
-            return self.result(plan, read_file(path, plan, root))
+            return self.result(plan, read_file(path, plan, root), is_ours=True)
         selected = _Selected(plan, self, path)
         with open_file(path, root) as read:
-            for place, part in plan.plans:
-                if not selected.add(place, part, read and read(part)):
+            for places, part in plan.plans:
+                if not selected.add(places, part, read and read(part)):
                     break
         return selected.result()
 
-    def result(self, plan: Plan, fetched: Bytes | None) -> NDBuffer | None:
-        """Result from what `plan` has fetched."""
+    def result(
+        self, plan: Plan, fetched: Bytes | None, *, is_ours: bool = False
+    ) -> NDBuffer | None:
+        """Result from what `plan` has fetched, possibly in its place where nobody else has it."""
         if fetched is None:
             return None
         if plan is not self.whole:
-            return self.selected(plan.select(fetched, self.stored))
+            return self.selected(plan.select(fetched, self.stored), is_ours=is_ours)
         array: Array = np.ndarray(self.shape, self.stored, fetched)
-        return self._new(array) if self._is_plain else self._result(array, "chunk")
+        return self._new(array) if self._is_plain else self._result(array, "chunk", is_ours=is_ours)
 
     def elements(self, plan: Plan, fetched: Bytes) -> Array:
         """Array of the elements that `plan` has fetched, possibly in the stored byte order."""
-        selected = self.selected(plan.select(fetched, self.stored))
+        selected = self.selected(plan.select(fetched, self.stored), is_ours=True)
         return cast("Array", selected.as_ndarray_like())
 
-    def selected(self, array: Array) -> NDBuffer:
+    def selected(self, array: Array, *, is_ours: bool = False) -> NDBuffer:
         """Result from an array of the selected elements, as they are stored."""
-        return self._result(array, "selection")
+        return self._result(array, "selection", is_ours=is_ours)
 
     def select(self, buffer: Buffer, selection: tuple[Any, ...]) -> NDBuffer:
         """Result from the whole chunk in memory."""
@@ -255,12 +259,15 @@ class Chunks:
             return self._result(chunk, "chunk")
         return self.selected(np.asarray(chunk[(*selection, ...)]))  # never a scalar
 
-    def _result(self, array: Array, of: str) -> NDBuffer:
-        if self._layout.bool_offsets:
+    def _result(self, array: Array, of: str, *, is_ours: bool = False) -> NDBuffer:
+        # Looked at where they are: `ravel` may copy.
+        if any(largest(array.getfield(np.uint8, i)) > 1 for i in self._layout.bool_offsets):
             check_bools(array.ravel().view(np.uint8), self._layout, array.shape, of)
         if self._layout.view is None or self._layout.narrow_bytes:
             encoded = array.ravel().view(np.uint8)
-            array = decode_elements(encoded, self._dtype, array.shape, self._endian)
+            array = decode_elements(
+                encoded, self._dtype, array.shape, self._endian, in_place=is_ours
+            )
         if self._is_numpy:
             return self._new(array)
         return self._nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))
@@ -270,25 +277,27 @@ class _Selected:
     """The selected elements of a chunk that is read in parts."""
 
     def __init__(self, parts: Parts, chunks: Chunks, key: str) -> None:
-        self._index = parts.index
-        self._box: Array = np.empty(parts.shape, chunks.stored)
+        self._parts = parts
+        self._filled: Array = np.empty(parts.shape, chunks.stored)
         self._chunks = chunks
         self._key = key
         self._is_missing: bool | None = None
 
-    def add(self, place: Any, plan: Plan, fetched: Bytes | None) -> bool:
+    def add(self, places: Iterable[tuple[Any, Any]], plan: Plan, fetched: Bytes | None) -> bool:
         """Take what `plan` has fetched; False if the chunk is missing."""
         if self._is_missing is False and fetched is None:
             raise partly_missing(self._key)
         self._is_missing = fetched is None
         if fetched is not None:
-            self._box[place] = plan.select(fetched, self._box.dtype)
+            elements = plan.select(fetched, self._filled.dtype)
+            for target, source in places:
+                self._filled[target] = elements[source]
         return not self._is_missing
 
     def result(self) -> NDBuffer | None:
         if self._is_missing:
             return None
-        return self._chunks.selected(np.asarray(self._box[(*self._index, ...)]))
+        return self._chunks.selected(self._parts.selected(self._filled), is_ours=True)
 
 
 chunks_like: Callable[[tuple[int, ...], DType, Endian | None, BufferPrototype], Chunks] = lru_cache(

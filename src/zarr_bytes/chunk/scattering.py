@@ -87,7 +87,7 @@ class Scatter:
             raise BlockingIOError
         root = str(store_path.store.root)  # type: ignore[attr-defined]
         fetched = read_cached_file(root, f"{root}/{store_path.path}", plan)
-        return self._put(chunk, chunks.result(plan, fetched))
+        return self._put(chunk, chunks.result(plan, fetched, is_ours=True))
 
     def read_file(self, chunk: ChunkOfRead) -> bool:
         """Read a selection of a chunk of a `LocalStore`, in a thread that may wait.
@@ -117,7 +117,7 @@ class Scatter:
         root = str(store_path.store.root)  # type: ignore[attr-defined]
         path = f"{root}/{store_path.path}"
         if isinstance(plan, Plan) and plan.nbytes <= _SMALL:
-            return self._put(chunk, chunks.result(plan, read_file(path, plan, root)))
+            return self._put(chunk, chunks.result(plan, read_file(path, plan, root), is_ours=True))
         target = self._target(selection, out_selection)
         if target is None:
             return self._put(chunk, chunks.of_file(path, root, plan))
@@ -129,13 +129,15 @@ class Scatter:
         parts = plan_selection(
             chunks.shape, chunks.item_size, stored_selection, cost or DEFAULTS["local"], _PARTS
         )
-        box = _box(target, parts) if isinstance(parts, Parts) else None
-        if box is None or not isinstance(parts, Parts):
+        if not isinstance(parts, Parts):
+            return self._put(chunk, chunks.of_file(path, root, plan))
+        filled = parts.filled(target)
+        if not np.may_share_memory(filled, target):
             return self._put(chunk, chunks.of_file(path, root, plan))
         try:
-            return _read_parts(path, root, parts, chunks, box) or self._put(chunk, None)
+            return _read_parts(path, root, parts, chunks, filled) or self._put(chunk, None)
         except BoolValueError:  # which counts from the beginning of a part
-            chunks.of_file(path, root, plan)
+            chunks.of_file(path, root, chunks.plan(stored_selection, store_path))
             raise
 
     async def read(self, chunk: ChunkOfRead) -> bool:
@@ -191,7 +193,7 @@ class Scatter:
             or layout.bool_offsets
             or layout.narrow_bytes
             or chunks.stored.newbyteorder("=") != target.dtype.newbyteorder("=")
-            or plan.has_arrays
+            or not plan.is_view
         ):
             return None
         memory: Bytes = target.reshape(-1).view(np.uint8)
@@ -201,24 +203,12 @@ class Scatter:
         return Into(memory.view(number), number.newbyteorder() if number.itemsize > 1 else number)
 
 
-def _box(target: Array, parts: Parts) -> Array | None:
-    """`target` with the axes of the array that `parts` fill, if it has the same elements."""
-    index: list[slice | None] = []
-    for entry in parts.index:
-        if isinstance(entry, int):
-            index.append(None)
-        elif isinstance(entry, slice) and entry == slice(None):
-            index.append(entry)
-        else:
-            return None
-    box = target[(*index, ...)]
-    return box if box.shape == parts.shape else None
-
-
-def _read_parts(path: str, root: str, parts: Parts, chunks: Chunks, box: Array) -> bool:
+def _read_parts(path: str, root: str, parts: Parts, chunks: Chunks, filled: Array) -> bool:
     with open_file(path, root) as read:
         if read is None:
             return False
-        for place, part in parts.plans:
-            box[place] = chunks.elements(part, read(part))
+        for places, part in parts.plans:
+            elements = chunks.elements(part, read(part))
+            for target, source in places:
+                filled[target] = elements[source]
     return True

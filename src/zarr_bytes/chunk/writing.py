@@ -110,6 +110,7 @@ class Writing:
     ) -> None:
         self._chunk_spec = chunk_spec
         self._dtype = chunk_spec.dtype.to_native_dtype()
+        self._nbytes = prod(chunk_spec.shape) * self._dtype.itemsize
         self._endian = endian
         self._selection = selection if isinstance(selection, tuple) else (selection,)
         self._selected_shape = shape_of(chunk_spec.shape, self._selection)
@@ -141,10 +142,12 @@ class Writing:
         plan = plan_reading(self._chunk_spec.shape, item_size, self._selection, _EXACT)
         if plan is None or plan.is_whole_chunk:
             return False
-        selected = np.broadcast_to(self._value, self._selected_shape)
+        selected = self._value
+        if selected.shape != self._selected_shape:
+            selected = np.broadcast_to(selected, self._selected_shape)
         encoded = encode_elements(selected, self._endian).view(f"V{item_size}")
         data = plan.place(encoded.reshape(self._selected_shape))
-        return write_file(path, plan, data, self.new_chunk())
+        return write_file(path, plan, data, self._nbytes, self.new_chunk)
 
     def merged_into(self, existing: Buffer | None) -> Buffer | None:
         """The chunk to store instead of `existing`, or None if it is left out for being empty."""
@@ -183,7 +186,7 @@ class Writing:
         spec = self._chunk_spec
         fill = np.full(1, spec.fill_value, self._dtype)
         return NewChunk(
-            prod(spec.shape) * self._dtype.itemsize,
+            self._nbytes,
             encode_elements(fill, self._endian).tobytes(),
             leave_out_empty=not spec.config.write_empty_chunks,
         )
