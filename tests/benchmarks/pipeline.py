@@ -14,6 +14,7 @@ import sys
 import tempfile
 from functools import partial
 from importlib.metadata import version
+from itertools import cycle, repeat
 from pathlib import Path
 from shutil import rmtree
 from statistics import median
@@ -149,14 +150,17 @@ def at_most(times, factor, *peers):
 
 
 class Rounds:
-    """How long everything is measured."""
+    """How often everything is measured; at least three times, whatever that takes."""
 
     def __init__(self, *, quick):
-        self.quick = quick
+        self.seconds = {"in turn": 1, "alone": 0.03} if quick else {"in turn": 10, "alone": 0.3}
 
     def in_turn(self, contenders, rounds, setup=None):
-        rounds = max(2, rounds // 5) if self.quick else rounds
-        return medians(rounds, warm_up=1, setup=setup, **contenders)
+        """The contenders one after another, up to `rounds` times."""
+        start = perf_counter()
+        medians(1, warm_up=0, setup=setup, **contenders)
+        affordable = int(self.seconds["in turn"] / (perf_counter() - start))
+        return medians(max(3, min(rounds, affordable)), warm_up=0, setup=setup, **contenders)
 
     def alone(self, contenders):
         """Each contender in loops of its own, so that none disturbs the caches of another."""
@@ -164,8 +168,8 @@ class Rounds:
         for order in (list(contenders), list(contenders)[::-1]):
             for name in order:
                 contenders[name]()
-                begin = perf_counter()
-                while len(seconds[name]) < 3 or perf_counter() < begin + 0.3 / (1 + 9 * self.quick):
+                end = perf_counter() + self.seconds["alone"]
+                while len(seconds[name]) < 3 or perf_counter() < end:
                     start = perf_counter()
                     contenders[name]()
                     seconds[name].append(perf_counter() - start)
@@ -177,7 +181,9 @@ def reading(path, values, selection=..., names=(*CONTENDERS, TENSORSTORE)):
     reads = {}
     for name in names:
         if name == TENSORSTORE:
-            theirs = open_tensorstore({"driver": "file", "path": f"{path}/"})
+            # Two, each with a cache of its own: one frees its last chunk while the other reads.
+            kvstore = {"driver": "file", "path": f"{path}/"}
+            theirs = cycle([open_tensorstore(kvstore), open_tensorstore(kvstore)])
             reads[name] = partial(read_tensorstore, theirs, selection)
         else:
             reads[name] = partial(opened(path, *CONTENDERS[name]).__getitem__, selection)
@@ -198,8 +204,8 @@ def open_tensorstore(kvstore, metadata=None):
     return tensorstore.open(spec, **options).result()
 
 
-def read_tensorstore(array, selection):
-    return array[selection].read().result()
+def read_tensorstore(arrays, selection):
+    return next(arrays)[selection].read().result()
 
 
 def small_chunks(folder, rounds):
@@ -321,7 +327,7 @@ def over_http(_, rounds):
                 reads[name] = partial(zarr.Array(array).__getitem__, np.s_[:, 5, 7])
             kvstore = {"driver": "http", "base_url": url, "path": "/"}
             theirs = open_tensorstore(kvstore, metadata)
-            reads[TENSORSTORE] = partial(read_tensorstore, theirs, np.s_[:, 5, 7])
+            reads[TENSORSTORE] = partial(read_tensorstore, repeat(theirs), np.s_[:, 5, 7])
             for name in list(reads):
                 try:
                     assert np.array_equal(reads[name](), np.zeros(REMOTE[0])), name
