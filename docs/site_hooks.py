@@ -11,6 +11,7 @@ column, so that its rows can be stacked.
 from __future__ import annotations
 
 import ast
+import html
 import posixpath
 import re
 from pathlib import Path
@@ -85,7 +86,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     return LINK.sub(rewritten, markdown)
 
 
-def on_page_content(html: str, **_: object) -> str:
+def on_page_content(content: str, **_: object) -> str:
     """Lead links whose text is the name of a test to its line.
 
     The lines get their anchors after mkdocs has looked for them, so that this is done on HTML.
@@ -95,7 +96,7 @@ def on_page_content(html: str, **_: object) -> str:
         line = _line_of(link["path"], link["name"])
         return f'<a href="{link["target"]}#__codelineno-0-{line}"><code>{link["name"]}</code></a>'
 
-    return TEST_LINK.sub(rewritten, html)
+    return TEST_LINK.sub(rewritten, content)
 
 
 def on_post_page(output: str, **_: object) -> str:
@@ -111,7 +112,10 @@ def _breakable(code: re.Match[str]) -> str:
 
 def _labelled(table: re.Match[str]) -> str:
     """The table, each cell with the heading of its column."""
-    headings = [re.sub(r"<.*?>", "", heading) for heading in HEADING.findall(table[0])]
+    headings = [
+        html.escape(html.unescape(re.sub(r"<.*?>", "", heading)))
+        for heading in HEADING.findall(table[0])
+    ]
 
     def labelled(row: re.Match[str]) -> str:
         labels = iter(headings)

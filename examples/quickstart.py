@@ -74,7 +74,7 @@ def main() -> None:
     if type(codec).__module__ != "zarr_bytes.codec":
         raise SystemExit(f"zarr reads with {codec!r}: zarr-bytes is not active")
     print(f"image    {IMAGE.name}: {image.shape} {expected.dtype.str} in {len(data):,} bytes")
-    print(f"codec    {type(codec).__module__}.{codec!r}, named by zarr.json as {codec.to_dict()}")
+    print(f"codec    {codec!r}, named by zarr.json as {codec.to_dict()}")
     print("compared with astropy: every pixel is equal, no byte was converted on the way in")
     draw(image, picture)
 

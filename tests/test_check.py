@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -15,21 +16,18 @@ from functools import partial
 import numpy as np
 import pytest
 import zarr
+from command import call
 from documents import BIG, LITTLE, store_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.buffer.cpu import Buffer
-from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
 
-pytest.importorskip("typer")
-pytest.importorskip("rich")
-
-from typer.testing import CliRunner
-
+import zarr_bytes
 from zarr_bytes.commands import stored_chunks
 from zarr_bytes.commands.check import check_store
 from zarr_bytes.commands.chunk_grid import ChunkGrid
-from zarr_bytes.commands.command_line import app
+from zarr_bytes.commands.screen import has_rich
 
 
 def reports_of(store):
@@ -46,7 +44,7 @@ def findings_of(store):
 
 
 def run(*arguments):
-    result = CliRunner().invoke(app, ["check", *map(str, arguments)])
+    result = call("check", *arguments)
     return result.exit_code, result.stdout
 
 
@@ -184,7 +182,7 @@ class TestMetadata:
     def test_a_data_type_that_needs_a_package_says_which(self, without_ml_dtypes):
         ((_, found, permitted),) = findings_of(store_of("bfloat16"))
         assert found == '"bfloat16"'
-        assert permitted.endswith('ml_dtypes, 0.6 or newer: pip install "zarr-bytes[ml]"')
+        assert permitted.endswith('ml_dtypes, 0.6 or newer: pip install "ml_dtypes>=0.6"')
 
     def test_members_that_are_missing_or_unknown_are_found(self, folder):
         path = folder / "data/plain/zarr.json"
@@ -604,7 +602,7 @@ class TestStores:
         assert nodes["data/plain"]["findings"] == []
 
     def test_no_name_is_no_store(self):
-        result = CliRunner().invoke(app, ["check", ""])
+        result = call("check", "")
         assert result.exit_code == 2
         assert "no store is named" in result.output
 
@@ -666,14 +664,17 @@ class TestStores:
         assert [f["subject"] for f in node["findings"]] == ["c/1/1"]
 
 
-on_posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX")
+on_posix = pytest.mark.skipif(
+    os.name != "posix", reason="pseudo-terminals and signals to threads are POSIX"
+)
 
 
 def stderr_of(location, patience, *, on_terminal):
     """What a real process writes to stderr, with another patience before the progress bar."""
     code = (
-        "import sys, zarr_bytes.commands.command_line as c\n"
-        f"c._PATIENCE = {patience}; c.app(['check', sys.argv[1]])"
+        "import sys, zarr_bytes.commands.rich_screen as screen\n"
+        "from zarr_bytes.commands.command_line import main\n"
+        f"screen._PATIENCE = {patience}; sys.exit(main(['check', sys.argv[1]]))"
     )
     parent, child = os.openpty() if on_terminal else os.pipe()
     process = subprocess.Popen(
@@ -693,6 +694,7 @@ def stderr_of(location, patience, *, on_terminal):
 
 
 @on_posix
+@pytest.mark.skipif(not has_rich(), reason="the progress bar is rich's")
 class TestProgress:
     def test_it_counts_arrays_and_the_chunks_of_the_present_one(self, folder):
         written = stderr_of(folder, 0, on_terminal=True)
@@ -749,19 +751,19 @@ class TestOptionsOfStores:
 
     def test_one_that_is_not_known_is_one_line(self):
         pytest.importorskip("s3fs")
-        result = CliRunner().invoke(app, ["check", "s3://a", "--storage-option", "nonsense=1"])
+        result = call("check", "s3://a", "--storage-option", "nonsense=1")
         assert result.exit_code == 2
         assert "nonsense" in result.stderr
         assert result.stderr.count("\n") == 1
 
     @pytest.mark.parametrize("text", ["anon", "=true", ""])
     def test_what_is_no_key_and_value_is_refused(self, text):
-        result = CliRunner().invoke(app, ["check", "s3://a", "--storage-option", text])
+        result = call("check", "s3://a", "--storage-option", text)
         assert result.exit_code == 2
         assert "key=value" in result.stderr
 
     def test_a_folder_takes_none(self, folder):
-        result = CliRunner().invoke(app, ["check", str(folder), "--storage-option", "anon=true"])
+        result = call("check", folder, "--storage-option", "anon=true")
         assert result.exit_code == 2
         assert "for URLs" in result.stderr
 
@@ -784,6 +786,98 @@ class TestOptionsOfStores:
         assert done.returncode == 2
         assert "--storage-option" in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+class TestFromPython:
+    def test_a_loop_gives_a_report_of_each_array(self, folder):
+        (folder / "data/plain/c/1/0").write_bytes(b"x" * 47)
+        found = zarr_bytes.check(folder)
+        assert not found.conforms
+        assert [(array.path, array.conforms) for array in found] == [
+            ("data/mask", True),
+            ("data/packed", True),
+            ("data/plain", False),
+        ]
+
+    def test_it_prints_what_the_command_prints_without_rich(self, folder, monkeypatch):
+        (folder / "data/plain/c/1/0").write_bytes(b"x" * 47)
+        monkeypatch.setitem(sys.modules, "rich", None)
+        monkeypatch.setenv("LINES", "100")
+        assert f"{zarr_bytes.check(folder)}\n" == run(folder)[1]
+
+    def test_without_rich_the_columns_stand_below_each_other(self, folder):
+        (folder / "data/plain/c/1/0").write_bytes(b"x" * 47)
+        lines = str(zarr_bytes.check(folder / "data/plain")).splitlines()
+        assert lines[2:] == [
+            "Array   Data type   Codecs   Chunks",
+            "-" * 54,
+            "/       float32     bytes    4 of 4 stored   1 finding",
+            "",
+            "/       Found      Permitted",
+            "-" * 28,
+            "c/1/0   47 bytes   48 bytes",
+        ]
+
+    @pytest.mark.parametrize("kind", ["text", "path", "local", "memory", "array"])
+    def test_a_store_is_a_path_or_one_that_is_open(self, folder, kind):
+        store = MemoryStore()
+        array = zarr.create_array(store, shape=3, dtype="i4", compressors=None)
+        stores = {
+            "text": str(folder),
+            "path": folder,
+            "local": LocalStore(folder),
+            "memory": store,
+            "array": array.store,
+        }
+        assert zarr_bytes.check(stores[kind]).conforms
+
+    def test_one_that_was_open_is_left_open(self, folder):
+        fsspec = pytest.importorskip("fsspec")
+        fsspec.filesystem("memory").put(str(folder), "/open.zarr", recursive=True)
+        store = FsspecStore.from_url("memory://open.zarr", read_only=True)
+        assert zarr_bytes.check(store).conforms
+        assert zarr.open_array(store, path="data/plain", mode="r")[0, 0] == 1
+
+    def test_it_runs_where_an_event_loop_runs_as_in_a_notebook(self, folder):
+        async def cell():
+            return zarr_bytes.check(folder)
+
+        assert asyncio.run(cell()).conforms
+
+    @on_posix
+    def test_an_interruption_stops_it(self, folder):
+        class Endless(WrapperStore):
+            async def list_dir(self, prefix):
+                asking.set()
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    cancelled.set()
+                    raise
+                yield ""
+
+        asking, cancelled = threading.Event(), threading.Event()
+
+        def interrupt():
+            asking.wait()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            zarr_bytes.check(Endless(LocalStore(folder)))
+        assert cancelled.is_set()
+
+    def test_what_cannot_be_opened_is_an_error_that_names_it(self, tmp_path):
+        with pytest.raises(zarr_bytes.StoreError, match="nothing: it does not exist"):
+            zarr_bytes.check(tmp_path / "nothing")
+
+    def test_what_is_no_store_is_an_error_that_says_what_is(self):
+        with pytest.raises(TypeError, match="int; permitted are a path, a URL and a zarr store"):
+            zarr_bytes.check(5)
+
+    def test_options_are_for_urls(self, folder):
+        with pytest.raises(zarr_bytes.StoreError, match="for URLs"):
+            zarr_bytes.check(folder, storage_options={"anon": True})
 
 
 class TestCommand:
@@ -816,13 +910,11 @@ class TestCommand:
         (tmp_path / "empty").mkdir()
         (tmp_path / "file").write_text("text")
         location = "nosuchscheme://a" if what == "scheme" else str(tmp_path / what)
-        result = CliRunner().invoke(app, ["check", location])
+        result = call("check", location)
         assert result.exit_code == 2
         assert result.stdout == ""
         assert result.stderr.startswith(location)
         assert result.stderr.count("\n") == 1
 
     def test_the_help_gives_the_exit_statuses(self):
-        assert "2 if STORE cannot be opened" in " ".join(
-            CliRunner().invoke(app, ["check", "--help"]).stdout.split()
-        )
+        assert "2 if STORE cannot be opened" in " ".join(call("check", "--help").stdout.split())

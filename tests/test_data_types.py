@@ -264,6 +264,11 @@ class TestStruct:
         ):
             open_document(self.DATA_TYPE, fill_value=value)
 
+    @pytest.mark.parametrize("text", ["", "!!", "AAAA", "AAAAAAAAAAAAAAAAAAAAAAAA"])
+    def test_a_text_that_is_not_its_bytes_is_refused(self, text):
+        with pytest.raises(FillValueError, match="an object with one for each field.*5 bytes"):
+            open_document(self.DATA_TYPE, fill_value=text)
+
     def test_it_is_equal_to_zarrs_both_ways_and_hashes_alike(self):
         ours = zarr_dtype.parse_dtype(self.DATA_TYPE, zarr_format=3)
         zarrs = zarr_dtype.Struct(fields=ours.fields)

@@ -111,9 +111,15 @@ class TestTheCodecAsAValue:
         with pytest.raises(AttributeError):
             BytesCodec().endian = "big"
 
-    def test_its_repr_is_readable(self):
-        assert repr(BytesCodec(endian="big")) == "BytesCodec(endian='big')"
-        assert repr(EndianCodec(endian="little")) == "EndianCodec(endian='little')"
+    def test_its_repr_says_whose_it_is(self):
+        assert repr(BytesCodec(endian="big")) == "zarr_bytes.BytesCodec(endian='big')"
+        assert repr(EndianCodec(endian="little")) == "zarr_bytes.EndianCodec(endian='little')"
+
+    def test_its_repr_says_where_it_writes_parts_of_chunks(self):
+        array = zarr.create_array({}, shape=4, dtype="<f4", compressors=None)
+        with zarr.config.set({"zarr_bytes.partial_writes": True}):
+            (codec,) = zarr.open_array(array.store).metadata.codecs
+        assert repr(codec) == "zarr_bytes.codec.PartialWriteBytesCodec(endian='little')"
 
     @pytest.mark.parametrize("size", [0, 1, 1000])
     def test_its_size_is_the_size_of_the_elements(self, size):

@@ -121,7 +121,9 @@ class TestWhatUsersDo:
         else:
             assert array[...].tobytes() == self.values(name).tobytes()
 
-    @pytest.mark.parametrize("compressor", [ZstdCodec(), BloscCodec(cname="lz4")], ids=str)
+    @pytest.mark.parametrize(
+        "compressor", [ZstdCodec(), BloscCodec(cname="lz4")], ids=["zstd", "blosc"]
+    )
     def test_with_a_compressor_after_the_codec(self, name, compressor, pipeline):
         array = self.created(name, compressors=compressor)
         assert array[1:5, 3].tobytes() == self.values(name)[1:5, 3].tobytes()

@@ -406,7 +406,7 @@ def test_without_ml_dtypes_an_error_says_how_to_get_it_and_nothing_else_changes(
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     expected = f"data type {name!r} needs the package ml_dtypes, 0.6 or newer: pip install"
-    assert done.stdout.splitlines() == [f'{expected} "zarr-bytes[ml]"'] * 2
+    assert done.stdout.splitlines() == [f'{expected} "ml_dtypes>=0.6"'] * 2
 
 
 def test_the_error_of_a_missing_package_is_an_import_error():

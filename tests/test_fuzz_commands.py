@@ -10,16 +10,12 @@ import sys
 import zipfile
 from pathlib import Path
 
+import hostile
 import pytest
 import zarr
 from fuzz import fuzz
 from hypothesis import given
 from hypothesis import strategies as st
-
-pytest.importorskip("typer")
-pytest.importorskip("rich")
-
-import hostile
 from test_fuzz_documents import documents, mutated, objects_of
 
 pytestmark = [

@@ -53,6 +53,11 @@ def paths_of(node, path=()):
             yield from paths_of(member, (*path, key))
 
 
+def leaves(*others):
+    """One of `LEAVES` or of `others`, as a copy: the document it is put into is changed further."""
+    return st.sampled_from([*others, *LEAVES]).map(deepcopy)
+
+
 @st.composite
 def mutated(draw, document):
     """A document of which some members are others, are gone, are there twice, or are wrapped."""
@@ -65,7 +70,7 @@ def mutated(draw, document):
             node = node[key]
         how = draw(st.sampled_from(["replace", "replace", "replace", "wrap", "remove", "add"]))
         if how == "replace":
-            node[last] = draw(st.sampled_from(LEAVES))
+            node[last] = draw(leaves())
         elif how == "wrap":
             form = draw(
                 st.sampled_from([lambda m: [m], lambda m: {"name": m}, lambda m: [m, m], str])
@@ -77,9 +82,9 @@ def mutated(draw, document):
         elif isinstance(node, dict):
             node[
                 draw(st.sampled_from(["name", "configuration", "endian", "x", "must_understand"]))
-            ] = draw(st.sampled_from(LEAVES))
+            ] = draw(leaves())
         else:
-            node.insert(last, draw(st.sampled_from([node[last], *LEAVES])))
+            node.insert(last, draw(leaves(node[last])))
     return document
 
 

@@ -14,23 +14,18 @@ from pathlib import Path
 
 import pytest
 import zarr
+from command import call
 from documents import LITTLE, store_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore, WrapperStore
 
-pytest.importorskip("typer")
-pytest.importorskip("rich")
-
-from typer.testing import CliRunner
-
 from zarr_bytes.commands import stored_chunks
 from zarr_bytes.commands.check import check_store
 from zarr_bytes.commands.chunk_grid import ChunkGrid
-from zarr_bytes.commands.command_line import app
 from zarr_bytes.commands.migrate import plan
-from zarr_bytes.commands.reports import Verdict
+from zarr_bytes.commands.reports import CheckReport
 from zarr_bytes.commands.text import as_json, brief, in_digits, printable
 
 on_posix = pytest.mark.skipif(os.name != "posix", reason="FIFOs and links to folders are POSIX")
@@ -74,15 +69,8 @@ def check(store):
     return asyncio.run(collect())
 
 
-def run(*arguments, **options):
-    result = CliRunner().invoke(app, [*map(str, arguments)], **options)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
 def run_json(location, *options):
-    result = run("check", location, "--json", *options)
+    result = call("check", location, "--json", *options)
     document = json.loads(result.stdout, parse_constant=pytest.fail)
     return result.exit_code, document
 
@@ -196,13 +184,13 @@ class TestWhatIsNoFile:
     def test_in_the_place_of_a_document_is_found(self, folder, kind, command, monkeypatch):
         (folder / "b").mkdir()
         make(kind, folder / "b/zarr.json", monkeypatch)
-        result = run(command, folder)
+        result = call(command, folder)
         assert result.exit_code == 1
         assert f"it is a {kind}, not a file" in " ".join(result.output.split())
 
     def test_in_the_place_of_the_first_document_is_said_in_one_line(self, tmp_path):
         os.mkfifo(tmp_path / "zarr.json")
-        result = run("check", tmp_path)
+        result = call("check", tmp_path)
         assert result.exit_code == 2
         assert "it is a FIFO" in result.stderr
 
@@ -302,7 +290,7 @@ class TestVerdict:
         gzip = [*LITTLE, {"name": "gzip", "configuration": {"level": 1}}]
         self.documents(folder, b=ARRAY | {"codecs": gzip}, c=ARRAY | {"codecs": gzip})
         text = "Metadata conforms; chunks of 2 of 3 arrays not checked"
-        assert run("check", folder).stdout.startswith(f"{text}: ")
+        assert call("check", folder).stdout.startswith(f"{text}: ")
         code, found = run_json(folder)
         assert (code, found["verdict"], found["conforms"], found["complete"]) == (
             0,
@@ -338,11 +326,11 @@ class TestVerdict:
                 yield
 
         (report,) = check(Silent(zarr.storage.LocalStore(folder, read_only=True))).values()
-        assert not Verdict.of([report]).conforms
+        assert not CheckReport.of("a store", [report]).conforms
 
     def test_what_does_not_exist_is_said_not_to(self, tmp_path):
         for path in (tmp_path / "nothing", tmp_path / "nothing.zip"):
-            result = run("check", path)
+            result = call("check", path)
             assert result.exit_code == 2
             assert result.stderr == f"{path}: it does not exist\n"
 
@@ -372,7 +360,7 @@ class TestTerminal:
     @pytest.mark.parametrize("options", [[], ["--all"], ["--json"]])
     def test_in_what_check_prints(self, tmp_path, options):
         store = self.store(tmp_path)
-        result = run("check", store, *options)
+        result = call("check", store, *options)
         assert result.exit_code == 1
         assert not has_danger(result.stdout + result.stderr)
         assert "\\x1b" in result.stdout or "\\u001b" in result.stdout
@@ -382,18 +370,18 @@ class TestTerminal:
         for path in store.rglob("zarr.json"):  # as they may stand in JSON
             text = json.dumps(json.loads(path.read_text()), ensure_ascii=False)
             path.write_bytes(text.encode(errors="surrogatepass"))
-        result = run("migrate", store, input="n\n")
+        result = call("migrate", store, answer="n\n")
         assert "Write " in result.stdout
         assert not has_danger(result.output)
 
     def test_in_errors(self, tmp_path):
-        result = run("check", str(tmp_path / f"no{NAME}"))
+        result = call("check", str(tmp_path / f"no{NAME}"))
         assert result.exit_code == 2
         assert not has_danger(result.stderr)
 
     def test_names_that_look_like_markup_are_shown_as_they_are(self, folder):
         write(folder / "[red]a[", ARRAY | {"fill_value": "[/]"})
-        text = run("check", folder).stdout
+        text = call("check", folder).stdout
         assert "/[red]a[" in text
         assert "[/]" in text
 
@@ -403,7 +391,7 @@ class TestTerminal:
         write(folder / name, ARRAY)
         (folder / "a/c/extra").with_name(name).write_bytes(b"")
         assert name in nodes_of(folder)
-        assert "caf\\udce9" in run("check", folder).stdout
+        assert "caf\\udce9" in call("check", folder).stdout
 
     @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
     def test_any_encoding_of_the_terminal_will_do(self, folder, encoding):
@@ -452,8 +440,8 @@ class TestDepthsAndSizes:
         text = '{"a": ' * DEEP + "0" + "}" * DEEP if by == "object" else "[" * DEEP + "]" * DEEP
         document = json.dumps(DRAFT | {"attributes": {"deep": "HERE"}}).replace('"HERE"', text)
         (tmp_path / "zarr.json").write_text(document)
-        assert run("check", tmp_path).exit_code == 1  # for the name endian alone
-        result = run("migrate", tmp_path, "--yes")
+        assert call("check", tmp_path).exit_code == 1  # for the name endian alone
+        result = call("migrate", tmp_path, "--yes")
         assert result.exit_code == 0
         if command == "check":
             assert run_json(tmp_path)[1]["nodes"][0]["findings"] == []
@@ -467,9 +455,9 @@ class TestDepthsAndSizes:
             for text in ("[" * depth + "]" * depth, '{"name":' * depth + "1" + "}" * depth):
                 document = json.dumps(kind | {member: "HERE"}).replace('"HERE"', text)
                 (tmp_path / "zarr.json").write_text(document)
-                assert run("check", tmp_path, "--json").exit_code in (0, 1)
-                assert run("check", tmp_path).exit_code in (0, 1)
-                assert run("migrate", tmp_path, "--dry-run").exit_code in (0, 1)
+                assert call("check", tmp_path, "--json").exit_code in (0, 1)
+                assert call("check", tmp_path).exit_code in (0, 1)
+                assert call("migrate", tmp_path, "--dry-run").exit_code in (0, 1)
 
     @pytest.mark.parametrize("depth", [10, 200, 1000])
     def test_shards_within_shards(self, tmp_path, depth):
@@ -480,7 +468,7 @@ class TestDepthsAndSizes:
         document = json.dumps(ARRAY | {"codecs": "HERE"}).replace('"HERE"', text)
         (tmp_path / "zarr.json").write_text(document)
         for arguments in (["check"], ["check", "--json"], ["migrate", "--dry-run"]):
-            assert run(arguments[0], tmp_path, *arguments[1:]).exit_code in (0, 1)
+            assert call(arguments[0], tmp_path, *arguments[1:]).exit_code in (0, 1)
 
     @pytest.mark.parametrize(
         ("shape", "chunk_shape", "chunks"),
@@ -511,7 +499,7 @@ class TestDepthsAndSizes:
         assert found["nodes"][0]["chunks"] == chunks
         refused = any("OverflowError" in f["found"] for f in found["nodes"][0]["findings"])
         assert not refused or zarr.__version__.startswith("3.2")  # it makes a float of the shape
-        assert run("check", tmp_path).exit_code == code == int(refused)
+        assert call("check", tmp_path).exit_code == code == int(refused)
 
     def test_counts_are_of_integers(self):
         document = {
@@ -543,7 +531,7 @@ class TestDepthsAndSizes:
                 archive.writestr("a/" * depth + "zarr.json", json.dumps(GROUP))
             archive.writestr("a/" * 5000 + "zarr.json", json.dumps(DRAFT))
         assert [len(path) for path in nodes_of(path)] == [9999]
-        assert run("migrate", path, "--dry-run").exit_code == 0
+        assert call("migrate", path, "--dry-run").exit_code == 0
 
     @on_posix
     def test_folders_deeper_than_the_system_names(self, tmp_path, monkeypatch):
@@ -554,8 +542,8 @@ class TestDepthsAndSizes:
             monkeypatch.chdir("a" * 200)
         write(Path(), ARRAY)
         monkeypatch.chdir(tmp_path)
-        assert run("check", "s").exit_code == 1
-        assert run("migrate", "s", "--dry-run").exit_code == 1
+        assert call("check", "s").exit_code == 1
+        assert call("migrate", "s", "--dry-run").exit_code == 1
 
     def test_an_element_of_two_gigabytes_is_not_made(self, tmp_path):
         data_type = {"name": "raw_bytes", "configuration": {"length_bytes": 2**31 - 1}}
@@ -573,10 +561,10 @@ class TestDepthsAndSizes:
             )
             for i in range(count):
                 archive.writestr(f"a{i}/zarr.json", json.dumps(DRAFT))
-        result = run("check", path)
+        result = call("check", path)
         assert result.exit_code == 1
         assert result.stdout.count("\n") < 200
-        result = run("migrate", path, "--dry-run")
+        result = call("migrate", path, "--dry-run")
         assert f"{count + 1:,} metadata documents of the draft form" in result.stdout
         assert result.stdout.count("\n") < 100
 
@@ -595,7 +583,7 @@ class TestZipMembers:
         assert code == 1
         assert "no name of a node" in found["nodes"][0]["findings"][0]["found"]
         assert found["arrays"] == 0
-        assert run("migrate", path, "--dry-run").exit_code == 1
+        assert call("migrate", path, "--dry-run").exit_code == 1
 
     def test_a_member_that_is_a_folder_in_the_place_of_a_chunk_is_found(self, tmp_path):
         path = tmp_path / "a.zip"
@@ -634,7 +622,7 @@ class TestEncodings:
     @pytest.mark.parametrize("encoding", ENCODINGS)
     def test_where_nothing_is_to_be_migrated_migrate_says_nothing(self, tmp_path, encoding):
         (tmp_path / "zarr.json").write_bytes(json.dumps(ARRAY).encode(encoding))
-        assert run("migrate", tmp_path).exit_code == 0
+        assert call("migrate", tmp_path).exit_code == 0
         assert len(found_in(nodes_of(tmp_path)[""])) == 1
 
 

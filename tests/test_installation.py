@@ -47,6 +47,7 @@ print(json.dumps({
 
 
 def run(*command, **environment):
+    """What a command prints, and on stderr."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ZARR_", "PYTHON"))}
     done = subprocess.run(
         [str(part) for part in command],
@@ -56,14 +57,14 @@ def run(*command, **environment):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout, done.stderr
 
 
 class Environment:
     """A virtual environment in `path`, with zarr and without this package."""
 
-    def __init__(self, path):
-        venv.create(path, with_pip=False)
+    def __init__(self, path, *, system_site_packages=False):
+        venv.create(path, with_pip=False, system_site_packages=system_site_packages)
         scripts = sysconfig.get_path("scripts", "venv", vars={"base": str(path)})
         self.prefix = path
         self.python = Path(scripts) / Path(sys.executable).name
@@ -74,17 +75,26 @@ class Environment:
                 link = shared / entry.name
                 if "zarr_bytes" not in entry.name and not link.exists():
                     link.symlink_to(entry)
-        site = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(path)}))
-        (site / "shared.pth").write_text(f"{shared}\n")
+        self.site = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(path)}))
+        (self.site / "shared.pth").write_text(f"{shared}\n")
+        self.command = [self.python]
+        self.variables = {}
 
     def pip(self, *arguments):
-        run(sys.executable, "-m", "pip", "--python", self.python, "--no-cache-dir", *arguments)
+        pip = (sys.executable, "-m", "pip", "--python", self.python, "--no-cache-dir")
+        run(*pip, *arguments, **self.variables)
 
     def install(self, *arguments):
         self.pip("install", "--no-index", "--no-deps", "--no-build-isolation", *arguments)
 
+    def run(self, code, **environment):
+        """What code prints, with warnings as errors, and what it leaves on stderr."""
+        return run(*self.command, "-W", "error", "-c", code, **self.variables, **environment)
+
     def probe(self, first="", **environment):
-        return json.loads(run(self.python, "-W", "error", "-c", first + PROBE, **environment))
+        printed, said = self.run(first + PROBE, **environment)
+        assert said == ""
+        return json.loads(printed)
 
 
 @pytest.fixture(scope="module")
@@ -136,14 +146,109 @@ def test_an_environment_variable_makes_fill_values_lenient(installed):
     installed.probe(first=read, ZARR_ZARR_BYTES__FILL_VALUES="lenient")
 
 
-def test_without_the_configuration_file_environment_variables_choose_the_codec(tmp_path, wheel):
-    """As after `pip install --user`, which puts the file where zarr does not look."""
-    environment = Environment(tmp_path)
-    environment.install(wheel)
-    (tmp_path / "etc/zarr/zarr-bytes.yaml").unlink()
-    assert environment.probe()["codec"] == "zarr.codecs.bytes"
-    found = environment.probe(ZARR_CODECS__BYTES="zarr_bytes.codec.BytesCodec")
-    assert found["codec"] == "zarr_bytes.codec"
+def into_a_folder(path, wheel):
+    """`pip install --target`"""
+    environment = Environment(path / "env")
+    environment.install("--target", path / "folder", wheel)
+    environment.variables = {"PYTHONPATH": str(path / "folder")}
+    return environment
+
+
+def for_the_user(path, wheel):
+    """`pip install --user`"""
+    environment = Environment(path / "env", system_site_packages=True)
+    environment.variables = {"PYTHONUSERBASE": str(path / "user")}
+    environment.install("--user", wheel)
+    return environment
+
+
+def below_a_virtual_environment(path, wheel):
+    """a virtual environment that sees packages of another prefix, as `--system-site-packages`"""
+    outer, environment = Environment(path / "outer"), Environment(path / "env")
+    outer.install(wheel)
+    (environment.site / "outer.pth").write_text(f"{outer.site}\n")
+    return environment
+
+
+def by_uv(path, wheel):
+    """`uv run --with`"""
+    uv = pytest.importorskip("uv", reason="uv is not installed")
+    bare = path / "bare" / wheel.name  # the packages that it needs are below, and no index is asked
+    bare.parent.mkdir()
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(bare, "w") as new:
+        for name in old.namelist():
+            lines = old.read(name).splitlines(keepends=True)
+            new.writestr(name, b"".join(x for x in lines if not x.startswith(b"Requires-Dist:")))
+    environment = Environment(path / "env")
+    offline = ("--offline", "--no-project", "--no-config", "--quiet", "--cache-dir", path / "cache")
+    python = ("--python", environment.python)
+    environment.command = [uv.find_uv_bin(), "run", *offline, *python, "--with", bare, "python"]
+    return environment
+
+
+@pytest.mark.parametrize(
+    "install", [into_a_folder, for_the_user, below_a_virtual_environment, by_uv]
+)
+def test_where_zarr_does_not_find_the_file_importing_says_so_once_with_a_line_that_helps(
+    tmp_path, wheel, install
+):
+    environment = install(tmp_path, wheel)
+    _, said = environment.run("import zarr_bytes, zarr, zarr_bytes")
+    assert said.count("zarr-bytes is installed and zarr does not use it") == 1
+    (line,) = re.findall(r"zarr\.config\.set\(.*\)", said)
+    assert environment.probe(f"import zarr; {line}; import zarr_bytes\n")["codec"] == (
+        "zarr_bytes.codec"
+    )
+    ((name, value),) = re.findall(r"(ZARR_\w+)=(\S+)", said)
+    assert environment.probe("import zarr_bytes\n", **{name: value})["codec"] == "zarr_bytes.codec"
+
+
+@pytest.fixture(scope="module")
+def without_the_file(tmp_path_factory, wheel):
+    return into_a_folder(tmp_path_factory.mktemp("without"), wheel)
+
+
+class TestWithoutTheFile:
+    def test_plain_zarr_code_is_told_too_and_works_where_warnings_are_errors(
+        self, without_the_file
+    ):
+        printed, said = without_the_file.run(PROBE)
+        assert json.loads(printed)["codec"] == "zarr.codecs.bytes"
+        assert said.startswith("zarr-bytes is installed and zarr does not use it")
+
+    @pytest.mark.parametrize("how", ["code", "variable", "file"])
+    def test_whoever_has_chosen_zarrs_own_codec_sees_nothing(self, without_the_file, tmp_path, how):
+        own = "zarr.codecs.bytes.BytesCodec"
+        (tmp_path / "own.yaml").write_text(f"codecs: {{bytes: {own}}}")
+        code, variables = {
+            "code": (f"import zarr; zarr.config.set({{'codecs.bytes': {own!r}}})\n", {}),
+            "variable": ("", {"ZARR_CODECS__BYTES": own}),
+            "file": ("", {"ZARR_CONFIG": str(tmp_path / "own.yaml")}),
+        }[how]
+        found = without_the_file.probe(f"{code}import zarr_bytes\n", **variables)
+        assert found["codec"] == "zarr.codecs.bytes"
+
+    def test_a_file_in_the_home_folder_helps(self, without_the_file, tmp_path):
+        (path,) = Path(without_the_file.variables["PYTHONPATH"]).rglob("zarr-bytes.yaml")
+        home = tmp_path / ".config/zarr"
+        home.mkdir(parents=True)
+        (home / path.name).write_text(path.read_text())
+        found = without_the_file.probe("import zarr_bytes\n", HOME=str(tmp_path))
+        assert found["codec"] == "zarr_bytes.codec"
+
+    def test_logging_silences_it(self, without_the_file):
+        code = "import logging; logging.getLogger('zarr_bytes').setLevel('ERROR')\n"
+        assert without_the_file.run(f"{code}import zarr_bytes") == ("", "")
+
+    def test_status_says_what_to_do(self, without_the_file):
+        code = "import zarr_bytes; print(zarr_bytes.status())"
+        printed, _ = without_the_file.run(code)
+        assert printed.startswith("Not active: ")
+        assert "export ZARR_CODECS__BYTES=zarr_bytes.codec.BytesCodec" in printed
+
+
+def test_where_zarr_finds_the_file_importing_says_nothing(installed):
+    assert installed.run("import zarr_bytes") == ("", "")
 
 
 @pytest.mark.parametrize("how", ["wheel", "editable"])

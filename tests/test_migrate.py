@@ -10,27 +10,23 @@ import warnings
 import numpy as np
 import pytest
 import zarr
+from command import call
 from documents import BIG, LITTLE
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
-pytest.importorskip("typer")
-pytest.importorskip("rich")
-
-from typer.testing import CliRunner
-
+import zarr_bytes
 from zarr_bytes.commands import json_text
-from zarr_bytes.commands.command_line import app
 from zarr_bytes.commands.migrate import (
     BACKUP,
-    MigrationError,
     migrated,
     plan,
     remove_leftover,
     rewrite,
 )
+from zarr_bytes.errors import MigrationError
 
 ENDIAN = [{"name": "endian", "configuration": {"endian": "big"}}]
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
@@ -39,7 +35,7 @@ VALUES = np.arange(12).reshape(3, 4)
 
 
 def run(*arguments, answer=None):
-    result = CliRunner().invoke(app, ["migrate", *map(str, arguments)], input=answer)
+    result = call("migrate", *arguments, answer=answer or "")
     return result.exit_code, result.output
 
 
@@ -553,3 +549,49 @@ def test_a_document_that_zarr_would_not_open_is_refused():
     found = asyncio.run(plan(store))
     assert not found.changes
     assert "would not open it" in found.refused[""]
+
+
+class TestFromPython:
+    def test_a_loop_gives_the_changes_with_both_texts(self, tmp_path):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        old = (path / "zarr.json").read_bytes()
+        found = zarr_bytes.migrate(path)
+        ((key, before, after),) = [(change.key, change.old, change.new) for change in found]
+        assert found.is_written
+        assert (key, before) == ("zarr.json", old)
+        assert after == (path / "zarr.json").read_bytes()
+        assert codecs_of(path) == BIG
+
+    def test_a_dry_run_writes_nothing(self, tmp_path):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        found = zarr_bytes.migrate(path, dry_run=True)
+        assert not found.is_written
+        assert len(list(found)) == 1
+        assert codecs_of(path) == ENDIAN
+
+    def test_it_prints_what_the_command_prints_without_rich(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "rich", None)
+        monkeypatch.setenv("LINES", "100")
+        path = make_draft(tmp_path / "a", ENDIAN)
+        assert f"{zarr_bytes.migrate(path, dry_run=True)}\n" == run(path, "--dry-run")[1]
+
+    def test_what_is_done_is_said(self, tmp_path):
+        found = zarr_bytes.migrate(make_draft(tmp_path / "a", ENDIAN))
+        assert str(found).startswith("1 metadata document migrated: ")
+
+    def test_an_open_store_is_written(self, tmp_path):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        assert zarr_bytes.migrate(LocalStore(path)).is_written
+        assert codecs_of(path) == BIG
+
+    def test_one_that_was_opened_to_be_read_only_is_not(self, tmp_path):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        with pytest.raises(zarr_bytes.StoreError, match="read only"):
+            zarr_bytes.migrate(LocalStore(path, read_only=True))
+        assert codecs_of(path) == ENDIAN
+
+    def test_a_failure_is_an_error_that_says_what_is_in_the_store(self, tmp_path):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        (path / f"zarr.json{BACKUP}").write_text("another")
+        with pytest.raises(MigrationError, match="holds another document(.|\n)*0 of 1"):
+            zarr_bytes.migrate(path)

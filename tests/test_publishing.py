@@ -1,10 +1,13 @@
 """What publishing the package says in more than one place agrees, and nothing is checked twice."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
 import yaml
+
+from zarr_bytes.errors import HOW_TO_INSTALL
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -22,6 +25,21 @@ def load(path):
 
 def commands(job):
     return [step["run"] for step in job.get("steps", []) if "run" in step]
+
+
+class TestExtras:
+    def test_the_first_example_imports_what_its_extra_and_the_package_bring(self):
+        text = (ROOT / "examples/quickstart.py").read_text("utf-8")
+        imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE))
+        brought = {*PROJECT["optional-dependencies"]["quickstart"], "numpy", "zarr"}
+        assert imported - set(sys.stdlib_module_names) == brought
+        assert '".[quickstart]" && .venv/bin/python examples/quickstart.py' in (
+            ROOT / "README.md"
+        ).read_text("utf-8")
+
+    def test_the_command_that_an_error_gives_installs_what_the_extra_would(self):
+        (requirement,) = PROJECT["optional-dependencies"]["ml"]
+        assert HOW_TO_INSTALL["ml_dtypes"] == f'pip install "{requirement}"'
 
 
 class TestWorkflows:

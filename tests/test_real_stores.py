@@ -275,5 +275,28 @@ def test_a_netcdf_3_file_behind_virtualizarr(tmp_path):
             assert np.array_equal(array[selection], VALUES[selection]), name
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_xarray_writes_a_new_dataset_with_this_codec_where_its_encoding_names_it(
+    tmp_path, monkeypatch, named
+):
+    xarray = pytest.importorskip("xarray")
+    encode = BytesCodec._encode_sync
+    encoded = []
+
+    def watched(self, chunk, spec):
+        encoded.append(spec.shape)
+        return encode(self, chunk, spec)
+
+    monkeypatch.setattr(BytesCodec, "_encode_sync", watched)
+    dataset = xarray.Dataset({"v": (("y", "x"), np.arange(6.0).reshape(2, 3))})
+    encoding = {"compressors": None} | ({"serializer": BytesCodec()} if named else {})
+    options = {"zarr_format": 3, "consolidated": False}
+    dataset.to_zarr(tmp_path / "a.zarr", encoding={"v": encoding}, **options)
+    assert encoded == ([(2, 3)] if named else [])
+    opened = xarray.open_zarr(tmp_path / "a.zarr", **options)
+    assert isinstance(opened["v"].encoding["serializer"], BytesCodec)  # and so is a copy's
+    assert opened.equals(dataset)
+
+
 def test_asyncio_is_not_left_running():
     assert not asyncio.all_tasks(zarr.core.sync._get_loop())

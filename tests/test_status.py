@@ -6,17 +6,14 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from importlib import metadata
 
 import pytest
 import zarr
+from command import call
 
-pytest.importorskip("typer")
-pytest.importorskip("rich")
-
-from typer.testing import CliRunner
-
-from zarr_bytes.commands.command_line import app
-from zarr_bytes.commands.status import Origin, origin_of, status
+import zarr_bytes
+from zarr_bytes.commands.status import Origin, origin_of
 from zarr_bytes.data_type.names import DATA_TYPES
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
@@ -100,7 +97,7 @@ class TestNotActive:
 
     def test_code_is_told_from_files_and_variables(self):
         with zarr.config.set({"codecs.bytes": ZARRS_OWN}):
-            found = status()
+            found = zarr_bytes.status()
         assert not found.is_active
         assert found.codecs[0].origin == Origin("code")
         assert "zarr.config.set" in found.advice[0]
@@ -123,11 +120,11 @@ class TestNotActive:
 
 
 def test_a_data_type_that_lacks_a_package_says_how_to_get_it(without_ml_dtypes):
-    lacking = [d.name for d in status().data_types if d.lacks == "ml_dtypes"]
+    lacking = [d.name for d in zarr_bytes.status().data_types if d.lacks == "ml_dtypes"]
     assert {"bfloat16", "int4", "complex_float16", "complex_float8_e5m2"} <= set(lacking)
     assert not {"float16", "complex_float32", "r*"} & set(lacking)
-    printed = CliRunner().invoke(app, ["status"]).stdout
-    assert 'needs ml_dtypes: pip install "zarr-bytes[ml]"' in " ".join(printed.split())
+    printed = call("status").stdout
+    assert 'lack ml_dtypes: pip install "ml_dtypes>=0.6"' in " ".join(printed.split())
 
 
 class TestSettings:
@@ -147,7 +144,7 @@ class TestSettings:
     )
     def test_a_value_that_is_not_permitted_is_a_problem(self, name, value):
         with zarr.config.set({f"zarr_bytes.{name}": value}):
-            found = status()
+            found = zarr_bytes.status()
         assert not found.is_active
         assert f"zarr_bytes.{name} is {value!r}" in found.problems[0]
 
@@ -156,7 +153,7 @@ class TestSettings:
     )
     def test_one_that_is_unknown_is_a_problem_that_names_the_nearest(self, name, value):
         with zarr.config.set({f"zarr_bytes.{name}": value}):
-            found = status()
+            found = zarr_bytes.status()
         assert not found.is_active
         assert "no setting; the nearest is zarr_bytes." in found.problems[0]
 
@@ -204,24 +201,85 @@ class TestScreen:
             assert name in done.stdout
 
 
+class TestPipeline:
+    def test_the_one_that_is_configured_is_named_and_what_it_acts_for(self):
+        with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.Other"}):
+            found = zarr_bytes.status().pipeline
+        assert (found.found, found.is_active) == ("zarr.core.codec_pipeline.Other", False)
+        assert found.acts_for == "chains of bytes alone"
+        assert found.origin == Origin("code")
+
+    def test_this_packages_acts_for_transposed_chunks_too(self):
+        with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytesPipeline"}):
+            found = zarr_bytes.status()
+        assert found.pipeline.is_active
+        expected = "chains of transpose codecs and then bytes, on CPU buffers"
+        assert found.pipeline.acts_for == expected
+        assert f"Parts of chunks are read for {expected}." in str(found)
+
+    def test_without_the_codec_parts_are_read_for_no_chain(self):
+        with zarr.config.set({"codecs.bytes": ZARRS_OWN}):
+            assert zarr_bytes.status().pipeline.acts_for == "no chain"
+
+
+class TestFromPython:
+    def test_it_prints_what_the_command_prints_without_rich(self):
+        without_rich = "import sys; sys.modules['rich'] = None\n"
+        code = "from zarr_bytes.__main__ import main; sys.exit(main(['status']))"
+        done = command("-c", without_rich + code, LINES="100")
+        assert done.returncode == 0
+        assert done.stdout == f"{zarr_bytes.status()}\n"
+
+    def test_a_loop_over_it_gives_the_codecs(self):
+        names = [(codec.name, codec.is_active) for codec in zarr_bytes.status()]
+        assert names == [("bytes", True), ("endian", True)]
+
+    def test_it_says_how_new_arrays_get_the_codec(self):
+        found = zarr_bytes.status()
+        assert "until they are reopened" in found.new_arrays
+        assert "serializer=zarr_bytes.BytesCodec()" in found.new_arrays
+        assert found.new_arrays in str(found)
+
+    def test_the_draft_codec_alone_does_not_make_it_inactive(self):
+        with zarr.config.set({"codecs.endian": ZARRS_OWN}):
+            found = zarr_bytes.status()
+        assert found.is_active
+        assert str(found).startswith("Active: ")
+        assert "Not so for endian." in str(found).splitlines()[0]
+
+
 class TestCommand:
-    def test_the_runner_gives_what_the_process_gives(self):
-        result = CliRunner().invoke(app, ["status", "--json"])
+    def test_this_process_gives_what_the_terminal_gives(self):
+        result = call("status", "--json")
         assert result.exit_code == 0
         assert json.loads(result.stdout)["active"] is True
 
-    @pytest.mark.parametrize("package", ["typer", "rich"])
-    def test_without_the_extra_one_line_says_how_to_get_it(self, package):
-        code = (
-            f"import sys; sys.modules[{package!r}] = None\n"
-            "from zarr_bytes.__main__ import main; main()"
-        )
-        done = command("-c", code)
-        assert done.returncode == 2
-        assert done.stderr.splitlines() == [
-            'the commands need typer and rich: pip install "zarr-bytes[cli]"'
-        ]
+    def test_the_version_is_that_of_the_metadata(self):
+        version = metadata.version("zarr-bytes")
+        assert command("-m", "zarr_bytes", "--version").stdout == f"zarr-bytes {version}\n"
+        assert zarr_bytes.__version__ == version
 
-    def test_importing_the_package_imports_neither(self):
-        code = "import sys, zarr_bytes; print({'typer', 'rich'} & set(sys.modules))"
-        assert command("-c", code).stdout == "set()\n"
+    def test_no_command_prints_the_help(self):
+        result = call()
+        assert result.exit_code == 2
+        assert "status" in result.stdout
+
+    @pytest.mark.skipif(os.name != "posix", reason="a closed pipe is another error elsewhere")
+    def test_a_pager_that_was_left_is_no_traceback(self):
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run(
+            [sys.executable, "-m", "zarr_bytes", "status"],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (1, b"")
+
+    def test_importing_the_package_imports_neither_rich_nor_the_commands(self):
+        code = (
+            "import sys, zarr_bytes\n"
+            "print([m for m in sys.modules if m == 'rich' or m.startswith('zarr_bytes.commands')])"
+        )
+        assert command("-c", code).stdout == "[]\n"

@@ -2,10 +2,17 @@
 
 Installing the package is enough: zarr then uses it for every array that names `bytes`. Importing it
 registers its data types also with zarr 3.1 to 3.3, which do not load them by themselves.
+
+`status`, `check` and `migrate` are what the commands of the same names are: whether zarr uses the
+package here, whether a store conforms, and metadata of the draft form to today's.
 """
+
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING
 
 from zarr.dtype import data_type_registry
 
+from zarr_bytes.activation import say_where_undecided
 from zarr_bytes.codec import BytesCodec, EndianCodec
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import (
@@ -15,9 +22,17 @@ from zarr_bytes.errors import (
     ConfigurationError,
     DataTypeNameError,
     FillValueError,
+    MigrationError,
     MissingPackageError,
+    StoreError,
 )
 from zarr_bytes.pipeline import BytesPipeline
+
+if TYPE_CHECKING:
+    from zarr_bytes.commands.run import check, migrate
+    from zarr_bytes.commands.status import status
+
+    __version__: str
 
 __all__ = [
     "BoolValueError",
@@ -29,9 +44,37 @@ __all__ = [
     "DataTypeNameError",
     "EndianCodec",
     "FillValueError",
+    "MigrationError",
     "MissingPackageError",
+    "StoreError",
+    "__version__",
+    "check",
+    "migrate",
+    "status",
 ]
+
+# Imported where they are asked for: zarr imports this package to read a chunk.
+_COMMANDS = {
+    "check": "zarr_bytes.commands.run",
+    "migrate": "zarr_bytes.commands.run",
+    "status": "zarr_bytes.commands.status",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return metadata.version("zarr-bytes")
+    if name in _COMMANDS:
+        return getattr(import_module(_COMMANDS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 # zarr 3.4 loads the entry points zarr.data_type itself. Goes when zarr 3.4 is required.
 for _name, _data_type in DATA_TYPES.items():
     data_type_registry.register(_name, _data_type)
+
+say_where_undecided()

@@ -73,7 +73,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     >>> BytesCodec(endian="little").to_dict()
     {'name': 'bytes', 'configuration': {'endian': 'little'}}
     >>> BytesCodec.from_dict({"name": "bytes", "configuration": {"endian": "big"}})
-    BytesCodec(endian='big')
+    zarr_bytes.BytesCodec(endian='big')
     """
 
     name: ClassVar[str] = "bytes"
@@ -311,7 +311,10 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
 
     def __repr__(self) -> str:
         endian = None if self.endian is None else self._endian
-        return f"{type(self).__qualname__}(endian={endian!r})"
+        # Where it is imported from tells it from zarr's class of the same name.
+        is_exported = type(self) in (BytesCodec, EndianCodec)
+        module = "zarr_bytes" if is_exported else type(self).__module__
+        return f"{module}.{type(self).__qualname__}(endian={endian!r})"
 
 
 class EndianCodec(BytesCodec):
@@ -335,7 +338,7 @@ class EndianCodec(BytesCodec):
     Examples
     --------
     >>> EndianCodec.from_dict({"name": "endian", "configuration": {"endian": "big"}})
-    EndianCodec(endian='big')
+    zarr_bytes.EndianCodec(endian='big')
     """
 
     name: ClassVar[str] = "endian"

@@ -4,18 +4,25 @@ import reprlib
 from typing import Final
 
 __all__ = [
+    "HOW_TO_INSTALL",
     "BoolValueError",
     "ChunkFileError",
     "ChunkSizeError",
     "ConfigurationError",
     "DataTypeNameError",
     "FillValueError",
+    "MigrationError",
     "MissingPackageError",
+    "StoreError",
     "in_short",
     "in_words",
     "partly_missing",
     "wrong_size",
 ]
+
+
+# By its own name: an extra of this package can be asked for by name only once it is on an index.
+HOW_TO_INSTALL: Final = {"ml_dtypes": 'pip install "ml_dtypes>=0.6"'}
 
 
 class ChunkSizeError(ValueError):
@@ -134,3 +141,11 @@ class MissingPackageError(_MetadataError, ImportError):
 
     The message names both, and the command that installs the package.
     """
+
+
+class StoreError(ValueError):
+    """A store cannot be opened or written, or it holds no Zarr metadata."""
+
+
+class MigrationError(ValueError):
+    """A document cannot be migrated, or was not; the message says what is in the store now."""

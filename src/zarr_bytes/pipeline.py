@@ -187,42 +187,16 @@ class BytesPipeline(CodecPipeline):
         array = out.as_ndarray_like()
         if self.codec is None or not isinstance(array, np.ndarray) or not self._is_taken(batch):
             return await self.other.read(batch, out, drop_axes)
-        scatter = Scatter(array, drop_axes, self.codec.stored_endian, self.transposition)
-        found: list[bool] = [True] * len(batch)
         store = cast("StorePath", batch[0][0]).store
-        if type(store) is LocalStore:
-            await self._read_files(scatter, batch, array.nbytes, str(store.root), found)
+        root = str(store.root) if type(store) is LocalStore else None
+        scatter = Scatter(
+            array, drop_axes, self.codec.stored_endian, self.transposition, root or ""
+        )
+        if root is None:
+            found = await for_each(scatter.read, batch)
         else:
-
-            async def read(i: int) -> None:
-                found[i] = await scatter.read(batch[i])
-
-            await for_each(read, range(len(batch)))
+            found = await _read_files(scatter, batch, array.nbytes, root)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
-
-    async def _read_files(
-        self,
-        scatter: Scatter,
-        batch: Sequence[ChunkOfRead],
-        nbytes: int,
-        root: str,
-        found: list[bool],
-    ) -> None:
-        """Read files, and note in `found` which are there."""
-        is_local, done = is_known_to_be_local(root), 0
-        if is_local and nbytes <= _SMALL and len(batch) <= _FEW:
-            with suppress(BlockingIOError):
-                for done, chunk in enumerate(batch):
-                    found[done] = scatter.read_cached(chunk)
-                return
-
-        def read(i: int) -> None:
-            found[i] = scatter.read_file(batch[i])
-
-        # Files that may have to be waited for are read by as many threads as zarr makes requests.
-        limit = number_of_threads() if is_local else zarr.config.get("async.concurrency") or 2**31
-        threads = 1 if is_local and nbytes <= _ONE_THREAD else min(limit, len(batch) - done)
-        await in_threads(read, range(done, len(batch)), threads)
 
     async def write(
         self,
@@ -277,6 +251,25 @@ class BytesPipeline(CodecPipeline):
             and issubclass(spec.prototype.buffer, cpu.Buffer)
             and all(self.transposition.is_possible(selection) for _, _, selection, *_ in batch)
         )
+
+
+async def _read_files(
+    scatter: Scatter, batch: Sequence[ChunkOfRead], nbytes: int, root: str
+) -> list[bool]:
+    """Read files into `nbytes` bytes; whether each is there."""
+    is_local = is_known_to_be_local(root)
+    found: list[bool] = []
+    if is_local and nbytes <= _SMALL and len(batch) <= _FEW:
+        with suppress(BlockingIOError):
+            for chunk in batch:
+                found.append(scatter.read_cached(chunk))  # noqa: PERF401 -- until one must wait
+    rest = batch[len(found) :]
+    if not rest:
+        return found
+    # Files that may have to be waited for are read by as many threads as zarr makes requests.
+    limit = number_of_threads() if is_local else zarr.config.get("async.concurrency") or len(rest)
+    threads = 1 if is_local and nbytes <= _ONE_THREAD else min(limit, len(rest))
+    return [*found, *await in_threads(scatter.read_file, rest, threads)]
 
 
 # Zarr's registry knows a pipeline by its module and name.

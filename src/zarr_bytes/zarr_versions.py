@@ -16,6 +16,9 @@ from zarr import dtype, errors
 from zarr.core.dtype.common import HasEndianness as HasEndianness
 from zarr.core.dtype.common import HasItemSize as HasItemSize
 
+# Private, up to 3.4.2: how zarr runs the coroutines of a store, on the loop of its connections.
+from zarr.core.sync import sync as sync
+
 if TYPE_CHECKING:
     # Private, for annotations alone: up to 3.4.2 no public module of zarr has these names.
     # Public, but from zarr 3.3 on.

@@ -1,4 +1,4 @@
-"""What the benchmarks share: contenders that run in turn, in one process."""
+"""What the benchmarks share: contenders that run in turn, or each in a loop of its own."""
 
 from functools import partial
 from statistics import median
@@ -16,11 +16,27 @@ ZARRS = "zarrs.ZarrsCodecPipeline"
 LARGE = (36, 1000, 910)  # two chunks of 125 MiB of float64
 
 
-def compare(benchmark, ours, calls=1, rounds=ROUNDS, warm_up=WARM_UP, setup=None, **peers):
-    """`medians` of `ours` and its peers, left for the table at the end."""
+def alone(benchmark, ours, setup, **peers):
+    """`medians_alone` of `ours` and its peers, left for the table at the end."""
+    found = medians_alone(setup, **{"zarr-bytes": ours}, **peers)
+    benchmark.extra_info["medians"] = found
+    return found
+
+
+def compare(
+    benchmark,
+    ours,
+    calls=1,
+    rounds=ROUNDS,
+    warm_up=WARM_UP,
+    setup=None,
+    figure="medians",
+    **peers,
+):
+    """`medians` of `ours` and its peers, left for the table under the name `figure`."""
     contenders = {"zarr-bytes": ours, **peers}
     found = medians(rounds, warm_up=warm_up, calls=calls, setup=setup, **contenders)
-    benchmark.extra_info["medians"] = found
+    benchmark.extra_info[figure] = found
     benchmark.pedantic(ours, rounds=min(5, rounds), iterations=calls, setup=setup)
     return found
 
@@ -50,6 +66,25 @@ def medians(rounds, *, warm_up=2, calls=1, setup=None, **contenders):
             seconds[name].append((perf_counter() - start) / calls)
         order.append(order.pop(0))
     return {name: median(times[warm_up:]) for name, times in seconds.items()}
+
+
+def medians_alone(setup=None, lasting=0.5, **contenders):
+    """Seconds of a call of each contender, by name, in a loop of its own of 3 to 200 rounds.
+
+    So none disturbs the caches of another. `setup` is called before each loop.
+    """
+    found = {}
+    for name, function in contenders.items():
+        if setup is not None:
+            setup()
+        function()
+        seconds = []
+        while len(seconds) < 3 or (len(seconds) < 200 and sum(seconds) < lasting):
+            start = perf_counter()
+            function()
+            seconds.append(perf_counter() - start)
+        found[name] = median(seconds)
+    return found
 
 
 def values_of(shape, dtype="f8"):

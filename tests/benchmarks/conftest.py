@@ -29,10 +29,13 @@ def pytest_terminal_summary(terminalreporter, config):
         f"Python {sys.version.split()[0]}, NumPy {np.__version__}, {', '.join(_versions())}"
     )
     for benchmark in benchmarks:
-        medians = dict(benchmark.extra_info["medians"])
-        ours = medians.pop("zarr-bytes")
-        peers = "".join(f"   {k} {_time(v)}, {ours / v:5.2f}" for k, v in medians.items())
-        terminalreporter.line(f"{benchmark.name:53} {_time(ours)}{peers}")
+        for figure, name in (("medians", benchmark.name), ("in turn", "    in turn")):
+            if figure not in benchmark.extra_info:
+                continue
+            medians = dict(benchmark.extra_info[figure])
+            ours = medians.pop("zarr-bytes")
+            peers = "".join(f"   {k} {_time(v)}, {ours / v:5.2f}" for k, v in medians.items())
+            terminalreporter.line(f"{name:53} {_time(ours)}{peers}")
         if (disk := benchmark.extra_info.get("disk")) is not None:
             on_disk = "   ".join(f"{name} {nbytes:,} bytes" for name, nbytes in disk.items())
             terminalreporter.line(f"    on disk: {on_disk}")

@@ -11,7 +11,7 @@ from math import ceil, floor, log10
 from pathlib import Path
 
 STYLE = Path(__file__).parents[2] / "examples/style.mplstyle"
-BLUE, GREY = "#1f77b4", "#76808c"
+BLUE, GREY = "#1f77b4", "#5f6873"
 ROW = 0.19  # inches
 
 

@@ -35,6 +35,7 @@ from benchmark import (
     ZARRS,
     in_words,
     medians,
+    medians_alone,
     opened,
     read_into,
     stored,
@@ -163,17 +164,13 @@ class Rounds:
         return medians(max(3, min(rounds, affordable)), warm_up=0, setup=setup, **contenders)
 
     def alone(self, contenders):
-        """Each contender in loops of its own, so that none disturbs the caches of another."""
-        seconds = {name: [] for name in contenders}
-        for order in (list(contenders), list(contenders)[::-1]):
-            for name in order:
-                contenders[name]()
-                end = perf_counter() + self.seconds["alone"]
-                while len(seconds[name]) < 3 or perf_counter() < end:
-                    start = perf_counter()
-                    contenders[name]()
-                    seconds[name].append(perf_counter() - start)
-        return {name: median(times) for name, times in seconds.items()}
+        """Each contender in two loops of its own, forwards and backwards through the list."""
+        backwards = dict(reversed(contenders.items()))
+        loops = [
+            medians_alone(lasting=self.seconds["alone"], **order)
+            for order in (contenders, backwards)
+        ]
+        return {name: min(loop[name] for loop in loops) for name in contenders}
 
 
 def reading(path, values, selection=..., names=(*CONTENDERS, TENSORSTORE)):

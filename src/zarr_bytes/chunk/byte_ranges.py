@@ -75,6 +75,11 @@ class Plan:
         """Number of bytes to fetch."""
         return int((self.stops - self.starts).sum())
 
+    @property
+    def runs(self) -> int:
+        """Number of runs of bytes that are enumerated."""
+        return self._rows.size
+
     @cached_property
     def is_view(self) -> bool:
         """Whether `select` needs no copy of what was fetched."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["fetch", "fetch_sync", "for_each", "sends_whole_objects"]
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def fetch_sync(
@@ -120,16 +121,21 @@ async def fetch(
     return collected.result()
 
 
-async def for_each(work: Callable[[T], Coroutine[None, None, None]], items: Sequence[T]) -> None:
-    """Call `work` for each of `items`, for as many at a time as zarr's ``async.concurrency``."""
+async def for_each(work: Callable[[T], Coroutine[None, None, R]], items: Sequence[T]) -> list[R]:
+    """Results of `work` for each of `items`, as many at a time as zarr's ``async.concurrency``.
+
+    One that fails cancels the others, and its error is raised.
+    """
     _, limit = _slots()
-    waiting = iter(items)
+    waiting = iter(enumerate(items))
+    results: dict[int, R] = {}
 
     async def run() -> None:
-        for item in waiting:
-            await work(item)
+        for i, item in waiting:
+            results[i] = await work(item)
 
     await _together([run() for _ in range(min(limit, len(items)))])
+    return [results[i] for i in range(len(items))]
 
 
 async def _together(workers: Iterable[Coroutine[None, None, None]]) -> None:

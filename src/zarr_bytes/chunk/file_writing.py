@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,19 +19,20 @@ from uuid import uuid4
 import numpy as np
 
 from zarr_bytes.chunk.file_systems import is_local
-from zarr_bytes.chunk.files import no_file
+from zarr_bytes.chunk.files import closing, no_file
 from zarr_bytes.chunk.mapped_writing import CAN_MAP, write_mapped
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
 
 __all__ = ["NewChunk", "replace_file", "write_file"]
 
-_IS_POSSIBLE: Final = hasattr(os, "pwrite")  # not on Windows
+# Windows has the second of these alone. Where one is missing, a chunk is replaced, as zarr does.
+_IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
 # No wait for the other end of a FIFO; no symbolic link is followed.
 _FLAGS: Final = (
     os.O_RDWR
@@ -144,17 +145,9 @@ def write_file(
                 _check_is_file(Path(path).stat(), path)
             return False
         else:
-            with _closing(file):
+            with closing(file):
                 is_written = _overwrite(file, path, plan, data, nbytes)
     return is_written
-
-
-@contextmanager
-def _closing(file: int) -> Iterator[int]:
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def _check_is_file(status: os.stat_result, path: str) -> None:
@@ -229,7 +222,7 @@ def _create(path: str, plan: Plan, data: Bytes, new: NewChunk) -> bool | None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     temporary = f"{path}.{uuid4().hex}{_TEMPORARY}"
     try:
-        with _closing(os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)) as file:
+        with closing(os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)) as file:
             _fill(file, new)
             _write_ranges(file, plan, data, new.nbytes)
         os.link(temporary, path)
@@ -269,7 +262,7 @@ def replace_file(path: str, blocks: Iterable[Bytes]) -> None:
         except FileNotFoundError:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             new = os.open(temporary, flags, 0o666)
-        with _closing(new) as file:
+        with closing(new) as file:
             done = 0
             for block in blocks:
                 _write(file, memoryview(block), done, done)

@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.data_type.number_formats import DType
 
-__all__ = ["Into", "is_known_to_be_local", "no_file", "open_file", "read_cached_file", "read_file"]
+__all__ = [
+    "Into",
+    "closing",
+    "is_known_to_be_local",
+    "no_file",
+    "open_file",
+    "read_cached_file",
+    "read_file",
+]
 
 # Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for a
 # writer; with O_NOCTTY, a terminal that is opened is nobody's.
@@ -105,9 +113,16 @@ def open_file(path: str, root: str) -> Iterator[Callable[[Plan], Bytes] | None]:
     if file is None:
         yield None
         return
-    try:
+    with closing(file):
         _look_where(file, root)
         yield partial(_read_ranges, file, path)
+
+
+@contextmanager
+def closing(file: int) -> Iterator[int]:
+    """The descriptor of an open file, which is closed at the end."""
+    try:
+        yield file
     finally:
         os.close(file)
 

@@ -14,15 +14,15 @@ import ctypes
 import mmap
 import os
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from zarr_bytes.chunk.files import closing
 
+if TYPE_CHECKING:
     from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
 
@@ -75,7 +75,7 @@ def write_mapped(file: int, plan: Plan, data: Bytes, nbytes: int) -> int:
     done = position = 0
     with (
         suppress(OSError, ValueError),
-        _file_in_memory() as source,
+        closing(os.memfd_create("zarr-bytes")) as source,
         mmap.mmap(file, nbytes) as chunk,
     ):
         address = np.frombuffer(chunk, np.uint8).ctypes.data
@@ -89,15 +89,6 @@ def write_mapped(file: int, plan: Plan, data: Bytes, nbytes: int) -> int:
             done += len(places)
             position += count
     return done
-
-
-@contextmanager
-def _file_in_memory() -> Iterator[int]:
-    file = os.memfd_create("zarr-bytes")
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def scatter(source: int, places: Places) -> int:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.parts import Parts
     from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "read_selection_sync",
 ]
 
+_FEW_RUNS: Final = 2**10  # in a plan that is kept for the next chunk
 _ONE_HOP: Final = 2**23  # bytes that one thread reads before others would be worth their hops
 
 
@@ -191,12 +193,14 @@ class Chunks:
         self.stored = self._layout.view or dtype
         self.nbytes = prod(shape) * self._layout.item_size
         self.whole = plan_whole_chunk(shape, self._layout.item_size, ())
+        # A column goes through many chunks in the same way. One tuple: no thread sees half of it.
+        self._last_plan: tuple[tuple[Any, ...], Cost | None, Plan | None] = ((), None, None)
         self._new = prototype.nd_buffer.from_ndarray_like
         # Buffers that are not NumPy's get the result, not the ranges it is made from.
         self._is_numpy = issubclass(prototype.buffer, cpu.Buffer)
         self.prototype = prototype if self._is_numpy else cpu.buffer_prototype
         self._nd_buffer = prototype.nd_buffer
-        self._is_plain = self._is_numpy and not (
+        self._is_plain = not (
             self._layout.view is None or self._layout.bool_offsets or self._layout.narrow_bytes
         )
 
@@ -204,17 +208,23 @@ class Chunks:
         """What to fetch from the store behind `getter`."""
         if is_whole(self.shape, selection):
             return self.whole
-        item_size, store = self._layout.item_size, getter.store
+        store = getter.store
         cost = reading_cost(store)
-        plan: Plan | Parts | None = None
         if (
-            cost is not None
-            and self.nbytes > cost.gap
-            and not (isinstance(store, ZipStore) and is_deflated(store, getter.path))
-            and not sends_whole_objects(getter)
+            cost is None
+            or self.nbytes <= cost.gap
+            or (isinstance(store, ZipStore) and is_deflated(store, getter.path))
+            or sends_whole_objects(getter)
         ):
-            plan = plan_selection(self.shape, item_size, selection, cost)
-        return plan or plan_whole_chunk(self.shape, item_size, selection)
+            return plan_whole_chunk(self.shape, self.item_size, selection)
+        last_selection, last_cost, plan = self._last_plan
+        is_basic = all(type(entry) in (int, slice) for entry in selection)
+        if is_basic and last_cost == cost and last_selection == selection and plan is not None:
+            return plan
+        new_plan = plan_selection(self.shape, self.item_size, selection, cost)
+        if isinstance(new_plan, Plan) and is_basic and new_plan.runs <= _FEW_RUNS:
+            self._last_plan = selection, cost, new_plan
+        return new_plan or plan_whole_chunk(self.shape, self.item_size, selection)
 
     def of_file(self, path: str, root: str, plan: Plan | Parts) -> NDBuffer | None:
         """Result from the file at `path`, in a thread that may wait."""
@@ -233,19 +243,19 @@ class Chunks:
         """Result from what `plan` has fetched, possibly in its place where nobody else has it."""
         if fetched is None:
             return None
-        if plan is not self.whole:
-            return self.selected(plan.select(fetched, self.stored), is_ours=is_ours)
-        array: Array = np.ndarray(self.shape, self.stored, fetched)
-        return self._new(array) if self._is_plain else self._result(array, "chunk", is_ours=is_ours)
+        return self._buffer(self.elements(plan, fetched, is_ours=is_ours))
 
-    def elements(self, plan: Plan, fetched: Bytes) -> Array:
-        """Array of the elements that `plan` has fetched, possibly in the stored byte order."""
-        selected = self.selected(plan.select(fetched, self.stored), is_ours=True)
-        return cast("Array", selected.as_ndarray_like())
+    def elements(self, plan: Plan, fetched: Bytes, *, is_ours: bool = False) -> Array:
+        """`result` as an array in NumPy memory, possibly in the stored byte order."""
+        if plan is not self.whole:
+            selected = plan.select(fetched, self.stored)
+            return self._checked(selected, "selection", is_ours=is_ours)
+        array: Array = np.ndarray(self.shape, self.stored, fetched)
+        return array if self._is_plain else self._checked(array, "chunk", is_ours=is_ours)
 
     def selected(self, array: Array, *, is_ours: bool = False) -> NDBuffer:
         """Result from an array of the selected elements, as they are stored."""
-        return self._result(array, "selection", is_ours=is_ours)
+        return self._buffer(self._checked(array, "selection", is_ours=is_ours))
 
     def select(self, buffer: Buffer, selection: tuple[Any, ...]) -> NDBuffer:
         """Result from the whole chunk in memory."""
@@ -256,10 +266,10 @@ class Chunks:
         check_size(encoded.size, self._dtype, self.shape)
         chunk: Array = np.ndarray(self.shape, self.stored, encoded)
         if is_whole(self.shape, selection):
-            return self._result(chunk, "chunk")
+            return self._buffer(self._checked(chunk, "chunk"))
         return self.selected(np.asarray(chunk[(*selection, ...)]))  # never a scalar
 
-    def _result(self, array: Array, of: str, *, is_ours: bool = False) -> NDBuffer:
+    def _checked(self, array: Array, of: str, *, is_ours: bool = False) -> Array:
         # Looked at where they are: `ravel` may copy.
         if any(largest(array.getfield(np.uint8, i)) > 1 for i in self._layout.bool_offsets):
             check_bools(array.ravel().view(np.uint8), self._layout, array.shape, of)
@@ -268,6 +278,9 @@ class Chunks:
             array = decode_elements(
                 encoded, self._dtype, array.shape, self._endian, in_place=is_ours
             )
+        return array
+
+    def _buffer(self, array: Array) -> NDBuffer:
         if self._is_numpy:
             return self._new(array)
         return self._nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))

@@ -7,7 +7,7 @@ neither a buffer of the chunk's size nor one of the selection's is made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -53,6 +53,8 @@ class Scatter:
         Byte order that is stored; None means that of the data type.
     transposition : Transposition
         The order in which the axes are stored.
+    root : str
+        Root of a `LocalStore`.
     """
 
     def __init__(
@@ -61,14 +63,15 @@ class Scatter:
         drop_axes: tuple[int, ...],
         endian: Endian | None,
         transposition: Transposition,
+        root: str = "",
     ) -> None:
         self._out = out
+        self._root = root
         self._drop_axes = drop_axes
         self._endian = endian
         self._transposition = transposition
         self._layout = layout_of(out.dtype, endian)
         self._last: tuple[ArraySpec, Chunks, ArraySpec] | None = None
-        self._planned: tuple[ChunkOfRead, Plan | Parts] | None = None
 
     def read_cached(self, chunk: ChunkOfRead) -> bool:
         """`read_file` of a chunk that need not be waited for, on the event loop.
@@ -78,16 +81,11 @@ class Scatter:
         BlockingIOError
             Where `read_file` must be asked, in a thread.
         """
-        getter, spec, selection, _, _ = chunk
-        store_path = cast("StorePath", getter)
-        chunks = self._chunks_of(spec)[0]
-        plan = chunks.plan(self._transposition.selection(selection), store_path)
-        self._planned = chunk, plan
+        chunks, _, plan = self._plan(chunk)
         if not isinstance(plan, Plan):
             raise BlockingIOError
-        root = str(store_path.store.root)  # type: ignore[attr-defined]
-        fetched = read_cached_file(root, f"{root}/{store_path.path}", plan)
-        return self._put(chunk, chunks.result(plan, fetched, is_ours=True))
+        fetched = read_cached_file(self._root, self._path(chunk), plan)
+        return self._put(chunk, chunks, plan, fetched)
 
     def read_file(self, chunk: ChunkOfRead) -> bool:
         """Read a selection of a chunk of a `LocalStore`, in a thread that may wait.
@@ -106,55 +104,54 @@ class Scatter:
         ValueError
             As `zarr_bytes.chunk.reading.read_selection`.
         """
-        getter, spec, selection, out_selection, _ = chunk
-        store_path = cast("StorePath", getter)
-        chunks = self._chunks_of(spec)[0]
-        stored_selection = self._transposition.selection(selection)
-        if self._planned is not None and self._planned[0] is chunk:
-            plan = self._planned[1]
-        else:
-            plan = chunks.plan(stored_selection, store_path)
-        root = str(store_path.store.root)  # type: ignore[attr-defined]
-        path = f"{root}/{store_path.path}"
-        if isinstance(plan, Plan) and plan.nbytes <= _SMALL:
-            return self._put(chunk, chunks.result(plan, read_file(path, plan, root), is_ours=True))
-        target = self._target(selection, out_selection)
-        if target is None:
-            return self._put(chunk, chunks.of_file(path, root, plan))
-        if isinstance(plan, Plan) and (into := self._into(plan, chunks, target)) is not None:
-            return read_file(path, plan, root, into) is not None or self._put(chunk, None)
-        cost = reading_cost(store_path.store)
-        if cost is None and plan is not chunks.whole:  # partial reads are switched off
-            return self._put(chunk, chunks.of_file(path, root, plan))
-        parts = plan_selection(
-            chunks.shape, chunks.item_size, stored_selection, cost or DEFAULTS["local"], _PARTS
-        )
-        if not isinstance(parts, Parts):
-            return self._put(chunk, chunks.of_file(path, root, plan))
-        filled = parts.filled(target)
-        if not np.may_share_memory(filled, target):
-            return self._put(chunk, chunks.of_file(path, root, plan))
+        chunks, selection, plan = self._plan(chunk)
+        path = self._path(chunk)
+        if isinstance(plan, Plan):
+            if plan.nbytes <= _SMALL:
+                return self._put(chunk, chunks, plan, read_file(path, plan, self._root))
+            if (into := self._into(chunk, chunks, plan)) is not None:
+                fetched = read_file(path, plan, self._root, into)
+                return fetched is not None or self._assign(chunk, None)
+        parts = self._parts(chunk, chunks, selection, plan)
+        if parts is None:
+            result = chunks.of_file(path, self._root, plan)
+            return self._assign(chunk, None if result is None else _array_of(result))
         try:
-            return _read_parts(path, root, parts, chunks, filled) or self._put(chunk, None)
+            return self._read_parts(path, parts, chunks) or self._assign(chunk, None)
         except BoolValueError:  # which counts from the beginning of a part
-            chunks.of_file(path, root, chunks.plan(stored_selection, store_path))
+            chunks.of_file(path, self._root, chunks.plan(selection, cast("StorePath", chunk[0])))
             raise
 
     async def read(self, chunk: ChunkOfRead) -> bool:
         """`read_file` through the `get` of any store."""
         getter, spec, selection, _, _ = chunk
-        stored_spec = self._chunks_of(spec)[1]
+        _, stored_spec = self._chunks_of(spec)
         stored = self._transposition.selection(selection)
-        return self._put(chunk, await read_selection(getter, stored, stored_spec, self._endian))
+        result = await read_selection(getter, stored, stored_spec, self._endian)
+        return self._assign(chunk, None if result is None else _array_of(result))
 
-    def _put(self, chunk: ChunkOfRead, selected: NDBuffer | None) -> bool:
+    def _plan(self, chunk: ChunkOfRead) -> tuple[Chunks, tuple[Any, ...], Plan | Parts]:
+        """What there is of the chunks, the selection of what is stored, and the plan for it."""
+        getter, spec, selection, _, _ = chunk
+        chunks, _ = self._chunks_of(spec)
+        stored = self._transposition.selection(selection)
+        return chunks, stored, chunks.plan(stored, cast("StorePath", getter))
+
+    def _path(self, chunk: ChunkOfRead) -> str:
+        return f"{self._root}/{cast('StorePath', chunk[0]).path}"
+
+    def _put(self, chunk: ChunkOfRead, chunks: Chunks, plan: Plan, fetched: Bytes | None) -> bool:
+        if fetched is None:
+            return self._assign(chunk, None)
+        return self._assign(chunk, chunks.elements(plan, fetched, is_ours=True))
+
+    def _assign(self, chunk: ChunkOfRead, array: Array | None) -> bool:
         """Put what was read where it belongs, or the fill value where the chunk is missing."""
         _, spec, selection, out_selection, _ = chunk
-        if selected is None:
+        if array is None:
             fill = spec.fill_value
             self._out[out_selection] = spec.dtype.default_scalar() if fill is None else fill
             return False
-        array = cast("Array", selected.as_ndarray_like())
         array = self._transposition.from_stored(array, selection)
         if self._drop_axes:
             array = array.squeeze(axis=self._drop_axes)
@@ -171,22 +168,21 @@ class Scatter:
             self._last = last = spec, chunks, stored  # one tuple: no thread sees half of it
         return last[1:]
 
-    def _target(self, selection: SelectorTuple, out_selection: SelectorTuple) -> Array | None:
-        """The part of `out` that a selection belongs to, with its axes as they are stored.
-
-        None where that is no view of `out`.
-        """
+    def _target(self, chunk: ChunkOfRead) -> Array | None:
+        """Where a selection belongs, with its axes as they are stored; None if that is no view."""
+        _, _, selection, out_selection, _ = chunk
         entries = out_selection if isinstance(out_selection, tuple) else (out_selection,)
         if self._drop_axes or not all(isinstance(entry, slice) for entry in entries):
             return None
         return self._transposition.to_stored(self._out[out_selection], selection)
 
-    def _into(self, plan: Plan, chunks: Chunks, target: Array) -> Into | None:
-        """`target` as memory for the bytes of `plan`, if it holds these, one after another."""
-        layout = self._layout
+    def _into(self, chunk: ChunkOfRead, chunks: Chunks, plan: Plan) -> Into | None:
+        """Memory of the result for the bytes of `plan`, if it holds these, one after another."""
+        layout, target = self._layout, self._target(chunk)
         number = np.dtype(np.uint8) if layout.is_stored_as_is else layout.number
         if (
-            plan.starts.size != 1
+            target is None
+            or plan.starts.size != 1
             or not target.flags.c_contiguous
             or plan.nbytes != target.nbytes
             or number is None
@@ -202,13 +198,32 @@ class Scatter:
             return None
         return Into(memory.view(number), number.newbyteorder() if number.itemsize > 1 else number)
 
+    def _parts(
+        self, chunk: ChunkOfRead, chunks: Chunks, selection: tuple[Any, ...], plan: Plan | Parts
+    ) -> tuple[Parts, Array] | None:
+        """The parts to read a selection in, and the view of the result that they fill."""
+        target = self._target(chunk)
+        cost = reading_cost(cast("StorePath", chunk[0]).store)
+        if target is None or (cost is None and plan is not chunks.whole):
+            return None  # the whole chunk is read where partial reads are switched off
+        parts = plan_selection(
+            chunks.shape, chunks.item_size, selection, cost or DEFAULTS["local"], _PARTS
+        )
+        if not isinstance(parts, Parts):
+            return None
+        filled = parts.filled(target)
+        return (parts, filled) if np.may_share_memory(filled, target) else None
 
-def _read_parts(path: str, root: str, parts: Parts, chunks: Chunks, filled: Array) -> bool:
-    with open_file(path, root) as read:
-        if read is None:
-            return False
-        for places, part in parts.plans:
-            elements = chunks.elements(part, read(part))
-            for target, source in places:
-                filled[target] = elements[source]
-    return True
+    def _read_parts(self, path: str, parts: tuple[Parts, Array], chunks: Chunks) -> bool:
+        with open_file(path, self._root) as read:
+            if read is None:
+                return False
+            for places, part in parts[0].plans:
+                elements = chunks.elements(part, read(part), is_ours=True)
+                for target, source in places:
+                    parts[1][target] = elements[source]
+        return True
+
+
+def _array_of(result: NDBuffer) -> Array:
+    return cast("Array", result.as_ndarray_like())

@@ -57,8 +57,8 @@ class Dimension:
         """The distinct indices, ascending."""
         if isinstance(self.entry, slice):
             return np.arange(self.entry.start, self.entry.stop, self.entry.step)
-        if self.count == 1:
-            return np.array([self.low])
+        if isinstance(self.entry, int):
+            return np.array([self.entry])
         return _distinct(np.asarray(self.entry, np.int64))
 
     def among(self, values: Offsets) -> Any:

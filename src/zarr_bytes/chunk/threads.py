@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["in_threads", "number_of_threads", "to_its_end"]
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def number_of_threads() -> int:
@@ -30,22 +31,23 @@ def number_of_threads() -> int:
     return setting if isinstance(setting, int) and setting >= 1 else os.cpu_count() or 1
 
 
-async def in_threads(work: Callable[[T], None], items: Sequence[T], threads: int) -> None:
-    """Call `work` for each of `items`, in at most `threads` threads of the event loop.
+async def in_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
+    """Results of `work` for each of `items`, in at most `threads` threads of the event loop.
 
     After an error, or where the caller is cancelled, no other item is begun, and what has begun is
     waited for: a thread cannot be stopped. The first error is raised.
     """
-    waiting = iter(items)
+    waiting = iter(list(enumerate(items)))  # of which each thread takes the next
+    results: dict[int, R] = {}
     is_over = False
 
     def run() -> None:
         nonlocal is_over
         try:
-            for item in waiting:  # one list, from which each thread takes the next
+            for i, item in waiting:
                 if is_over:
                     return
-                work(item)
+                results[i] = work(item)
         except BaseException:
             is_over = True
             raise
@@ -55,15 +57,16 @@ async def in_threads(work: Callable[[T], None], items: Sequence[T], threads: int
             await asyncio.to_thread(run)
             return
         runs = (asyncio.to_thread(run) for _ in range(threads))
-        for result in await asyncio.gather(*runs, return_exceptions=True):
-            if result is not None:
-                raise result
+        for error in await asyncio.gather(*runs, return_exceptions=True):
+            if error is not None:
+                raise error
 
     def stop() -> None:
         nonlocal is_over
         is_over = True
 
     await to_its_end(all_of_them(), stop)
+    return [results[i] for i in range(len(items))]
 
 
 async def to_its_end(

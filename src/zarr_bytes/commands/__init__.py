@@ -1,1 +1,1 @@
-"""The command line: `status`, `check` and `migrate`, with the extra `cli`."""
+"""`status`, `check` and `migrate`: as functions, and as commands. The codec imports none of it."""

@@ -2,114 +2,156 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
+import os
 import sys
-import time
-from contextlib import asynccontextmanager
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from contextlib import nullcontext
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
-
-from zarr_bytes.commands import tables
-from zarr_bytes.commands.check import Progress as Done
-from zarr_bytes.commands.check import check_store
-from zarr_bytes.commands.migrate import MigrationError, Plan, plan, remove_leftover, rewrite
-from zarr_bytes.commands.reports import ArrayReport, Verdict, number
-from zarr_bytes.commands.status import status as find_status
-from zarr_bytes.commands.stores import (
-    StoreError,
-    close,
-    hint,
-    open_store,
-    storage_options,
-    writable,
+import zarr_bytes
+from zarr_bytes.commands.migrate import plan, write
+from zarr_bytes.commands.run import check, opened, run
+from zarr_bytes.commands.screen import has_rich, print_parts
+from zarr_bytes.commands.status import status
+from zarr_bytes.commands.stores import storage_options, writable
+from zarr_bytes.commands.tables import (
+    check_parts,
+    check_verdict,
+    migration_parts,
+    migration_verdict,
+    status_parts,
+    status_verdict,
 )
-from zarr_bytes.commands.text import as_json, cut, in_digits, printable
+from zarr_bytes.commands.text import as_json, number, printable
+from zarr_bytes.errors import MigrationError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from argparse import Namespace
+    from collections.abc import Callable, Sequence
 
-    from zarr.abc.store import Store
+    from zarr_bytes.commands.migrate import Migration
+    from zarr_bytes.commands.reports import ArrayReport
 
-__all__ = ["app"]
-
-Result = TypeVar("Result")
-
-_PATIENCE: Final = 1.0  # seconds; what is done by then needs no progress bar
-
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # joins the lines of a paragraph
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
-
-Location = Annotated[
-    str,
-    typer.Argument(
-        metavar="STORE",
-        help="A folder, a .zip file or a URL (http, s3, ...): one array or a hierarchy.",
-    ),
-]
-
-StorageOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="KEY=VALUE",
-        help="What fsspec needs to open the URL, such as anon=true or key=... ; may be repeated.",
-    ),
-]
+__all__ = ["main"]
 
 
-@app.callback()
-def commands() -> None:
-    """The bytes codec of Zarr format 3: does it act, do stores conform."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Those of the process where none are given.
+
+    Returns
+    -------
+    int
+        Its exit status.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # any name can be shown on any terminal
             stream.reconfigure(errors="backslashreplace")
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if "command" not in given:
+        parser.print_help()
+        return 2
+    try:
+        code: int = given.command(given)
+        sys.stdout.flush()
+    except BrokenPipeError:  # such as that of a pager that was left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
+        return 1
+    except StoreError as error:
+        sys.stderr.write(printable(str(error)) + "\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        return 130
+    return code
 
 
-@app.command()
-def status(
-    *,
-    as_json: AsJson = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="List the data types, with their classes.")
-    ] = False,
-) -> None:
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        "zarr-bytes",
+        description="The bytes codec of Zarr format 3: is it used, do stores conform.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {zarr_bytes.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND")
+
+    def add(name: str, command: Callable[[Namespace], int]) -> ArgumentParser:
+        text = dedent(f"    {command.__doc__}").strip()
+        added = commands.add_parser(
+            name,
+            description=text,
+            help=text.partition("\n")[0],
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        added.set_defaults(command=command)
+        return added
+
+    added = add("status", _status)
+    _add_json(added)
+    added.add_argument(
+        "-v", "--verbose", action="store_true", help="list the data types, with their classes"
+    )
+
+    added = add("check", _check)
+    _add_store(added)
+    _add_json(added)
+    added.add_argument(
+        "--all", action="store_true", dest="list_all", help="list every array, also of many"
+    )
+    added.add_argument(
+        "--strict", action="store_true", help="exit status 1 also where something is not checked"
+    )
+
+    added = add("migrate", _migrate)
+    _add_store(added)
+    added.add_argument("-y", "--yes", action="store_true", help="write without asking")
+    added.add_argument("--dry-run", action="store_true", help="show, and write nothing")
+    return parser
+
+
+def _add_json(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", dest="as_json", help="print one JSON document, for programs"
+    )
+
+
+def _add_store(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "store",
+        metavar="STORE",
+        help="a folder, a .zip file or a URL (http, s3, ...): one array or a hierarchy",
+    )
+    parser.add_argument(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="what fsspec needs to open the URL, such as anon=true; may be repeated",
+    )
+
+
+def _status(given: Namespace) -> int:
     """Does zarr use this package, and who decided that.
 
     Exit status: 0 if it does, 1 if not.
     """
-    found = find_status()
-    if as_json:
-        print_json({"active": found.is_active, **asdict(found)})
+    found = status()
+    if given.as_json:
+        _write(as_json({"active": found.is_active, **asdict(found)}))
     else:
-        tables.print_status(Console(), found, verbose=verbose)
-    raise typer.Exit(0 if found.is_active else 1)
+        print_parts(status_verdict(found), status_parts(found, verbose=given.verbose))
+    return 0 if found.is_active else 1
 
 
-@app.command()
-def check(
-    store: Location,
-    *,
-    as_json: AsJson = False,
-    list_all: Annotated[
-        bool, typer.Option("--all", help="List every array, also of many.")
-    ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit status 1 also where something is not checked.")
-    ] = False,
-    storage_option: StorageOptions = None,
-) -> None:
+def _check(given: Namespace) -> int:
     """Do the metadata and the chunks of every array conform. Nothing is written.
 
     Metadata is held to the specification. Where a chunk is its elements alone, each stored one is
@@ -118,25 +160,35 @@ def check(
     Exit status: 0 if everything that was checked conforms, 1 if something does not or nothing
     could be checked, 2 if STORE cannot be opened.
     """
-    with _Bar(sys.stderr.isatty()) as bar:
-        reports = _run(store, _check(store, _options(storage_option), bar.show))
-    verdict = Verdict.of(reports)
-    if as_json:
-        nodes = [_as_json(report) for report in reports]
-        print_json({"store": store, **_verdict_as_json(verdict), "nodes": nodes})
+    options = _options(given)
+    with _bar() as bar:
+        progress = {} if bar is None else {"progress": bar.show}
+        found = check(given.store, storage_options=options, **progress)
+    if given.as_json:
+        members = {
+            "store": found.store,
+            "conforms": found.conforms,
+            "verdict": found.verdict,
+            "complete": found.is_complete,
+            "arrays": found.arrays,
+            "arrays_not_checked": found.arrays_not_checked,
+            "nodes": [_as_json(report) for report in found],
+        }
+        _write(as_json(members))
     else:
-        tables.print_check(Console(), store, reports, verdict, list_all=list_all)
-    raise typer.Exit(0 if verdict.conforms and (verdict.is_complete or not strict) else 1)
+        print_parts(check_verdict(found), check_parts(found.nodes, list_all=given.list_all))
+    return 0 if found.conforms and (found.is_complete or not given.strict) else 1
 
 
-@app.command()
-def migrate(
-    store: Location,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show, and write nothing.")] = False,
-    storage_option: StorageOptions = None,
-) -> None:
+def _bar() -> Any:
+    if not has_rich():
+        return nullcontext()
+    from zarr_bytes.commands.rich_screen import Bar
+
+    return Bar(sys.stderr.isatty())
+
+
+def _migrate(given: Namespace) -> int:
     """Rewrite metadata of the draft form to today's: endian to bytes, and bytes for no codec.
 
     The changes are shown, and written if you say so. Chunks are not touched. Each old document
@@ -146,43 +198,31 @@ def migrate(
     Exit status: 0 if everything is migrated or, on --dry-run, can be, 1 if something is not, 2 if
     STORE cannot be opened.
     """
-    options = _options(storage_option)
-    raise typer.Exit(_run(store, _migrate(store, options, yes=yes, dry_run=dry_run)))
-
-
-async def _migrate(location: str, options: dict[str, object], *, yes: bool, dry_run: bool) -> int:
-    async with _opened(location, options) as store:
-        found = await plan(store)
-        tables.print_plan(Console(), location, found)
-        if dry_run or not (found.changes or found.leftovers):
+    with opened(given.store, _options(given)) as (store, name):
+        found = run(plan(store, name))
+        print_parts(migration_verdict(found), migration_parts(found))
+        if given.dry_run or not (found.changes or found.leftovers):
             return 1 if found.refused else 0
         target = writable(store)
-        typer.echo()
-        if not yes and not typer.confirm(f"{_intended(found)}?"):
+        _write("")
+        if not given.yes and not _agreed(f"{_intended(found)}?"):
             return 1
-        done = 0
         try:
-            for change in found.changes:
-                await rewrite(target, change)
-                done += 1
-            for key, text in found.leftovers.items():
-                await remove_leftover(target, key, text)
+            run(write(target, found))
         except MigrationError as error:
-            documents = number(len(found.changes), "metadata document")
-            typer.echo(f"{printable(str(error))}\n{done:,} of {documents} migrated.", err=True)
+            sys.stderr.writelines(f"{printable(line)}\n" for line in str(error).split("\n"))
             return 1
-        if found.changes:
-            typer.echo(f"Migrated: {number(done, 'metadata document')}.")
-        if found.leftovers:
-            leftovers = number(len(found.leftovers), "leftover")
-            typer.echo(f"Removed: {leftovers} of an earlier run.")
-        if found.refused:
-            refused = number(len(found.refused), "metadata document")
-            typer.echo(f"Not migrated: {refused}, for the reasons above.")
-        return 1 if found.refused else 0
+    if found.changes:
+        _write(f"Migrated: {number(len(found.changes), 'metadata document')}.")
+    if found.leftovers:
+        _write(f"Removed: {number(len(found.leftovers), 'leftover')} of an earlier run.")
+    if found.refused:
+        refused = number(len(found.refused), "metadata document")
+        _write(f"Not migrated: {refused}, for the reasons above.")
+    return 1 if found.refused else 0
 
 
-def _intended(found: Plan) -> str:
+def _intended(found: Migration) -> str:
     steps = []
     if found.changes:
         steps.append(f"Write {number(len(found.changes), 'metadata document')}")
@@ -191,41 +231,19 @@ def _intended(found: Plan) -> str:
     return " and ".join([steps[0], *(step.lower() for step in steps[1:])])
 
 
-async def _check(
-    location: str, options: dict[str, object], progress: Callable[[Done], None]
-) -> list[ArrayReport]:
-    async with _opened(location, options) as store:
-        return [report async for report in check_store(store, progress)]
-
-
-@asynccontextmanager
-async def _opened(location: str, options: dict[str, object]) -> AsyncIterator[Store]:
-    store = await open_store(location, options)
+def _agreed(question: str) -> bool:
     try:
-        yield store
-    except OSError as error:
-        if advice := hint(error, store):
-            raise StoreError(f"{error}{advice}") from error
-        raise
-    finally:
-        await close(store)
+        return input(f"{question} [y/N]: ").strip().lower() in ("y", "yes")
+    except EOFError:  # nobody is there to answer
+        _write("")
+        return False
 
 
-def _options(texts: list[str] | None) -> dict[str, object]:
+def _options(given: Namespace) -> dict[str, object]:
     try:
-        return storage_options(texts or [])
+        return storage_options(given.storage_option)
     except ValueError as error:
-        raise typer.BadParameter(printable(str(error)), param_hint="--storage-option") from None
-
-
-def _verdict_as_json(verdict: Verdict) -> dict[str, object]:
-    return {
-        "conforms": verdict.conforms,
-        "verdict": verdict.text,
-        "complete": verdict.is_complete,
-        "arrays": verdict.arrays,
-        "arrays_not_checked": verdict.arrays_not_checked,
-    }
+        raise StoreError(f"--storage-option: {error}") from None
 
 
 def _as_json(report: ArrayReport) -> dict[str, object]:
@@ -235,58 +253,5 @@ def _as_json(report: ArrayReport) -> dict[str, object]:
     return {"conforms": report.conforms, **members, "findings": findings}
 
 
-def _run(location: str, work: Coroutine[Any, Any, Result]) -> Result:
-    """Run `work`; what keeps a store from being opened is one line, and exit status 2."""
-    try:
-        return asyncio.run(work)
-    except (StoreError, OSError) as error:
-        typer.echo(printable(f"{location}: {error}"), err=True)
-        raise typer.Exit(2) from None
-
-
-class _Bar:
-    """A progress bar over the whole store, on a terminal, for what takes longer than a second."""
-
-    def __init__(self, is_terminal: bool) -> None:  # noqa: FBT001
-        self._progress = Progress(
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[counts]}", markup=False),
-            TextColumn("{task.description}", markup=False),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._progress.add_task("", total=None, counts="")
-        self._is_terminal = is_terminal
-        self._is_shown = False
-        self._started = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_shown:
-            self._progress.stop()
-
-    def show(self, done: Done) -> None:
-        """Show how far the check is."""
-        if not self._is_terminal or time.monotonic() - self._started < _PATIENCE:
-            return
-        self._progress.start()  # does nothing if it has
-        self._is_shown = True
-        counts = f"{done.nodes_done:,} of {done.nodes_found:,} found"
-        part = 0.0
-        if done.chunks:
-            counts += f", chunk {done.chunks_done:,} of {in_digits(done.chunks)}"
-            part = min(done.chunks_done / done.chunks, 1)
-        self._progress.update(
-            self._task,
-            description=cut(printable(f"/{done.path}"), 24),
-            completed=done.nodes_done + part,
-            total=done.nodes_found,
-            counts=counts,
-        )
-
-
-def print_json(document: object) -> None:
-    """Print `document` as JSON, on stdout."""
-    typer.echo(as_json(document))
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")

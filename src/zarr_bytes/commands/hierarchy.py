@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from zarr_bytes.commands.sources import DOCUMENT, within
-from zarr_bytes.commands.stores import StoreError, hint
+from zarr_bytes.commands.stores import hint
 from zarr_bytes.commands.text import brief
-from zarr_bytes.errors import in_words
+from zarr_bytes.errors import StoreError, in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -27,9 +27,12 @@ from zarr_bytes.commands.json_text import (
     members,
     value,
 )
+from zarr_bytes.commands.screen import plain
 from zarr_bytes.commands.sources import within
 from zarr_bytes.commands.stores import source_of
-from zarr_bytes.errors import in_words
+from zarr_bytes.commands.tables import migration_parts, migration_verdict
+from zarr_bytes.commands.text import number
+from zarr_bytes.errors import MigrationError, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -43,20 +46,16 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKUP",
     "Change",
-    "MigrationError",
-    "Plan",
+    "Migration",
     "migrated",
     "plan",
     "remove_leftover",
     "rewrite",
+    "write",
 ]
 
 BACKUP: Final = ".before-migration"  # behind the key of the document that is kept
 _LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
-
-
-class MigrationError(ValueError):
-    """A document cannot be migrated, or was not; the message says what is in the store now."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +69,16 @@ class Change:
     steps: list[str]
 
 
-@dataclass
-class Plan:
-    """What is to be done.
+@dataclass(repr=False)
+class Migration:
+    """What is to be done, or has been.
+
+    Prints as the table that the command shows. A loop over it gives every `Change`.
 
     Attributes
     ----------
+    store : str
+        Where it is.
     changes : list of Change
         What is to be rewritten, arrays first.
     refused : dict
@@ -83,11 +86,21 @@ class Plan:
     leftovers : dict
         Old documents that an earlier run was stopped before it deleted, by their keys: the new ones
         are in order.
+    is_written : bool
+        Whether all of the changes have been made, and the leftovers removed.
     """
 
+    store: str = ""
     changes: list[Change] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     leftovers: dict[str, bytes] = field(default_factory=dict)
+    is_written: bool = False
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+    def __repr__(self) -> str:
+        return plain([migration_verdict(self), *migration_parts(self)])
 
 
 def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
@@ -159,8 +172,8 @@ def _added(where: str) -> str:
     return f"{where}: bytes added, little-endian as the draft had it"
 
 
-async def plan(store: Store) -> Plan:
-    """What is to be rewritten in `store`, of which nothing is written here.
+async def plan(store: Store, name: str = "") -> Migration:
+    """What is to be rewritten in `store`, called `name`, of which nothing is written here.
 
     Every new document has been opened by zarr, apart from the store.
 
@@ -169,7 +182,7 @@ async def plan(store: Store) -> Plan:
     StoreError
         If the store holds no Zarr metadata.
     """
-    found = Plan()
+    found = Migration(name)
     groups = []
     source = source_of(store)
     try:
@@ -191,7 +204,7 @@ async def plan(store: Store) -> Plan:
     return found
 
 
-async def _add(source: Source, node: Node, found: Plan, skip: Container[str] = ()) -> None:
+async def _add(source: Source, node: Node, found: Migration, skip: Container[str] = ()) -> None:
     try:
         change = _change(node, skip)
         reason = None
@@ -211,7 +224,7 @@ async def _add(source: Source, node: Node, found: Plan, skip: Container[str] = (
         found.refused.setdefault(node.path, in_words(error))
 
 
-async def _add_leftovers(source: Source, node: Node, found: Plan) -> None:
+async def _add_leftovers(source: Source, node: Node, found: Migration) -> None:
     """Find what a run that was killed has left beside a document."""
     if not source.store.supports_deletes:
         return
@@ -240,6 +253,27 @@ def _change(node: Node, skip: Container[str] = ()) -> Change | None:
     if encoding is not None:
         raise MigrationError(f"{encoding.found}; permitted is {encoding.permitted}: rewrite it")
     return Change(node.path, node.key, node.text, new.encode(errors="surrogatepass"), steps)
+
+
+async def write(store: Store, found: Migration) -> None:
+    """Do what is planned.
+
+    Raises
+    ------
+    MigrationError
+        If anything fails; it says which of the two documents is in place, and how many are done.
+    """
+    done = 0
+    try:
+        for change in found.changes:
+            await rewrite(store, change)
+            done += 1
+        for key, text in found.leftovers.items():
+            await remove_leftover(store, key, text)
+    except MigrationError as error:
+        documents = number(len(found.changes), "metadata document")
+        raise MigrationError(f"{error}\n{done:,} of {documents} migrated.") from error
+    found.is_written = True
 
 
 async def remove_leftover(store: Store, key: str, text: bytes) -> None:

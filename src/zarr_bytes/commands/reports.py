@@ -1,16 +1,20 @@
-"""What was found in a store: a report of each array, and the verdict on all of them."""
+"""What was found in a store: a report of each array, and what they come to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from zarr_bytes.commands.screen import plain
+from zarr_bytes.commands.tables import check_parts, check_verdict
+from zarr_bytes.commands.text import number
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from zarr_bytes.commands.conformance import Finding
 
-__all__ = ["ArrayReport", "Verdict", "number"]
+__all__ = ["ArrayReport", "CheckReport"]
 
 
 @dataclass
@@ -55,13 +59,19 @@ class ArrayReport:
         return bool(self.findings or self.not_checked)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the reports of a store come to.
+@dataclass(frozen=True, repr=False)
+class CheckReport:
+    """What `check` has found in a store, and what that comes to.
+
+    Prints as the table that the command shows. A loop over it gives an `ArrayReport` for every
+    array, and for every other document that has something wrong with it.
 
     Attributes
     ----------
-    text : str
+    store : str
+        Where it is.
+    nodes : list of ArrayReport
+    verdict : str
         In words, also what was not checked.
     conforms : bool
         Whether nothing was found that is not permitted, and something was checked.
@@ -71,16 +81,18 @@ class Verdict:
         Number of arrays, and of those of which the chunks, or some of them, were not checked.
     """
 
-    text: str
+    store: str
+    nodes: list[ArrayReport]
+    verdict: str
     conforms: bool
     is_complete: bool
     arrays: int
     arrays_not_checked: int
 
     @classmethod
-    def of(cls, reports: Iterable[ArrayReport]) -> Verdict:
-        """Verdict on the store that `reports` are of."""
-        reports = [report for report in reports if report.kind != "link"]
+    def of(cls, store: str, nodes: list[ArrayReport]) -> CheckReport:
+        """Report of the store that `nodes` are in."""
+        reports = [report for report in nodes if report.kind != "link"]
         failing = sum(not report.conforms for report in reports)
         arrays = [report for report in reports if report.kind == "array"]
         unchecked = sum(bool(report.not_checked) for report in arrays)
@@ -101,9 +113,11 @@ class Verdict:
             text += f"; chunks of {unchecked:,} of {number(len(arrays), 'array')} not checked"
         if old and not (is_empty and not failing):
             text += f"; {number(old, 'array')} of Zarr format 2 not checked"
-        return cls(text, not (failing or is_empty), is_complete, len(arrays) + old, unchecked + old)
+        conforms = not (failing or is_empty)
+        return cls(store, nodes, text, conforms, is_complete, len(arrays) + old, unchecked + old)
 
+    def __iter__(self) -> Iterator[ArrayReport]:
+        return iter(self.nodes)
 
-def number(count: int, noun: str) -> str:
-    """`count` things in words."""
-    return f"{count:,} {noun}" + "s" * (count != 1)
+    def __repr__(self) -> str:
+        return plain([check_verdict(self), *check_parts(self.nodes)])

@@ -20,7 +20,9 @@ from zarr.dtype import ZDType, data_type_registry
 from zarr.registry import get_codec_class
 from zarr.storage import LocalStore
 
-from zarr_bytes.codec import BytesCodec, EndianCodec
+from zarr_bytes.activation import CLASSES, VARIABLES
+from zarr_bytes.commands.screen import plain
+from zarr_bytes.commands.tables import status_parts, status_verdict
 from zarr_bytes.data_type.extension import ExtensionDataType
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import MissingPackageError
@@ -39,6 +41,7 @@ __all__ = [
     "CodecInForce",
     "DataType",
     "Origin",
+    "PipelineInForce",
     "Setting",
     "Status",
     "origin_of",
@@ -46,7 +49,10 @@ __all__ = [
 ]
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
-_CODECS: Final = {"bytes": BytesCodec, "endian": EndianCodec}
+_PIPELINE: Final = "zarr_bytes.BytesPipeline"
+_ALONE: Final = "chains of bytes alone"
+_BEHIND_TRANSPOSE: Final = "chains of transpose codecs and then bytes, on CPU buffers"
+_SERIALIZER: Final = "serializer=zarr_bytes.BytesCodec() gives them this one"
 _MISSING: Final = object()
 
 
@@ -81,6 +87,26 @@ class CodecInForce:
 
 
 @dataclass(frozen=True)
+class PipelineInForce:
+    """The codec pipeline that zarr's configuration names.
+
+    Attributes
+    ----------
+    found : str
+        Its class.
+    is_active : bool
+        Whether it is this package's.
+    acts_for : str
+        In words, the chains of codecs of whose chunks this package reads parts.
+    """
+
+    found: str
+    is_active: bool
+    acts_for: str
+    origin: Origin
+
+
+@dataclass(frozen=True)
 class DataType:
     """The class that zarr has for a data type name, and the package that it lacks."""
 
@@ -99,44 +125,92 @@ class Setting:
     origin: Origin
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Status:
-    """What `status` finds; `advice` says what to do where the package is not active."""
+    """What is in force in this process.
+
+    Prints as the tables that the command shows. A loop over it gives the `CodecInForce` of each
+    codec name.
+
+    Attributes
+    ----------
+    versions : dict
+        By package.
+    codecs : list of CodecInForce
+    pipeline : PipelineInForce
+    data_types : list of DataType
+    settings : list of Setting
+    new_arrays : str
+        The codec of arrays that code has just made, and how to have this one.
+    problems, advice : list of str
+        What is wrong with the settings, and what to do where the package is not active.
+    """
 
     versions: dict[str, str]
     codecs: list[CodecInForce]
+    pipeline: PipelineInForce
     data_types: list[DataType]
     settings: list[Setting]
+    new_arrays: str
     problems: list[str]
     advice: list[str]
 
     @property
     def is_active(self) -> bool:
-        """Whether zarr uses this package for both codecs, and every setting is permitted."""
-        return all(codec.is_active for codec in self.codecs) and not self.problems
+        """Whether zarr uses this package for `bytes`, and every setting is permitted."""
+        return self.codecs[0].is_active and not self.problems
+
+    def __iter__(self) -> Iterator[CodecInForce]:
+        return iter(self.codecs)
+
+    def __repr__(self) -> str:
+        return plain([status_verdict(self), *status_parts(self)])
 
 
 def status() -> Status:
-    """What is in force in this process.
+    """Does zarr use this package in this process, and who decided that.
+
+    What the command ``zarr-bytes status`` does.
+
+    Returns
+    -------
+    Status
+        It prints as tables. ``is_active`` is the verdict.
 
     Examples
     --------
-    >>> [codec.found for codec in status().codecs]
+    >>> [codec.found for codec in status()]
     ['zarr_bytes.codec.BytesCodec', 'zarr_bytes.codec.EndianCodec']
     """
-    codecs = [_codec(name) for name in _CODECS]
+    codecs = [_codec(name) for name in CLASSES]
     problems = list(dict.fromkeys(_problems()))
     return Status(
         versions=dict(_versions()),
         codecs=codecs,
+        pipeline=_pipeline(is_active=codecs[0].is_active),
         data_types=[_data_type(name) for name in DATA_TYPES],
         settings=[
             Setting(name, zarr.config.get(name, default), origin_of(name))
             for name, default in SETTINGS.items()
         ],
+        new_arrays=_new_arrays(is_active=codecs[0].is_active),
         problems=problems,
         advice=list(dict.fromkeys(_advice(codecs))),
     )
+
+
+def _new_arrays(*, is_active: bool) -> str:
+    if is_active:
+        return f"zarr's own codec until they are reopened; {_SERIALIZER} at once"
+    return f"zarr's own codec, also when they are reopened; {_SERIALIZER} until then"
+
+
+def _pipeline(*, is_active: bool) -> PipelineInForce:
+    key = "codec_pipeline.path"
+    found = zarr.config.get(key, "none")
+    is_ours = found == _PIPELINE
+    acts_for = (_BEHIND_TRANSPOSE if is_ours else _ALONE) if is_active else "no chain"
+    return PipelineInForce(str(found), is_ours, acts_for, origin_of(key))
 
 
 def origin_of(key: str) -> Origin:
@@ -194,7 +268,7 @@ def _codec(name: str) -> CodecInForce:
         found = "none: " + str(error).partition(". ")[0]
     except (AttributeError, TypeError):  # a setting in place of a section
         found = f"none: codecs is {zarr.config.get('codecs')!r} in zarr's configuration"
-    return CodecInForce(name, found, _path_of(_CODECS[name]), origin_of(f"codecs.{name}"))
+    return CodecInForce(name, found, CLASSES[name], origin_of(f"codecs.{name}"))
 
 
 def _data_type(name: str) -> DataType:
@@ -239,8 +313,7 @@ def _advice(codecs: list[CodecInForce]) -> Iterator[str]:
     for codec in codecs:
         if codec.is_active:
             continue
-        variable = f"ZARR_CODECS__{codec.name.upper()}"
-        choose = f"export {variable}={codec.expected}"
+        choose = f"export {VARIABLES[codec.name]}={codec.expected}"
         match codec.origin:
             case Origin("environment variable", name):
                 yield f"unset {name}"
@@ -252,5 +325,5 @@ def _advice(codecs: list[CodecInForce]) -> Iterator[str]:
             case _:
                 places = ", ".join(zarr.config.paths)
                 yield f"zarr reads its configuration from {places}: zarr-bytes.yaml is in none."
-                yield "Install into a virtual environment, or set both:"
+                yield "Install into a virtual environment, or say it yourself:"
                 yield choose

@@ -14,18 +14,14 @@ from zarr.storage import FsspecStore, LocalStore, ZipStore
 from zarr_bytes.commands.folder import Folder
 from zarr_bytes.commands.sources import Source
 from zarr_bytes.commands.zip_file import Zip
-from zarr_bytes.errors import in_words
+from zarr_bytes.errors import StoreError, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from zarr.abc.store import Store
 
-__all__ = ["StoreError", "close", "hint", "open_store", "source_of", "storage_options", "writable"]
-
-
-class StoreError(Exception):
-    """A store that cannot be opened, or that holds no Zarr metadata."""
+__all__ = ["close", "hint", "open_store", "source_of", "storage_options", "writable"]
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
@@ -103,7 +99,8 @@ def hint(error: BaseException, store: Store) -> str:
         return ""
     return (
         ". Give credentials with --storage-option key=value, once for each, or say"
-        " --storage-option anon=true if everybody may read it; the keys are those of fsspec's"
+        " --storage-option anon=true if everybody may read it; in Python, with"
+        ' storage_options={"anon": True}; the keys are those of fsspec\'s'
         f" {type(store.fs).__name__}"
     )
 

@@ -1,110 +1,112 @@
-"""What the commands show, as tables for a terminal."""
+"""What the reports say, as lines and tables."""
 
 from __future__ import annotations
 
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
-from rich.padding import Padding
-from rich.text import Text
-
 from zarr_bytes.commands.json_text import indented
-from zarr_bytes.commands.reports import number
-from zarr_bytes.commands.screen import PathText, and_more, print_parts, shown, table_of
-from zarr_bytes.commands.text import brief, cut, in_digits, printable
+from zarr_bytes.commands.screen import Line, Table, and_more, line, path_cell, shown
+from zarr_bytes.commands.text import brief, cut, in_digits, number
+from zarr_bytes.errors import HOW_TO_INSTALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import Console, RenderableType
-    from rich.table import Table
-
-    from zarr_bytes.commands.migrate import Change, Plan
-    from zarr_bytes.commands.reports import ArrayReport, Verdict
+    from zarr_bytes.commands.migrate import Change, Migration
+    from zarr_bytes.commands.reports import ArrayReport, CheckReport
+    from zarr_bytes.commands.screen import Cell, Part
     from zarr_bytes.commands.status import DataType, Origin, Setting, Status
 
-__all__ = ["print_check", "print_plan", "print_status"]
+__all__ = [
+    "check_parts",
+    "check_verdict",
+    "migration_parts",
+    "migration_verdict",
+    "status_parts",
+    "status_verdict",
+]
 
 _SHOWN: Final = 10  # findings of one array, documents to migrate; --json, or the store, has all
 _MANY: Final = 20  # arrays; of more, only those with findings are listed
 _LARGEST_DIFFERENCE: Final = 2**20  # characters of a document whose change is shown as lines
 
 
-def print_status(
-    console: Console,
-    found: Status,
-    *,
-    verbose: bool = False,
-) -> None:
-    """Print whether the package is active, who decided it, and what to do where it is not."""
+def status_verdict(found: Status) -> Line:
+    """Whether the package is active, in one line."""
     if found.is_active:
-        verdict = ("Active:", "bold green"), " zarr reads and writes bytes through zarr-bytes."
-    elif found.problems:
-        verdict = ("Not working:", "bold red"), " a setting is not permitted."
-    else:
-        verdict = ("Not active:", "bold red"), " zarr does not use zarr-bytes for every codec."
-    print_parts(console, Text.assemble(*verdict), _status_parts(found, verbose=verbose))
+        lacking = [codec.name for codec in found.codecs if not codec.is_active]
+        but = f" Not so for {' and '.join(lacking)}." if lacking else ""
+        return line(
+            ("Active:", "bold green"), f" zarr reads and writes bytes through zarr-bytes.{but}"
+        )
+    if found.problems:
+        return line(("Not working:", "bold red"), " a setting is not permitted.")
+    return line(("Not active:", "bold red"), " zarr does not use zarr-bytes.")
 
 
-def _status_parts(found: Status, *, verbose: bool) -> Iterator[RenderableType]:
-    versions = (f"{name} {version}" for name, version in found.versions.items())
-    yield shown(", ".join(versions), "dim")
-    table = table_of("Codec", "Class", "Decided by")
+def status_parts(found: Status, *, verbose: bool = False) -> Iterator[Part]:
+    """What is active, who decided it, and what to do where it is not."""
+    yield line((", ".join(f"{name} {version}" for name, version in found.versions.items()), "dim"))
+    table = Table((shown("Codec"), shown("Class"), shown("Decided by")))
     for codec in found.codecs:
         colour = "green" if codec.is_active else "red"
-        table.add_row(shown(codec.name), shown(codec.found, colour), _who(codec.origin))
-    yield from ("", table)
+        table.rows.append((shown(codec.name), shown(codec.found, colour), _who(codec.origin)))
+    pipeline = found.pipeline
+    table.rows.append((shown("pipeline"), path_cell(pipeline.found), _who(pipeline.origin)))
+    yield from (line(), table, line())
+    yield line(("Parts of chunks ", "bold"), f"are read for {pipeline.acts_for}.")
+    yield line(("New arrays ", "bold"), f"have {found.new_arrays}.")
     if verbose:
-        table = table_of("Data type", "Class")
-        for names, class_ in _grouped(found.data_types):
-            table.add_row(shown(names), class_)
-        yield from ("", table)
+        table = Table((shown("Data type"), shown("Class")), _grouped(found.data_types))
+        yield from (line(), table)
     else:
-        yield from ("", _data_types(found.data_types))
-    table = table_of("Setting", "Value", "Decided by")
+        yield _data_types(found.data_types)
+    table = Table((shown("Setting"), shown("Value"), shown("Decided by")))
     for setting in found.settings:
-        table.add_row(shown(setting.name), shown(_value(setting)), _who(setting.origin))
-    yield from ("", table)
+        table.rows.append((shown(setting.name), shown(_value(setting)), _who(setting.origin)))
+    yield from (line(), table)
     if found.problems or found.advice:
-        yield from ("", Text("What to do", "bold"))
-    for line in (*found.problems, *found.advice):
-        is_command = line.startswith(("export ", "unset "))  # to be copied as one line
-        text = Text(printable(f"  {line}" if is_command else line))
-        if is_command:
-            text.no_wrap, text.overflow = True, "ignore"
-        yield text if is_command else Padding(text, (0, 2))
+        yield from (line(), line(("What to do", "bold")))
+    for text in (*found.problems, *found.advice):
+        # A command is to be copied as one line.
+        yield line(text, indent=2, is_whole=text.startswith(("export ", "unset ")))
 
 
-def _data_types(data_types: list[DataType]) -> Text:
+def _data_types(data_types: list[DataType]) -> Line:
     """How many data types are this package's, in one line."""
     lacking = [d for d in data_types if d.lacks]
     others = [d.name for d in data_types if not (d.is_active or d.lacks)]
     active = len(data_types) - len(lacking) - len(others)
-    line = Text.assemble(("Data types: ", "bold"), f"{active} of {len(data_types)} by zarr-bytes")
+    texts: list[str | tuple[str, str]] = [
+        ("Data types: ", "bold"),
+        f"{active} of {len(data_types)} by zarr-bytes",
+    ]
     if lacking:
-        needs = _needs(lacking[0])
-        line.append(f"; {len(lacking)} {needs}", "yellow")
+        texts.append((f"; {len(lacking)} lack {_how(lacking[0])}", "yellow"))
     if others:
-        line.append(printable(f"; by others: {', '.join(others)}"), "yellow")
-    return line.append("; --verbose lists them", "dim")
+        texts.append((f"; by others: {', '.join(others)}", "yellow"))
+    return line(*texts, ("; --verbose lists them", "dim"))
 
 
-def _needs(data_type: DataType) -> str:
-    return f'needs {data_type.lacks}: pip install "zarr-bytes[ml]"'
+def _how(data_type: DataType) -> str:
+    """The package that a data type lacks, and how to get it."""
+    return f"{data_type.lacks}: {HOW_TO_INSTALL[data_type.lacks or '']}"
 
 
-def _grouped(data_types: list[DataType]) -> list[tuple[str, Text]]:
+def _grouped(data_types: list[DataType]) -> list[tuple[Cell, ...]]:
     """One row for the data types in each module that are as they should be, one for each other."""
     modules: dict[str, list[str]] = {}
-    others = []
+    others: list[tuple[Cell, ...]] = []
     for data_type in data_types:
         if data_type.lacks:
-            others.append((data_type.name, shown(_needs(data_type), "yellow")))
+            others.append((shown(data_type.name), shown(f"lacks {_how(data_type)}", "yellow")))
         elif not data_type.is_active:
-            others.append((data_type.name, shown(data_type.found, "yellow")))
+            others.append((shown(data_type.name), shown(data_type.found, "yellow")))
         else:
             modules.setdefault(data_type.found.rpartition(".")[0], []).append(data_type.name)
-    return [*((", ".join(names), shown(module)) for module, names in modules.items()), *others]
+    ours = [(shown(", ".join(names)), shown(module)) for module, names in modules.items()]
+    return [*ours, *others]
 
 
 def _value(setting: Setting) -> str:
@@ -120,30 +122,23 @@ def _size(nbytes: int) -> str:
     return f"{in_digits(nbytes)} bytes"
 
 
-def _who(origin: Origin) -> RenderableType:
+def _who(origin: Origin) -> Cell:
     if origin.kind == "default":
-        return Text("default", "dim")
+        return shown("default", "dim")
     if origin.kind == "environment variable":
         return shown(f"environment: {origin.name}")
-    return PathText(origin.name or origin.kind)
+    return path_cell(origin.name or origin.kind)
 
 
-def print_check(
-    console: Console,
-    location: str,
-    reports: list[ArrayReport],
-    verdict: Verdict,
-    *,
-    list_all: bool = False,
-) -> None:
-    """Print a row for every array, or of many for those with findings, and then the findings."""
-    colour = "green" if verdict.is_complete else "yellow"
-    headline = (f"{verdict.text}: ", f"bold {colour if verdict.conforms else 'red'}")
-    parts = _check_parts(reports, list_all=list_all)
-    print_parts(console, Text.assemble(headline, printable(location)), parts)
+def check_verdict(found: CheckReport) -> Line:
+    """Whether the store conforms, in one line."""
+    colour = "green" if found.is_complete else "yellow"
+    style = f"bold {colour if found.conforms else 'red'}"
+    return line((f"{found.verdict}: ", style), found.store)
 
 
-def _check_parts(reports: list[ArrayReport], *, list_all: bool) -> Iterator[RenderableType]:
+def check_parts(reports: list[ArrayReport], *, list_all: bool = False) -> Iterator[Part]:
+    """A row for every array, or of many for those with findings, and then the findings."""
     rows = [report for report in reports if report.kind != "group"]
     found = sorted((r for r in reports if r.findings), key=lambda report: report.conforms)
     most = len(reports) if list_all or len(rows) <= _MANY else _MANY
@@ -154,23 +149,25 @@ def _check_parts(reports: list[ArrayReport], *, list_all: bool) -> Iterator[Rend
     else:
         quiet = 0
     if rows:
-        yield from ("", _array_table(rows))
+        yield from (line(), _array_table(rows))
     if quiet:
-        yield Text(f"{number(quiet, 'array')} without findings: --all lists them", "dim")
+        yield line((f"{number(quiet, 'array')} without findings: --all lists them", "dim"))
     for report in found[:most]:
         yield from _finding_parts(report)
     yield from and_more(len(found) - most, " with findings: --all lists them")
 
 
 def _array_table(reports: list[ArrayReport]) -> Table:
-    table = table_of("Array", "Data type", "Codecs", "Chunks", "")
+    table = Table(tuple(map(shown, ("Array", "Data type", "Codecs", "Chunks", ""))))
     for report in reports:
-        table.add_row(
-            PathText(f"/{report.path}"),
-            shown(_data_type_name(report.data_type)),
-            shown(", ".join(report.codecs)),
-            shown(_chunks(report)),
-            _result(report),
+        table.rows.append(
+            (
+                path_cell(f"/{report.path}"),
+                shown(_data_type_name(report.data_type)),
+                shown(", ".join(report.codecs)),
+                shown(_chunks(report)),
+                _result(report),
+            )
         )
     return table
 
@@ -189,67 +186,73 @@ def _chunks(report: ArrayReport) -> str:
     return f"{stored}; not checked: {report.not_checked}" if report.not_checked else stored
 
 
-def _result(report: ArrayReport) -> Text:
+def _result(report: ArrayReport) -> Cell:
     count = sum(not finding.is_note for finding in report.findings)
     if count:
-        return Text(number(count, "finding"), "red")
+        return shown(number(count, "finding"), "red")
     if report.kind in ("format 2", "link"):
-        return Text("")
+        return shown("")
     if report.not_checked:
-        return Text("metadata conforms", "yellow")
-    return Text("conforms", "green")
+        return shown("metadata conforms", "yellow")
+    return shown("conforms", "green")
 
 
-def _finding_parts(report: ArrayReport) -> Iterator[RenderableType]:
-    table = table_of(PathText(f"/{report.path}"), "Found", "Permitted")
+def _finding_parts(report: ArrayReport) -> Iterator[Part]:
+    table = Table((path_cell(f"/{report.path}"), shown("Found"), shown("Permitted")))
     for finding in report.findings[:_SHOWN]:
-        permitted = Text("note", "dim") if finding.is_note else shown(finding.permitted, "green")
-        table.add_row(PathText(finding.subject), shown(finding.found), permitted)
-    yield from ("", table)
+        permitted = shown("note", "dim") if finding.is_note else shown(finding.permitted, "green")
+        table.rows.append((path_cell(finding.subject), shown(finding.found), permitted))
+    yield from (line(), table)
     yield from and_more(len(report.findings) - _SHOWN, ": zarr-bytes check --json gives all")
 
 
-def print_plan(console: Console, location: str, found: Plan) -> None:
-    """Print what `migrate` would change and remove, and what it cannot."""
+def migration_verdict(found: Migration) -> Line:
+    """What is to be migrated, or has been, in one line."""
+    draft = "migrated" if found.is_written else "of the draft form"
+    leftover = "removed" if found.is_written else "of an earlier run"
     counts = [
-        f"{number(len(found.changes), 'metadata document')} of the draft form",
-        f"{number(len(found.leftovers), 'leftover')} of an earlier run",
+        f"{number(len(found.changes), 'metadata document')} {draft}",
+        f"{number(len(found.leftovers), 'leftover')} {leftover}",
         f"{number(len(found.refused), 'metadata document')} not migrated",
     ]
     things = (found.changes, found.leftovers, found.refused)
     counts = [count for count, of in zip(counts, things, strict=True) if of]
-    colour = "yellow" if found.changes or found.leftovers else "red" if counts else "green"
-    headline = (f"{'; '.join(counts) or 'Nothing to migrate'}: ", f"bold {colour}")
-    print_parts(console, Text.assemble(headline, printable(location)), _plan_parts(found))
+    is_open = (found.changes or found.leftovers) and not found.is_written
+    colour = "yellow" if is_open else "red" if found.refused else "green"
+    return line((f"{'; '.join(counts) or 'Nothing to migrate'}: ", f"bold {colour}"), found.store)
 
 
-def _plan_parts(found: Plan) -> Iterator[RenderableType]:
+def migration_parts(found: Migration) -> Iterator[Part]:
+    """What `migrate` would change and remove, or has, and what it cannot."""
     yield from _changes(found.changes)
     if found.leftovers:
-        yield from ("", Text("Left by an earlier run that was stopped, and to be removed", "bold"))
-        yield from (Padding(PathText(key), (0, 2)) for key in list(found.leftovers)[:_MANY])
+        yield from (
+            line(),
+            line(("Left by an earlier run that was stopped, and to be removed", "bold")),
+        )
+        yield from (Line((path_cell(key),), indent=2) for key in list(found.leftovers)[:_MANY])
         yield from and_more(len(found.leftovers) - _MANY)
     if found.refused:
-        table = table_of("Not migrated", "Reason")
+        table = Table((shown("Not migrated"), shown("Reason")))
         for path, reason in list(found.refused.items())[:_MANY]:
-            table.add_row(PathText(f"/{path}"), shown(reason, "red"))
-        yield from ("", table)
+            table.rows.append((path_cell(f"/{path}"), shown(reason, "red")))
+        yield from (line(), table)
         yield from and_more(len(found.refused) - _MANY, ": zarr-bytes check --json gives all")
 
 
-def _changes(changes: list[Change]) -> Iterator[RenderableType]:
+def _changes(changes: list[Change]) -> Iterator[Line]:
     """One of the documents that change in the same way, and the keys of the others."""
     alike: dict[tuple[str, ...], list[Change]] = {}
     for change in changes:
         alike.setdefault(tuple(change.steps), []).append(change)
     for first, *others in list(alike.values())[:_SHOWN]:
-        yield from ("", shown(first.key, "bold"))
-        for line, colour in _change_lines(first):
-            yield shown(f"  {line}", colour)
+        yield from (line(), Line((shown(first.key, "bold"),)))
+        for text, colour in _change_lines(first):
+            yield Line((shown(f"  {text}", colour),))
         if others:
             keys = ", ".join(cut(other.key, 80) for other in others[:_SHOWN])
             more = "" if len(others) <= _SHOWN else f" and {len(others) - _SHOWN:,} more"
-            yield Padding(Text(printable(f"the same in {keys}{more}")), (0, 2))
+            yield line(f"the same in {keys}{more}", indent=2)
     yield from and_more(len(alike) - _SHOWN, " that change in another way")
 
 
@@ -267,8 +270,8 @@ def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
     old, new = (text.split("\n") for text in texts)
     # Without the names and the place.
     lines = list(unified_diff(old, new, lineterm="", n=2))[3:]
-    for line in lines[: 4 * _SHOWN]:
-        colour = {"+": "green", "-": "red"}.get(line[0], "dim")
-        yield ("...", "dim") if line.startswith("@@") else (line.removesuffix("\r"), colour)
+    for text in lines[: 4 * _SHOWN]:
+        colour = {"+": "green", "-": "red"}.get(text[0], "dim")
+        yield ("...", "dim") if text.startswith("@@") else (text.removesuffix("\r"), colour)
     if len(lines) > 4 * _SHOWN:
         yield "...", "dim"

@@ -10,7 +10,7 @@ import json
 from math import isfinite, log10
 from typing import Final
 
-__all__ = ["as_json", "brief", "cut", "in_digits", "printable"]
+__all__ = ["as_json", "brief", "cut", "in_digits", "number", "printable"]
 
 _ENCODER: Final = json.JSONEncoder(default=str)
 _DEEPEST: Final = 50  # levels of a value in JSON output; what is deeper is given as text
@@ -66,6 +66,11 @@ def in_digits(number: int) -> str:
     ('1,000,000', 'about 10^5000')
     """
     return f"{number:,}" if abs(number) < 10**18 else f"about 10^{log10(number):.0f}"
+
+
+def number(count: int, noun: str) -> str:
+    """`count` things in words."""
+    return f"{count:,} {noun}" + "s" * (count != 1)
 
 
 def as_json(document: object) -> str:

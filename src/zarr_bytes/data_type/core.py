@@ -249,22 +249,31 @@ class UInt64(_Integer, zarr_dtype.UInt64):
     _replaces = zarr_dtype.UInt64
 
 
-class _Floating(_Number):
-    def _read(self, data: JSON) -> np.generic:
-        return float_from_json(data, self.to_native_dtype())
+class _WithNaN(_Exact):
+    def _write(self, scalar: Any) -> Any:
+        """JSON form of a fill value of this data type."""
+        raise NotImplementedError
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
-        """JSON form of a fill value: a number, a name, or the bits of a NaN.
+        """JSON form of a fill value: a number, a name, or the bits of a NaN; two if it is complex.
 
         Parameters
         ----------
         data : number or NumPy scalar
         zarr_format : {2, 3}
-            Fill values of Zarr format 2 are written by zarr.
+            As zarr writes it in Zarr format 2.
         """
         if zarr_format == 3:
-            return float_to_json(self.cast_scalar(data))
+            return self._write(self.cast_scalar(data))
         return super().to_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+
+
+class _Floating(_WithNaN, _Number):
+    def _read(self, data: JSON) -> np.generic:
+        return float_from_json(data, self.to_native_dtype())
+
+    def _write(self, scalar: Any) -> Any:
+        return float_to_json(scalar)
 
 
 class Float16(_Floating, zarr_dtype.Float16):
@@ -291,22 +300,12 @@ class Float64(_Floating, zarr_dtype.Float64):
     _replaces = zarr_dtype.Float64
 
 
-class _Complex(_Exact):
+class _Complex(_WithNaN):
     def _read(self, data: JSON) -> np.generic:
         return complex_from_json(data, self.to_native_dtype())
 
-    def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
-        """JSON form of a fill value: its two components, each as for the floating-point types.
-
-        Parameters
-        ----------
-        data : number or NumPy scalar
-        zarr_format : {2, 3}
-            Fill values of Zarr format 2 are written by zarr.
-        """
-        if zarr_format == 3:
-            return complex_to_json(self.cast_scalar(data))
-        return super().to_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+    def _write(self, scalar: Any) -> Any:
+        return complex_to_json(scalar)
 
 
 class Complex64(_Complex, zarr_dtype.Complex64):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.errors import FillValueError, MissingPackageError
+from zarr_bytes.errors import HOW_TO_INSTALL, FillValueError, MissingPackageError
 from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, HasItemSize
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def from_package(name: str, data_type: str) -> DType:
     except (ImportError, AttributeError) as error:
         raise MissingPackageError(
             f"data type {data_type!r} needs the package {_PACKAGE}, 0.6 or newer:"
-            ' pip install "zarr-bytes[ml]"',
+            f" {HOW_TO_INSTALL[_PACKAGE]}",
             name=_PACKAGE,
         ) from error
     return dtype

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.core import LooselyRead
+from zarr_bytes.errors import FillValueError, in_short
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,14 +36,24 @@ class Struct(zarr_dtype.Struct):
         Raises
         ------
         FillValueError
-            If that of a field is not permitted for its data type.
+            If that of a field is not permitted for its data type, or a text is not the record's
+            bytes in base64, which earlier versions of zarr wrote.
         """
         if zarr_format == 3 and isinstance(data, Mapping):
             for name, field in self.fields:
                 scalar = field.from_json_scalar(data[name], zarr_format=3) if name in data else None
                 if isinstance(scalar, LooselyRead):
                     field.cast_scalar(scalar)  # which refuses it; zarr's class does not ask
-        return super().from_json_scalar(data, zarr_format=zarr_format)
+        try:
+            return super().from_json_scalar(data, zarr_format=zarr_format)
+        except (IndexError, ValueError):
+            if not isinstance(data, str):
+                raise
+            dtype = self.to_native_dtype()
+            raise FillValueError(
+                f"{in_short(data)} is no fill value of data type {dtype}; permitted is an object"
+                f" with one for each field; zarr also reads {dtype.itemsize} bytes as base64 text"
+            ) from None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, zarr_dtype.Struct):

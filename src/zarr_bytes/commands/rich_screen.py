@@ -1,0 +1,134 @@
+"""What `rich` adds on a terminal: colours, tables that fit it, and a progress bar."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+from rich import box, progress
+from rich.cells import cell_len
+from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from zarr_bytes.commands.screen import Line
+from zarr_bytes.commands.text import cut, in_digits, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import ConsoleOptions, RenderableType
+
+    from zarr_bytes.commands.check import Progress
+    from zarr_bytes.commands.screen import Cell, Part
+
+__all__ = ["Bar", "print_parts"]
+
+_PATIENCE: Final = 1.0  # seconds; what is done by then needs no progress bar
+
+
+class _Path:
+    """A path or the like, which is broken behind ``/``, ``.`` or ``,`` where it must be broken."""
+
+    def __init__(self, path: str) -> None:
+        self._parts = re.findall(r"[^/\\.,]*[/\\.,]+|[^/\\.,]+", path)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widths = [cell_len(part) for part in self._parts]
+        return Measurement(max(widths, default=0), sum(widths)).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        line = ""
+        for part in self._parts:
+            if line and cell_len(line + part) > options.max_width:
+                yield Text(line, overflow="fold")
+                line = ""
+            line += part
+        yield Text(line, overflow="fold")
+
+
+def print_parts(verdict: Line, parts: Iterable[Part]) -> None:
+    """Print `parts` below the verdict, and it once more where they push it off the screen."""
+    console = Console()
+    first = _text(verdict)
+    console.print(first, soft_wrap=True)
+    height = 1
+    for part in map(_rendered, parts):
+        console.print(part)
+        if height < console.height:
+            height += len(console.render_lines(part, pad=False))
+    if height + 2 > console.height:  # and the prompt
+        console.print()
+        console.print(first, soft_wrap=True)
+
+
+def _text(line: Line) -> Text:
+    return Text.assemble(*((cell.text, cell.style) for cell in line.cells))
+
+
+def _rendered(part: Part) -> RenderableType:
+    if isinstance(part, Line):
+        if part.is_whole:
+            text = Text(" " * part.indent).append_text(_text(part))
+            text.no_wrap, text.overflow = True, "ignore"
+            return text
+        content: RenderableType = _text(part)
+        if len(part.cells) == 1 and part.cells[0].is_path:
+            content = _cell(part.cells[0])
+        return Padding(content, (0, part.indent)) if part.indent else content
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column in part.columns:
+        table.add_column(_cell(column), overflow="fold")
+    for row in part.rows:
+        table.add_row(*map(_cell, row))
+    return table
+
+
+def _cell(cell: Cell) -> RenderableType:
+    return _Path(cell.text) if cell.is_path else Text(cell.text, cell.style)
+
+
+class Bar:
+    """A progress bar over the whole store, on a terminal, for what takes longer than a second."""
+
+    def __init__(self, is_terminal: bool) -> None:  # noqa: FBT001
+        self._progress = progress.Progress(
+            progress.BarColumn(bar_width=20),
+            progress.TextColumn("{task.fields[counts]}", markup=False),
+            progress.TextColumn("{task.description}", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=None, counts="")
+        self._is_terminal = is_terminal
+        self._is_shown = False
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_shown:
+            self._progress.stop()
+
+    def show(self, done: Progress) -> None:
+        """Show how far the check is."""
+        if not self._is_terminal or time.monotonic() - self._started < _PATIENCE:
+            return
+        self._progress.start()  # does nothing if it has
+        self._is_shown = True
+        counts = f"{done.nodes_done:,} of {done.nodes_found:,} found"
+        part = 0.0
+        if done.chunks:
+            counts += f", chunk {done.chunks_done:,} of {in_digits(done.chunks)}"
+            part = min(done.chunks_done / done.chunks, 1)
+        self._progress.update(
+            self._task,
+            description=cut(printable(f"/{done.path}"), 24),
+            completed=done.nodes_done + part,
+            total=done.nodes_found,
+            counts=counts,
+        )
