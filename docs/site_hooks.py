@@ -39,7 +39,7 @@ TEST_LINK = re.compile(
 )
 
 CODE = re.compile(r"<pre\b.*?</pre>|(<code\b[^>]*>)(.*?)(</code>)", re.DOTALL)
-BREAK = re.compile(r"(?<=[\w)])(?:::|[_./])(?=[\w(*])(?![^<]*>)")
+BREAK = re.compile(r"(?<=[\w)])(?:::|[_/]|\.(?!\d))(?=[\w(*])(?![^<]*>)")
 TABLE = re.compile(r"<table\b(?! class=\"highlighttable)[^>]*>.*?</table>", re.DOTALL)
 HEADING = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 
