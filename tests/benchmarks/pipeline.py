@@ -17,7 +17,6 @@ from importlib.metadata import version
 from itertools import cycle, repeat
 from pathlib import Path
 from shutil import rmtree
-from statistics import median
 from time import perf_counter
 from typing import NamedTuple
 
