@@ -1,28 +1,26 @@
 """What the benchmarks share: contenders that run in turn, or each in a loop of its own."""
 
+from functools import partial
 from statistics import median
 from time import perf_counter
 
+import numpy as np
+import zarr
+
 WARM_UP, ROUNDS = 3, 21
+OURS, THEIRS = "zarr_bytes.codec.BytesCodec", "zarr.codecs.bytes.BytesCodec"
+DEFAULT, FUSED = (
+    f"zarr.core.codec_pipeline.{name}" for name in ("BatchedCodecPipeline", "FusedCodecPipeline")
+)
+ZARRS = "zarrs.ZarrsCodecPipeline"
+LARGE = (36, 1000, 910)  # two chunks of 125 MiB of float64
 
 
 def alone(benchmark, ours, setup, **peers):
-    """Time `ours` and each of its peers in a loop of its own, of 3 to 200 rounds.
-
-    `setup` is called before each loop. Returns the medians by name.
-    """
-    medians = {}
-    for name, function in (("zarr-bytes", ours), *peers.items()):
-        setup()
-        function()
-        seconds = []
-        while len(seconds) < 3 or (len(seconds) < 200 and sum(seconds) < 0.5):
-            start = perf_counter()
-            function()
-            seconds.append(perf_counter() - start)
-        medians[name] = median(seconds)
-    benchmark.extra_info["medians"] = medians
-    return medians
+    """`medians_alone` of `ours` and its peers, left for the table at the end."""
+    found = medians_alone(setup, **{"zarr-bytes": ours}, **peers)
+    benchmark.extra_info["medians"] = found
+    return found
 
 
 def compare(
@@ -35,26 +33,12 @@ def compare(
     figure="medians",
     **peers,
 ):
-    """Time `ours` and its peers in turn, each `calls` times in a row; who begins goes round.
-
-    `setup` is called before each of them, and not timed. Returns the medians by name, which are
-    left for the table under the name `figure`.
-    """
-    contenders = [("zarr-bytes", ours), *peers.items()]
-    seconds = {name: [] for name, _ in contenders}
-    for _ in range(warm_up + rounds):
-        for name, function in contenders:
-            if setup is not None:
-                setup()
-            start = perf_counter()
-            for _ in range(calls):
-                function()
-            seconds[name].append((perf_counter() - start) / calls)
-        contenders.append(contenders.pop(0))
-    medians = {name: median(s[warm_up:]) for name, s in seconds.items()}
-    benchmark.extra_info[figure] = medians
+    """`medians` of `ours` and its peers, left for the table under the name `figure`."""
+    contenders = {"zarr-bytes": ours, **peers}
+    found = medians(rounds, warm_up=warm_up, calls=calls, setup=setup, **contenders)
+    benchmark.extra_info[figure] = found
     benchmark.pedantic(ours, rounds=min(5, rounds), iterations=calls, setup=setup)
-    return medians
+    return found
 
 
 def bar(benchmark, name, limit, found=None, unit="seconds"):
@@ -62,3 +46,84 @@ def bar(benchmark, name, limit, found=None, unit="seconds"):
     if found is None:
         found = benchmark.extra_info["medians"]["zarr-bytes"]
     benchmark.extra_info.setdefault("bars", []).append((name, found, limit, unit))
+
+
+def medians(rounds, *, warm_up=2, calls=1, setup=None, **contenders):
+    """Seconds of a call of each contender, by name.
+
+    They run in turn, each `calls` times in a row, and who begins goes round. `setup` is called
+    before each of them, and not timed.
+    """
+    order = list(contenders.items())
+    seconds = {name: [] for name in contenders}
+    for _ in range(warm_up + rounds):
+        for name, function in order:
+            if setup is not None:
+                setup()
+            start = perf_counter()
+            for _ in range(calls):
+                function()
+            seconds[name].append((perf_counter() - start) / calls)
+        order.append(order.pop(0))
+    return {name: median(times[warm_up:]) for name, times in seconds.items()}
+
+
+def medians_alone(setup=None, lasting=0.5, **contenders):
+    """Seconds of a call of each contender, by name, in a loop of its own of 3 to 200 rounds.
+
+    So none disturbs the caches of another. `setup` is called before each loop.
+    """
+    found = {}
+    for name, function in contenders.items():
+        if setup is not None:
+            setup()
+        function()
+        seconds = []
+        while len(seconds) < 3 or (len(seconds) < 200 and sum(seconds) < lasting):
+            start = perf_counter()
+            function()
+            seconds.append(perf_counter() - start)
+        found[name] = median(seconds)
+    return found
+
+
+def values_of(shape, dtype="f8"):
+    """Random numbers, the same each time."""
+    random = np.random.default_rng(0)
+    is_float = np.dtype(dtype).kind == "f"
+    return random.random(shape, dtype) if is_float else random.integers(1, 99, shape, dtype)
+
+
+def stored(path, shape, chunks, dtype="f8", endian="big", **options):
+    """An array of `values_of` its shape, without compression."""
+    codec = {"name": "bytes", "configuration": {"endian": endian}}
+    options = {"chunks": chunks, "compressors": None, "serializer": codec, **options}
+    zarr.create_array(path, data=values_of(shape, dtype), **options)
+    return path
+
+
+def opened(path, pipeline, codec=OURS, mode="r"):
+    with zarr.config.set({"codecs.bytes": codec, "codec_pipeline.path": pipeline}):
+        return zarr.open_array(path, mode=mode)
+
+
+def reading(path, pipeline, selection=..., codec=OURS):
+    return partial(opened(path, pipeline, codec).__getitem__, selection)
+
+
+def read_into(path):
+    """One `readinto` of each file of an array, into one new piece of memory."""
+    names = sorted(file for file in path.glob("c/**/*") if file.is_file())
+    nbytes = sum(name.stat().st_size for name in names)
+
+    def read():
+        memory = memoryview(np.empty(nbytes, "u1"))
+        for name in names:
+            with name.open("rb", buffering=0) as file:
+                memory = memory[file.readinto(memory) :]
+
+    return read
+
+
+def in_words(seconds):
+    return f"{seconds * 1e3:6.2f} ms" if seconds > 1e-3 else f"{seconds * 1e6:6.1f} us"

@@ -13,24 +13,28 @@ import tempfile
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 
 import numpy as np
 import zarr
 import zarrs  # noqa: F401 -- the peer
+from benchmark import (
+    DEFAULT,
+    FUSED,
+    LARGE,
+    THEIRS,
+    ZARRS,
+    in_words,
+    medians,
+    opened,
+    read_into,
+    reading,
+    stored,
+)
 from drawing import save
 from zarr.core.codec_pipeline import FusedCodecPipeline
 
 from zarr_bytes.chunk.elements import decode_elements, encode_elements
 
-OURS, THEIRS = "zarr_bytes.codec.BytesCodec", "zarr.codecs.bytes.BytesCodec"
-DEFAULT, FUSED = (
-    f"zarr.core.codec_pipeline.{name}" for name in ("BatchedCodecPipeline", "FusedCodecPipeline")
-)
-ZARRS = "zarrs.ZarrsCodecPipeline"
-BIG = {"name": "bytes", "configuration": {"endian": "big"}}
-LARGE = (36, 1000, 910)  # two chunks of 125 MiB of float64
 SMALL_READS = {
     "row": np.s_[7, 500],
     "point": np.s_[7, 500, 300],
@@ -130,7 +134,7 @@ def best_and_zarrs(path, selection, rounds, between):
     times = medians(
         rounds,
         calls=1 if between else 20,
-        between=between,
+        setup=between,
         default=reading(path, DEFAULT, selection),
         fused=reading(path, FUSED, selection),
         zarrs=reading(path, ZARRS, selection),
@@ -159,21 +163,6 @@ def records(rounds):
         )
         for name in ("encode", "decode"):
             yield f"{name} {what}, 64 MiB / astype", times[name], times["astype"], 1.15
-
-
-def stored(path, shape, chunks):
-    values = np.random.default_rng(0).random(shape)
-    zarr.create_array(path, data=values, chunks=chunks, compressors=None, serializer=BIG)
-    return path
-
-
-def opened(path, pipeline, codec=OURS):
-    with zarr.config.set({"codecs.bytes": codec, "codec_pipeline.path": pipeline}):
-        return zarr.open_array(path, mode="r")
-
-
-def reading(path, pipeline, selection=..., codec=OURS):
-    return partial(opened(path, pipeline, codec).__getitem__, selection)
 
 
 def read_sync(path):
@@ -207,38 +196,6 @@ def bare_loop(path):
             result[i] = np.frombuffer(content, ">f8")
 
     return loop
-
-
-def read_into(path):
-    names = sorted(path.glob("c/*/0/0"))
-
-    def read():
-        memory = memoryview(np.empty(LARGE, ">f8").reshape(-1).view("u1"))
-        for name in names:
-            with name.open("rb", buffering=0) as file:
-                memory = memory[file.readinto(memory) :]
-
-    return read
-
-
-def medians(rounds, *, calls=1, between=None, **contenders):
-    """Seconds of a call of each contender; they run in turn, and who begins goes round."""
-    order = list(contenders.items())
-    seconds = {name: [] for name in contenders}
-    for _ in range(rounds + 2):
-        for name, function in order:
-            if between is not None:
-                between()
-            start = perf_counter()
-            for _ in range(calls):
-                function()
-            seconds[name].append((perf_counter() - start) / calls)
-        order.append(order.pop(0))
-    return {name: median(times[2:]) for name, times in seconds.items()}
-
-
-def in_words(seconds):
-    return f"{seconds * 1e3:6.2f} ms" if seconds > 1e-3 else f"{seconds * 1e6:6.1f} us"
 
 
 def growth(folder, rounds):

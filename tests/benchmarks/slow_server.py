@@ -34,15 +34,19 @@ def _serve(pipe, size, latency, rate):
         begin = asyncio.get_running_loop().time() + latency
         wanted = request.http_range
         start, stop = wanted.start or 0, min(wanted.stop or size, size)
-        response = web.StreamResponse(status=206)
+        is_part = "Range" in request.headers
+        response = web.StreamResponse(status=206 if is_part else 200)
         response.content_length = stop - start
-        response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+        if is_part:
+            response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
         sent = 0
         while sent < stop - start:
             due = begin + sent / rate
             await asyncio.sleep(due - asyncio.get_running_loop().time())
             if not sent:
                 await response.prepare(request)
+                if request.method == "HEAD":
+                    break
             await response.write(zeros[: stop - start - sent])
             sent += PIECE
         return response

@@ -1,0 +1,349 @@
+"""`zarr_bytes.BytesPipeline` beside zarr's two pipelines, zarrs and TensorStore.
+
+    python tests/benchmarks/pipeline.py --picture tests/benchmarks/pipeline.png
+
+All contenders run in one process, page cache warm; figures are medians. They run in turn, except
+for small reads, which each contender repeats alone. Below the figures of a row stand its bars: what
+the pipeline's time is divided by, the quotient, and what it may be. Every result is compared with
+NumPy's before it is timed. `--quick` is for a look, and `--only` for some of the sections.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from functools import partial
+from importlib.metadata import version
+from itertools import cycle, repeat
+from pathlib import Path
+from shutil import rmtree
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+import obstore
+import tensorstore
+import zarr
+import zarrs  # noqa: F401 -- the peer
+from benchmark import (
+    DEFAULT,
+    FUSED,
+    LARGE,
+    OURS,
+    THEIRS,
+    ZARRS,
+    in_words,
+    medians,
+    medians_alone,
+    opened,
+    read_into,
+    stored,
+    values_of,
+)
+from drawing import save
+from slow_server import slow_server
+from zarr.codecs import TransposeCodec
+from zarr.storage import FsspecStore, ObjectStore, StorePath
+
+PIPELINE, TENSORSTORE = "zarr-bytes pipeline", "TensorStore"
+CONTENDERS = {  # zarr's pipelines with this package's codec, and with zarr's own
+    PIPELINE: ("zarr_bytes.BytesPipeline", OURS),
+    "zarr-bytes, default": (DEFAULT, OURS),
+    "zarr-bytes, fused": (FUSED, OURS),
+    "zarr default": (DEFAULT, THEIRS),
+    "zarr fused": (FUSED, THEIRS),
+    "zarrs": (ZARRS, OURS),
+}
+ZARRS_OWN = ("zarr default", "zarr fused")
+NO_CACHE = {"cache_pool": {"total_bytes_limit": 0}}  # it reads the file each time, as the others do
+
+# Each measurement is made of the first shape in both byte orders, and of the second in big-endian.
+KINDS = {"little-endian": ("little", 0), "big-endian": ("big", 0), "other shape": ("big", 1)}
+SMALL = ((1024, 32), (1, 32), "f8"), ((256, 256), (8, 8), "f4")
+MIDDLING = ((64 * 8192,), (8192,), "f8"), ((256, 128, 64), (32, 32, 32), "i2")
+PART_OF_48 = np.s_[5000 : 5000 + 48 * 8192], np.s_[5:180, 10:120, 7:60]
+TWO_LARGE = (LARGE, (18, *LARGE[1:]), "f8"), ((250, 256, 512), (250, 256, 256), "f8")
+LARGE_READS = {  # and the bar, times zarrs
+    "plane": (np.s_[7], 1.0),
+    "row": (np.s_[7, 200], 1.0),
+    "point": (np.s_[7, 200, 300], 1.0),
+    "box": (np.s_[5:10, 100:200, 200:300], 1.0),
+    "column": (np.s_[:, 200, 300], 1.1),
+    "last axis": (np.s_[:, :, 300], 2.0),
+}
+TRANSPOSED = ((18, 1000, 910), (2, 1, 0)), ((250, 256, 256), (1, 2, 0))  # one chunk of 125 MiB
+TRANSPOSED_READS = {
+    "last axis": np.s_[:, :, 200],
+    "point": np.s_[7, 200, 200],
+    "column": np.s_[:, 200, 200],
+}
+IN_TURN = ("plane", "last axis")  # of two large chunks; the other reads are too short for that
+DELAY, REMOTE = 0.03, (100, 64, 64)  # seconds; a chunk of 32 KiB for each plane
+MANY = (16384, 32)
+
+PICTURE = {  # what the picture calls a row
+    "big-endian, 1,024 chunks of 256 B": "1,024 chunks of 256 B",
+    "big-endian, 64 chunks of 64 KiB": "64 chunks of 64 KiB",
+    "big-endian, two chunks of 125 MiB, whole": "two chunks of 125 MiB",
+    "big-endian, two chunks of 125 MiB, point": "a point of these",
+    "big-endian, two chunks of 125 MiB, last axis": "last axis of these",
+    "big-endian, transposed chunk of 125 MiB, point": "a point of a transposed chunk",
+    "big-endian, writing two chunks of 125 MiB": "writing two chunks of 125 MiB",
+}
+DRAWN = (PIPELINE, *ZARRS_OWN, "zarrs", TENSORSTORE)
+
+
+class Bar(NamedTuple):
+    """The pipeline's time is at most `factor` times `seconds`, which are those of `whom`."""
+
+    factor: float
+    whom: str
+    seconds: float
+
+
+class Row(NamedTuple):
+    """Seconds of each contender, and what is asked of the first."""
+
+    name: str
+    times: dict[str, float]
+    bars: list[Bar]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--picture", type=Path, help="draw some of the rows into this file")
+    parser.add_argument("--quick", action="store_true", help="a few rounds only")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
+    options = parser.parse_args()
+    packages = ("zarr-bytes", "numpy", "zarr", "zarrs", "tensorstore", "obstore", "fsspec")
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    print(f"Python {sys.version.split()[0]}, {versions}, {os.cpu_count()} cores")
+    start, missed, drawn = perf_counter(), 0, {}
+    for section in options.only:
+        with tempfile.TemporaryDirectory() as folder:
+            for row in SECTIONS[section](Path(folder), Rounds(quick=options.quick)):
+                missed += show(row)
+                if heading := PICTURE.get(row.name):
+                    drawn[heading] = {name: 1e3 * row.times[name] for name in DRAWN}
+    print(f"\n{missed} missed" if missed else "\nall hold", f"{perf_counter() - start:.0f} s")
+    if options.picture:
+        save("This package's pipeline and its peers,\nbig-endian", "ms", drawn, options.picture)
+        print(f"picture: {options.picture}")
+
+
+def show(row):
+    """Print a row and its bars; how many of them are missed."""
+    print(f"\n{row.name}")
+    times = (f"{name} {in_words(seconds).strip()}" for name, seconds in row.times.items())
+    print("   ", ", ".join(times))
+    quotients = [row.times[PIPELINE] / bar.seconds for bar in row.bars]
+    for bar, quotient in zip(row.bars, quotients, strict=True):
+        word = "holds " if quotient <= bar.factor else "MISSED"
+        print(f"    {word} {quotient:6.3f} of {bar.factor:.3g} x {bar.whom}", flush=True)
+    return sum(quotient > bar.factor for bar, quotient in zip(row.bars, quotients, strict=True))
+
+
+def at_most(times, factor, *peers):
+    """A bar: `factor` times the fastest of `peers`."""
+    fastest = min(peers, key=times.__getitem__)
+    return Bar(factor, fastest, times[fastest])
+
+
+class Rounds:
+    """How often everything is measured; at least three times, whatever that takes."""
+
+    def __init__(self, *, quick):
+        self.seconds = {"in turn": 1, "alone": 0.03} if quick else {"in turn": 10, "alone": 0.3}
+
+    def in_turn(self, contenders, rounds, setup=None):
+        """The contenders one after another, up to `rounds` times."""
+        start = perf_counter()
+        medians(1, warm_up=0, setup=setup, **contenders)
+        affordable = int(self.seconds["in turn"] / (perf_counter() - start))
+        return medians(max(3, min(rounds, affordable)), warm_up=0, setup=setup, **contenders)
+
+    def alone(self, contenders):
+        """Each contender in two loops of its own, forwards and backwards through the list."""
+        backwards = dict(reversed(contenders.items()))
+        loops = [
+            medians_alone(lasting=self.seconds["alone"], **order)
+            for order in (contenders, backwards)
+        ]
+        return {name: min(loop[name] for loop in loops) for name in contenders}
+
+
+def reading(path, values, selection=..., names=(*CONTENDERS, TENSORSTORE)):
+    """A function for each contender that reads `selection` of an array of `values`."""
+    reads = {}
+    for name in names:
+        if name == TENSORSTORE:
+            # Two, each with a cache of its own: one frees its last chunk while the other reads.
+            kvstore = {"driver": "file", "path": f"{path}/"}
+            theirs = cycle([open_tensorstore(kvstore), open_tensorstore(kvstore)])
+            reads[name] = partial(read_tensorstore, theirs, selection)
+        else:
+            reads[name] = partial(opened(path, *CONTENDERS[name]).__getitem__, selection)
+        assert np.array_equal(reads[name](), values[selection]), name
+    return reads
+
+
+def array_of(kind):
+    shape, _, dtype = kind
+    return values_of(shape, dtype)
+
+
+def open_tensorstore(kvstore, metadata=None):
+    spec = {"driver": "zarr3", "kvstore": kvstore}
+    options = {"open": True, "context": tensorstore.Context(NO_CACHE)}
+    if metadata is not None:
+        spec["metadata"], options["assume_metadata"] = metadata, True
+    return tensorstore.open(spec, **options).result()
+
+
+def read_tensorstore(arrays, selection):
+    return next(arrays)[selection].read().result()
+
+
+def small_chunks(folder, rounds):
+    for kind, (endian, i) in KINDS.items():
+        path, values = stored(folder / f"small {kind}", *SMALL[i], endian), array_of(SMALL[i])
+        times = rounds.in_turn(reading(path, values), 15)
+        bars = [at_most(times, 0.7, "zarrs")]
+        yield Row(f"{kind}, 1,024 chunks of 256 B", times, bars)
+        path = stored(folder / f"middling {kind}", *MIDDLING[i], endian)
+        values = array_of(MIDDLING[i])
+        selections = {"": (..., 0.85), ", a part of 48": (PART_OF_48[i], 0.9)}
+        for what, (selection, factor) in selections.items():
+            times = rounds.in_turn(reading(path, values, selection), 31)
+            bars = [at_most(times, factor, "zarrs")]
+            yield Row(f"{kind}, 64 chunks of 64 KiB{what}", times, bars)
+
+
+def many_chunks(folder, rounds):
+    """What a chunk costs where there are many: 16,384 times that of 1,024, for each of them."""
+    for endian in ("little", "big"):
+        times = {}
+        for shape in (SMALL[0][0], MANY):
+            path = stored(folder / f"{endian} {shape[0]}", shape, (1, 32), endian=endian)
+            reads = reading(path, values_of(shape), names=(PIPELINE, "zarrs", TENSORSTORE))
+            times[shape] = rounds.in_turn(reads, 7 if shape is MANY else 15)
+        fewer, more = times.values()
+        each = more[PIPELINE] / MANY[0], fewer[PIPELINE] / SMALL[0][0][0]
+        what = "the time of 16 times 1,024 chunks ({:.1f} and {:.1f} us a chunk)"
+        what = what.format(*(1e6 * seconds for seconds in each))
+        bars = [Bar(1.2, what, MANY[0] * each[1])]
+        yield Row(f"{endian}-endian, 16,384 chunks of 256 B", more, bars)
+
+
+def large_chunks(folder, rounds):
+    for kind, (endian, i) in KINDS.items():
+        path, values = stored(folder / kind, *TWO_LARGE[i], endian), array_of(TWO_LARGE[i])
+        what = f"{kind}, two chunks of 125 MiB"
+        times = rounds.in_turn(reading(path, values) | {"readinto": read_into(path)}, 7)
+        bars = [at_most(times, 0.6, "zarrs"), at_most(times, 0.4, TENSORSTORE)]
+        if i == 0:  # the chunks of the other lie side by side, where no `readinto` can put them
+            bars.insert(0, at_most(times, 1.15, "readinto"))
+        yield Row(f"{what}, whole", times, bars)
+        for name, (selection, factor) in LARGE_READS.items():
+            reads = reading(path, values, selection)
+            times = rounds.in_turn(reads, 11) if name in IN_TURN else rounds.alone(reads)
+            yield Row(f"{what}, {name}", times, [at_most(times, factor, "zarrs")])
+        rmtree(path)
+
+
+def transposed_chunk(folder, rounds):
+    for kind, (endian, i) in KINDS.items():
+        shape, order = TRANSPOSED[i]
+        filters = [TransposeCodec(order=order)]
+        path = stored(folder / kind, shape, shape, endian=endian, filters=filters)
+        values = values_of(shape)
+        what = f"{kind}, transposed chunk of 125 MiB"
+        for name, selection in TRANSPOSED_READS.items():
+            times = rounds.alone(reading(path, values, selection))
+            bars = [at_most(times, 1 / 20, *ZARRS_OWN), at_most(times, 1.3, "zarrs")]
+            yield Row(f"{what}, {name}", times, bars)
+        times = rounds.in_turn(reading(path, values), 5)
+        yield Row(f"{what}, whole", times, [at_most(times, 1.0, *ZARRS_OWN)])
+        rmtree(path)
+
+
+def writing(folder, rounds):
+    """Whole arrays over their old chunks, each contender in an array of its own."""
+    arrays = {
+        "1,024 chunks of 256 B": (SMALL[0], 7, None),
+        "64 chunks of 64 KiB": (MIDDLING[0], 15, None),
+        # The system brings one contender's bytes to the disk before the next begins.
+        "two chunks of 125 MiB": (TWO_LARGE[0], 5, os.sync),
+    }
+    for endian in ("little", "big"):
+        for what, ((shape, chunks, dtype), count, setup) in arrays.items():
+            values = np.random.default_rng(1).random(shape, dtype)
+            writes, paths = {}, {}
+            for name in (*CONTENDERS, TENSORSTORE):
+                paths[name] = stored(folder / name, shape, chunks, dtype, endian)
+            for name, how in CONTENDERS.items():
+                array = opened(paths[name], *how, mode="r+")
+                writes[name] = partial(array.__setitem__, ..., values)
+            theirs = open_tensorstore({"driver": "file", "path": f"{paths[TENSORSTORE]}/"})
+            writes[TENSORSTORE] = lambda a=theirs, v=values: a[...].write(v).result()
+            times = rounds.in_turn(writes, count, setup)
+            for name, path in paths.items():
+                assert np.array_equal(zarr.open_array(path, mode="r")[...], values), name
+                rmtree(path)
+            bars = [at_most(times, 0.95, *ZARRS_OWN)]
+            yield Row(f"{endian}-endian, writing {what}", times, bars)
+
+
+def over_http(_, rounds):
+    """A column, of which every chunk has eight bytes, from a server that answers after 30 ms."""
+    chunk = (1, *REMOTE[1:])
+    metadata = {  # the server knows none
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": REMOTE,
+        "data_type": "float64",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 1.0,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+    }
+    concurrency = zarr.config.get("async.concurrency")
+    with slow_server(8 * REMOTE[1] * REMOTE[2], DELAY, 90e6) as url:
+        client = obstore.store.HTTPStore.from_url(url, client_options={"allow_http": True})
+        stores = {
+            "obstore": ObjectStore(client, read_only=True),
+            "fsspec": FsspecStore.from_url(url, read_only=True),
+        }
+        for store_name, store in stores.items():
+            reads = {}
+            for name, (pipeline, codec) in CONTENDERS.items():
+                settings = {"codecs.bytes": codec, "codec_pipeline.path": pipeline}
+                with zarr.config.set(settings):
+                    array = zarr.AsyncArray(metadata=metadata, store_path=StorePath(store))
+                reads[name] = partial(zarr.Array(array).__getitem__, np.s_[:, 5, 7])
+            kvstore = {"driver": "http", "base_url": url, "path": "/"}
+            theirs = open_tensorstore(kvstore, metadata)
+            reads[TENSORSTORE] = partial(read_tensorstore, repeat(theirs), np.s_[:, 5, 7])
+            for name in list(reads):
+                try:
+                    assert np.array_equal(reads[name](), np.zeros(REMOTE[0])), name
+                except Exception as error:  # noqa: BLE001 -- a peer that cannot
+                    print(f"{name} with {store_name}: {error}")
+                    del reads[name]
+            times = rounds.in_turn(reads, 5)
+            trips = REMOTE[0] / concurrency
+            bars = [Bar(1.1, f"{trips:.0f} round trips of 30 ms", trips * DELAY)]
+            yield Row(f"over HTTP with {store_name}, a column of 100 chunks", times, bars)
+
+
+SECTIONS = {
+    "small": small_chunks,
+    "many": many_chunks,
+    "large": large_chunks,
+    "transposed": transposed_chunk,
+    "writing": writing,
+    "http": over_http,
+}
+
+if __name__ == "__main__":
+    main()
