@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+import zarr
 
 import zarr_bytes
 from zarr_bytes.zarr_versions import HAS_STRUCT
@@ -109,7 +110,13 @@ def test_every_file_that_a_page_links_to_exists(page):
     assert [path for path in paths if not ((ROOT / page).parent / path).is_file()] == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+# What the newest zarr does, older ones do otherwise.
+NEWEST_ONLY = [] if zarr.__version__ >= "3.4" else ["docs/what-zarr-could-change.md"]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python") and page not in NEWEST_ONLY]
+)
 def test_the_code_of_a_page_runs_and_prints_what_its_comments_say(page, tmp_path):
     code = "\n".join(blocks(page, "python"))
     for module in modules_imported_in(code):

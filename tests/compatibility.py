@@ -1,0 +1,192 @@
+"""What works with the zarr and the Python that run this: a column of `docs/compatibility.md`.
+
+A capability is a function that holds, or fails in any way. Those that need nothing imported come
+first, and of them those of data types: choosing the codec imports the package.
+"""
+
+import json
+import tempfile
+import traceback
+from pathlib import Path
+
+import numpy as np
+import zarr
+from zarr.buffer import cpu
+from zarr.core import codec_pipeline
+from zarr.storage import LocalStore, MemoryStore, WrapperStore
+
+BIG = [{"name": "bytes", "configuration": {"endian": "big"}}]
+VALUES = np.arange(6000, dtype=">f4").reshape(60, 100)
+LARGE = np.arange(10**6, dtype=">f4").reshape(1000, 1000)
+RECORDS = np.array([(1, 2.5), (-3, 4.5)], [("a", ">i2"), ("b", ">f8")])
+
+
+class CountingStore(WrapperStore):
+    """Counts the bytes that are fetched from the store behind it."""
+
+    fetched = 0
+
+    def _counted(self, key, found):
+        self.fetched += len(found) if found is not None and "c/" in key else 0
+        return found
+
+    async def get(self, key, *args, **options):
+        return self._counted(key, await super().get(key, *args, **options))
+
+    def get_sync(self, key, *args, **options):
+        return self._counted(key, super().get_sync(key, *args, **options))
+
+
+def stored(data_type, values, fill_value=0, codecs=BIG, folder=None):
+    """A store with an array of one chunk, made by hand."""
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": values.shape,
+        "data_type": data_type,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": values.shape}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": fill_value,
+        "codecs": codecs,
+    }
+    chunk = "/".join(["c", *("0" for _ in values.shape)])
+    objects = {"zarr.json": json.dumps(document).encode(), chunk: values.tobytes()}
+    if folder is not None:
+        for key, content in objects.items():
+            path = Path(folder, key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return LocalStore(folder)
+    return MemoryStore({k: cpu.Buffer.from_bytes(v) for k, v in objects.items()})
+
+
+def opened(*args, **options):
+    return zarr.open_array(stored(*args, **options))
+
+
+def module_of_codec(array):
+    return type(array.metadata.codecs[0]).__module__.partition(".")[0]
+
+
+def fetched_by(pipeline):
+    """How many bytes are fetched for ten elements of a chunk of 4 MB."""
+    store = CountingStore(stored("float32", LARGE))
+    with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}"}):
+        array = zarr.open_array(store)
+        assert (array[7, 40:50] == LARGE[7, 40:50]).all()
+    return store.fetched
+
+
+def opened_arrays_have_the_codec():
+    return module_of_codec(opened("float32", VALUES)) == "zarr_bytes"
+
+
+def made_arrays_have_the_codec():
+    options = {"shape": 3, "dtype": "f4", "compressors": None}
+    return module_of_codec(zarr.create_array(MemoryStore(), **options)) == "zarr_bytes"
+
+
+def the_draft_codec_endian_opens():
+    codecs = [BIG[0] | {"name": "endian"}]
+    return (opened("float32", VALUES, codecs=codecs)[...] == VALUES).all()
+
+
+def nan_fill_values_keep_their_bits():
+    return "0x7f800001" in json.dumps(
+        opened("float32", VALUES, "0x7f800001").metadata.to_dict(), default=str
+    )
+
+
+def bfloat16_opens():
+    values = np.array([0x3F80, 0x4000], ">u2")
+    return [*opened("bfloat16", values)[...].astype("f4")] == [1, 2]
+
+
+def raw_bits_open():
+    values = np.array([b"abc", b"def"], "V3")
+    return opened("r24", values, [0, 0, 0], [{"name": "bytes"}])[1] == values[1]
+
+
+def the_default_pipeline_reads_in_part():
+    return fetched_by("BatchedCodecPipeline") == 40
+
+
+def the_fused_pipeline_is_there():
+    return hasattr(codec_pipeline, "FusedCodecPipeline")
+
+
+def the_fused_pipeline_reads_in_part():
+    return fetched_by("FusedCodecPipeline") == 40
+
+
+def parts_are_written_in_place():
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored("float32", VALUES, folder=folder)
+        chunk = Path(folder, "c/0/0")
+        with zarr.config.set({"zarr_bytes.partial_writes": True}):
+            array = zarr.open_array(store, mode="r+")
+        with chunk.open("rb"):  # its number is not given to another file
+            before = chunk.stat().st_ino
+            array[7] = 5
+            return chunk.stat().st_ino == before and (array[7] == 5).all()
+
+
+def chunks_in_shards_have_the_codec():
+    codecs = (zarr.codecs.BytesCodec(),)
+    shards = zarr.codecs.ShardingCodec(chunk_shape=(30, 50), codecs=codecs)
+    store = MemoryStore()
+    zarr.create_array(
+        store, shape=(60, 100), chunks=(60, 100), dtype="f4", serializer=shards, compressors=None
+    )[...] = VALUES
+    array = zarr.open_array(store)
+    (inner,) = array.metadata.codecs[0].codecs
+    return type(inner).__module__ == "zarr_bytes.codec" and (array[...] == VALUES).all()
+
+
+def big_endian_records_read():
+    fields = [{"name": "a", "data_type": "int16"}, {"name": "b", "data_type": "float64"}]
+    data_type = {"name": "struct", "configuration": {"fields": fields}}
+    array = opened(data_type, RECORDS, {"a": 0, "b": 0})
+    return array[...].tolist() == RECORDS.tolist()
+
+
+WITHOUT_IMPORT = {
+    "`bfloat16` opens, nothing imported": bfloat16_opens,
+    "NaN fill values keep their bits, nothing imported": nan_fill_values_keep_their_bits,
+    "an array that is opened has this codec": opened_arrays_have_the_codec,
+    "a new array has it before it is opened again": made_arrays_have_the_codec,
+    "the draft codec `endian` opens": the_draft_codec_endian_opens,
+}
+WITH_IMPORT = {
+    "NaN fill values keep their bits, after `import zarr_bytes`": (nan_fill_values_keep_their_bits),
+    "`bfloat16` opens, after `import zarr_bytes`": bfloat16_opens,
+    "`r24` opens, after `import zarr_bytes`": raw_bits_open,
+    "`struct` reads in big-endian": big_endian_records_read,
+    "chunks in shards have this codec": chunks_in_shards_have_the_codec,
+    "partial reads with zarr's default pipeline": the_default_pipeline_reads_in_part,
+    "zarr has `FusedCodecPipeline`": the_fused_pipeline_is_there,
+    "partial reads with `FusedCodecPipeline`": the_fused_pipeline_reads_in_part,
+    "partial writes, on Linux and macOS": parts_are_written_in_place,
+}
+
+
+def outcomes(capabilities):
+    found = {}
+    for name, capability in capabilities.items():
+        try:
+            found[name] = bool(capability())
+        except Exception:  # noqa: BLE001 -- in whatever way it does not work
+            found[name] = False
+            traceback.print_exc()
+    return found
+
+
+def main():
+    found = outcomes(WITHOUT_IMPORT)
+    import zarr_bytes  # noqa: F401 -- registers the data types with zarr 3.1 to 3.3
+
+    print(json.dumps(found | outcomes(WITH_IMPORT)))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
