@@ -25,6 +25,7 @@ from zarr_bytes.settings import (
     SETTINGS,
     fill_values_are_lenient,
     partial_writes_enabled,
+    pipeline_of_other_chains,
     reading_cost,
     unknown_settings,
 )
@@ -241,6 +242,7 @@ def _problems() -> Iterator[str]:
         partial(reading_cost, None),
         partial_writes_enabled,
         fill_values_are_lenient,
+        pipeline_of_other_chains,
     )
     for check in checks:
         try:
