@@ -37,7 +37,7 @@ __all__ = ["ChunkOfRead", "Scatter"]
 ChunkOfRead: TypeAlias = "tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 
 _SMALL: Final = 2**18  # bytes that are assigned at once
-_PARTS: Final = Limits(fetched=2**23, runs=LIMITS.runs)
+_PARTS: Final = Limits(fetched=2**23, runs=LIMITS.runs, views=False)
 
 
 class Scatter:
