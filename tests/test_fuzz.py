@@ -140,7 +140,7 @@ def test_every_selection_of_every_store_is_what_numpy_selects(
         assert type(array.metadata.codecs[-1]) is BytesCodec
         for _ in range(4):
             read, select = data.draw(reads(values.shape, chunk_shape))
-            same(read(array), select(values))
+            same(read(array), np.asarray(select(values), values.dtype))  # text scalars lose zeros
         array.store_path.store.close()
 
 

@@ -40,7 +40,7 @@ def test_a_selection_is_one_of_the_stored_chunk_with_its_axes_exchanged(case):
 
 @given(transposed())
 def test_slices_and_integers_are_always_possible(case):
-    chunk, orders, selection = case
+    _, orders, selection = case
     basic = tuple(entry if isinstance(entry, int | slice) else slice(1) for entry in selection)
     assert Transposition.of(orders).is_possible(basic)
 
