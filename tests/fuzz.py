@@ -116,7 +116,9 @@ def encoded(values, name, endian):
     return raw.tobytes()
 
 
-def document_of(name, shape, chunk_shape, endian):
+def document_of(name, shape, chunk_shape, endian, orders=()):
+    """An array's document; `orders` are those of its transposes, one after another."""
+    transposes = [{"name": "transpose", "configuration": {"order": list(o)}} for o in orders]
     return {
         "zarr_format": 3,
         "node_type": "array",
@@ -125,12 +127,12 @@ def document_of(name, shape, chunk_shape, endian):
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": TYPES[name][3],
-        "codecs": [{"name": "bytes", "configuration": {"endian": endian}}],
+        "codecs": [*transposes, {"name": "bytes", "configuration": {"endian": endian}}],
         "attributes": {},
     }
 
 
-def chunks_of(values, chunk_shape, name, endian):
+def chunks_of(values, chunk_shape, name, endian, orders=()):
     """Key and bytes of every chunk; those at the edge are filled up with zeros."""
     for index in np.ndindex(*(-(-n // c) for n, c in zip(values.shape, chunk_shape, strict=True))):
         chunk = np.zeros(chunk_shape, values.dtype)
@@ -138,6 +140,8 @@ def chunks_of(values, chunk_shape, name, endian):
             tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, chunk_shape, strict=True))
         ]
         chunk[tuple(slice(0, n) for n in part.shape)] = part
+        for order in orders:
+            chunk = chunk.transpose(order)
         yield "/".join(["c", *map(str, index)]), encoded(chunk, name, endian)
 
 

@@ -577,8 +577,8 @@ print(json.dumps(reports))
 """
 
 
-def on_a_small_disk(folder):
-    """What becomes of writes on a file system of 1 MiB that is full."""
+def on_a_small_disk(folder, script=SCRIPT):
+    """What `script` prints of its writes on a file system of 1 MiB that is full."""
     if not shutil.which("unshare"):
         pytest.skip("there is no unshare")
     disk = folder / "disk"
@@ -588,7 +588,7 @@ def on_a_small_disk(folder):
         pytest.skip("no permission to mount a file system")
     run = ["unshare", "-Urm", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c"]
     done = subprocess.run(
-        [*run, SCRIPT, disk],
+        [*run, script, disk],
         capture_output=True,
         text=True,
         check=False,

@@ -41,6 +41,11 @@ def arrays(draw, least_size=0):
     return name, draw(st.sampled_from(["little", "big"])), values, chunk_shape
 
 
+def orders_of(ndim):
+    """Orders of one transpose after another."""
+    return st.lists(st.permutations(range(ndim)), max_size=3) if ndim else st.just([])
+
+
 @st.composite
 def slices(draw, size):
     limits = st.none() | st.integers(-size - 2, size + 2)
@@ -125,16 +130,17 @@ def test_every_selection_of_every_store_is_what_numpy_selects(
     tmp_path_factory, kind, pipeline, data
 ):
     name, endian, values, chunk_shape = data.draw(arrays())
-    chunks = dict(chunks_of(values, chunk_shape, name, endian))
-    document = json.dumps(document_of(name, values.shape, chunk_shape, endian)).encode()
+    orders = data.draw(st.just([]) | orders_of(values.ndim))
+    chunks = dict(chunks_of(values, chunk_shape, name, endian, orders))
+    document = json.dumps(document_of(name, values.shape, chunk_shape, endian, orders)).encode()
     objects = {"zarr.json": document, **chunks}
     config = {"codec_pipeline.path": PIPELINES[pipeline]}
     with zarr.config.set(config | settings_of(data.draw, st)):
         array = open_with(kind, objects, tmp_path_factory.mktemp("a"))
-        assert type(array.metadata.codecs[0]) is BytesCodec
+        assert type(array.metadata.codecs[-1]) is BytesCodec
         for _ in range(4):
             read, select = data.draw(reads(values.shape, chunk_shape))
-            same(read(array), select(values))
+            same(read(array), np.asarray(select(values), values.dtype))  # text scalars lose zeros
         array.store_path.store.close()
 
 

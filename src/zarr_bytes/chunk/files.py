@@ -206,9 +206,10 @@ def _read_through_window(file: int, path: str, start: int, stop: int, into: Into
     memory, numbers = memoryview(window), window.view(into.stored)
     done, position = start, 0
     while done < stop:
-        count = _read_into(file, memory[: stop - done], done) // into.stored.itemsize
+        nbytes = _read_into(file, memory[: stop - done], done)
+        count = nbytes // into.stored.itemsize
         if not count:
-            raise wrong_size(path, start, stop, done - start)
+            raise wrong_size(path, start, stop, done + nbytes - start)
         into.numbers[position : position + count] = numbers[:count]
         position += count
         done += count * into.stored.itemsize

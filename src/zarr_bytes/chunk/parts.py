@@ -49,10 +49,13 @@ class Limits(NamedTuple):
         Bytes that are fetched without being selected, and all that are fetched for a part.
     runs : int
         Runs of bytes, each of which takes some fifty bytes while it is planned.
+    views : bool
+        Whether more may be fetched at once where the result is a view of it.
     """
 
     fetched: int
     runs: int
+    views: bool = True
 
 
 LIMITS: Final = Limits(fetched=2**24, runs=2**18)
@@ -101,7 +104,8 @@ def plan_selection(
     if not chunk.has_too_many_runs(dimensions):
         plan = plan_grid(dimensions, chunk_shape, item_size, cost)
         unselected = plan.nbytes - prod(d.count for d in dimensions) * item_size
-        if plan.nbytes <= limits.fetched or (unselected <= limits.fetched and plan.is_view):
+        is_view = limits.views and plan.is_view
+        if plan.nbytes <= limits.fetched or (unselected <= limits.fetched and is_view):
             return plan
     return chunk.parts_of_grid(dimensions)
 

@@ -16,7 +16,7 @@ from zarr_bytes.chunk.files import Into, open_file, read_cached_file, read_file
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import LIMITS, Limits, Parts, plan_selection
 from zarr_bytes.chunk.reading import chunks_like, read_selection
-from zarr_bytes.errors import BoolValueError
+from zarr_bytes.errors import BoolValueError, ChunkSizeError
 from zarr_bytes.settings import DEFAULTS, reading_cost
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ __all__ = ["ChunkOfRead", "Scatter"]
 ChunkOfRead: TypeAlias = "tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 
 _SMALL: Final = 2**18  # bytes that are assigned at once
-_PARTS: Final = Limits(fetched=2**23, runs=LIMITS.runs)
+_PARTS: Final = Limits(fetched=2**23, runs=LIMITS.runs, views=False)
 
 
 class Scatter:
@@ -118,7 +118,7 @@ class Scatter:
             return self._assign(chunk, None if result is None else _array_of(result))
         try:
             return self._read_parts(path, parts, chunks) or self._assign(chunk, None)
-        except BoolValueError:  # which counts from the beginning of a part
+        except (BoolValueError, ChunkSizeError):  # which name a part, and not the selection
             chunks.of_file(path, self._root, chunks.plan(selection, cast("StorePath", chunk[0])))
             raise
 
