@@ -763,10 +763,12 @@ class TestWriting:
         array = created(MemoryStore(), (8, 8), ">i4", filters=filters)
         values = np.ones((8, 8), ">i4")
         array[...] = values
-        values[...] = 5
-        assert (array[...] == 1).all()
         array[2] = 7
-        assert (values == 5).all()
+        assert (values == 1).all()
+        if HAS_FUSED_PIPELINE:  # the memory store of older zarr keeps the memory itself
+            array[...] = values
+            values[...] = 5
+            assert (array[...] == 1).all()
 
 
 def keys_of(store):
