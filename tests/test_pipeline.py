@@ -236,9 +236,7 @@ class TestActing:
         array = created(LocalStore(tmp_path), (8, 9), "i4")
         array[...] = model = numbers((8, 9), "i4")
         ours = pipeline_of(array)
-        object.__setattr__(
-            ours, "other", Other.from_codecs(ours).evolve_from_array_spec(spec_of(array))
-        )
+        object.__setattr__(ours, "other", Other.from_codecs(list(ours)))
         prototype = BufferPrototype(DeviceBuffer, DeviceNDBuffer)
         values = np.array([7, 8], "i4")
         array.set_basic_selection(np.s_[2, 3:5], values, prototype=prototype)
@@ -246,16 +244,6 @@ class TestActing:
         found = array.get_basic_selection(np.s_[1:4, 3], prototype=prototype)
         assert np.array_equal(found, model[1:4, 3])
         assert asked == ["write", "read"]
-
-
-def spec_of(array):
-    return zarr.core.array_spec.ArraySpec(
-        shape=array.chunks,
-        dtype=array.metadata.data_type,
-        fill_value=0,
-        config=zarr.core.array_spec.ArrayConfig.from_dict({}),
-        prototype=cpu.buffer_prototype,
-    )
 
 
 @st.composite
@@ -462,16 +450,21 @@ class TestErrorsOfReading:
         with pytest.raises(BoolValueError, match=r"found 2 at index \(2300, 7\) of the selection"):
             array[500:]
 
-    @pytest.mark.parametrize("fault", ["truncated", "folder"])
+    @pytest.mark.parametrize("fault", ["truncated", "too long", "folder"])
+    @pytest.mark.usefixtures("limits")
     def test_of_a_transposed_chunk_too(self, tmp_path, fault):
         array = stored(LocalStore(tmp_path), numbers((50, 60)), filters=[TRANSPOSED])
         path = tmp_path / "c/0/0"
         content = path.read_bytes()
         path.unlink()
-        path.mkdir() if fault == "folder" else path.write_bytes(content[:-1])
+        if fault == "folder":
+            path.mkdir()
+        else:
+            path.write_bytes(content[:-1] if fault == "truncated" else content + b"x")
         error, words = {
             "folder": (ChunkFileError, f"{path} is a folder"),
             "truncated": (ChunkSizeError, f"of {path} are 24000 bytes, found 23999"),
+            "too long": (ChunkSizeError, f"of {path} are 24000 bytes, found 24001"),
         }[fault]
         with pytest.raises(error, match=re.escape(words)):
             array[...]
@@ -770,10 +763,12 @@ class TestWriting:
         array = created(MemoryStore(), (8, 8), ">i4", filters=filters)
         values = np.ones((8, 8), ">i4")
         array[...] = values
-        values[...] = 5
-        assert (array[...] == 1).all()
         array[2] = 7
-        assert (values == 5).all()
+        assert (values == 1).all()
+        if HAS_FUSED_PIPELINE:  # the memory store of older zarr keeps the memory itself
+            array[...] = values
+            values[...] = 5
+            assert (array[...] == 1).all()
 
 
 def keys_of(store):

@@ -99,17 +99,22 @@ class BytesPipeline(CodecPipeline):
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec]) -> Self:
-        """Pipeline of `codecs`, which acts once it is fitted to an array."""
-        return cls(pipeline_of_other_chains().from_codecs(codecs))
+        """Pipeline of `codecs`."""
+        # Up to zarr 3.2 they are fitted to the array, and no pipeline is.
+        return cls._before(pipeline_of_other_chains().from_codecs(tuple(codecs)))
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         """The same pipeline for one array."""
-        other = self.other.evolve_from_array_spec(array_spec)
+        return self._before(self.other.evolve_from_array_spec(array_spec))
+
+    @classmethod
+    def _before(cls, other: CodecPipeline) -> Self:
+        """The pipeline that leaves to `other` what it does not do itself."""
         *before, last = cast("Iterable[Codec]", other)
         if type(last) not in _CODECS or any(type(codec) is not TransposeCodec for codec in before):
-            return type(self)(other)
+            return cls(other)
         orders = [cast("TransposeCodec", codec).order for codec in before]
-        return type(self)(other, cast("BytesCodec", last), Transposition.of(orders))
+        return cls(other, cast("BytesCodec", last), Transposition.of(orders))
 
     @property
     def acts(self) -> bool:

@@ -107,14 +107,17 @@ def read_file(path: str, plan: Plan, root: str, into: Into | None = None) -> Byt
 
 
 @contextmanager
-def open_file(path: str, root: str) -> Iterator[Callable[[Plan], Bytes] | None]:
-    """`read_file` of several plans one after another, through one open file."""
+def open_file(
+    path: str, root: str, nbytes: int | None = None
+) -> Iterator[Callable[[Plan], Bytes] | None]:
+    """`read_file` of several plans one after another, through one open file of `nbytes` bytes."""
     file = _open(path)
     if file is None:
         yield None
         return
     with closing(file):
         _look_where(file, root)
+        _check_file(file, path, nbytes)
         yield partial(_read_ranges, file, path)
 
 
@@ -169,12 +172,16 @@ def _read_whole(file: int, path: str, nbytes: int) -> Bytes:
     return np.frombuffer(content, np.uint8)
 
 
-def _read_ranges(file: int, path: str, plan: Plan, into: Into | None = None) -> Bytes:
+def _check_file(file: int, path: str, nbytes: int | None) -> None:
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
         raise no_file(path, status.st_mode)
-    if plan.is_whole_chunk and status.st_size != plan.nbytes:
-        raise wrong_size(path, 0, plan.nbytes, status.st_size)
+    if nbytes is not None and status.st_size != nbytes:
+        raise wrong_size(path, 0, nbytes, status.st_size)
+
+
+def _read_ranges(file: int, path: str, plan: Plan, into: Into | None = None) -> Bytes:
+    _check_file(file, path, plan.nbytes if plan.is_whole_chunk else None)
     # NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes this
     # faster than `path.read_bytes()`.
     fetched = np.empty(plan.nbytes if into is None else 0, np.uint8)

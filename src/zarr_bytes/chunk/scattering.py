@@ -117,7 +117,9 @@ class Scatter:
             result = chunks.of_file(path, self._root, plan)
             return self._assign(chunk, None if result is None else _array_of(result))
         try:
-            return self._read_parts(path, parts, chunks) or self._assign(chunk, None)
+            is_whole = isinstance(plan, Plan) and plan.is_whole_chunk
+            nbytes = chunks.nbytes if is_whole else None  # which the file must have then
+            return self._read_parts(path, parts, chunks, nbytes) or self._assign(chunk, None)
         except (BoolValueError, ChunkSizeError):  # which name a part, and not the selection
             chunks.of_file(path, self._root, chunks.plan(selection, cast("StorePath", chunk[0])))
             raise
@@ -214,8 +216,10 @@ class Scatter:
         filled = parts.filled(target)
         return (parts, filled) if np.may_share_memory(filled, target) else None
 
-    def _read_parts(self, path: str, parts: tuple[Parts, Array], chunks: Chunks) -> bool:
-        with open_file(path, self._root) as read:
+    def _read_parts(
+        self, path: str, parts: tuple[Parts, Array], chunks: Chunks, nbytes: int | None
+    ) -> bool:
+        with open_file(path, self._root, nbytes) as read:
             if read is None:
                 return False
             for places, part in parts[0].plans:
