@@ -88,7 +88,8 @@ def plan_selection(
     >>> plan_selection((4, 3), 8, (slice(1, 3), slice(None)), Cost(0, 1000)).nbytes
     48
     """
-    if (plan := plan_one_run(chunk_shape, item_size, selection, cost)) is not None:
+    plan = plan_one_run(chunk_shape, item_size, selection, cost)
+    if plan is not None and (limits.views or plan.nbytes <= limits.fetched):
         return plan
     dimensions = dimensions_of(chunk_shape, selection)
     if dimensions is None or prod(chunk_shape) * item_size >= MOST_BYTES:
@@ -189,8 +190,8 @@ class _Chunk(NamedTuple):
         """Indices of a part's places, a few at a time: elements may be selected many times."""
         counts = [_length(target) for target, _ in places]
         longest = max(range(len(counts)), key=counts.__getitem__, default=0)
-        if prod(counts) * self.item_size <= self.limits.fetched or counts[longest] == 1:
-            targets, sources = zip(*places, strict=True)
+        if prod(counts) * self.item_size <= self.limits.fetched or max(counts, default=1) == 1:
+            targets, sources = [target for target, _ in places], [source for _, source in places]
             yield _combinations(targets), _combinations(sources)
             return
         half = counts[longest] // 2

@@ -176,7 +176,8 @@ class Scatter:
         entries = out_selection if isinstance(out_selection, tuple) else (out_selection,)
         if self._drop_axes or not all(isinstance(entry, slice) for entry in entries):
             return None
-        return self._transposition.to_stored(self._out[out_selection], selection)
+        target = self._out[(*entries, ...)]  # never a scalar
+        return self._transposition.to_stored(target, selection)
 
     def _into(self, chunk: ChunkOfRead, chunks: Chunks, plan: Plan) -> Into | None:
         """Memory of the result for the bytes of `plan`, if it holds these, one after another."""
