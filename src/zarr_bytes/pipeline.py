@@ -60,7 +60,7 @@ _MISSING: Final[GetResult] = {"status": "missing"}
 
 _FEW: Final = 8  # chunks and
 _SMALL: Final = 2**16  # bytes that are read on the event loop, if nothing has to be waited for
-_ONE_THREAD: Final = 2**20  # bytes that one thread reads before another would be worth its hop
+_ONE_THREAD: Final = 2**22  # bytes that one thread reads before another would be worth its hop
 
 
 @dataclass(frozen=True)

@@ -256,9 +256,10 @@ def no_file(path: str, mode: int) -> ChunkFileError:
 
 # --- On the event loop: only what need not be waited for -----------------------------------------
 
-# By root of a store: whether cached files may be read on the event loop, and until when that is
-# taken for true. A thread finds it out, and nothing is tried before.
+# By root of a store: whether it is on this machine, and until when that is taken for true. A thread
+# finds it out, and nothing is tried before. And until when nothing is tried after a wait was due.
 _roots: dict[str, tuple[bool, float]] = {}
+_busy: dict[str, float] = {}
 _UNKNOWN: Final = (False, 0.0)
 _TRUSTED: Final = 60.0  # seconds: what is mounted changes
 _RETRY_AFTER: Final = 1.0  # seconds after a wait was due
@@ -283,6 +284,7 @@ def read_cached_file(root: str, path: str, plan: Plan) -> Bytes | None:
     """
     if (
         not is_known_to_be_local(root)
+        or monotonic() < _busy.get(root, 0)
         or plan.nbytes > _SMALL
         or plan.starts.size > _FEW
         or not plan.starts.size
@@ -306,7 +308,7 @@ def read_cached_file(root: str, path: str, plan: Plan) -> Bytes | None:
                 raise BlockingIOError
         return fetched[: plan.nbytes]
     except OSError:  # EAGAIN: not in the page cache; EOPNOTSUPP: the file system cannot tell
-        _remember(root, is_local=False, seconds=_RETRY_AFTER)
+        _busy[root] = monotonic() + _RETRY_AFTER
         raise BlockingIOError from None
     finally:
         os.close(file)
@@ -316,7 +318,10 @@ def _look_where(file: int, root: str) -> None:
     """Find out where an open file below `root` is, where that is not known."""
     if monotonic() > _roots.get(root, _UNKNOWN)[1]:
         is_local = hasattr(os, "RWF_NOWAIT") and file_systems.is_local(file)
-        _remember(root, is_local=is_local, seconds=_TRUSTED)
+        if len(_roots) > 1000:
+            _roots.clear()
+            _busy.clear()
+        _roots[root] = is_local, monotonic() + _TRUSTED
 
 
 def is_known_to_be_local(root: str) -> bool:
@@ -324,8 +329,3 @@ def is_known_to_be_local(root: str) -> bool:
     found, until = _roots.get(root, _UNKNOWN)
     return found and monotonic() <= until
 
-
-def _remember(root: str, *, is_local: bool, seconds: float) -> None:
-    if len(_roots) > 1000:
-        _roots.clear()
-    _roots[root] = is_local, monotonic() + seconds
