@@ -328,4 +328,3 @@ def is_known_to_be_local(root: str) -> bool:
     """Whether files below `root` are on this machine, as far as is known by now."""
     found, until = _roots.get(root, _UNKNOWN)
     return found and monotonic() <= until
-
