@@ -22,6 +22,13 @@ def created(store, shape, dtype, chunks=None, **options):
         return zarr.create_array(store, shape=shape, dtype=dtype, chunks=chunks or shape, **options)
 
 
+def fill(disk):
+    """Write a file to a small file system until nothing more fits."""
+    with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while filler.write(bytes(4096)):
+            pass
+
+
 @contextmanager
 def written_to(path):
     """Offset and length of each write to the file at `path`, by system call or mapping."""

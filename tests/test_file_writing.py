@@ -538,7 +538,7 @@ SCRIPT = """
 import json, os, sys
 from pathlib import Path
 import numpy as np
-from in_place import created
+from in_place import created, fill
 from zarr.storage import LocalStore
 
 disk = Path(sys.argv[1])
@@ -553,12 +553,7 @@ for name in ("row", "column"):
     (disk / name / "c/0").mkdir(parents=True, exist_ok=True)
 for name in ("new", "new column", "filled"):
     (disk / name / "c/0").mkdir(parents=True, exist_ok=True)
-with open(disk / "filler", "wb", buffering=0) as filler:
-    try:
-        while filler.write(bytes(4096)):
-            pass
-    except OSError:
-        pass
+fill(disk)
 for name, array in arrays.items():
     selection, path = selections.get(name, np.s_[3]), disk / name / "c/0/0"
     before = np.fromfile(path, "u1").reshape(shape) if path.exists() else None

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import device_memory
 import hypothesis.extra.numpy as hnp
 import ml_dtypes
 import numpy as np
@@ -23,7 +24,6 @@ from extension_types import NAMES, numpy_type
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from in_place import IN_PLACE, created, written_to
-from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
@@ -715,24 +715,9 @@ class TestOtherWays:
 
 
 def test_buffers_that_are_not_numpys_are_stored_whole(tmp_path):
-    class DeviceBuffer(Buffer):  # no subclass of zarr's CPU buffer
-        create_zero_length = from_buffer = combine = None
-
-        @classmethod
-        def from_bytes(cls, data):
-            return cls(np.frombuffer(data, "u1"))
-
-        def as_numpy_array(self):
-            return self._data
-
-    DeviceBuffer.__abstractmethods__ = frozenset()
-
-    class DeviceNDBuffer(zarr.buffer.cpu.NDBuffer):
-        pass
-
     array = created(LocalStore(tmp_path), (8, 9), "i4")
     array[...] = 1
-    prototype = BufferPrototype(DeviceBuffer, DeviceNDBuffer)
+    prototype = device_memory.PROTOTYPE
     with written_to(tmp_path / "c/0/0") as ranges:
         array.set_basic_selection(np.s_[2, 3:5], np.array([7, 8], "i4"), prototype=prototype)
         array.set_basic_selection(np.s_[:4], np.zeros((4, 9), "i4"), prototype=prototype)

@@ -16,6 +16,7 @@ import sys
 import threading
 import tracemalloc
 
+import device_memory
 import numpy as np
 import pytest
 import zarr
@@ -27,7 +28,6 @@ from in_place import IN_PLACE, created, written_to
 from test_file_writing import no_file_larger_than, on_a_small_disk
 from test_fuzz import arrays, basic, orders_of, reads, writes
 from test_partial_read import CountingStore, FaultyStore, numbers, stored
-from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.buffer import cpu
 from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import LocalStore, MemoryStore
@@ -207,21 +207,6 @@ class TestActing:
         assert contents[0] == contents[1]
 
     def test_buffers_of_another_memory_are_left_to_zarrs_pipeline(self, tmp_path):
-        class DeviceBuffer(Buffer):  # no subclass of zarr's CPU buffer
-            create_zero_length = from_buffer = combine = None
-
-            @classmethod
-            def from_bytes(cls, data):
-                return cls(np.frombuffer(data, "u1"))
-
-            def as_numpy_array(self):
-                return self._data
-
-        DeviceBuffer.__abstractmethods__ = frozenset()
-
-        class DeviceNDBuffer(cpu.NDBuffer):
-            pass
-
         asked = []
 
         class Other(type(pipeline_of(created({}, (2,), "i4")).other)):
@@ -237,7 +222,7 @@ class TestActing:
         array[...] = model = numbers((8, 9), "i4")
         ours = pipeline_of(array)
         object.__setattr__(ours, "other", Other.from_codecs(list(ours)))
-        prototype = BufferPrototype(DeviceBuffer, DeviceNDBuffer)
+        prototype = device_memory.PROTOTYPE
         values = np.array([7, 8], "i4")
         array.set_basic_selection(np.s_[2, 3:5], values, prototype=prototype)
         model[2, 3:5] = values
@@ -833,7 +818,7 @@ ON_A_FULL_DISK = """
 import json, sys
 from pathlib import Path
 import numpy as np, zarr
-from in_place import created
+from in_place import created, fill
 from zarr.storage import LocalStore
 
 disk, reports = Path(sys.argv[1]), {}
@@ -841,12 +826,7 @@ with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytesPipeline"}):
     arrays = {n: created(LocalStore(disk / n), (400, 1000), "u1") for n in ("plain", "swapped")}
 for array in arrays.values():
     array[...] = 1
-with open(disk / "filler", "wb", buffering=0) as filler:
-    try:
-        while filler.write(bytes(4096)):
-            pass
-    except OSError:
-        pass
+fill(disk)
 for name, array in arrays.items():
     value = np.full((400, 1000), 2, "u1")
     try:
@@ -942,18 +922,14 @@ class TestRequests:
         ids=["a range of each", "five ranges of each", "whole chunks"],
     )
     def test_those_of_all_chunks_share_zarrs_limit(self, selection, requests, nbytes):
-        most = 0
-
         async def fault(number, buffer):
-            nonlocal most
-            most = max(most, array.store_path.store.running)
             await asyncio.sleep(0)
             return buffer
 
         array = column_of_chunks(fault)
         with zarr.config.set({"async.concurrency": 7, "zarr_bytes.gap.remote": 100}):
             assert np.array_equal(array[selection], numbers((100, 5000))[selection])
-        assert most == 7
+        assert array.store_path.store.most == 7
         found = array.store_path.store.requests
         assert len(found) == requests
         assert {r and r.end - r.start for r in found} == {nbytes}

@@ -251,10 +251,11 @@ class BytesPipeline(CodecPipeline):
         if not batch:
             return False
         getter, spec, *_ = batch[0]
-        return (
-            isinstance(getter, StorePath)
-            and issubclass(spec.prototype.buffer, cpu.Buffer)
-            and all(self.transposition.is_possible(selection) for _, _, selection, *_ in batch)
+        if not isinstance(getter, StorePath) or not issubclass(spec.prototype.buffer, cpu.Buffer):
+            return False
+        transposition = self.transposition
+        return transposition.order is None or all(
+            transposition.is_possible(selection) for _, _, selection, *_ in batch
         )
 
 

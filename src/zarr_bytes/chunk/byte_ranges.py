@@ -230,12 +230,9 @@ def plan_one_run(
         first, stride, run = first + start * stride, stride * size, run * count
     if run == stride or run > cost.largest_request or stride >= MOST_BYTES:
         return None
-    shape.reverse()
-    ranges, strides = (
-        (np.array([first]), np.array([first + run])),
-        _c_strides(tuple(shape), item_size),
-    )
-    return Plan(*ranges, False, _FIRST, tuple(shape), strides, ())  # noqa: FBT003
+    selected = tuple(reversed(shape))
+    starts, stops = np.array([first]), np.array([first + run])
+    return Plan(starts, stops, False, _FIRST, selected, _c_strides(selected, item_size), ())  # noqa: FBT003
 
 
 def plan_grid(

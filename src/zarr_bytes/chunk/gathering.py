@@ -7,6 +7,7 @@ that is renamed, and no copy of it is made.
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -79,11 +80,10 @@ class Gather:
             As `zarr_bytes.chunk.writing.write_selection`.
         """
         setter, spec, _, _, is_complete = chunk
-        store_path = cast("StorePath", setter)
         writing = self._writing(chunk)
-        root = str(store_path.store.root)  # type: ignore[attr-defined]
-        path = f"{root}/{store_path.path}"
-        if self._in_place and writing.path_of(store_path) is not None and writing.in_place(path):
+        root = str(cast("StorePath", setter).store.root)  # type: ignore[attr-defined]
+        path = f"{root}/{cast('StorePath', setter).path}"
+        if self._in_place and not writing.is_whole and writing.in_place(path):
             return
         existing = None
         if not writing.is_whole and not is_complete:
@@ -91,7 +91,11 @@ class Gather:
             content = read_file(path, plan_whole_chunk(shape, item_size, ()), root)
             existing = None if content is None else spec.prototype.buffer.from_array_like(content)
         array, new = writing.chunk(existing), writing.new_chunk()
-        if new.leave_out_empty and all(map(new.is_left_out, encode_in_blocks(array, self._endian))):
+        blocks = encode_in_blocks(array, self._endian)
+        first = next(blocks)
+        if not new.is_left_out(first):  # the usual case, in which nothing is encoded twice
+            replace_file(path, chain([first], blocks))
+        elif all(map(new.is_left_out, blocks)):
             with suppress(FileNotFoundError):
                 Path(path).unlink()
         else:

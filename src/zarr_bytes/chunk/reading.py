@@ -29,6 +29,7 @@ from zarr_bytes.chunk.files import is_known_to_be_local, open_file, read_cached_
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import plan_selection
 from zarr_bytes.chunk.selection import is_whole
+from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.errors import partly_missing
 from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import is_deflated
@@ -154,20 +155,15 @@ async def read_local(
     may have to be waited for, are read by as many threads as zarr allows.
     """
 
-    def read(part: Sequence[tuple[ByteGetter, SelectorTuple, ArraySpec]]) -> list[NDBuffer | None]:
-        return [
-            read_selection_sync(cast("SyncByteGetter", getter), selection, chunk_spec, endian)
-            for getter, selection, chunk_spec in part
-        ]
+    def read(chunk: tuple[ByteGetter, SelectorTuple, ArraySpec]) -> NDBuffer | None:
+        getter, selection, chunk_spec = chunk
+        return read_selection_sync(cast("SyncByteGetter", getter), selection, chunk_spec, endian)
 
     nbytes = sum(_chunks_of(chunk_spec, endian).nbytes for _, _, chunk_spec in batch)
     store = cast("StorePath", batch[0][0]).store
     is_quick = nbytes <= _ONE_HOP and is_known_to_be_local(str(cast("LocalStore", store).root))
     limit = 1 if is_quick else zarr.config.get("async.concurrency") or len(batch)
-    size = -(-len(batch) // limit)
-    parts = [batch[i : i + size] for i in range(0, len(batch), size)]
-    results = await asyncio.gather(*(asyncio.to_thread(read, part) for part in parts))
-    return [result for part in results for result in part]
+    return await in_threads(read, batch, min(limit, len(batch)))
 
 
 def are_local(getters: Iterable[ByteGetter]) -> bool:

@@ -70,7 +70,6 @@ class Scatter:
         self._drop_axes = drop_axes
         self._endian = endian
         self._transposition = transposition
-        self._layout = layout_of(out.dtype, endian)
         self._last: tuple[ArraySpec, Chunks, ArraySpec] | None = None
 
     def read_cached(self, chunk: ChunkOfRead) -> bool:
@@ -181,19 +180,19 @@ class Scatter:
 
     def _into(self, chunk: ChunkOfRead, chunks: Chunks, plan: Plan) -> Into | None:
         """Memory of the result for the bytes of `plan`, if it holds these, one after another."""
-        layout, target = self._layout, self._target(chunk)
-        number = np.dtype(np.uint8) if layout.is_stored_as_is else layout.number
+        target = self._target(chunk)
         if (
             target is None
             or plan.starts.size != 1
             or not target.flags.c_contiguous
             or plan.nbytes != target.nbytes
-            or number is None
-            or layout.bool_offsets
-            or layout.narrow_bytes
             or chunks.stored.newbyteorder("=") != target.dtype.newbyteorder("=")
             or not plan.is_view
         ):
+            return None
+        layout = layout_of(target.dtype, self._endian)
+        number = np.dtype(np.uint8) if layout.is_stored_as_is else layout.number
+        if number is None or layout.bool_offsets or layout.narrow_bytes:
             return None
         memory: Bytes = target.reshape(-1).view(np.uint8)
         selected = plan.select(memory, target.dtype)
