@@ -12,9 +12,8 @@ import errno
 import os
 import stat
 from contextlib import contextmanager
-from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -26,11 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from zarr_bytes.chunk.byte_ranges import Plan
-    from zarr_bytes.chunk.elements import Array, Bytes
-    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.chunk.elements import Bytes
 
 __all__ = [
-    "Into",
+    "OpenFile",
     "closing",
     "is_known_to_be_local",
     "no_file",
@@ -49,22 +47,7 @@ _SMALL: Final = 2**16  # bytes: copying them takes as long as a fraction of a th
 _FEW: Final = 64  # ranges, each a system call
 
 
-class Into(NamedTuple):
-    """Memory that the bytes of one range are put into.
-
-    Attributes
-    ----------
-    numbers : array, 1-D
-        The elements, or the numbers that they are made of.
-    stored : numpy.dtype
-        Their type as they are stored.
-    """
-
-    numbers: Array
-    stored: DType
-
-
-def read_file(path: str, plan: Plan, root: str, into: Into | None = None) -> Bytes | None:
+def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
     """Ranges of a file, read through one open file: for a thread that may wait.
 
     Writers replace files by renaming, so one open file is one version of the chunk.
@@ -78,14 +61,11 @@ def read_file(path: str, plan: Plan, root: str, into: Into | None = None) -> Byt
     root : str
         Root of the store. Whether it is on this machine is found out here, where that may take its
         time, for `read_cached_file`.
-    into : Into or None
-        Where to put the bytes of a plan of one range.
 
     Returns
     -------
     array of uint8, 1-D, or None
-        `plan.nbytes` bytes, or none of them where they were put into `into`; None if there is no
-        such file.
+        `plan.nbytes` bytes; None if there is no such file.
 
     Raises
     ------
@@ -99,18 +79,45 @@ def read_file(path: str, plan: Plan, root: str, into: Into | None = None) -> Byt
         return None
     try:
         _look_where(file, root)
-        if plan.is_whole_chunk and plan.nbytes <= _SMALL and into is None:
+        if plan.is_whole_chunk and plan.nbytes <= _SMALL:
             return _read_whole(file, path, plan.nbytes)
-        return _read_ranges(file, path, plan, into)
+        return _read_ranges(file, path, plan)
     finally:
         os.close(file)
 
 
+class OpenFile:
+    """An open file that is read several times, through memory that is used again."""
+
+    def __init__(self, file: int, path: str) -> None:
+        self._file = file
+        self._path = path
+        self._memory: Bytes = np.empty(0, np.uint8)
+
+    def read(self, plan: Plan) -> Bytes:
+        """What `read_file` returns; valid until something else is read."""
+        _check_file(self._file, self._path, plan.nbytes if plan.is_whole_chunk else None)
+        fetched = self._window(plan.nbytes)
+        memory = memoryview(fetched)
+        for start, stop, position in plan.ranges():
+            _fill(memory[position : position + stop - start], self._file, self._path, start)
+        return fetched
+
+    def read_range(self, start: int, nbytes: int) -> Bytes:
+        """One range; valid until something else is read."""
+        fetched = self._window(nbytes)
+        _fill(memoryview(fetched), self._file, self._path, start)
+        return fetched
+
+    def _window(self, nbytes: int) -> Bytes:
+        if self._memory.size < nbytes:
+            self._memory = np.empty(nbytes, np.uint8)
+        return self._memory[:nbytes]
+
+
 @contextmanager
-def open_file(
-    path: str, root: str, nbytes: int | None = None
-) -> Iterator[Callable[[Plan], Bytes] | None]:
-    """`read_file` of several plans one after another, through one open file of `nbytes` bytes."""
+def open_file(path: str, root: str, nbytes: int | None = None) -> Iterator[OpenFile | None]:
+    """The file at `path`, which must have `nbytes` bytes where that is given; None if missing."""
     file = _open(path)
     if file is None:
         yield None
@@ -118,7 +125,7 @@ def open_file(
     with closing(file):
         _look_where(file, root)
         _check_file(file, path, nbytes)
-        yield partial(_read_ranges, file, path)
+        yield OpenFile(file, path)
 
 
 @contextmanager
@@ -180,46 +187,45 @@ def _check_file(file: int, path: str, nbytes: int | None) -> None:
         raise wrong_size(path, 0, nbytes, status.st_size)
 
 
-def _read_ranges(file: int, path: str, plan: Plan, into: Into | None = None) -> Bytes:
+def _read_ranges(file: int, path: str, plan: Plan) -> Bytes:
     _check_file(file, path, plan.nbytes if plan.is_whole_chunk else None)
     # NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes this
     # faster than `path.read_bytes()`.
-    fetched = np.empty(plan.nbytes if into is None else 0, np.uint8)
+    fetched = np.empty(plan.nbytes, np.uint8)
     memory = memoryview(fetched)
     for start, stop, position in plan.ranges():
-        if into is not None:
-            _read_through_window(file, path, start, stop, into)
-        elif stop - start > _LARGE:
-            part = Into(fetched[position : position + stop - start], fetched.dtype)
-            _read_through_window(file, path, start, stop, part)
+        end = position + stop - start
+        if stop - start > _LARGE:
+            _fill_through_window(fetched[position:end], file, path, start)
         else:
-            done = start
-            while done < stop:
-                part_of_memory = memory[position + done - start : position + stop - start]
-                count = _read_into(file, part_of_memory, done)
-                if not count:
-                    raise wrong_size(path, start, stop, done - start)
-                done += count
+            _fill(memory[position:end], file, path, start)
     return fetched
 
 
-def _read_through_window(file: int, path: str, start: int, stop: int, into: Into) -> None:
-    """Read one range, block by block, through memory that stays in the processor's cache.
+def _fill(memory: memoryview, file: int, path: str, start: int) -> None:
+    """Read the bytes from `start` on."""
+    done = _read_into(file, memory, start)
+    while done < len(memory):
+        count = _read_into(file, memory[done:], start + done)
+        if not count:
+            raise wrong_size(path, start, start + len(memory), done)
+        done += count
+
+
+def _fill_through_window(target: Bytes, file: int, path: str, start: int) -> None:
+    """Read the bytes from `start` on, block by block, through memory that stays in the cache.
 
     Linux copies into memory that is not there at a third of the speed: 125 MiB straight into a new
-    array took 85 ms, and 30 this way, whether or not their byte order is changed on the way.
+    array took 85 ms, and 30 this way.
     """
-    window = np.empty(min(BLOCK - BLOCK % into.stored.itemsize, stop - start), np.uint8)
-    memory, numbers = memoryview(window), window.view(into.stored)
-    done, position = start, 0
-    while done < stop:
-        nbytes = _read_into(file, memory[: stop - done], done)
-        count = nbytes // into.stored.itemsize
+    window = np.empty(min(BLOCK, target.size), np.uint8)
+    memory, done = memoryview(window), 0
+    while done < target.size:
+        count = _read_into(file, memory[: target.size - done], start + done)
         if not count:
-            raise wrong_size(path, start, stop, done + nbytes - start)
-        into.numbers[position : position + count] = numbers[:count]
-        position += count
-        done += count * into.stored.itemsize
+            raise wrong_size(path, start, start + target.size, done)
+        target[done : done + count] = window[:count]
+        done += count
 
 
 def _seek_and_read(file: int, count: int, offset: int) -> bytes:

@@ -227,9 +227,9 @@ class Chunks:
         if isinstance(plan, Plan):
             return self.result(plan, read_file(path, plan, root), is_ours=True)
         selected = _Selected(plan, self, path)
-        with open_file(path, root) as read:
+        with open_file(path, root) as file:
             for places, part in plan.plans:
-                if not selected.add(places, part, read and read(part)):
+                if not selected.add(places, part, file.read(part) if file else None):
                     break
         return selected.result()
 

@@ -7,12 +7,15 @@ neither a buffer of the chunk's size nor one of the selection's is made.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
+from zarr_bytes.chunk.blocks import blocks_of
 from zarr_bytes.chunk.byte_ranges import Plan
-from zarr_bytes.chunk.files import Into, open_file, read_cached_file, read_file
+from zarr_bytes.chunk.elements import BLOCK
+from zarr_bytes.chunk.files import open_file, read_cached_file, read_file
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import LIMITS, Limits, Parts, plan_selection
 from zarr_bytes.chunk.reading import chunks_like, read_selection
@@ -20,14 +23,20 @@ from zarr_bytes.errors import BoolValueError, ChunkSizeError
 from zarr_bytes.settings import DEFAULTS, reading_cost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from zarr.abc.buffer import NDBuffer
     from zarr.abc.store import ByteGetter
     from zarr.storage import StorePath
 
+    from zarr_bytes.chunk.blocks import Block
     from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.files import OpenFile
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.reading import Chunks
     from zarr_bytes.chunk.transposition import Transposition
+    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ChunkOfRead", "Scatter"]
@@ -36,7 +45,11 @@ __all__ = ["ChunkOfRead", "Scatter"]
 # the chunk that is within the array is selected.
 ChunkOfRead: TypeAlias = "tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 
+_Planned: TypeAlias = "tuple[Chunks, tuple[Any, ...], Plan | Parts]"
+_Types: TypeAlias = tuple[type, ...]
+
 _SMALL: Final = 2**18  # bytes that are assigned at once
+_OUT_OF_ORDER: Final = 16 * BLOCK
 _PARTS: Final = Limits(fetched=2**23, runs=LIMITS.runs, views=False)
 
 
@@ -71,6 +84,8 @@ class Scatter:
         self._endian = endian
         self._transposition = transposition
         self._last: tuple[ArraySpec, Chunks, ArraySpec] | None = None
+        # The plan of the chunk before, its spec and selection: the usual chunk has the same.
+        self._last_plan: tuple[ArraySpec, _Types, SelectorTuple, _Planned] | None = None
 
     def read_cached(self, chunk: ChunkOfRead) -> bool:
         """`read_file` of a chunk that need not be waited for, on the event loop.
@@ -104,21 +119,21 @@ class Scatter:
             As `zarr_bytes.chunk.reading.read_selection`.
         """
         chunks, selection, plan = self._plan(chunk)
-        path = self._path(chunk)
-        if isinstance(plan, Plan):
-            if plan.nbytes <= _SMALL:
-                return self._put(chunk, chunks, plan, read_file(path, plan, self._root))
-            if (into := self._into(chunk, chunks, plan)) is not None:
-                fetched = read_file(path, plan, self._root, into)
-                return fetched is not None or self._assign(chunk, None)
-        parts = self._parts(chunk, chunks, selection, plan)
-        if parts is None:
+        path = f"{self._root}/{cast('StorePath', chunk[0]).path}"
+        if isinstance(plan, Plan) and plan.nbytes <= _SMALL:
+            return self._put(chunk, chunks, plan, read_file(path, plan, self._root))
+        read = self._reading(chunk, chunks, selection, plan)
+        if read is None:
             result = chunks.of_file(path, self._root, plan)
             return self._assign(chunk, None if result is None else _array_of(result))
+        is_whole = isinstance(plan, Plan) and plan.is_whole_chunk
         try:
-            is_whole = isinstance(plan, Plan) and plan.is_whole_chunk
-            nbytes = chunks.nbytes if is_whole else None  # which the file must have then
-            return self._read_parts(path, parts, chunks, nbytes) or self._assign(chunk, None)
+            # A file that is read whole must have the chunk's size.
+            with open_file(path, self._root, chunks.nbytes if is_whole else None) as file:
+                if file is not None:
+                    read(file)
+                    return True
+            return self._assign(chunk, None)
         except (BoolValueError, ChunkSizeError):  # which name a part, and not the selection
             chunks.of_file(path, self._root, chunks.plan(selection, cast("StorePath", chunk[0])))
             raise
@@ -131,12 +146,25 @@ class Scatter:
         result = await read_selection(getter, stored, stored_spec, self._endian)
         return self._assign(chunk, None if result is None else _array_of(result))
 
-    def _plan(self, chunk: ChunkOfRead) -> tuple[Chunks, tuple[Any, ...], Plan | Parts]:
+    def _plan(self, chunk: ChunkOfRead) -> _Planned:
         """What there is of the chunks, the selection of what is stored, and the plan for it."""
         getter, spec, selection, _, _ = chunk
+        if (
+            (last := self._last_plan) is not None
+            and last[0] is spec
+            and type(selection) is tuple
+            and last[1] == tuple(map(type, selection))  # no arrays, of which `==` is no truth
+            and last[2] == selection
+        ):
+            return last[3]
         chunks, _ = self._chunks_of(spec)
         stored = self._transposition.selection(selection)
-        return chunks, stored, chunks.plan(stored, cast("StorePath", getter))
+        plan = chunks.plan(stored, cast("StorePath", getter))
+        if type(selection) is tuple and isinstance(plan, Plan):  # parts are used up
+            types = tuple(map(type, selection))
+            if {slice, int}.issuperset(types):
+                self._last_plan = spec, types, selection, (chunks, stored, plan)
+        return chunks, stored, plan
 
     def _path(self, chunk: ChunkOfRead) -> str:
         return f"{self._root}/{cast('StorePath', chunk[0]).path}"
@@ -178,55 +206,64 @@ class Scatter:
         target = self._out[(*entries, ...)]  # never a scalar
         return self._transposition.to_stored(target, selection)
 
-    def _into(self, chunk: ChunkOfRead, chunks: Chunks, plan: Plan) -> Into | None:
-        """Memory of the result for the bytes of `plan`, if it holds these, one after another."""
-        target = self._target(chunk)
-        if (
-            target is None
-            or plan.starts.size != 1
-            or not target.flags.c_contiguous
-            or plan.nbytes != target.nbytes
-            or chunks.stored.newbyteorder("=") != target.dtype.newbyteorder("=")
-            or not plan.is_view
-        ):
-            return None
-        layout = layout_of(target.dtype, self._endian)
-        number = np.dtype(np.uint8) if layout.is_stored_as_is else layout.number
-        if number is None or layout.bool_offsets or layout.narrow_bytes:
-            return None
-        memory: Bytes = target.reshape(-1).view(np.uint8)
-        selected = plan.select(memory, target.dtype)
-        if not selected.flags.c_contiguous or not np.may_share_memory(selected, memory):
-            return None
-        return Into(memory.view(number), number.newbyteorder() if number.itemsize > 1 else number)
-
-    def _parts(
+    def _reading(
         self, chunk: ChunkOfRead, chunks: Chunks, selection: tuple[Any, ...], plan: Plan | Parts
-    ) -> tuple[Parts, Array] | None:
-        """The parts to read a selection in, and the view of the result that they fill."""
+    ) -> Callable[[OpenFile], None] | None:
+        """How to read a selection without memory of its size; None where that cannot be done."""
         target = self._target(chunk)
         cost = reading_cost(cast("StorePath", chunk[0]).store)
         if target is None or (cost is None and plan is not chunks.whole):
             return None  # the whole chunk is read where partial reads are switched off
-        parts = plan_selection(
-            chunks.shape, chunks.item_size, selection, cost or DEFAULTS["local"], _PARTS
-        )
+        cost = cost or DEFAULTS["local"]
+        blocks = self._blocks(chunks, selection, target, cost)
+        if blocks is not None:
+            return partial(_read_blocks, *blocks)
+        parts = plan_selection(chunks.shape, chunks.item_size, selection, cost, _PARTS)
         if not isinstance(parts, Parts):
             return None
         filled = parts.filled(target)
-        return (parts, filled) if np.may_share_memory(filled, target) else None
+        return (
+            partial(_read_parts, parts, chunks, filled)
+            if np.may_share_memory(filled, target)
+            else None
+        )
 
-    def _read_parts(
-        self, path: str, parts: tuple[Parts, Array], chunks: Chunks, nbytes: int | None
-    ) -> bool:
-        with open_file(path, self._root, nbytes) as read:
-            if read is None:
-                return False
-            for places, part in parts[0].plans:
-                elements = chunks.elements(part, read(part), is_ours=True)
-                for target, source in places:
-                    parts[1][target] = elements[source]
-        return True
+    def _blocks(
+        self, chunks: Chunks, selection: tuple[Any, ...], target: Array, cost: Cost
+    ) -> tuple[Iterator[Block], Array, DType] | None:
+        """The blocks of a selection, the view of the result that they fill, and what is stored."""
+        if chunks.stored.newbyteorder("=") != target.dtype.newbyteorder("="):
+            return None
+        layout = layout_of(target.dtype, self._endian)
+        if layout.bool_offsets or layout.narrow_bytes:
+            return None
+        # Linux copies into memory that is not there at a third of the speed of a window. A larger
+        # one fills the lines of the cache where the axes are stored in another order.
+        is_in_order = list(target.strides) == sorted(target.strides, reverse=True)
+        most = min(BLOCK if is_in_order else _OUT_OF_ORDER, cost.largest_request)
+        shape, item_size, stored = chunks.shape, chunks.item_size, layout.stored
+        number = layout.number
+        if number is None or layout.is_stored_as_is:
+            target = target.view(layout.units)
+        else:  # the numbers of an element are an axis more
+            target = target[..., np.newaxis].view(number)
+            shape, selection = (*shape, target.shape[-1]), (*selection, slice(None))
+            item_size, stored = number.itemsize, number.newbyteorder()
+        blocks = blocks_of(shape, item_size, selection, cost.gap, most)
+        return None if blocks is None else (blocks, target, stored)
+
+
+def _read_blocks(blocks: Iterator[Block], target: Array, stored: DType, file: OpenFile) -> None:
+    for place, start, nbytes, shape, strides in blocks:
+        fetched = file.read_range(start, nbytes)
+        target[place] = np.ndarray(shape, stored, fetched, strides=strides)
+
+
+def _read_parts(parts: Parts, chunks: Chunks, filled: Array, file: OpenFile) -> None:
+    for places, plan in parts.plans:
+        elements = chunks.elements(plan, file.read(plan), is_ours=True)
+        for target, source in places:
+            filled[target] = elements[source]
 
 
 def _array_of(result: NDBuffer) -> Array:
