@@ -34,7 +34,7 @@ from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import BoolValueError, BytesCodec, BytesPipeline, ChunkFileError, ChunkSizeError
 from zarr_bytes import pipeline as pipeline_module
-from zarr_bytes.chunk import elements, file_writing, files, scattering
+from zarr_bytes.chunk import blocks, elements, file_writing, files, scattering
 from zarr_bytes.chunk.parts import Limits
 from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.codec import EndianCodec
@@ -57,7 +57,11 @@ def make_limits_small(patch):
     patch.setattr(files, "BLOCK", 48)
     patch.setattr(files, "_LARGE", 16)
     patch.setattr(files, "_SMALL", 16)
-    patch.setattr(scattering, "_SMALL", 8)
+    patch.setattr(blocks, "_WORTH", 8)
+    patch.setattr(scattering, "BLOCK", 48)
+    patch.setattr(scattering, "_OUT_OF_ORDER", 96)
+    patch.setattr(scattering, "_SOME_PAGES", 8)
+    patch.setattr(scattering, "_SMALL", 24)
     patch.setattr(scattering, "_PARTS", Limits(fetched=64, runs=4, views=False))
     patch.setattr(pipeline_module, "_SMALL", 0)
     patch.setattr(pipeline_module, "_ONE_THREAD", 0)
@@ -407,6 +411,26 @@ class TestErrorsOfReading:
                     except (ChunkSizeError, ChunkFileError, BoolValueError) as error:
                         outcomes.append((type(error), str(error)))
         assert outcomes[0] == outcomes[1]
+
+    @pytest.mark.parametrize("endian", ["little", "big"])
+    def test_chunks_of_a_few_pages_have_the_size_that_they_must(self, tmp_path, endian):
+        """These are read straight into the result, where their byte order is its own."""
+        codec, model = BytesCodec(endian=endian), numbers((256, 64))
+        with zarr.config.set({"codec_pipeline.path": PIPELINES["BytesPipeline"]}):
+            array = stored(LocalStore(tmp_path), model, chunks=(128, 64), serializer=codec)
+        path = tmp_path / "c/1/0"
+        content = path.read_bytes()
+        assert np.array_equal(array[...], model)
+        for found in (65535, 65537):
+            path.write_bytes((content + b"x")[:found])
+            with pytest.raises(ChunkSizeError, match=f"{path}.* 65536 bytes, found {found}"):
+                array[...]
+        path.unlink()
+        model[128:] = 0
+        assert np.array_equal(array[...], model)
+        path.mkdir()
+        with pytest.raises(ChunkFileError, match="is a folder"):
+            array[...]
 
     @pytest.mark.parametrize("endian", ["little", "big"])
     @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ __all__ = [
     "open_file",
     "read_cached_file",
     "read_file",
+    "read_file_into",
 ]
 
 # Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for a
@@ -84,6 +85,30 @@ def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
         return _read_ranges(file, path, plan)
     finally:
         os.close(file)
+
+
+def read_file_into(target: Bytes, path: str, root: str) -> bool:
+    """`read_file` of a whole chunk of a few pages, straight into the result; False if missing.
+
+    Raises
+    ------
+    ChunkSizeError, ChunkFileError
+        As `read_file`; `target` may have changed then.
+    """
+    file = _open(path)
+    if file is None:
+        return False
+    try:
+        _look_where(file, root)
+        try:
+            count = os.preadv(file, [target, bytearray(1)], 0)  # a byte more: as `_read_whole`
+        except (AttributeError, OSError):  # not on Windows, and not from what is no file
+            count = -1
+        if count != target.size:
+            target[...] = _read_whole(file, path, target.size)
+    finally:
+        os.close(file)
+    return True
 
 
 class OpenFile:

@@ -196,7 +196,7 @@ class Chunks:
         self._is_numpy = issubclass(prototype.buffer, cpu.Buffer)
         self.prototype = prototype if self._is_numpy else cpu.buffer_prototype
         self._nd_buffer = prototype.nd_buffer
-        self._is_plain = not (
+        self.is_plain = not (
             self._layout.view is None or self._layout.bool_offsets or self._layout.narrow_bytes
         )
 
@@ -247,7 +247,7 @@ class Chunks:
             selected = plan.select(fetched, self.stored)
             return self._checked(selected, "selection", is_ours=is_ours)
         array: Array = np.ndarray(self.shape, self.stored, fetched)
-        return array if self._is_plain else self._checked(array, "chunk", is_ours=is_ours)
+        return array if self.is_plain else self._checked(array, "chunk", is_ours=is_ours)
 
     def selected(self, array: Array, *, is_ours: bool = False) -> NDBuffer:
         """Result from an array of the selected elements, as they are stored."""

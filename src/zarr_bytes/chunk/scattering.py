@@ -15,7 +15,7 @@ import numpy as np
 from zarr_bytes.chunk.blocks import blocks_of
 from zarr_bytes.chunk.byte_ranges import Plan
 from zarr_bytes.chunk.elements import BLOCK
-from zarr_bytes.chunk.files import open_file, read_cached_file, read_file
+from zarr_bytes.chunk.files import open_file, read_cached_file, read_file, read_file_into
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import LIMITS, Limits, Parts, plan_selection
 from zarr_bytes.chunk.reading import chunks_like, read_selection
@@ -49,6 +49,7 @@ _Planned: TypeAlias = "tuple[Chunks, tuple[Any, ...], Plan | Parts]"
 _Types: TypeAlias = tuple[type, ...]
 
 _SMALL: Final = 2**18  # bytes that are assigned at once
+_SOME_PAGES: Final = 2**14  # bytes, from which on it pays to find out that they need not be
 _OUT_OF_ORDER: Final = 16 * BLOCK
 _PARTS: Final = Limits(fetched=2**23, runs=LIMITS.runs, views=False)
 
@@ -120,6 +121,10 @@ class Scatter:
         """
         chunks, selection, plan = self._plan(chunk)
         path = f"{self._root}/{cast('StorePath', chunk[0]).path}"
+        if plan is chunks.whole and _SOME_PAGES <= plan.nbytes <= _SMALL:
+            memory = self._memory(chunk, chunks)
+            if memory is not None:
+                return read_file_into(memory, path, self._root) or self._assign(chunk, None)
         if isinstance(plan, Plan) and plan.nbytes <= _SMALL:
             return self._put(chunk, chunks, plan, read_file(path, plan, self._root))
         read = self._reading(chunk, chunks, selection, plan)
@@ -205,6 +210,14 @@ class Scatter:
             return None
         target = self._out[(*entries, ...)]  # never a scalar
         return self._transposition.to_stored(target, selection)
+
+    def _memory(self, chunk: ChunkOfRead, chunks: Chunks) -> Bytes | None:
+        """The bytes of the result that are to be those of the chunk, as they are stored."""
+        target = self._target(chunk)
+        if target is None or not target.flags.c_contiguous:
+            return None
+        is_same = target.dtype == chunks.stored and chunks.is_plain
+        return target.reshape(-1).view(np.uint8) if is_same else None
 
     def _reading(
         self, chunk: ChunkOfRead, chunks: Chunks, selection: tuple[Any, ...], plan: Plan | Parts
