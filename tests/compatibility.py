@@ -68,12 +68,13 @@ def module_of_codec(array):
     return type(array.metadata.codecs[0]).__module__.partition(".")[0]
 
 
-def fetched_by(pipeline):
+def fetched_by(pipeline, codecs=BIG):
     """How many bytes are fetched for ten elements of a chunk of 4 MB."""
-    store = CountingStore(stored("float32", LARGE))
-    with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}"}):
+    store = CountingStore(stored("float32", LARGE, codecs=codecs))
+    with zarr.config.set({"codec_pipeline.path": pipeline}):
         array = zarr.open_array(store)
-        assert (array[7, 40:50] == LARGE[7, 40:50]).all()
+        found = array[7, 40:50] if codecs == BIG else array[40:50, 7]
+        assert (found == LARGE[7, 40:50]).all()
     return store.fetched
 
 
@@ -108,7 +109,7 @@ def raw_bits_open():
 
 
 def the_default_pipeline_reads_in_part():
-    return fetched_by("BatchedCodecPipeline") == 40
+    return fetched_by("zarr.core.codec_pipeline.BatchedCodecPipeline") == 40
 
 
 def the_fused_pipeline_is_there():
@@ -116,7 +117,12 @@ def the_fused_pipeline_is_there():
 
 
 def the_fused_pipeline_reads_in_part():
-    return fetched_by("FusedCodecPipeline") == 40
+    return fetched_by("zarr.core.codec_pipeline.FusedCodecPipeline") == 40
+
+
+def transposed_chunks_are_read_in_part():
+    transpose = {"name": "transpose", "configuration": {"order": [1, 0]}}
+    return fetched_by("zarr_bytes.BytesPipeline", [transpose, *BIG]) == 40
 
 
 def parts_are_written_in_place():
@@ -166,6 +172,7 @@ WITH_IMPORT = {
     "partial reads with zarr's default pipeline": the_default_pipeline_reads_in_part,
     "zarr has `FusedCodecPipeline`": the_fused_pipeline_is_there,
     "partial reads with `FusedCodecPipeline`": the_fused_pipeline_reads_in_part,
+    "partial reads of transposed chunks with `BytesPipeline`": transposed_chunks_are_read_in_part,
     "partial writes, on Linux and macOS": parts_are_written_in_place,
 }
 
