@@ -46,8 +46,8 @@ def written_to(path):
             ranges.append((offset, count))
         return count
 
-    def counting_scatter(source, places):
-        count = scatter(source, places)
+    def counting_scatter(source, places, begin):
+        count = scatter(source, places, begin)
         ranges.extend((int(start) - mapped_at[0], int(size)) for start, size in places)
         return count
 

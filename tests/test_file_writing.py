@@ -357,7 +357,9 @@ class TestFaults:
     def test_a_mapping_that_takes_less_is_finished_by_system_calls(self, chunk, monkeypatch):
         scatter = mapped_writing.scatter
         monkeypatch.setattr(
-            mapped_writing, "scatter", lambda source, places: scatter(source, places[:9])
+            mapped_writing,
+            "scatter",
+            lambda source, places, begin: scatter(source, places[:9], begin),
         )
         chunk.array[COLUMN] = np.arange(3000)
         assert np.array_equal(chunk.values, expected(COLUMN, np.arange(3000)))

@@ -87,10 +87,10 @@ class Plan:
         has_arrays = any(isinstance(entry, np.ndarray) for entry in self._index)
         return not has_arrays and _strides_of(self._rows) is not None
 
-    def ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Start, stop, and position among the fetched bytes, of every range."""
-        position = 0
-        for i in range(0, self.starts.size, _AT_ONCE):
+    def ranges(self, first: int = 0) -> Iterator[tuple[int, int, int]]:
+        """Start, stop, and position among the fetched bytes, of every range from `first` on."""
+        position = int((self.stops[:first] - self.starts[:first]).sum())
+        for i in range(first, self.starts.size, _AT_ONCE):
             part = slice(i, i + _AT_ONCE)
             for start, stop in zip(
                 self.starts[part].tolist(), self.stops[part].tolist(), strict=True

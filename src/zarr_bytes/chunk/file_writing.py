@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
@@ -301,7 +300,7 @@ def _write_ranges(file: int, plan: Plan, data: Bytes, nbytes: int) -> None:
         if os.fstat(file).st_size != nbytes:
             return  # which the caller finds too: a file must not be made longer here
     memory = memoryview(data)
-    for start, stop, position in islice(plan.ranges(), done, None):
+    for start, stop, position in plan.ranges(done):
         _write(file, memory[position : position + stop - start], start, position)
 
 

@@ -31,6 +31,7 @@ __all__ = ["CAN_MAP", "write_mapped"]
 Places: TypeAlias = npt.NDArray[np.uintp]
 
 _BATCH: Final = 2**10  # ranges, the most that one `preadv` takes (IOV_MAX)
+_AT_ONCE: Final = 2**16  # ranges that are made ready at a time
 
 
 def _c_preadv() -> Any:  # ctypes has no types for functions of C
@@ -79,20 +80,35 @@ def write_mapped(file: int, plan: Plan, data: Bytes, nbytes: int) -> int:
         mmap.mmap(file, nbytes) as chunk,
     ):
         address = np.frombuffer(chunk, np.uint8).ctypes.data
-        while done < starts.size:
-            batch = slice(done, done + _BATCH)
-            places = np.stack([starts[batch] + address, sizes[batch]], 1).astype(np.uintp)
-            count = int(sizes[batch].sum())
-            is_copied = os.pwrite(source, memory[position : position + count], 0) == count
-            if not is_copied or scatter(source, places) != count:
+        for first in range(0, starts.size, _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            places = np.stack([starts[part] + address, sizes[part]], 1).astype(np.uintp)
+            count = int(sizes[part].sum())
+            if os.pwrite(source, memory[position : position + count], 0) != count:
                 break
-            done += len(places)
             position += count
+            copied = 0
+            for i in range(0, len(places), _BATCH):
+                batch = places[i : i + _BATCH]
+                count = int(batch[:, 1].sum())
+                if scatter(source, batch, copied) != count:
+                    return done
+                copied += count
+                done += len(batch)
     return done
 
 
-def scatter(source: int, places: Places) -> int:
-    """Copy the first bytes of an open file to places in memory: rows of an address and a size.
+def scatter(source: int, places: Places, begin: int) -> int:
+    """Copy bytes of an open file, from `begin` on, to places in memory.
+
+    Parameters
+    ----------
+    source : int
+        Descriptor of the file.
+    places : array of uintp, C-contiguous
+        Rows of an address and a size.
+    begin : int
+        Where the first of the bytes are in the file.
 
     Returns
     -------
@@ -104,7 +120,7 @@ def scatter(source: int, places: Places) -> int:
     OSError
         If a place cannot be written to.
     """
-    count: int = _preadv(source, places.ctypes.data, len(places), 0)
+    count: int = _preadv(source, places.ctypes.data, len(places), begin)
     if count < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return count
