@@ -18,6 +18,7 @@ from zarr_bytes.chunk.elements import BLOCK
 from zarr_bytes.chunk.files import open_file, read_cached_file, read_file, read_file_into
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import LIMITS, Limits, Parts, plan_selection
+from zarr_bytes.chunk.pieces import pieces_of
 from zarr_bytes.chunk.reading import chunks_like, read_selection
 from zarr_bytes.errors import BoolValueError, ChunkSizeError
 from zarr_bytes.settings import DEFAULTS, reading_cost
@@ -50,6 +51,7 @@ _Types: TypeAlias = tuple[type, ...]
 
 _SMALL: Final = 2**18  # bytes that are assigned at once
 _SOME_PAGES: Final = 2**14  # bytes, from which on it pays to find out that they need not be
+_TWICE: Final = 2**24  # bytes of a result that may be there twice
 _OUT_OF_ORDER: Final = 16 * BLOCK
 _PARTS: Final = Limits(fetched=2**23, runs=LIMITS.runs, views=False)
 
@@ -128,6 +130,13 @@ class Scatter:
         if isinstance(plan, Plan) and plan.nbytes <= _SMALL:
             return self._put(chunk, chunks, plan, read_file(path, plan, self._root))
         read = self._reading(chunk, chunks, selection, plan)
+        if read is None and self._out.nbytes > _TWICE:
+            getter, spec, of_chunk, of_out, _ = chunk
+            most = _TWICE // chunks.item_size
+            pieces = list(pieces_of(spec.shape, of_chunk, of_out, self._drop_axes, most))
+            if len(pieces) > 1:
+                found = [self.read_file((getter, spec, *piece, False)) for piece in pieces]
+                return all(found)
         if read is None:
             result = chunks.of_file(path, self._root, plan)
             return self._assign(chunk, None if result is None else _array_of(result))
