@@ -183,7 +183,8 @@ class TestWhatIsThere:
     ):
         os.truncate(chunk.path, size)
         before, status = chunk.path.read_bytes(), chunk.path.stat()
-        message = f"bytes 0 to 480000 of {chunk.path} are 480000 bytes, found {size}: .* truncated"
+        what = "truncated" if size < 480_000 else "too long"
+        message = f"bytes 0 to 480000 of {chunk.path} are 480000 bytes, found {size}: .* {what}"
         with pytest.raises(ChunkSizeError, match=message):
             chunk.array[selection] = 5
         assert chunk.path.read_bytes() == before

@@ -432,6 +432,9 @@ class TestErrorsOfReading:
         path.mkdir()
         with pytest.raises(ChunkFileError, match="is a folder"):
             array[...]
+        with pytest.raises(ChunkFileError, match="is a folder"):
+            array[...] = 1
+        assert [p.name for p in path.parent.iterdir()] == ["0"]
 
     @pytest.mark.parametrize("endian", ["little", "big"])
     @pytest.mark.parametrize(
@@ -544,7 +547,7 @@ class TestAfterAnError:
         opened = opened_chunks(monkeypatch, tmp_path)
         with (
             zarr.config.set({"codec_pipeline.max_workers": 1}),
-            pytest.raises(OSError, match="c/3/0"),
+            pytest.raises(ChunkFileError, match="c/3/0 is a folder"),
         ):
             array[...] = -1
         assert {key.partition(".")[0] for key in opened} == {f"c/{i}/0" for i in range(4)}

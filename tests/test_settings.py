@@ -57,6 +57,11 @@ class TestTrueAndFalse:
     def test_partial_writes_are_off_where_nothing_is_set(self):
         assert partial_writes_enabled() is False
 
+    def test_a_value_in_place_of_a_section_is_refused_with_what_is_in_it(self):
+        names = r"gap\.local, zarr_bytes\.gap\.remote$"
+        with zarr.config.set({"zarr_bytes.gap": 5}), pytest.raises(ValueError, match=names):
+            reading_cost(LocalStore("a"))
+
 
 class TestNamesThatAreNoSettings:
     @pytest.mark.parametrize(
@@ -79,6 +84,11 @@ class TestNamesThatAreNoSettings:
             assert unknown_settings() == [
                 f"zarr_bytes.{name} is no setting; the nearest is zarr_bytes.{nearest}"
             ]
+
+    def test_a_sentence_names_all_where_none_is_near(self):
+        with zarr.config.set({"zarr_bytes.xyz": 1}):
+            (sentence,) = unknown_settings()
+        assert sentence == f"zarr_bytes.xyz is no setting; these are: {', '.join(SETTINGS)}"
 
     def test_settings_are_none_of_them_in_either_spelling(self):
         hyphens = {name.replace("_", "-"): value for name, value in SETTINGS.items()}

@@ -206,20 +206,30 @@ class TestPipeline:
         with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.Other"}):
             found = zarr_bytes.status().pipeline
         assert (found.found, found.is_active) == ("zarr.core.codec_pipeline.Other", False)
-        assert found.acts_for == "chains of bytes alone"
+        assert found.acts_for == "are read where `bytes` is the only codec of an array"
         assert found.origin == Origin("code")
 
     def test_this_packages_acts_for_transposed_chunks_too(self):
         with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytesPipeline"}):
             found = zarr_bytes.status()
         assert found.pipeline.is_active
-        expected = "chains of transpose codecs and then bytes, on CPU buffers"
+        expected = "are read where an array has `transpose` codecs, `bytes` and no other"
         assert found.pipeline.acts_for == expected
-        assert f"Parts of chunks are read for {expected}." in str(found)
+        assert f"Parts of chunks {expected}." in str(found)
+
+    def test_one_that_there_is_not_is_a_problem(self):
+        with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytePipeline"}):
+            found = zarr_bytes.status()
+        assert not found.is_active
+        (problem,) = found.problems
+        assert "'zarr_bytes.BytePipeline' not found" in problem
+        assert "zarr_bytes.BytesPipeline" in problem
 
     def test_without_the_codec_parts_are_read_for_no_chain(self):
         with zarr.config.set({"codecs.bytes": ZARRS_OWN}):
-            assert zarr_bytes.status().pipeline.acts_for == "no chain"
+            assert (
+                zarr_bytes.status().pipeline.acts_for == "are not read: every chunk is read whole"
+            )
 
 
 class TestFromPython:

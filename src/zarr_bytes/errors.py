@@ -14,6 +14,7 @@ __all__ = [
     "MigrationError",
     "MissingPackageError",
     "StoreError",
+    "causes_of_a_wrong_size",
     "in_short",
     "in_words",
     "partly_missing",
@@ -46,17 +47,19 @@ class ChunkFileError(ValueError):
     """
 
 
-CAUSES_OF_A_WRONG_SIZE: Final = (
-    "the stored chunk is truncated, or it was written with another data type, chunk shape or codec"
-    " than the metadata names"
-)
+def causes_of_a_wrong_size(found: int, expected: int) -> str:
+    """What may be wrong with a chunk of `found` bytes, for a message."""
+    return (
+        f"the stored chunk is {'truncated' if found < expected else 'too long'}, or it was written"
+        " with another data type, chunk shape or codec than the metadata names"
+    )
 
 
 def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
     """Error for bytes `start` to `stop` of the chunk at `key`, of which `found` are there."""
     return ChunkSizeError(
         f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}:"
-        f" {CAUSES_OF_A_WRONG_SIZE}"
+        f" {causes_of_a_wrong_size(found, stop - start)}"
     )
 
 

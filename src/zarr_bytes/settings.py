@@ -196,7 +196,7 @@ def unknown_settings() -> list[str]:
     Returns
     -------
     list of str
-        Each names the key, and the setting whose name is nearest.
+        Each names the key, and the setting whose name is nearest, or all.
 
     Examples
     --------
@@ -208,8 +208,11 @@ def unknown_settings() -> list[str]:
 
 
 def _sentence(name: str) -> str:
-    (nearest,) = get_close_matches(name, SETTINGS, n=1, cutoff=0)
-    return f"{name} is no setting; the nearest is {nearest}"
+    names = {setting.partition(".")[2]: setting for setting in SETTINGS}
+    nearest = get_close_matches(name.partition(".")[2], names, n=1)
+    if nearest:
+        return f"{name} is no setting; the nearest is {names[nearest[0]]}"
+    return f"{name} is no setting; these are: {', '.join(SETTINGS)}"
 
 
 def _is_unknown(name: str) -> bool:
@@ -249,7 +252,8 @@ def _value(given: dict[str, object], name: str) -> object:
     while section:
         if section in given:
             raise ValueError(
-                f"{section} is {given[section]!r}; permitted are settings in it: {name}"
+                f"{section} is {given[section]!r}; permitted are settings in it:"
+                f" {', '.join(s for s in SETTINGS if s.startswith(f'{section}.'))}"
             )
         section = section.rpartition(".")[0]
     return given.get(name, SETTINGS[name])

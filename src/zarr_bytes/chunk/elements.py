@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zarr_bytes.chunk.layout import layout_of
-from zarr_bytes.errors import CAUSES_OF_A_WRONG_SIZE, BoolValueError, ChunkSizeError
+from zarr_bytes.errors import BoolValueError, ChunkSizeError, causes_of_a_wrong_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -243,7 +243,7 @@ def check_size(found: int, dtype: DType, shape: tuple[int, ...]) -> None:
     if found != expected:
         raise ChunkSizeError(
             f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found {found}"
-            f": {CAUSES_OF_A_WRONG_SIZE}"
+            f": {causes_of_a_wrong_size(found, expected)}"
         )
 
 

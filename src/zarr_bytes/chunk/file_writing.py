@@ -267,6 +267,9 @@ def replace_file(path: str, blocks: Iterable[Bytes]) -> None:
                 _write(file, memoryview(block), done, done)
                 done += block.size
         os.replace(temporary, path)  # noqa: PTH105 -- a string, as everywhere here
+    except IsADirectoryError:
+        Path(temporary).unlink(missing_ok=True)
+        raise no_file(path, stat.S_IFDIR) from None
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, _StoppedError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 from zarr.dtype import ZDType, data_type_registry
-from zarr.registry import get_codec_class
+from zarr.registry import get_codec_class, get_pipeline_class
 from zarr.storage import LocalStore
 
 from zarr_bytes.activation import CLASSES, VARIABLES
@@ -44,8 +44,8 @@ __all__ = [
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _PIPELINE: Final = "zarr_bytes.BytesPipeline"
-_ALONE: Final = "chains of bytes alone"
-_BEHIND_TRANSPOSE: Final = "chains of transpose codecs and then bytes, on CPU buffers"
+_ALONE: Final = "are read where `bytes` is the only codec of an array"
+_BEHIND_TRANSPOSE: Final = "are read where an array has `transpose` codecs, `bytes` and no other"
 _SERIALIZER: Final = "serializer=zarr_bytes.BytesCodec() gives them this one"
 
 
@@ -75,7 +75,7 @@ class PipelineInForce:
     is_active : bool
         Whether it is this package's.
     acts_for : str
-        In words, the chains of codecs of whose chunks this package reads parts.
+        In words, for which arrays this package reads parts of chunks.
     """
 
     found: str
@@ -180,14 +180,18 @@ def status() -> Status:
 def _new_arrays(*, is_active: bool) -> str:
     if is_active:
         return f"zarr's own codec until they are reopened; {_SERIALIZER} at once"
-    return f"zarr's own codec, also when they are reopened; {_SERIALIZER} until then"
+    return f"zarr's own codec, also when they are reopened; {_SERIALIZER}"
 
 
 def _pipeline(*, is_active: bool) -> PipelineInForce:
     key = "codec_pipeline.path"
     found = zarr.config.get(key, "none")
     is_ours = found == _PIPELINE
-    acts_for = (_BEHIND_TRANSPOSE if is_ours else _ALONE) if is_active else "no chain"
+    acts_for = (
+        (_BEHIND_TRANSPOSE if is_ours else _ALONE)
+        if is_active
+        else "are not read: every chunk is read whole"
+    )
     return PipelineInForce(str(found), is_ours, acts_for, origin_of(key))
 
 
@@ -243,6 +247,7 @@ def _problems() -> Iterator[str]:
         partial_writes_enabled,
         fill_values_are_lenient,
         pipeline_of_other_chains,
+        get_pipeline_class,  # it names those that there are
     )
     for check in checks:
         try:

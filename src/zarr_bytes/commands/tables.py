@@ -56,7 +56,7 @@ def status_parts(found: Status, *, verbose: bool = False) -> Iterator[Part]:
     pipeline = found.pipeline
     table.rows.append((shown("pipeline"), path_cell(pipeline.found), _who(pipeline.origin)))
     yield from (line(), table, line())
-    yield line(("Parts of chunks ", "bold"), f"are read for {pipeline.acts_for}.")
+    yield line(("Parts of chunks ", "bold"), f"{pipeline.acts_for}.")
     yield line(("New arrays ", "bold"), f"have {found.new_arrays}.")
     if verbose:
         table = Table((shown("Data type"), shown("Class")), _grouped(found.data_types))
