@@ -28,6 +28,7 @@ class Origin:
     Attributes
     ----------
     kind : {"default", "file", "environment variable", "code"}
+        "code" is whatever has called ``zarr.config.set``.
     name : str
         The path of the file, the name of the variable, or empty.
     """

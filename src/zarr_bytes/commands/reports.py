@@ -37,6 +37,7 @@ class ArrayReport:
     not_checked : str
         Why the chunks, or some of them, are not; of a group, its members.
     findings : list of Finding
+        What is not permitted, or not as it is written elsewhere.
     """
 
     path: str
@@ -71,6 +72,7 @@ class CheckReport:
     store : str
         Where it is.
     nodes : list of ArrayReport
+        Of each array and group, by path.
     verdict : str
         In words, also what was not checked.
     conforms : bool

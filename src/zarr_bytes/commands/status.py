@@ -115,9 +115,13 @@ class Status:
     versions : dict
         By package.
     codecs : list of CodecInForce
+        The class that zarr has for `bytes`, and for `endian`.
     pipeline : PipelineInForce
+        The one that zarr's configuration names.
     data_types : list of DataType
+        Each that this package has.
     settings : list of Setting
+        Each of this package.
     new_arrays : str
         The codec of arrays that code has just made, and how to have this one.
     problems, advice : list of str
