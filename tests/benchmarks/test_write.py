@@ -100,7 +100,8 @@ def opened_by_all(paths, pipeline):
     return {
         "ours": opened(paths["ours"], pipeline),
         "zarr": opened(paths["zarr"], pipeline, ZARR),
-        "zarrs": opened(paths["zarrs"], "zarrs.ZarrsCodecPipeline"),
+        # What zarrs does not write itself goes to zarr's pipeline: with zarr's codec, not with ours.
+        "zarrs": opened(paths["zarrs"], "zarrs.ZarrsCodecPipeline", ZARR),
         "tensorstore": tensorstore.open(
             spec, open=True, context=tensorstore.Context(limited)
         ).result(),
