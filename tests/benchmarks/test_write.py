@@ -100,7 +100,7 @@ def opened_by_all(paths, pipeline):
     return {
         "ours": opened(paths["ours"], pipeline),
         "zarr": opened(paths["zarr"], pipeline, ZARR),
-        # What zarrs does not write itself goes to zarr's pipeline: with zarr's codec, not with ours.
+        # What zarrs does not write itself goes to zarr's pipeline: with zarr's codec, not ours.
         "zarrs": opened(paths["zarrs"], "zarrs.ZarrsCodecPipeline", ZARR),
         "tensorstore": tensorstore.open(
             spec, open=True, context=tensorstore.Context(limited)
