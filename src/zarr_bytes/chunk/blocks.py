@@ -7,9 +7,10 @@ place in the result.
 
 from __future__ import annotations
 
-from itertools import accumulate, product
-from operator import mul
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from zarr_bytes.chunk.byte_ranges import c_strides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,16 +74,14 @@ def blocks_of(
     begin = 0
     counts: list[int] = []  # of the axes of the result, and their distances in bytes
     strides: list[int] = []
-    chunk_strides = accumulate(reversed(chunk_shape), mul, initial=item_size)
-    for entry, size, stride in zip(
-        reversed(selection), reversed(chunk_shape), chunk_strides, strict=False
-    ):
+    chunk_strides = c_strides(tuple(chunk_shape), item_size)
+    for entry, size, stride in zip(selection, chunk_shape, chunk_strides, strict=True):
         if type(entry) is slice:
             indices = range(*entry.indices(size))
             if not indices or indices.step < 1:
                 return None
-            counts.insert(0, len(indices))
-            strides.insert(0, indices.step * stride)
+            counts.append(len(indices))
+            strides.append(indices.step * stride)
             begin += indices.start * stride
         elif type(entry) is int and 0 <= entry < size:
             begin += entry * stride

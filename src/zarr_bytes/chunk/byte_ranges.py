@@ -34,6 +34,7 @@ __all__ = [
     "MOST_BYTES",
     "Plan",
     "are_points",
+    "c_strides",
     "number_of_runs",
     "offsets_of",
     "plan_grid",
@@ -125,7 +126,7 @@ class Plan:
             run += dtype.itemsize
             windows = np.lib.stride_tricks.sliding_window_view(fetched, run)
             fetched = windows[rows.ravel()].ravel()
-            first, strides = 0, _c_strides(rows.shape, run)
+            first, strides = 0, c_strides(rows.shape, run)
         box = self._box(fetched, dtype, first, strides)
         return np.asarray(box[(*self._index, ...)])
 
@@ -232,7 +233,7 @@ def plan_one_run(
         return None
     selected = tuple(reversed(shape))
     starts, stops = np.array([first]), np.array([first + run])
-    return Plan(starts, stops, False, _FIRST, selected, _c_strides(selected, item_size), ())  # noqa: FBT003
+    return Plan(starts, stops, False, _FIRST, selected, c_strides(selected, item_size), ())  # noqa: FBT003
 
 
 def plan_grid(
@@ -241,7 +242,7 @@ def plan_grid(
     """Plan for every combination of the selected indices of the dimensions."""
     if any(d.count == 0 for d in dimensions):
         return _plan_nothing(dimensions)
-    strides = _c_strides(chunk_shape, item_size)
+    strides = c_strides(chunk_shape, item_size)
     split = _cheapest_split(dimensions, strides, item_size, cost)
     outer, inner = dimensions[:split], dimensions[split:]
     values = [d.values for d in outer]
@@ -274,7 +275,7 @@ def offsets_of(
     dimensions: Sequence[Dimension], chunk_shape: tuple[int, ...], item_size: int
 ) -> Offsets:
     """Where the selected points begin, in bytes."""
-    strides = _c_strides(chunk_shape, item_size)
+    strides = c_strides(chunk_shape, item_size)
     shape = np.broadcast_shapes(*(np.shape(d.entry) for d in dimensions))
     offsets = np.zeros(shape, np.int64)
     for d, stride in zip(dimensions, strides, strict=True):
@@ -296,7 +297,7 @@ def number_of_runs(
     dimensions: Sequence[Dimension], chunk_shape: tuple[int, ...], item_size: int, cost: Cost
 ) -> int:
     """How many runs `plan_grid` enumerates."""
-    split = _cheapest_split(dimensions, _c_strides(chunk_shape, item_size), item_size, cost)
+    split = _cheapest_split(dimensions, c_strides(chunk_shape, item_size), item_size, cost)
     return prod(d.count for d in dimensions[:split])
 
 
@@ -326,7 +327,7 @@ def _plan_complete(chunk_shape: tuple[int, ...], item_size: int) -> Plan:
     # A chunk of more bytes than int64 counts is missing, or has another size: that is for the
     # reading to find.
     nbytes = np.array([total], np.int64 if total < 2**63 else object)
-    strides = _c_strides(chunk_shape, item_size)
+    strides = c_strides(chunk_shape, item_size)
     row = np.zeros((), np.int64)
     return Plan(nbytes - nbytes, nbytes, True, row, chunk_shape, strides, ())  # noqa: FBT003
 
@@ -405,7 +406,14 @@ def _split_ranges(starts: Offsets, stops: Offsets, largest: int) -> tuple[Offset
     return begins, np.minimum(begins + largest, np.repeat(stops, pieces))
 
 
-def _c_strides(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
+def c_strides(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
+    """Strides of an array in C order, in bytes.
+
+    Examples
+    --------
+    >>> c_strides((2, 3), 8)
+    (24, 8)
+    """
     strides = list(accumulate(reversed(shape[1:]), mul, initial=item_size))
     return tuple(reversed(strides)) if shape else ()
 

@@ -121,12 +121,7 @@ class OpenFile:
 
     def read(self, plan: Plan) -> Bytes:
         """What `read_file` returns; valid until something else is read."""
-        _check_file(self._file, self._path, plan.nbytes if plan.is_whole_chunk else None)
-        fetched = self._window(plan.nbytes)
-        memory = memoryview(fetched)
-        for start, stop, position in plan.ranges():
-            _fill(memory[position : position + stop - start], self._file, self._path, start)
-        return fetched
+        return _read_ranges(self._file, self._path, plan, self._window(plan.nbytes))
 
     def read_range(self, start: int, nbytes: int) -> Bytes:
         """One range; valid until something else is read."""
@@ -212,15 +207,16 @@ def _check_file(file: int, path: str, nbytes: int | None) -> None:
         raise wrong_size(path, 0, nbytes, status.st_size)
 
 
-def _read_ranges(file: int, path: str, plan: Plan) -> Bytes:
+def _read_ranges(file: int, path: str, plan: Plan, reused: Bytes | None = None) -> Bytes:
+    """The ranges of `plan`, in memory that is new, or in `reused`, which is in the cache."""
     _check_file(file, path, plan.nbytes if plan.is_whole_chunk else None)
     # NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes this
     # faster than `path.read_bytes()`.
-    fetched = np.empty(plan.nbytes, np.uint8)
+    fetched = np.empty(plan.nbytes, np.uint8) if reused is None else reused
     memory = memoryview(fetched)
     for start, stop, position in plan.ranges():
         end = position + stop - start
-        if stop - start > _LARGE:
+        if reused is None and stop - start > _LARGE:
             _fill_through_window(fetched[position:end], file, path, start)
         else:
             _fill(memory[position:end], file, path, start)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zarr_bytes.chunk.selection import entries_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -51,8 +53,8 @@ def pieces_of(
     >>> [(chunk[0].tolist(), out[0].tolist()) for chunk, out in pieces]
     [([3, 1], [0, 2]), ([2], [1])]
     """
-    entries = [_indices(entry) for entry in _entries(selection)]
-    targets = _entries(out_selection)
+    entries = [_indices(entry) for entry in entries_of(selection)]
+    targets = entries_of(out_selection)
     arrays = {i: entry for i, entry in enumerate(entries) if isinstance(entry, np.ndarray)}
     longest = max(arrays, key=lambda i: arrays[i].size, default=0)
     are_points = len(arrays) > 1 and all(array.ndim == 1 for array in arrays.values())
@@ -75,10 +77,6 @@ def pieces_of(
             ),
             tuple(_part(t, part) if i == target else t for i, t in enumerate(targets)),
         )
-
-
-def _entries(selection: Any) -> tuple[Any, ...]:
-    return selection if isinstance(selection, tuple) else (selection,)
 
 
 def _indices(entry: Any) -> Any:

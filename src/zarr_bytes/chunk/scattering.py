@@ -20,6 +20,7 @@ from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import LIMITS, Limits, Parts, plan_selection
 from zarr_bytes.chunk.pieces import pieces_of
 from zarr_bytes.chunk.reading import chunks_like, read_selection
+from zarr_bytes.chunk.selection import entries_of
 from zarr_bytes.errors import BoolValueError, ChunkSizeError
 from zarr_bytes.settings import DEFAULTS, reading_cost
 
@@ -122,7 +123,7 @@ class Scatter:
             As `zarr_bytes.chunk.reading.read_selection`.
         """
         chunks, selection, plan = self._plan(chunk)
-        path = f"{self._root}/{cast('StorePath', chunk[0]).path}"
+        path = self._path(chunk)
         if plan is chunks.whole and _SOME_PAGES <= plan.nbytes <= _SMALL:
             memory = self._memory(chunk, chunks)
             if memory is not None:
@@ -163,21 +164,17 @@ class Scatter:
     def _plan(self, chunk: ChunkOfRead) -> _Planned:
         """What there is of the chunks, the selection of what is stored, and the plan for it."""
         getter, spec, selection, _, _ = chunk
-        if (
-            (last := self._last_plan) is not None
-            and last[0] is spec
-            and type(selection) is tuple
-            and last[1] == tuple(map(type, selection))  # no arrays, of which `==` is no truth
-            and last[2] == selection
-        ):
+        last = self._last_plan
+        types = tuple(map(type, selection)) if type(selection) is tuple else None
+        # None of the types is that of an array, of which `==` is no truth.
+        if last is not None and last[0] is spec and last[1] == types and last[2] == selection:
             return last[3]
         chunks, _ = self._chunks_of(spec)
         stored = self._transposition.selection(selection)
         plan = chunks.plan(stored, cast("StorePath", getter))
-        if type(selection) is tuple and isinstance(plan, Plan):  # parts are used up
-            types = tuple(map(type, selection))
-            if {slice, int}.issuperset(types):
-                self._last_plan = spec, types, selection, (chunks, stored, plan)
+        # Parts are used up when they have been read.
+        if types is not None and isinstance(plan, Plan) and {slice, int}.issuperset(types):
+            self._last_plan = spec, types, selection, (chunks, stored, plan)
         return chunks, stored, plan
 
     def _path(self, chunk: ChunkOfRead) -> str:
@@ -214,7 +211,7 @@ class Scatter:
     def _target(self, chunk: ChunkOfRead) -> Array | None:
         """Where a selection belongs, with its axes as they are stored; None if that is no view."""
         _, _, selection, out_selection, _ = chunk
-        entries = out_selection if isinstance(out_selection, tuple) else (out_selection,)
+        entries = entries_of(out_selection)
         if self._drop_axes or not all(isinstance(entry, slice) for entry in entries):
             return None
         target = self._out[(*entries, ...)]  # never a scalar
@@ -244,11 +241,8 @@ class Scatter:
         if not isinstance(parts, Parts):
             return None
         filled = parts.filled(target)
-        return (
-            partial(_read_parts, parts, chunks, filled)
-            if np.may_share_memory(filled, target)
-            else None
-        )
+        is_view = np.may_share_memory(filled, target)
+        return partial(_read_parts, parts, chunks, filled) if is_view else None
 
     def _blocks(
         self, chunks: Chunks, selection: tuple[Any, ...], target: Array, cost: Cost
@@ -259,8 +253,7 @@ class Scatter:
         layout = layout_of(target.dtype, self._endian)
         if layout.bool_offsets or layout.narrow_bytes:
             return None
-        # Linux copies into memory that is not there at a third of the speed of a window. A larger
-        # one fills the lines of the cache where the axes are stored in another order.
+        # A larger window fills the lines of the cache where the axes are stored in another order.
         is_in_order = list(target.strides) == sorted(target.strides, reverse=True)
         most = min(BLOCK if is_in_order else _OUT_OF_ORDER, cost.largest_request)
         shape, item_size, stored = chunks.shape, chunks.item_size, layout.stored

@@ -21,6 +21,7 @@ __all__ = [
     "arranged",
     "combined",
     "dimensions_of",
+    "entries_of",
     "is_grid",
     "is_whole",
     "shape_of",
@@ -91,6 +92,17 @@ class Dimension:
         if isinstance(self.entry, slice):
             return slice(0, self.high - self.low, self.entry.step)
         return self.entry - self.low
+
+
+def entries_of(selection: Any) -> tuple[Any, ...]:
+    """The entries of a selection, of which one alone need not be in a tuple.
+
+    Examples
+    --------
+    >>> entries_of(5), entries_of((5, 6))
+    ((5,), (5, 6))
+    """
+    return selection if isinstance(selection, tuple) else (selection,)
 
 
 def is_whole(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> bool:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zarr_bytes.chunk.selection import entries_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -60,7 +62,7 @@ class Transposition:
 
     def selection(self, selection: SelectorTuple) -> tuple[Any, ...]:
         """The same elements of the stored chunk; one entry an axis."""
-        entries = _entries(selection)
+        entries = entries_of(selection)
         return entries if self.order is None else tuple(entries[axis] for axis in self.order)
 
     def is_possible(self, selection: SelectorTuple) -> bool:
@@ -71,7 +73,7 @@ class Transposition:
         """
         if self.order is None:
             return True
-        entries = _entries(selection)
+        entries = entries_of(selection)
         arrays = [entry for entry in entries if np.ndim(entry)]
         slices = sum(isinstance(entry, slice) for entry in entries)
         is_one_axis = len(arrays) == 1 and np.ndim(arrays[0]) == 1
@@ -88,14 +90,10 @@ class Transposition:
         return array if self.order is None else array.transpose(np.argsort(self._axes(selection)))
 
     def _axes(self, selection: SelectorTuple) -> tuple[int, ...]:
-        entries = _entries(selection)
+        entries = entries_of(selection)
         arrays = [entry for entry in entries if np.ndim(entry)]
         if arrays and not any(isinstance(entry, slice) for entry in entries):
             # Broadcast against each other, in whatever order they stand.
             return tuple(range(max(np.ndim(array) for array in arrays)))
         kept = [i for i, entry in enumerate(entries) if isinstance(entry, slice) or np.ndim(entry)]
         return tuple(kept.index(axis) for axis in self.order or () if axis in kept)
-
-
-def _entries(selection: SelectorTuple) -> tuple[Any, ...]:
-    return selection if isinstance(selection, tuple) else (selection,)
