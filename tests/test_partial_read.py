@@ -25,8 +25,9 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
 from zarr_bytes import BoolValueError, BytesCodec, ChunkFileError, ChunkSizeError
 from zarr_bytes.chunk.byte_ranges import plan_reading
+from zarr_bytes.chunk.cached_files import read_cached_file
 from zarr_bytes.chunk.fetch import fetch_sync
-from zarr_bytes.chunk.files import read_cached_file, read_file
+from zarr_bytes.chunk.files import read_file
 from zarr_bytes.settings import Cost
 
 SMALL_GAP = {"zarr_bytes.gap": {"local": 64, "remote": 64}}
@@ -614,8 +615,8 @@ class TestLocalFiles:
         root, path = str(tmp_path), f"{tmp_path}/c/0/0"
         plan = plan_reading((50, 5000), 8, (3, slice(7, 9)), Cost(0, 2**30))
         with pytest.raises(BlockingIOError):  # not before a thread has looked where the file is
-            read_cached_file(root, path, plan)
-        for fetched in (read_file(path, plan, root), read_cached_file(root, path, plan)):
+            read_cached_file(path, plan, root)
+        for fetched in (read_file(path, plan, root), read_cached_file(path, plan, root)):
             assert fetched.view(">f8").tolist() == [15007, 15008]
 
     @needs_nowait
@@ -623,7 +624,7 @@ class TestLocalFiles:
         plan = plan_reading((50,), 1, (slice(2, 3),), Cost(0, 2**30))
         assert read_file("/proc/self/environ", plan, "/proc/self").size == 1
         with pytest.raises(BlockingIOError):
-            read_cached_file("/proc/self", "/proc/self/missing", plan)
+            read_cached_file("/proc/self/missing", plan, "/proc/self")
 
     @pytest.mark.parametrize(("columns", "most"), [(16, 1), (2**19, 10)], ids=["small", "large"])
     def test_a_batch_of_chunks_takes_few_hops_to_a_thread(
@@ -668,7 +669,7 @@ class TestLocalFiles:
         stored(LocalStore(tmp_path), numbers((50, 5000)))
         plan = plan_reading((50, 5000), 8, (3, slice(7, 9)), Cost(0, 2**30))
         read_file(f"{tmp_path}/c/0/0", plan, str(tmp_path))
-        assert read_cached_file(str(tmp_path), f"{tmp_path}/c/9/9", plan) is None
+        assert read_cached_file(f"{tmp_path}/c/9/9", plan, str(tmp_path)) is None
 
     @needs_nowait
     def test_a_file_that_must_be_waited_for_is_read_in_a_thread(self, tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from functools import partial
 
 import device_memory
 import numpy as np
@@ -527,7 +528,7 @@ class TestAfterAnError:
             return bool(first)
 
         with pytest.raises(PermissionError, match="no more"):
-            asyncio.run(in_threads(noting, range(100), 2))
+            asyncio.run(in_threads(partial(map, noting), range(100), 2))
         assert sorted(begun) == [0, 1]
         assert ended == [1]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from math import prod
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self, cast
 
 import numpy as np
@@ -20,8 +20,9 @@ from zarr.buffer import cpu
 from zarr.codecs import TransposeCodec
 from zarr.storage import LocalStore, StorePath
 
+from zarr_bytes.chunk.cached_files import is_tried
 from zarr_bytes.chunk.fetch import for_each
-from zarr_bytes.chunk.files import is_known_to_be_local
+from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.gathering import Gather
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.threads import in_threads, number_of_threads
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.abc.codec import Codec, GetResult
+    from zarr.abc.store import ByteGetter
     from zarr.dtype import ZDType
 
     from zarr_bytes.chunk.gathering import ChunkOfWrite
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import (
         ArraySpec,
         ChunkGridMetadata,
+        SelectorTuple,
         TBaseDType,
         TBaseScalar,
     )
@@ -58,8 +61,11 @@ _CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteE
 _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
 
-_FEW: Final = 8  # chunks and
-_SMALL: Final = 2**16  # bytes that are read on the event loop, if nothing has to be waited for
+# Chunks and bytes that are read on the event loop, if nothing has to be waited for. Zarr has been
+# busy there with the same chunks for twice as long, and what a thread on another processor reads,
+# costs 2 to 3 microseconds a chunk more.
+_MANY: Final = 2048
+_SMALL: Final = 2**19
 _ONE_THREAD: Final = 2**22  # bytes that one thread reads before another would be worth its hop
 
 
@@ -162,7 +168,7 @@ class BytesPipeline(CodecPipeline):
 
     async def read(
         self,
-        batch_info: Iterable[ChunkOfRead],
+        batch_info: Iterable[tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
         out: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> tuple[GetResult, ...]:
@@ -188,19 +194,16 @@ class BytesPipeline(CodecPipeline):
         ValueError
             If a chunk is not as its metadata say; see `zarr_bytes.errors`.
         """
-        batch = list(batch_info)
+        batch = cast("list[ChunkOfRead]", list(batch_info))
         array = out.as_ndarray_like()
         if self.codec is None or not isinstance(array, np.ndarray) or not self._is_taken(batch):
             return await self.other.read(batch, out, drop_axes)
-        store = cast("StorePath", batch[0][0]).store
-        root = str(store.root) if type(store) is LocalStore else None
-        scatter = Scatter(
-            array, drop_axes, self.codec.stored_endian, self.transposition, root or ""
-        )
-        if root is None:
-            found = await for_each(scatter.read, batch)
+        store = batch[0][0].store
+        scatter = Scatter(array, drop_axes, self.codec.stored_endian, self.transposition, store)
+        if type(store) is LocalStore:
+            found = await _read_files(scatter, batch, array.nbytes, str(store.root))
         else:
-            found = await _read_files(scatter, batch, array.nbytes, root)
+            found = await for_each(scatter.read, batch)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
 
     async def write(
@@ -240,9 +243,10 @@ class BytesPipeline(CodecPipeline):
         # On Windows a file that is open elsewhere cannot be replaced at once: zarr's store tries
         # again, and says what a store that is read-only says.
         if type(store) is LocalStore and not store.read_only and os.name != "nt":
-            nbytes = len(batch) * prod(batch[0][1].shape) * value.dtype.itemsize
-            threads = 1 if nbytes <= _ONE_THREAD else min(number_of_threads(), len(batch))
-            await in_threads(gather.write_file, batch, threads)
+            # A rename waits for the file system (ext4 allocates the blocks then), so that several
+            # threads pay from the second chunk on.
+            threads = min(number_of_threads(), len(batch))
+            await in_threads(partial(map, gather.write_file), batch, threads)
         else:
             await for_each(gather.write, batch)
 
@@ -265,17 +269,17 @@ async def _read_files(
     """Read files into `nbytes` bytes; whether each is there."""
     is_local = is_known_to_be_local(root)
     found: list[bool] = []
-    if is_local and nbytes <= _SMALL and len(batch) <= _FEW:
+    if nbytes <= _SMALL and len(batch) <= _MANY and is_tried(root):
         with suppress(BlockingIOError):
-            for chunk in batch:
-                found.append(scatter.read_cached(chunk))  # noqa: PERF401 -- until one must wait
+            for is_there in scatter.read_cached(batch):
+                found.append(is_there)  # noqa: PERF402 -- until one must be waited for
     rest = batch[len(found) :]
     if not rest:
         return found
     # Files that may have to be waited for are read by as many threads as zarr makes requests.
     limit = number_of_threads() if is_local else zarr.config.get("async.concurrency") or len(rest)
     threads = 1 if is_local and nbytes <= _ONE_THREAD else min(limit, len(rest))
-    return [*found, *await in_threads(scatter.read_file, rest, threads)]
+    return [*found, *await in_threads(scatter.read_files, rest, threads)]
 
 
 # Zarr's registry knows a pipeline by its module and name.

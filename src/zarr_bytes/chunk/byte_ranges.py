@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import prod
 from operator import mul
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_BYTES",
     "Plan",
+    "Run",
     "are_points",
     "c_strides",
     "number_of_runs",
     "offsets_of",
+    "one_run",
     "plan_grid",
     "plan_one_run",
     "plan_points",
@@ -208,8 +210,31 @@ def plan_one_run(
 ) -> Plan | None:
     """Plan for elements that follow each other, without a gap: the usual case.
 
-    A point, a row, a plane and several of them. It is the plan of `plan_reading`, found in a
-    fourth of the time; None for every other selection.
+    It is the plan of `plan_reading`, found in a fourth of the time; None for other selections.
+    """
+    run = one_run(chunk_shape, item_size, selection)
+    if run is None or run.nbytes > cost.largest_request:
+        return None
+    starts, stops = np.array([run.start]), np.array([run.start + run.nbytes])
+    strides = c_strides(run.shape, item_size)
+    return Plan(starts, stops, False, _FIRST, run.shape, strides, ())  # noqa: FBT003
+
+
+class Run(NamedTuple):
+    """Selected elements that follow each other in the chunk."""
+
+    start: int  # bytes
+    nbytes: int
+    shape: tuple[int, ...]
+
+
+def one_run(chunk_shape: tuple[int, ...], item_size: int, selection: Sequence[Any]) -> Run | None:
+    """The bytes of a point, a row, a plane or several of them; None for every other selection.
+
+    Examples
+    --------
+    >>> one_run((4, 3), 8, (slice(1, 3), slice(None)))
+    Run(start=24, nbytes=48, shape=(2, 3))
     """
     if len(selection) != len(chunk_shape):
         return None
@@ -229,11 +254,9 @@ def plan_one_run(
         # Outside of a part of a dimension there can be a single index alone.
         is_one_run = is_one_run and count == size
         first, stride, run = first + start * stride, stride * size, run * count
-    if run == stride or run > cost.largest_request or stride >= MOST_BYTES:
+    if run == stride or stride >= MOST_BYTES:  # the whole chunk, or one that no store holds
         return None
-    selected = tuple(reversed(shape))
-    starts, stops = np.array([first]), np.array([first + run])
-    return Plan(starts, stops, False, _FIRST, selected, c_strides(selected, item_size), ())  # noqa: FBT003
+    return Run(first, run, tuple(reversed(shape)))
 
 
 def plan_grid(

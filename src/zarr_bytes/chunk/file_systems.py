@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-__all__ = ["is_local"]
+__all__ = ["is_known_to_be_local", "is_local", "look_where"]
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _LOCAL: Final = (
@@ -41,6 +41,28 @@ def is_local(file: int) -> bool:
             _known[device] = found, monotonic() + _TRUSTED
     return found
 
+
+def look_where(file: int, root: str) -> None:
+    """Find out where an open file below the `root` of a store is, where that is not known.
+
+    In a thread: reading what is mounted may take its time.
+    """
+    if monotonic() > _roots.get(root, _UNKNOWN)[1]:
+        found = hasattr(os, "RWF_NOWAIT") and is_local(file)
+        if len(_roots) > 1000:
+            _roots.clear()
+        _roots[root] = found, monotonic() + _TRUSTED
+
+
+def is_known_to_be_local(root: str) -> bool:
+    """Whether files below `root` are on this machine, as far as is known by now."""
+    found, until = _roots.get(root, _UNKNOWN)
+    return found and monotonic() <= until
+
+
+# By root of a store: whether it is on this machine, and until when that is taken for true.
+_roots: dict[str, tuple[bool, float]] = {}
+_UNKNOWN: Final = (False, 0.0)
 
 # By number of a block device. Other file systems, those of a network among them, share numbers that
 # are given again once something is unmounted.

@@ -12,40 +12,41 @@ import errno
 import os
 import stat
 from contextlib import contextmanager
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from zarr_bytes.chunk import file_systems
 from zarr_bytes.chunk.elements import BLOCK
+from zarr_bytes.chunk.file_systems import look_where
 from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from zarr_bytes.chunk.byte_ranges import Plan
-    from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.elements import Array, Bytes
 
 __all__ = [
+    "FLAGS",
+    "ONE_MORE",
     "OpenFile",
     "closing",
-    "is_known_to_be_local",
     "no_file",
     "open_file",
-    "read_cached_file",
     "read_file",
     "read_file_into",
 ]
 
 # Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for a
 # writer; with O_NOCTTY, a terminal that is opened is nobody's.
-_FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
 _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)
+FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0) | _NONBLOCK
+ONE_MORE: Final = bytearray(1)  # where the byte goes that a whole file must not have
+_SHORT: Final = 2**10  # bytes of a range on average
+_AT_ONCE: Final = 2**12  # short ranges that are there twice
 _LARGE: Final = 2**18  # bytes of a range, from which on the window is worth its making
 
-_SMALL: Final = 2**16  # bytes: copying them takes as long as a fraction of a thread hop
-_FEW: Final = 64  # ranges, each a system call
+_SMALL: Final = 2**16  # bytes of a file that is read whole without being asked for its size
 
 
 def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
@@ -79,7 +80,7 @@ def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
     if file is None:
         return None
     try:
-        _look_where(file, root)
+        look_where(file, root)
         if plan.is_whole_chunk and plan.nbytes <= _SMALL:
             return _read_whole(file, path, plan.nbytes)
         return _read_ranges(file, path, plan)
@@ -87,8 +88,10 @@ def read_file(path: str, plan: Plan, root: str) -> Bytes | None:
         os.close(file)
 
 
-def read_file_into(target: Bytes, path: str, root: str) -> bool:
-    """`read_file` of a whole chunk of a few pages, straight into the result; False if missing.
+def read_file_into(target: Array, path: str, root: str, start: int | None = None) -> bool:
+    """`read_file` of one range into a C-contiguous array; False if the file is missing.
+
+    The range begins at `start`; without one, the file has the bytes of `target` and no others.
 
     Raises
     ------
@@ -99,13 +102,18 @@ def read_file_into(target: Bytes, path: str, root: str) -> bool:
     if file is None:
         return False
     try:
-        _look_where(file, root)
+        look_where(file, root)
+        if start is not None:
+            _check_file(file, path, None)
+            _fill(memoryview(target).cast("B"), file, path, start)
+            return True
         try:
-            count = os.preadv(file, [target, bytearray(1)], 0)  # a byte more: as `_read_whole`
+            count = os.preadv(file, (target, ONE_MORE), 0)  # a byte more: as `_read_whole`
         except (AttributeError, OSError):  # not on Windows, and not from what is no file
             count = -1
-        if count != target.size:
-            target[...] = _read_whole(file, path, target.size)
+        if count != target.nbytes:
+            whole = _read_whole(file, path, target.nbytes)
+            target[...] = whole.view(target.dtype).reshape(target.shape)
     finally:
         os.close(file)
     return True
@@ -143,7 +151,7 @@ def open_file(path: str, root: str, nbytes: int | None = None) -> Iterator[OpenF
         yield None
         return
     with closing(file):
-        _look_where(file, root)
+        look_where(file, root)
         _check_file(file, path, nbytes)
         yield OpenFile(file, path)
 
@@ -159,7 +167,7 @@ def closing(file: int) -> Iterator[int]:
 
 def _open(path: str) -> int | None:
     try:
-        return os.open(path, _FLAGS | _NONBLOCK)
+        return os.open(path, FLAGS)
     except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
         return None
     except PermissionError:  # which Windows raises for a folder
@@ -174,7 +182,7 @@ def _open(path: str) -> int | None:
         mode = os.stat(path).st_mode  # noqa: PTH116
         if not stat.S_ISREG(mode):
             raise no_file(path, mode) from None
-        return os.open(path, _FLAGS)
+        return os.open(path, FLAGS & ~_NONBLOCK)
 
 
 def _read_whole(file: int, path: str, nbytes: int) -> Bytes:
@@ -214,6 +222,10 @@ def _read_ranges(file: int, path: str, plan: Plan, reused: Bytes | None = None) 
     # faster than `path.read_bytes()`.
     fetched = np.empty(plan.nbytes, np.uint8) if reused is None else reused
     memory = memoryview(fetched)
+    if plan.nbytes <= plan.starts.size * _SHORT:
+        # `bytes` of each range take half the time of views of the memory to read into.
+        _read_short_ranges(file, path, plan, memory)
+        return fetched
     for start, stop, position in plan.ranges():
         end = position + stop - start
         if reused is None and stop - start > _LARGE:
@@ -221,6 +233,24 @@ def _read_ranges(file: int, path: str, plan: Plan, reused: Bytes | None = None) 
         else:
             _fill(memory[position:end], file, path, start)
     return fetched
+
+
+def _read_short_ranges(file: int, path: str, plan: Plan, memory: memoryview) -> None:
+    parts: list[bytes] = []
+    filled = 0
+    for start, stop, position in plan.ranges():
+        part = _read_at(file, stop - start, start)
+        if len(part) != stop - start:  # usually the end of the file, of which that is the error
+            again = bytearray(stop - start)
+            _fill(memoryview(again), file, path, start)
+            part = bytes(again)
+        parts.append(part)
+        if len(parts) == _AT_ONCE:
+            end = position + len(part)
+            memory[filled:end] = b"".join(parts)
+            filled = end
+            parts.clear()
+    memory[filled:] = b"".join(parts)
 
 
 def _fill(memory: memoryview, file: int, path: str, start: int) -> None:
@@ -279,79 +309,3 @@ def no_file(path: str, mode: int) -> ChunkFileError:
         f"{path} is {kind}, and a chunk is a regular file: move it out of the array (the chunk is"
         " missing then, and reads as the fill value), or put the chunk's file there"
     )
-
-
-# --- On the event loop: only what need not be waited for -----------------------------------------
-
-# By root of a store: whether it is on this machine, and until when that is taken for true. A thread
-# finds it out, and nothing is tried before. And until when nothing is tried after a wait was due.
-_roots: dict[str, tuple[bool, float]] = {}
-_busy: dict[str, float] = {}
-_UNKNOWN: Final = (False, 0.0)
-_TRUSTED: Final = 60.0  # seconds: what is mounted changes
-_RETRY_AFTER: Final = 1.0  # seconds after a wait was due
-
-
-def read_cached_file(root: str, path: str, plan: Plan) -> Bytes | None:
-    """A few small ranges of the file at `path`, if they need not be waited for.
-
-    For the event loop: a hop to a thread and back takes longer than the read of a cached file.
-    Tried only below a `root` where `read_file` has found a local file system.
-
-    Returns
-    -------
-    array of uint8, 1-D, or None
-        As of `read_file`.
-
-    Raises
-    ------
-    BlockingIOError
-        Where `read_file` must be asked, in a thread: the file is not in the page cache, or not as
-        it should be, or the system cannot tell.
-    """
-    if (
-        not is_known_to_be_local(root)
-        or monotonic() < _busy.get(root, 0)
-        or plan.nbytes > _SMALL
-        or plan.starts.size > _FEW
-        or not plan.starts.size
-    ):
-        raise BlockingIOError
-    try:
-        file = os.open(path, _FLAGS | _NONBLOCK)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        raise BlockingIOError from None
-    try:
-        if not plan.is_whole_chunk and not stat.S_ISREG(os.fstat(file).st_mode):
-            raise BlockingIOError
-        # One byte more of a whole chunk: as `_read_whole`.
-        fetched = np.empty(plan.nbytes + plan.is_whole_chunk, np.uint8)
-        memory = memoryview(fetched)
-        for start, stop, position in plan.ranges():
-            part = memory[position : position + stop - start + plan.is_whole_chunk]
-            if os.preadv(file, [part], start, os.RWF_NOWAIT) != stop - start:
-                raise BlockingIOError
-        return fetched[: plan.nbytes]
-    except OSError:  # EAGAIN: not in the page cache; EOPNOTSUPP: the file system cannot tell
-        _busy[root] = monotonic() + _RETRY_AFTER
-        raise BlockingIOError from None
-    finally:
-        os.close(file)
-
-
-def _look_where(file: int, root: str) -> None:
-    """Find out where an open file below `root` is, where that is not known."""
-    if monotonic() > _roots.get(root, _UNKNOWN)[1]:
-        is_local = hasattr(os, "RWF_NOWAIT") and file_systems.is_local(file)
-        if len(_roots) > 1000:
-            _roots.clear()
-            _busy.clear()
-        _roots[root] = is_local, monotonic() + _TRUSTED
-
-
-def is_known_to_be_local(root: str) -> bool:
-    """Whether files below `root` are on this machine, as far as is known by now."""
-    found, until = _roots.get(root, _UNKNOWN)
-    return found and monotonic() <= until

@@ -13,7 +13,7 @@ view and costs nothing: there nothing is planned.
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -23,9 +23,11 @@ from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from zarr_bytes.chunk.byte_ranges import Plan, plan_whole_chunk
+from zarr_bytes.chunk.cached_files import read_cached_file
 from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements, largest
 from zarr_bytes.chunk.fetch import fetch, fetch_sync, sends_whole_objects
-from zarr_bytes.chunk.files import is_known_to_be_local, open_file, read_cached_file, read_file
+from zarr_bytes.chunk.file_systems import is_known_to_be_local
+from zarr_bytes.chunk.files import open_file, read_file
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import plan_selection
 from zarr_bytes.chunk.selection import is_whole
@@ -102,7 +104,7 @@ async def read_selection(
         path = f"{root}/{getter.path}"
         try:
             if isinstance(plan, Plan):
-                return chunks.result(plan, read_cached_file(root, path, plan), is_ours=True)
+                return chunks.result(plan, read_cached_file(path, plan, root), is_ours=True)
         except BlockingIOError:
             pass
         return await asyncio.to_thread(chunks.of_file, path, root, plan)
@@ -163,7 +165,7 @@ async def read_local(
     store = cast("StorePath", batch[0][0]).store
     is_quick = nbytes <= _ONE_HOP and is_known_to_be_local(str(cast("LocalStore", store).root))
     limit = 1 if is_quick else zarr.config.get("async.concurrency") or len(batch)
-    return await in_threads(read, batch, min(limit, len(batch)))
+    return await in_threads(partial(map, read), batch, min(limit, len(batch)))
 
 
 def are_local(getters: Iterable[ByteGetter]) -> bool:

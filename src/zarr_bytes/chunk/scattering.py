@@ -7,28 +7,30 @@ neither a buffer of the chunk's size nor one of the selection's is made.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
+from zarr.storage import LocalStore
 
 from zarr_bytes.chunk.blocks import blocks_of
-from zarr_bytes.chunk.byte_ranges import Plan
+from zarr_bytes.chunk.byte_ranges import Plan, one_run
+from zarr_bytes.chunk.cached_files import read_cached_file, read_cached_file_into
 from zarr_bytes.chunk.elements import BLOCK
-from zarr_bytes.chunk.files import open_file, read_cached_file, read_file, read_file_into
+from zarr_bytes.chunk.files import open_file, read_file, read_file_into
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import LIMITS, Limits, Parts, plan_selection
 from zarr_bytes.chunk.pieces import pieces_of
 from zarr_bytes.chunk.reading import chunks_like, read_selection
-from zarr_bytes.chunk.selection import entries_of
+from zarr_bytes.chunk.selection import entries_of, is_whole
 from zarr_bytes.errors import BoolValueError, ChunkSizeError
 from zarr_bytes.settings import DEFAULTS, reading_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from zarr.abc.buffer import NDBuffer
-    from zarr.abc.store import ByteGetter
+    from zarr.abc.store import Store
     from zarr.storage import StorePath
 
     from zarr_bytes.chunk.blocks import Block
@@ -45,16 +47,36 @@ __all__ = ["ChunkOfRead", "Scatter"]
 
 # A chunk's key in a store, its spec, the selection of it, where that belongs, and whether all of
 # the chunk that is within the array is selected.
-ChunkOfRead: TypeAlias = "tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]"
+ChunkOfRead: TypeAlias = "tuple[StorePath, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 
-_Planned: TypeAlias = "tuple[Chunks, tuple[Any, ...], Plan | Parts]"
-_Types: TypeAlias = tuple[type, ...]
-
+_ONE_HOP: Final = 2**16  # bytes that are worth a try without a thread, in several ranges
 _SMALL: Final = 2**18  # bytes that are assigned at once
 _SOME_PAGES: Final = 2**14  # bytes, from which on it pays to find out that they need not be
 _TWICE: Final = 2**24  # bytes of a result that may be there twice
 _OUT_OF_ORDER: Final = 16 * BLOCK
 _PARTS: Final = Limits(fetched=2**23, runs=LIMITS.runs, views=False)
+
+
+class _Way(NamedTuple):
+    """How a selection of a chunk is read, and the same selection of others with its spec."""
+
+    spec: ArraySpec
+    selection: SelectorTuple
+    types: tuple[type, ...] | None  # of its entries; None where they are slices alone
+    # A few bytes that follow each other: where the first is, or None if they are the whole chunk;
+    start: int | None = None
+    # the result, if they are read into their place in it,
+    result: Array | None = None
+    # or memory that they are read into, and the elements that are there then.
+    window: tuple[Bytes, Array] | None = None
+
+    def is_for(self, spec: ArraySpec, selection: SelectorTuple) -> bool:
+        """Whether it is the way for `selection` of another chunk."""
+        try:
+            is_same = spec is self.spec and selection == self.selection
+        except ValueError:  # an array has no truth
+            return False
+        return is_same and (self.types is None or self.types == _types_of(selection))
 
 
 class Scatter:
@@ -70,8 +92,8 @@ class Scatter:
         Byte order that is stored; None means that of the data type.
     transposition : Transposition
         The order in which the axes are stored.
-    root : str
-        Root of a `LocalStore`.
+    store : zarr.abc.store.Store
+        Where all the chunks are.
     """
 
     def __init__(
@@ -80,40 +102,35 @@ class Scatter:
         drop_axes: tuple[int, ...],
         endian: Endian | None,
         transposition: Transposition,
-        root: str = "",
+        store: Store,
     ) -> None:
         self._out = out
-        self._root = root
+        self._store = store
+        self._root = str(store.root) if isinstance(store, LocalStore) else ""
         self._drop_axes = drop_axes
         self._endian = endian
         self._transposition = transposition
         self._last: tuple[ArraySpec, Chunks, ArraySpec] | None = None
-        # The plan of the chunk before, its spec and selection: the usual chunk has the same.
-        self._last_plan: tuple[ArraySpec, _Types, SelectorTuple, _Planned] | None = None
 
-    def read_cached(self, chunk: ChunkOfRead) -> bool:
-        """`read_file` of a chunk that need not be waited for, on the event loop.
+    def read_cached(self, chunks: Iterable[ChunkOfRead]) -> Iterator[bool]:
+        """`read_files` of chunks that need not be waited for, on the event loop.
 
         Raises
         ------
         BlockingIOError
-            Where `read_file` must be asked, in a thread.
+            Where `read_files` must be asked, in a thread, for a chunk and those after it.
         """
-        chunks, _, plan = self._plan(chunk)
-        if not isinstance(plan, Plan):
-            raise BlockingIOError
-        fetched = read_cached_file(self._root, self._path(chunk), plan)
-        return self._put(chunk, chunks, plan, fetched)
+        return self._read_files(chunks, read_cached_file_into, self._read_cached)
 
-    def read_file(self, chunk: ChunkOfRead) -> bool:
-        """Read a selection of a chunk of a `LocalStore`, in a thread that may wait.
+    def read_files(self, chunks: Iterable[ChunkOfRead]) -> Iterator[bool]:
+        """Read selections of chunks of a `LocalStore`, in a thread that may wait.
 
         Parameters
         ----------
-        chunk : ChunkOfRead
+        chunks : iterable of ChunkOfRead
 
-        Returns
-        -------
+        Yields
+        ------
         bool
             False if the chunk is missing; `out` has the fill value then.
 
@@ -122,35 +139,68 @@ class Scatter:
         ValueError
             As `zarr_bytes.chunk.reading.read_selection`.
         """
-        chunks, selection, plan = self._plan(chunk)
+        return self._read_files(chunks, read_file_into, self._read_file)
+
+    def _read_files(
+        self,
+        chunks: Iterable[ChunkOfRead],
+        read_into: Callable[[Array, str, str, int | None], bool],
+        read_other: Callable[[ChunkOfRead], bool],
+    ) -> Iterator[bool]:
+        out, root = self._out, self._root
+        way: _Way | None = None
+        for chunk in chunks:
+            getter, spec, selection, place, _ = chunk
+            if way is None or not way.is_for(spec, selection):
+                way = self._way(chunk)
+            if way.window is not None:
+                memory, elements = way.window
+                is_there = read_into(memory, f"{root}/{getter.path}", root, way.start)
+                if is_there:
+                    out[place] = elements
+            elif way.result is not None and _is_view(target := way.result[place], way.result):
+                is_there = read_into(target, f"{root}/{getter.path}", root, way.start)
+            else:
+                yield read_other(chunk)
+                continue
+            yield is_there or self._assign(chunk, None)
+
+    def _read_cached(self, chunk: ChunkOfRead) -> bool:
+        chunks, selection = self._stored(chunk)
+        plan = chunks.plan(selection, chunk[0]) if self._out.nbytes <= _ONE_HOP else None
+        if not isinstance(plan, Plan):
+            raise BlockingIOError
+        return self._put(chunk, chunks, plan, read_cached_file(self._path(chunk), plan, self._root))
+
+    def _read_file(self, chunk: ChunkOfRead) -> bool:
+        chunks, selection = self._stored(chunk)
         path = self._path(chunk)
-        if plan is chunks.whole and _SOME_PAGES <= plan.nbytes <= _SMALL:
-            memory = self._memory(chunk, chunks)
-            if memory is not None:
-                return read_file_into(memory, path, self._root) or self._assign(chunk, None)
-        if isinstance(plan, Plan) and plan.nbytes <= _SMALL:
-            return self._put(chunk, chunks, plan, read_file(path, plan, self._root))
-        read = self._reading(chunk, chunks, selection, plan)
+        read = self._in_blocks(chunk, chunks, selection)
+        if read is None:
+            plan = chunks.plan(selection, chunk[0])
+            if isinstance(plan, Plan) and plan.nbytes <= _SMALL:
+                return self._put(chunk, chunks, plan, read_file(path, plan, self._root))
+            read = self._in_parts(chunk, chunks, selection)
         if read is None and self._out.nbytes > _TWICE:
             getter, spec, of_chunk, of_out, _ = chunk
             most = _TWICE // chunks.item_size
             pieces = list(pieces_of(spec.shape, of_chunk, of_out, self._drop_axes, most))
             if len(pieces) > 1:
-                found = [self.read_file((getter, spec, *piece, False)) for piece in pieces]
-                return all(found)
+                parts = [(getter, spec, *piece, False) for piece in pieces]
+                return all(list(self.read_files(parts)))
         if read is None:
             result = chunks.of_file(path, self._root, plan)
             return self._assign(chunk, None if result is None else _array_of(result))
-        is_whole = isinstance(plan, Plan) and plan.is_whole_chunk
         try:
             # A file that is read whole must have the chunk's size.
-            with open_file(path, self._root, chunks.nbytes if is_whole else None) as file:
+            nbytes = chunks.nbytes if is_whole(chunks.shape, selection) else None
+            with open_file(path, self._root, nbytes) as file:
                 if file is not None:
                     read(file)
                     return True
             return self._assign(chunk, None)
         except (BoolValueError, ChunkSizeError):  # which name a part, and not the selection
-            chunks.of_file(path, self._root, chunks.plan(selection, cast("StorePath", chunk[0])))
+            chunks.of_file(path, self._root, chunks.plan(selection, chunk[0]))
             raise
 
     async def read(self, chunk: ChunkOfRead) -> bool:
@@ -161,24 +211,38 @@ class Scatter:
         result = await read_selection(getter, stored, stored_spec, self._endian)
         return self._assign(chunk, None if result is None else _array_of(result))
 
-    def _plan(self, chunk: ChunkOfRead) -> _Planned:
-        """What there is of the chunks, the selection of what is stored, and the plan for it."""
-        getter, spec, selection, _, _ = chunk
-        last = self._last_plan
-        types = tuple(map(type, selection)) if type(selection) is tuple else None
-        # None of the types is that of an array, of which `==` is no truth.
-        if last is not None and last[0] is spec and last[1] == types and last[2] == selection:
-            return last[3]
-        chunks, _ = self._chunks_of(spec)
-        stored = self._transposition.selection(selection)
-        plan = chunks.plan(stored, cast("StorePath", getter))
-        # Parts are used up when they have been read.
-        if types is not None and isinstance(plan, Plan) and {slice, int}.issuperset(types):
-            self._last_plan = spec, types, selection, (chunks, stored, plan)
-        return chunks, stored, plan
+    def _way(self, chunk: ChunkOfRead) -> _Way:
+        _, spec, selection, _, _ = chunk
+        chunks, stored = self._stored(chunk)
+        types = _types_of(selection)
+        way = _Way(spec, selection, None if {slice}.issuperset(types) else types)
+        if not chunks.is_plain:
+            return way
+        start, nbytes, shape = None, chunks.nbytes, chunks.shape
+        if not is_whole(shape, stored):
+            run = one_run(shape, chunks.item_size, stored)
+            if run is None or self._cost is None or nbytes <= self._cost.gap:
+                return way
+            start, nbytes, shape = run
+        if not 0 < nbytes <= _SMALL:
+            return way
+        if nbytes >= _SOME_PAGES and (result := self._result(chunk, chunks)) is not None:
+            return way._replace(start=start, result=result)
+        memory = np.empty(nbytes, np.uint8)
+        elements: Array = np.ndarray(shape, chunks.stored, memory)
+        return way._replace(start=start, window=(memory, self._as_selected(elements, selection)))
+
+    def _stored(self, chunk: ChunkOfRead) -> tuple[Chunks, tuple[Any, ...]]:
+        """What there is of the chunks, and the selection of what is stored."""
+        _, spec, selection, _, _ = chunk
+        return self._chunks_of(spec)[0], self._transposition.selection(selection)
+
+    @cached_property
+    def _cost(self) -> Cost | None:
+        return reading_cost(self._store)
 
     def _path(self, chunk: ChunkOfRead) -> str:
-        return f"{self._root}/{cast('StorePath', chunk[0]).path}"
+        return f"{self._root}/{chunk[0].path}"
 
     def _put(self, chunk: ChunkOfRead, chunks: Chunks, plan: Plan, fetched: Bytes | None) -> bool:
         if fetched is None:
@@ -192,11 +256,13 @@ class Scatter:
             fill = spec.fill_value
             self._out[out_selection] = spec.dtype.default_scalar() if fill is None else fill
             return False
-        array = self._transposition.from_stored(array, selection)
-        if self._drop_axes:
-            array = array.squeeze(axis=self._drop_axes)
-        self._out[out_selection] = array
+        self._out[out_selection] = self._as_selected(array, selection)
         return True
+
+    def _as_selected(self, array: Array, selection: SelectorTuple) -> Array:
+        """What is stored of a selection, with the axes that it has in the result."""
+        array = self._transposition.from_stored(array, selection)
+        return array.squeeze(axis=self._drop_axes) if self._drop_axes else array
 
     def _chunks_of(self, spec: ArraySpec) -> tuple[Chunks, ArraySpec]:
         """What chunks of `spec` have in common, and their spec as they are stored."""
@@ -217,26 +283,22 @@ class Scatter:
         target = self._out[(*entries, ...)]  # never a scalar
         return self._transposition.to_stored(target, selection)
 
-    def _memory(self, chunk: ChunkOfRead, chunks: Chunks) -> Bytes | None:
-        """The bytes of the result that are to be those of the chunk, as they are stored."""
+    def _result(self, chunk: ChunkOfRead, chunks: Chunks) -> Array | None:
+        """The result, if chunks can be read into their places in it as they are."""
         target = self._target(chunk)
-        if target is None or not target.flags.c_contiguous:
+        if target is None or target.dtype != chunks.stored or not target.flags.c_contiguous:
             return None
-        is_same = target.dtype == chunks.stored and chunks.is_plain
-        return target.reshape(-1).view(np.uint8) if is_same else None
+        # Without its type, as not every type has a buffer that can be read into.
+        return self._out.view(f"V{chunks.item_size}")
 
-    def _reading(
-        self, chunk: ChunkOfRead, chunks: Chunks, selection: tuple[Any, ...], plan: Plan | Parts
+    def _in_parts(
+        self, chunk: ChunkOfRead, chunks: Chunks, selection: tuple[Any, ...]
     ) -> Callable[[OpenFile], None] | None:
-        """How to read a selection without memory of its size; None where that cannot be done."""
+        """How to read a selection in parts of bounded size; None where that cannot be done."""
         target = self._target(chunk)
-        cost = reading_cost(cast("StorePath", chunk[0]).store)
-        if target is None or (cost is None and plan is not chunks.whole):
-            return None  # the whole chunk is read where partial reads are switched off
-        cost = cost or DEFAULTS["local"]
-        blocks = self._blocks(chunks, selection, target, cost)
-        if blocks is not None:
-            return partial(_read_blocks, *blocks)
+        cost = self._cost_of(chunks, selection)
+        if target is None or cost is None:
+            return None
         parts = plan_selection(chunks.shape, chunks.item_size, selection, cost, _PARTS)
         if not isinstance(parts, Parts):
             return None
@@ -244,11 +306,18 @@ class Scatter:
         is_view = np.may_share_memory(filled, target)
         return partial(_read_parts, parts, chunks, filled) if is_view else None
 
-    def _blocks(
-        self, chunks: Chunks, selection: tuple[Any, ...], target: Array, cost: Cost
-    ) -> tuple[Iterator[Block], Array, DType] | None:
-        """The blocks of a selection, the view of the result that they fill, and what is stored."""
-        if chunks.stored.newbyteorder("=") != target.dtype.newbyteorder("="):
+    def _in_blocks(
+        self, chunk: ChunkOfRead, chunks: Chunks, selection: tuple[Any, ...]
+    ) -> Callable[[OpenFile], None] | None:
+        """How to read a selection by slices in blocks; None where that cannot be done."""
+        target = self._target(chunk)
+        cost = self._cost_of(chunks, selection)
+        if (
+            target is None
+            or cost is None
+            or chunks.nbytes <= _SMALL
+            or chunks.stored.newbyteorder("=") != target.dtype.newbyteorder("=")
+        ):
             return None
         layout = layout_of(target.dtype, self._endian)
         if layout.bool_offsets or layout.narrow_bytes:
@@ -265,7 +334,13 @@ class Scatter:
             shape, selection = (*shape, target.shape[-1]), (*selection, slice(None))
             item_size, stored = number.itemsize, number.newbyteorder()
         blocks = blocks_of(shape, item_size, selection, cost.gap, most)
-        return None if blocks is None else (blocks, target, stored)
+        return None if blocks is None else partial(_read_blocks, blocks, target, stored)
+
+    def _cost_of(self, chunks: Chunks, selection: tuple[Any, ...]) -> Cost | None:
+        """What a range costs; None where the chunk is read whole for a part of it."""
+        if self._cost is None and is_whole(chunks.shape, selection):
+            return DEFAULTS["local"]
+        return self._cost
 
 
 def _read_blocks(blocks: Iterator[Block], target: Array, stored: DType, file: OpenFile) -> None:
@@ -279,6 +354,14 @@ def _read_parts(parts: Parts, chunks: Chunks, filled: Array, file: OpenFile) -> 
         elements = chunks.elements(plan, file.read(plan), is_ours=True)
         for target, source in places:
             filled[target] = elements[source]
+
+
+def _types_of(selection: SelectorTuple) -> tuple[type, ...]:
+    return tuple(map(type, entries_of(selection)))
+
+
+def _is_view(array: Array, of: Array) -> bool:
+    return array.base is (of if of.base is None else of.base)
 
 
 def _array_of(result: NDBuffer) -> Array:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import zarr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 __all__ = ["in_threads", "number_of_threads", "to_its_end"]
 
@@ -31,42 +31,59 @@ def number_of_threads() -> int:
     return setting if isinstance(setting, int) and setting >= 1 else os.cpu_count() or 1
 
 
-async def in_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]:
+async def in_threads(
+    work: Callable[[Iterator[T]], Iterator[R]], items: Sequence[T], threads: int
+) -> list[R]:
     """Results of `work` for each of `items`, in at most `threads` threads of the event loop.
 
+    `work` is called in each thread, and gives one result of each item before it takes the next.
     After an error, or where the caller is cancelled, no other item is begun, and what has begun is
     waited for: a thread cannot be stopped. The first error is raised.
     """
-    waiting = iter(list(enumerate(items)))  # of which each thread takes the next
-    results: dict[int, R] = {}
-    is_over = False
-
-    def run() -> None:
-        nonlocal is_over
-        try:
-            for i, item in waiting:
-                if is_over:
-                    return
-                results[i] = work(item)
-        except BaseException:
-            is_over = True
-            raise
+    shared = _Shared(work, items)
 
     async def all_of_them() -> None:
         if threads == 1:  # the usual case, worth 50 microseconds
-            await asyncio.to_thread(run)
+            await asyncio.to_thread(shared.run)
             return
-        runs = (asyncio.to_thread(run) for _ in range(threads))
+        runs = (asyncio.to_thread(shared.run) for _ in range(threads))
         for error in await asyncio.gather(*runs, return_exceptions=True):
             if error is not None:
                 raise error
 
-    def stop() -> None:
-        nonlocal is_over
-        is_over = True
+    await to_its_end(all_of_them(), shared.stop)
+    return [shared.results[i] for i in range(len(items))]
 
-    await to_its_end(all_of_them(), stop)
-    return [results[i] for i in range(len(items))]
+
+class _Shared(Generic[T, R]):
+    """Items of which each thread takes the next, and the results of all threads."""
+
+    def __init__(self, work: Callable[[Iterator[T]], Iterator[R]], items: Sequence[T]) -> None:
+        self._work = work
+        self._waiting = iter(list(enumerate(items)))
+        self._is_over = False
+        self.results: dict[int, R] = {}
+
+    def run(self) -> None:
+        """What a thread does."""
+        taken: list[int] = []
+        try:
+            for result in self._work(self._take(taken)):
+                self.results[taken[-1]] = result
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Let no other item be begun."""
+        self._is_over = True
+
+    def _take(self, taken: list[int]) -> Iterator[T]:
+        for i, item in self._waiting:
+            if self._is_over:
+                return
+            taken.append(i)
+            yield item
 
 
 async def to_its_end(
