@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zarr_bytes.chunk.byte_ranges import Plan, plan_one_run, plan_reading, plan_whole_chunk
+from zarr_bytes.chunk.byte_ranges import plan_one_run, plan_reading, plan_whole_chunk
 from zarr_bytes.chunk.parts import Limits, plan_selection
+from zarr_bytes.chunk.plan import Plan
 from zarr_bytes.settings import Cost
 
 COSTS = st.builds(Cost, st.integers(0, 200), st.integers(1, 300))

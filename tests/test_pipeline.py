@@ -35,7 +35,14 @@ from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import BoolValueError, BytesCodec, BytesPipeline, ChunkFileError, ChunkSizeError
 from zarr_bytes import pipeline as pipeline_module
-from zarr_bytes.chunk import blocks, elements, file_writing, files, scattering
+from zarr_bytes.chunk import (
+    blocks,
+    elements,
+    file_writing,
+    files,
+    large_selections,
+    scattering,
+)
 from zarr_bytes.chunk.parts import Limits
 from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.codec import EndianCodec
@@ -59,12 +66,12 @@ def make_limits_small(patch):
     patch.setattr(files, "_LARGE", 16)
     patch.setattr(files, "_SMALL", 16)
     patch.setattr(blocks, "_WORTH", 8)
-    patch.setattr(scattering, "BLOCK", 48)
-    patch.setattr(scattering, "_OUT_OF_ORDER", 96)
+    patch.setattr(large_selections, "BLOCK", 48)
+    patch.setattr(large_selections, "_OUT_OF_ORDER", 96)
     patch.setattr(scattering, "_SOME_PAGES", 8)
     patch.setattr(scattering, "_SMALL", 24)
     patch.setattr(scattering, "_TWICE", 40)
-    patch.setattr(scattering, "_PARTS", Limits(fetched=64, runs=4, views=False))
+    patch.setattr(large_selections, "_PARTS", Limits(fetched=64, runs=4, views=False))
     patch.setattr(pipeline_module, "_SMALL", 0)
     patch.setattr(pipeline_module, "_ONE_THREAD", 0)
     patch.setattr(file_writing, "_LOOK", 16)
@@ -335,6 +342,74 @@ def stored_runs(selection):
     return [(int(start), int(stop - start)) for start, stop in edges.reshape(-1, 2)]
 
 
+class TestSmallChunks:
+    """A chunk is read as the one before, where it is selected alike."""
+
+    def array(self, path):
+        array = stored(LocalStore(path), numbers((600, 8)), chunks=(1, 8))
+        assert array[0, 0] == 0  # now the file system is known
+        return array
+
+    @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system cannot tell")
+    def test_that_need_not_be_waited_for_take_no_thread(self, tmp_path, monkeypatch):
+        array = self.array(tmp_path)
+        (tmp_path / "c/7/0").unlink()
+        monkeypatch.delattr(asyncio, "to_thread")
+        expected = numbers((600, 8))
+        expected[7] = 0
+        assert np.array_equal(array[...], expected)
+        assert np.array_equal(array[:, 2:5], expected[:, 2:5])
+        assert np.array_equal(array[::3, 4], expected[::3, 4])
+
+    @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system cannot tell")
+    def test_from_the_first_on_that_must_be_waited_for_are_read_in_a_thread(
+        self, tmp_path, monkeypatch
+    ):
+        array, tries = self.array(tmp_path), []
+
+        def preadv(file, buffers, offset, flags=0):
+            tries.append(flags)
+            if flags == os.RWF_NOWAIT and len(tries) > 40:
+                raise BlockingIOError
+            return read_now(file, buffers, offset)
+
+        read_now = os.preadv
+        monkeypatch.setattr(os, "preadv", preadv)  # what is in the page cache, nobody can command
+        assert np.array_equal(array[...], numbers((600, 8)))
+        assert tries == [os.RWF_NOWAIT] * 41 + [0] * 560
+
+    def test_an_array_of_one_index_is_not_taken_for_the_index(self, tmp_path):
+        """NumPy finds them equal, but keeps the axis of the first alone."""
+        array = self.array(tmp_path)
+        selections = [(0, 5), (0, np.array([5])), (0, 5), (0, slice(5, 6)), (slice(0, 1), 5)]
+        places = [(0,), (slice(1, 2),), (2,), (slice(3, 4),), (slice(4, 5),)]
+        spec = zarr.core.array_spec.ArraySpec(
+            shape=(1, 8),
+            dtype=array.metadata.data_type,
+            fill_value=0,
+            config=zarr.core.array_spec.ArrayConfig.from_dict({}),
+            prototype=cpu.buffer_prototype,
+        )
+        batch = [
+            (array.store_path / f"c/{row}/0", spec, selection, place, False)
+            for row, (selection, place) in enumerate(zip(selections, places, strict=True))
+        ]
+        out = cpu.NDBuffer.from_numpy_array(np.full(5, -1.0))
+        asyncio.run(pipeline_of(array).read(batch, out))
+        assert out.as_numpy_array().tolist() == numbers((600, 8))[:5, 5].tolist()
+
+    @pytest.mark.parametrize("rows", [3, 5000])
+    def test_many_ranges_of_a_few_bytes_are_read_and_a_truncated_one_is_named(self, tmp_path, rows):
+        array = stored(LocalStore(tmp_path), numbers((rows, 512), "i2"))
+        with zarr.config.set({"zarr_bytes.gap.local": 0}):
+            array = zarr.open_array(tmp_path, mode="r")
+            assert np.array_equal(array[:, 3], numbers((rows, 512), "i2")[:, 3])
+            start = (rows - 1) * 1024 + 6
+            os.truncate(tmp_path / "c/0/0", start + 1)
+            with pytest.raises(ChunkSizeError, match=f"bytes {start} to {start + 2} of .*found 1"):
+                array[:, 3]
+
+
 class TestBytesOfTransposedChunks:
     """A chunk of 300 x 40 x 50 float64: 4.8 MB, stored as 50 x 300 x 40."""
 
@@ -361,7 +436,14 @@ class TestBytesOfTransposedChunks:
             ranges.append((offset, count))
             return count
 
+        def counting_short_ones(file, nbytes, offset):
+            content = pread(file, nbytes, offset)
+            ranges.append((offset, len(content)))
+            return content
+
+        pread = os.pread
         monkeypatch.setattr(os, "preadv", counting)
+        monkeypatch.setattr(files, "_read_at", counting_short_ones)
         with zarr.config.set({"zarr_bytes.gap.local": 0}):
             assert np.array_equal(array[selection], numbers(SHAPE)[selection])
         assert sum(count for _, count in ranges) == sum(n for _, n in stored_runs(selection))

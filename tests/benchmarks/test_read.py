@@ -15,8 +15,8 @@ import zarr
 from benchmark import compare
 from zarr.core import codec_pipeline
 
-from zarr_bytes.chunk.byte_ranges import Plan
 from zarr_bytes.chunk.files import read_file
+from zarr_bytes.chunk.plan import Plan
 
 zarrs = pytest.importorskip("zarrs", reason="the peer zarrs is not installed (extra benchmark)")
 tensorstore = pytest.importorskip("tensorstore", reason="the peer tensorstore is not installed")

@@ -15,8 +15,9 @@ from benchmark import compare
 from zarr.buffer import default_buffer_prototype
 from zarr.storage import ObjectStore, StorePath
 
-from zarr_bytes.chunk.byte_ranges import Plan, _split_ranges
+from zarr_bytes.chunk.byte_ranges import _split_ranges
 from zarr_bytes.chunk.fetch import fetch
+from zarr_bytes.chunk.plan import Plan
 
 obstore = pytest.importorskip("obstore", reason="obstore is not installed (extra benchmark)")
 pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra benchmark)")

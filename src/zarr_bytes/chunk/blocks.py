@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from zarr_bytes.chunk.byte_ranges import c_strides
+from zarr_bytes.chunk.plan import c_strides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,8 +16,8 @@ from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.files import FLAGS, ONE_MORE
 
 if TYPE_CHECKING:
-    from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.plan import Plan
 
 __all__ = ["is_tried", "read_cached_file", "read_cached_file_into"]
 

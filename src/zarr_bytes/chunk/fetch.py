@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from zarr.abc.buffer import Buffer, BufferPrototype
     from zarr.abc.store import ByteGetter
 
-    from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.zarr_versions import SyncByteGetter
 
 __all__ = ["fetch", "fetch_sync", "for_each", "sends_whole_objects"]

@@ -25,8 +25,8 @@ from zarr_bytes.errors import wrong_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.plan import Plan
 
 __all__ = ["NewChunk", "replace_file", "write_file"]
 

@@ -23,8 +23,8 @@ from zarr_bytes.errors import ChunkFileError, wrong_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.plan import Plan
 
 __all__ = [
     "FLAGS",
@@ -222,7 +222,7 @@ def _read_ranges(file: int, path: str, plan: Plan, reused: Bytes | None = None) 
     # faster than `path.read_bytes()`.
     fetched = np.empty(plan.nbytes, np.uint8) if reused is None else reused
     memory = memoryview(fetched)
-    if plan.nbytes <= plan.starts.size * _SHORT:
+    if 1 < plan.starts.size >= plan.nbytes / _SHORT:
         # `bytes` of each range take half the time of views of the memory to read into.
         _read_short_ranges(file, path, plan, memory)
         return fetched

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from zarr_bytes.chunk.files import closing
 
 if TYPE_CHECKING:
-    from zarr_bytes.chunk.byte_ranges import Plan
     from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.plan import Plan
 
 __all__ = ["CAN_MAP", "write_mapped"]
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from zarr_bytes.chunk.byte_ranges import Offsets, Plan
+    from zarr_bytes.chunk.byte_ranges import Offsets
+    from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.chunk.selection import Dimension
     from zarr_bytes.settings import Cost
 

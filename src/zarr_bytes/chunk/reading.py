@@ -22,7 +22,7 @@ import zarr
 from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
-from zarr_bytes.chunk.byte_ranges import Plan, plan_whole_chunk
+from zarr_bytes.chunk.byte_ranges import plan_whole_chunk
 from zarr_bytes.chunk.cached_files import read_cached_file
 from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements, largest
 from zarr_bytes.chunk.fetch import fetch, fetch_sync, sends_whole_objects
@@ -30,6 +30,7 @@ from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.files import open_file, read_file
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.chunk.parts import plan_selection
+from zarr_bytes.chunk.plan import Plan
 from zarr_bytes.chunk.selection import is_whole
 from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.errors import partly_missing

@@ -1,28 +1,26 @@
 """Reading selections of chunks straight into the array that was asked for.
 
-What is read of a small file goes there in one assignment, with the byte order changed on the way. A
-large selection goes block by block through memory that stays in the processor's cache, so that
-neither a buffer of the chunk's size nor one of the selection's is made.
+A few bytes that follow each other go there in one read, or in one assignment that changes the byte
+order on the way. How that is done is found once for all chunks that are selected alike, so that a
+chunk of 256 bytes costs an open, a read and a close, and little else.
 """
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from zarr.storage import LocalStore
 
-from zarr_bytes.chunk.blocks import blocks_of
-from zarr_bytes.chunk.byte_ranges import Plan, one_run
+from zarr_bytes.chunk.byte_ranges import one_run
 from zarr_bytes.chunk.cached_files import read_cached_file, read_cached_file_into
-from zarr_bytes.chunk.elements import BLOCK
 from zarr_bytes.chunk.files import open_file, read_file, read_file_into
-from zarr_bytes.chunk.layout import layout_of
-from zarr_bytes.chunk.parts import LIMITS, Limits, Parts, plan_selection
+from zarr_bytes.chunk.large_selections import in_blocks, in_parts
 from zarr_bytes.chunk.pieces import pieces_of
+from zarr_bytes.chunk.plan import Plan
 from zarr_bytes.chunk.reading import chunks_like, read_selection
-from zarr_bytes.chunk.selection import entries_of, is_whole
+from zarr_bytes.chunk.selection import entries_of, has_both_ends, is_whole
 from zarr_bytes.errors import BoolValueError, ChunkSizeError
 from zarr_bytes.settings import DEFAULTS, reading_cost
 
@@ -33,13 +31,10 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
     from zarr.storage import StorePath
 
-    from zarr_bytes.chunk.blocks import Block
     from zarr_bytes.chunk.elements import Array, Bytes
-    from zarr_bytes.chunk.files import OpenFile
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.reading import Chunks
     from zarr_bytes.chunk.transposition import Transposition
-    from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
@@ -53,8 +48,6 @@ _ONE_HOP: Final = 2**16  # bytes that are worth a try without a thread, in sever
 _SMALL: Final = 2**18  # bytes that are assigned at once
 _SOME_PAGES: Final = 2**14  # bytes, from which on it pays to find out that they need not be
 _TWICE: Final = 2**24  # bytes of a result that may be there twice
-_OUT_OF_ORDER: Final = 16 * BLOCK
-_PARTS: Final = Limits(fetched=2**23, runs=LIMITS.runs, views=False)
 
 
 class _Way(NamedTuple):
@@ -175,12 +168,16 @@ class Scatter:
     def _read_file(self, chunk: ChunkOfRead) -> bool:
         chunks, selection = self._stored(chunk)
         path = self._path(chunk)
-        read = self._in_blocks(chunk, chunks, selection)
-        if read is None:
+        target, cost = self._target(chunk), self._cost_of(chunks, selection)
+        read, plan = None, None
+        if target is not None and cost is not None and chunks.nbytes > _SMALL:
+            read = in_blocks(chunks, selection, target, self._endian, cost)
+        if read is None or has_both_ends(chunks.shape, selection):
             plan = chunks.plan(selection, chunk[0])
             if isinstance(plan, Plan) and plan.nbytes <= _SMALL:
                 return self._put(chunk, chunks, plan, read_file(path, plan, self._root))
-            read = self._in_parts(chunk, chunks, selection)
+        if read is None and target is not None and cost is not None:
+            read = in_parts(chunks, selection, target, cost)
         if read is None and self._out.nbytes > _TWICE:
             getter, spec, of_chunk, of_out, _ = chunk
             most = _TWICE // chunks.item_size
@@ -189,11 +186,11 @@ class Scatter:
                 parts = [(getter, spec, *piece, False) for piece in pieces]
                 return all(list(self.read_files(parts)))
         if read is None:
-            result = chunks.of_file(path, self._root, plan)
+            result = chunks.of_file(path, self._root, chunks.plan(selection, chunk[0]))
             return self._assign(chunk, None if result is None else _array_of(result))
+        # A file that is read whole must have the chunk's size.
+        nbytes = chunks.nbytes if isinstance(plan, Plan) and plan.is_whole_chunk else None
         try:
-            # A file that is read whole must have the chunk's size.
-            nbytes = chunks.nbytes if is_whole(chunks.shape, selection) else None
             with open_file(path, self._root, nbytes) as file:
                 if file is not None:
                     read(file)
@@ -220,10 +217,12 @@ class Scatter:
             return way
         start, nbytes, shape = None, chunks.nbytes, chunks.shape
         if not is_whole(shape, stored):
-            run = one_run(shape, chunks.item_size, stored)
-            if run is None or self._cost is None or nbytes <= self._cost.gap:
+            run, cost = one_run(shape, chunks.item_size, stored), self._cost
+            if run is None or cost is None or nbytes <= cost.gap:
                 return way
             start, nbytes, shape = run
+            if nbytes > cost.largest_request:
+                return way
         if not 0 < nbytes <= _SMALL:
             return way
         if nbytes >= _SOME_PAGES and (result := self._result(chunk, chunks)) is not None:
@@ -291,69 +290,11 @@ class Scatter:
         # Without its type, as not every type has a buffer that can be read into.
         return self._out.view(f"V{chunks.item_size}")
 
-    def _in_parts(
-        self, chunk: ChunkOfRead, chunks: Chunks, selection: tuple[Any, ...]
-    ) -> Callable[[OpenFile], None] | None:
-        """How to read a selection in parts of bounded size; None where that cannot be done."""
-        target = self._target(chunk)
-        cost = self._cost_of(chunks, selection)
-        if target is None or cost is None:
-            return None
-        parts = plan_selection(chunks.shape, chunks.item_size, selection, cost, _PARTS)
-        if not isinstance(parts, Parts):
-            return None
-        filled = parts.filled(target)
-        is_view = np.may_share_memory(filled, target)
-        return partial(_read_parts, parts, chunks, filled) if is_view else None
-
-    def _in_blocks(
-        self, chunk: ChunkOfRead, chunks: Chunks, selection: tuple[Any, ...]
-    ) -> Callable[[OpenFile], None] | None:
-        """How to read a selection by slices in blocks; None where that cannot be done."""
-        target = self._target(chunk)
-        cost = self._cost_of(chunks, selection)
-        if (
-            target is None
-            or cost is None
-            or chunks.nbytes <= _SMALL
-            or chunks.stored.newbyteorder("=") != target.dtype.newbyteorder("=")
-        ):
-            return None
-        layout = layout_of(target.dtype, self._endian)
-        if layout.bool_offsets or layout.narrow_bytes:
-            return None
-        # A larger window fills the lines of the cache where the axes are stored in another order.
-        is_in_order = list(target.strides) == sorted(target.strides, reverse=True)
-        most = min(BLOCK if is_in_order else _OUT_OF_ORDER, cost.largest_request)
-        shape, item_size, stored = chunks.shape, chunks.item_size, layout.stored
-        number = layout.number
-        if number is None or layout.is_stored_as_is:
-            target = target.view(layout.units)
-        else:  # the numbers of an element are an axis more
-            target = target[..., np.newaxis].view(number)
-            shape, selection = (*shape, target.shape[-1]), (*selection, slice(None))
-            item_size, stored = number.itemsize, number.newbyteorder()
-        blocks = blocks_of(shape, item_size, selection, cost.gap, most)
-        return None if blocks is None else partial(_read_blocks, blocks, target, stored)
-
     def _cost_of(self, chunks: Chunks, selection: tuple[Any, ...]) -> Cost | None:
         """What a range costs; None where the chunk is read whole for a part of it."""
         if self._cost is None and is_whole(chunks.shape, selection):
             return DEFAULTS["local"]
         return self._cost
-
-
-def _read_blocks(blocks: Iterator[Block], target: Array, stored: DType, file: OpenFile) -> None:
-    for place, start, nbytes, shape, strides in blocks:
-        fetched = file.read_range(start, nbytes)
-        target[place] = np.ndarray(shape, stored, fetched, strides=strides)
-
-
-def _read_parts(parts: Parts, chunks: Chunks, filled: Array, file: OpenFile) -> None:
-    for places, plan in parts.plans:
-        elements = chunks.elements(plan, file.read(plan), is_ours=True)
-        for target, source in places:
-            filled[target] = elements[source]
 
 
 def _types_of(selection: SelectorTuple) -> tuple[type, ...]:

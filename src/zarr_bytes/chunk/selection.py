@@ -22,6 +22,7 @@ __all__ = [
     "combined",
     "dimensions_of",
     "entries_of",
+    "has_both_ends",
     "is_grid",
     "is_whole",
     "shape_of",
@@ -118,6 +119,23 @@ def is_whole(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> bool:
             return False
         # The form that zarr gives, before `indices` is asked: this is done for every small chunk.
         if entry != slice(0, size, 1) and entry.indices(size) != (0, size, 1):
+            return False
+    return True
+
+
+def has_both_ends(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> bool:
+    """Whether slices and integers select the first and the last element of a chunk.
+
+    Examples
+    --------
+    >>> has_both_ends((5, 3), (slice(0, 5, 2), slice(3))), has_both_ends((5,), (slice(4),))
+    (True, False)
+    """
+    for entry, size in zip(selection, chunk_shape, strict=False):
+        if type(entry) is not int and not isinstance(entry, slice):
+            return False
+        indices = range(size)[entry] if isinstance(entry, slice) else [entry]
+        if not indices or {indices[0], indices[-1]} != {0, size - 1}:
             return False
     return True
 
