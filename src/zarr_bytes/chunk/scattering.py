@@ -55,7 +55,6 @@ class _Way(NamedTuple):
 
     spec: ArraySpec
     selection: SelectorTuple
-    types: tuple[type, ...] | None  # of its entries; None where they are slices alone
     # A few bytes that follow each other: where the first is, or None if they are the whole chunk;
     start: int | None = None
     # the result, if they are read into their place in it,
@@ -64,12 +63,14 @@ class _Way(NamedTuple):
     window: tuple[Bytes, Array] | None = None
 
     def is_for(self, spec: ArraySpec, selection: SelectorTuple) -> bool:
-        """Whether it is the way for `selection` of another chunk."""
+        """Whether it is the way for `selection` of another chunk.
+
+        An array of one index equals the index: what is read fills its place as well.
+        """
         try:
-            is_same = spec is self.spec and selection == self.selection
-        except ValueError:  # an array has no truth
+            return spec is self.spec and bool(selection == self.selection)
+        except ValueError:  # a longer array has no truth
             return False
-        return is_same and (self.types is None or self.types == _types_of(selection))
 
 
 class Scatter:
@@ -211,8 +212,7 @@ class Scatter:
     def _way(self, chunk: ChunkOfRead) -> _Way:
         _, spec, selection, _, _ = chunk
         chunks, stored = self._stored(chunk)
-        types = _types_of(selection)
-        way = _Way(spec, selection, None if {slice}.issuperset(types) else types)
+        way = _Way(spec, selection)
         if not chunks.is_plain:
             return way
         start, nbytes, shape = None, chunks.nbytes, chunks.shape
@@ -295,10 +295,6 @@ class Scatter:
         if self._cost is None and is_whole(chunks.shape, selection):
             return DEFAULTS["local"]
         return self._cost
-
-
-def _types_of(selection: SelectorTuple) -> tuple[type, ...]:
-    return tuple(map(type, entries_of(selection)))
 
 
 def _is_view(array: Array, of: Array) -> bool:
