@@ -73,6 +73,7 @@ def make_limits_small(patch):
     patch.setattr(scattering, "_TWICE", 40)
     patch.setattr(large_selections, "_PARTS", Limits(fetched=64, runs=4, views=False))
     patch.setattr(pipeline_module, "_SMALL", 0)
+    patch.setattr(pipeline_module, "_SMALL_EACH", 0)
     patch.setattr(pipeline_module, "_ONE_THREAD", 0)
     patch.setattr(file_writing, "_LOOK", 16)
 
@@ -377,6 +378,23 @@ class TestSmallChunks:
         monkeypatch.setattr(os, "preadv", preadv)  # what is in the page cache, nobody can command
         assert np.array_equal(array[...], numbers((600, 8)))
         assert tries == [os.RWF_NOWAIT] * 41 + [0] * 560
+
+    @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system cannot tell")
+    def test_leave_others_on_the_event_loop_their_turn(self, tmp_path, monkeypatch):
+        array = self.array(tmp_path)
+        monkeypatch.setattr(pipeline_module, "_IN_A_ROW", 20)
+        monkeypatch.delattr(asyncio, "to_thread")
+
+        async def run():
+            reading, turns = asyncio.ensure_future(array._async_array.getitem(...)), 0
+            while not reading.done():
+                await asyncio.sleep(0)
+                turns += 1
+            return reading.result(), turns
+
+        result, turns = asyncio.run(run())
+        assert np.array_equal(result, numbers((600, 8)))
+        assert turns >= 600 / 20
 
     def test_an_array_of_one_index_is_not_taken_for_the_index(self, tmp_path):
         """NumPy finds them equal, but keeps the axis of the first alone."""

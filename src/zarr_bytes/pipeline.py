@@ -7,6 +7,7 @@ write in which threads that is done. Every other chain is left to a pipeline of 
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,11 +62,12 @@ _CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteE
 _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
 
-# Chunks and bytes that are read on the event loop, if nothing has to be waited for. Zarr has been
-# busy there with the same chunks for twice as long, and what a thread on another processor reads,
-# costs 2 to 3 microseconds a chunk more.
-_MANY: Final = 2048
+# Bytes of a read, or else of each of its chunks, that are read on the event loop if nothing has to
+# be waited for: zarr has been busy there with the same chunks for twice as long, and in a thread on
+# another processor each of them takes 2 to 3 microseconds more.
 _SMALL: Final = 2**19
+_SMALL_EACH: Final = 2**12
+_IN_A_ROW: Final = 512  # chunks, between which others have their turn on the event loop
 _ONE_THREAD: Final = 2**22  # bytes that one thread reads before another would be worth its hop
 
 
@@ -269,10 +271,12 @@ async def _read_files(
     """Read files into `nbytes` bytes; whether each is there."""
     is_local = is_known_to_be_local(root)
     found: list[bool] = []
-    if nbytes <= _SMALL and len(batch) <= _MANY and is_tried(root):
+    if nbytes <= max(_SMALL, len(batch) * _SMALL_EACH) and is_tried(root):
         with suppress(BlockingIOError):
             for is_there in scatter.read_cached(batch):
-                found.append(is_there)  # noqa: PERF402 -- until one must be waited for
+                found.append(is_there)
+                if not len(found) % _IN_A_ROW:
+                    await asyncio.sleep(0)
     rest = batch[len(found) :]
     if not rest:
         return found

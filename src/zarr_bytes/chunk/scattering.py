@@ -202,7 +202,7 @@ class Scatter:
             raise
 
     async def read(self, chunk: ChunkOfRead) -> bool:
-        """`read_file` through the `get` of any store."""
+        """`read_files` of one chunk through the `get` of any store."""
         getter, spec, selection, _, _ = chunk
         _, stored_spec = self._chunks_of(spec)
         stored = self._transposition.selection(selection)
