@@ -2,6 +2,7 @@
 
 import base64
 import pickle
+import re
 import traceback
 
 import numpy as np
@@ -157,7 +158,36 @@ class TestLenientFillValues:
         with pytest.raises(FillValueError, match="lenient"):
             open_document(data_type, fill_value=value)
 
-    @pytest.mark.parametrize("value", [None, 300, [1]])
+    @pytest.mark.filterwarnings("ignore:The data type")  # of structs, in zarr 3.2
+    @pytest.mark.parametrize("name", DATA_TYPES)
+    def test_null_is_read_as_zero_and_written_back_as_it(self, name):
+        fields = {"fields": [{"name": "a", "data_type": "float32"}]}
+        struct = {"name": "struct", "configuration": fields}
+        data_type = {"r*": "r24", "struct": struct}.get(name, name)
+        with pytest.raises(FillValueError) as raised:
+            open_document(data_type, fill_value=None)
+        assert re.match("null is no fill value of .* permitted is .* GDAL", str(raised.value))
+        assert str(raised.value).count('"zarr_bytes.fill_values": "lenient"') == 1
+        with (
+            zarr.config.set({"zarr_bytes.fill_values": "lenient"}),
+            pytest.warns(UserWarning, match="fill value null is not permitted .* read as zero"),
+        ):
+            document = rewritten_document(data_type, fill_value=None)
+        array = open_document(data_type, fill_value=document["fill_value"])
+        assert not np.any(np.asarray(array[:]).view("u1"))
+
+    @pytest.mark.parametrize("value", [[None, 0], [None]])
+    def test_null_within_another_value_stays_refused(self, value):
+        data_type = "complex64" if len(value) == 2 else "r8"
+        for setting in ("strict", "lenient"):
+            with (
+                zarr.config.set({"zarr_bytes.fill_values": setting}),
+                pytest.raises(FillValueError) as raised,
+            ):
+                open_document(data_type, fill_value=value)
+            assert "lenient" not in str(raised.value)
+
+    @pytest.mark.parametrize("value", [300, [1]])
     def test_what_zarr_refuses_too_is_refused_with_the_same_message(self, value):
         with (
             zarr.config.set({"zarr_bytes.fill_values": "lenient"}),
@@ -263,6 +293,17 @@ class TestStruct:
             pytest.warns(UserWarning, match="is not permitted"),
         ):
             open_document(self.DATA_TYPE, fill_value=value)
+
+    def test_null_of_a_field_is_read_as_zero(self):
+        value = {"a": 5, "c": {"b": None}}
+        with pytest.raises(FillValueError, match="null is no fill value of data type int8"):
+            open_document(self.DATA_TYPE, fill_value=value)
+        with (
+            zarr.config.set({"zarr_bytes.fill_values": "lenient"}),
+            pytest.warns(UserWarning, match="null"),
+        ):
+            array = open_document(self.DATA_TYPE, fill_value=value)
+        assert array[0].tolist() == (5, (0,))
 
     @pytest.mark.parametrize("text", ["", "!!", "AAAA", "AAAAAAAAAAAAAAAAAAAAAAAA"])
     def test_a_text_that_is_not_its_bytes_is_refused(self, text):

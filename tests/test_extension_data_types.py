@@ -41,6 +41,8 @@ from zarr_bytes import FillValueError, MissingPackageError
 from zarr_bytes.data_type.names import DATA_TYPES
 
 ENDIANS = {"little": LITTLE, "big": BIG}
+# Of 16 bits, every pattern takes seconds.
+REAL_BY_COST = [pytest.param(n, marks=[pytest.mark.slow] * (width_of(n) > 8)) for n in REAL]
 
 pytestmark = [
     # zarr 3.1 warns that structured types, which these records are to NumPy, are not specified.
@@ -140,7 +142,7 @@ class TestFillValues:
         assert scalar.dtype == numpy_type(name)
         return int.from_bytes(scalar.tobytes(), sys.byteorder)
 
-    @pytest.mark.parametrize("name", REAL)
+    @pytest.mark.parametrize("name", REAL_BY_COST)
     def test_every_bit_pattern_survives_when_metadata_is_written_again(self, name):
         width = width_of(name)
         data_type = DATA_TYPES[name]()

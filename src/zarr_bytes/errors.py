@@ -87,10 +87,16 @@ class _MetadataError(Exception):
 
     zarr opens the members of a group one after another, and passes on the error of any of them,
     which knows nothing of the array: a note at its end names the command that does.
+
+    Attributes
+    ----------
+    permitted : str
+        What would conform, as the message has it; empty where the message has more to say.
     """
 
-    def __init__(self, *arguments: object, **keywords: object) -> None:
+    def __init__(self, *arguments: object, permitted: str = "", **keywords: object) -> None:
         super().__init__(*arguments, **keywords)
+        self.permitted = permitted
         self.add_note("If this is one array of a group, `zarr-bytes check STORE` names it.")
 
 
@@ -113,6 +119,14 @@ class FillValueError(_MetadataError, TypeError):
     -----
     Specification: data types, "Permitted fill values".
     """
+
+    def __init__(self, refusal: str, *, permitted: str = "", hint: str = "") -> None:
+        super().__init__(refusal + hint, permitted=permitted)
+        self._refusal = refusal
+
+    def with_hint(self, hint: str) -> "FillValueError":
+        """An error for the same fill value, with another hint at the end of its message."""
+        return FillValueError(self._refusal, permitted=self.permitted, hint=hint)
 
 
 class DataTypeNameError(_MetadataError, TypeError):

@@ -6,15 +6,14 @@ under the same name; only the fill values of Zarr format 3 differ.
 
 from __future__ import annotations
 
-import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from zarr import dtype as zarr_dtype
 
+from zarr_bytes.caller import warn_caller
 from zarr_bytes.data_type.fill_value import (
-    LENIENT_HINT,
     bool_from_json,
     complex_from_json,
     complex_to_json,
@@ -22,6 +21,7 @@ from zarr_bytes.data_type.fill_value import (
     float_to_json,
     int_from_json,
 )
+from zarr_bytes.data_type.null import reading_null
 from zarr_bytes.errors import FillValueError, in_short
 from zarr_bytes.settings import fill_values_are_lenient
 
@@ -59,6 +59,7 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
     def _read(self, data: JSON) -> Any:
         raise NotImplementedError
 
+    @reading_null
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
         """Fill value that a metadata document holds.
 
@@ -79,7 +80,7 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
         ------
         FillValueError
             If the specification does not permit the value for this data type and the setting
-            ``zarr_bytes.fill_values`` is not "lenient".
+            ``zarr_bytes.fill_values`` is not "lenient", which also reads null as zero.
         """
         if zarr_format != 3:
             return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
@@ -89,18 +90,16 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
             try:
                 scalar = super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
             except (TypeError, ValueError, OverflowError):
-                raise FillValueError(str(error).removesuffix(LENIENT_HINT)) from None
-            return self._loosely_read(scalar, data, str(error))
+                raise error.with_hint("") from None
+            return self._loosely_read(scalar, data, error)
 
-    def _loosely_read(self, scalar: Any, data: object, refusal: str) -> Any:
+    def _loosely_read(self, scalar: Any, data: object, refusal: FillValueError) -> Any:
         """`scalar`, as which zarr reads `data` that is not permitted, where that is accepted."""
         if not fill_values_are_lenient():
-            raise FillValueError(refusal)
-        warnings.warn(
+            raise refusal
+        warn_caller(
             f"fill value {data!r} is not permitted for data type {self.to_native_dtype()}; it is"
-            f" read as {scalar}, as zarr reads it, because zarr_bytes.fill_values is 'lenient'",
-            UserWarning,
-            stacklevel=3,
+            f" read as {scalar}, as zarr reads it, because zarr_bytes.fill_values is 'lenient'"
         )
         return scalar
 
@@ -129,12 +128,12 @@ class LooselyRead(np.generic):
     ----------
     found : object
         The JSON value.
-    refusal : str
-        The message that says what is permitted.
+    refusal : FillValueError
+        It says what is permitted.
     """
 
     found: object
-    refusal: str
+    refusal: FillValueError
 
 
 @lru_cache
@@ -150,9 +149,9 @@ class _Number(_Exact):
     `cast_scalar`, which is where it is refused.
     """
 
-    def _loosely_read(self, scalar: Any, data: object, refusal: str) -> Any:
+    def _loosely_read(self, scalar: Any, data: object, refusal: FillValueError) -> Any:
         marked = _loosely_read_class(scalar.dtype)(scalar)
-        marked.found, marked.refusal = data, refusal
+        marked.found, marked.refusal = data, refusal.with_traceback(None)
         return marked
 
     def cast_scalar(self, data: object) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from zarr import dtype as zarr_dtype
 
+from zarr_bytes.data_type.null import reading_null
 from zarr_bytes.errors import HOW_TO_INSTALL, FillValueError, MissingPackageError
 from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, HasItemSize
 
@@ -115,6 +116,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         name = self._zarr_v3_name
         return name if zarr_format == 3 else {"name": name, "object_codec_id": None}
 
+    @reading_null
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
         """Fill value that a metadata document holds.
 

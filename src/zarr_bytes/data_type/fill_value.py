@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from zarr_bytes.data_type.number_formats import DType
 
 __all__ = [
-    "LENIENT_HINT",
     "bool_from_json",
     "complex_from_json",
     "complex_to_json",
@@ -38,6 +37,7 @@ __all__ = [
     "integer_range",
     "raw_from_json",
     "raw_to_json",
+    "refused",
 ]
 
 
@@ -55,7 +55,7 @@ def bool_from_json(value: object) -> np.bool_:
     np.True_
     """
     if not isinstance(value, bool):
-        raise _refused(np.dtype("bool"), value, "true or false")
+        raise refused(np.dtype("bool"), value, "true or false")
     return np.bool_(value)
 
 
@@ -87,7 +87,7 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
         and int(value) == value
     ):
         return _scalar(np.array(int(value)).astype(dtype))
-    raise _refused(dtype, value, f"an integer from {least} to {largest}")
+    raise refused(dtype, value, f"an integer from {least} to {largest}")
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
@@ -131,7 +131,7 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
     elif isinstance(value, int | float) and not isinstance(value, bool) and value == value:
         bits = nearest_bits(value, form)
     if bits is None or bits >> form.bits:
-        raise _refused(dtype, value, _permitted(dtype))
+        raise refused(dtype, value, _permitted(dtype))
     return _scalar(np.array(bits, f"u{dtype.itemsize}").view(dtype.newbyteorder("=")))
 
 
@@ -195,7 +195,7 @@ def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic
     np.complex64(1+infj)
     """
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
-        raise _refused(name or dtype, value, "an array of two components, such as [0.0, 0.0]")
+        raise refused(name or dtype, value, "an array of two components, such as [0.0, 0.0]")
     # Filled in by component: arithmetic on NaN would lose payloads.
     pair = np.empty(2, component_of(dtype))
     for i, component in enumerate(value):
@@ -245,7 +245,7 @@ def raw_from_json(value: object, size: int) -> np.void:
     elif isinstance(value, Sequence) and all(type(i) is int and 0 <= i <= 255 for i in value):
         raw = bytes(value)
     if raw is None or len(raw) != size:
-        raise _refused(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255")
+        raise refused(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255")
     return np.void(raw)
 
 
@@ -265,15 +265,18 @@ def _scalar(array: Any) -> np.generic:
     return scalar
 
 
-LENIENT_HINT: Final = (
+_LENIENT_HINT: Final = (
     " For a store that was written loosely,"
     ' zarr.config.set({"zarr_bytes.fill_values": "lenient"}) accepts what zarr accepts.'
 )
 
 
-def _refused(data_type: object, value: object, permitted: str) -> FillValueError:
+def refused(data_type: object, value: object, permitted: str) -> FillValueError:
+    """Error for a fill value that `data_type`, a NumPy type or a name, does not permit."""
     is_zarrs = isinstance(data_type, np.dtype) and data_type.num < FIRST_USER_TYPE
+    found = "null" if value is None else in_short(value)
     return FillValueError(
-        f"{in_short(value)} is no fill value of data type {data_type}: permitted is"
-        f" {permitted}.{LENIENT_HINT if is_zarrs else ''}"
+        f"{found} is no fill value of data type {data_type}: permitted is {permitted}.",
+        permitted=permitted,
+        hint=_LENIENT_HINT if is_zarrs else "",
     )

@@ -13,6 +13,7 @@ import numpy as np
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.fill_value import raw_from_json, raw_to_json
+from zarr_bytes.data_type.null import reading_null
 from zarr_bytes.errors import DataTypeNameError
 from zarr_bytes.zarr_versions import DataTypeValidationError
 
@@ -100,6 +101,7 @@ class RawBits(zarr_dtype.RawBytes):
         """
         return f"r{8 * self.length}" if zarr_format == 3 else super().to_json(zarr_format)
 
+    @reading_null
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> np.void:
         """Fill value that a metadata document holds.
 

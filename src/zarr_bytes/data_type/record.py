@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.core import LooselyRead
-from zarr_bytes.errors import FillValueError, in_short
+from zarr_bytes.data_type.fill_value import refused
+from zarr_bytes.data_type.null import reading_null
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +31,7 @@ class Struct(zarr_dtype.Struct):
     np.void((1,), dtype=[('a', 'u1')])
     """
 
+    @reading_null
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> np.void:
         """Fill value that a metadata document holds.
 
@@ -46,14 +48,13 @@ class Struct(zarr_dtype.Struct):
                     field.cast_scalar(scalar)  # which refuses it; zarr's class does not ask
         try:
             return super().from_json_scalar(data, zarr_format=zarr_format)
-        except (IndexError, ValueError):
-            if not isinstance(data, str):
+        except (IndexError, TypeError, ValueError):
+            if not isinstance(data, str | None):
                 raise
             dtype = self.to_native_dtype()
-            raise FillValueError(
-                f"{in_short(data)} is no fill value of data type {dtype}; permitted is an object"
-                f" with one for each field; zarr also reads {dtype.itemsize} bytes as base64 text"
-            ) from None
+            permitted = "an object with one for each field"
+            also = f"; zarr also reads {dtype.itemsize} bytes as base64 text"
+            raise refused(str(dtype), data, permitted + also) from None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, zarr_dtype.Struct):
