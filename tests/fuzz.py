@@ -1,4 +1,4 @@
-"""What the fuzz tests share: how long they run, the data types, and stores of every kind.
+"""What the fuzz tests share: times, data types, stores of every kind, and conditions of a read.
 
 They take a few seconds. With ``ZARR_BYTES_FUZZ_SECONDS=600`` in the environment they run for about
 so long, on other examples each time.
@@ -10,14 +10,21 @@ import os
 import time
 import zipfile
 from collections import Counter
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
 import zarr
+from conftest import PIPELINES
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from system_calls import ending_early
 from test_partial_read import CountingStore
 from zarr.buffer.cpu import Buffer
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
+
+from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.limits import Limits
 
 SECONDS = float(os.environ.get("ZARR_BYTES_FUZZ_SECONDS", "0"))
 
@@ -27,9 +34,11 @@ EXAMPLES = Counter()  # by test, for the summary at the end
 def fuzz(examples, share):
     """Decorator: a property on so many examples, or for its `share` of the time that is given."""
 
+    most = max(examples, 50) if SECONDS else examples  # Hypothesis takes its time to begin
+
     def decorate(test):
         checked = settings(
-            max_examples=examples,
+            max_examples=most,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
@@ -41,7 +50,7 @@ def fuzz(examples, share):
             is_over = False
             while not is_over:
                 checked(*arguments, **named)
-                EXAMPLES[test.__name__] += examples
+                EXAMPLES[test.__name__] += most
                 is_over = time.monotonic() >= end
 
         return repeated
@@ -204,14 +213,52 @@ def same(found, expected):
     assert np.ascontiguousarray(found).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
-def settings_of(draw, st):
-    """Settings of partial reads that make small chunks be read in ranges."""
+@st.composite
+def thresholds(draw):
+    """As they are, or most of them so small that arrays of a few elements lie beyond them."""
+    if not draw(st.integers(0, 3)):
+        return Limits()
+    sizes = {name: [size, 1, 8, 16, 40, 100, 400] for name, size in Limits()._asdict().items()}
+    return Limits(**{name: draw(st.sampled_from(some)) for name, some in sizes.items()})
+
+
+def settings_of(draw):
+    """Settings that make small chunks be read in ranges, and be written in place or replaced."""
     gap, largest = draw(st.sampled_from([0, 8, 64])), draw(st.sampled_from([1, 7, 100, 10**6]))
     return {
         "zarr_bytes.gap": {"local": gap, "remote": gap},
         "zarr_bytes.largest_request": {"local": largest, "remote": largest},
         "zarr_bytes.partial_reads": draw(st.sampled_from([True, True, True, False])),
+        "zarr_bytes.partial_writes": draw(st.booleans()),
     }
+
+
+@contextmanager
+def conditions(draw, pipeline, **others):
+    """A pipeline by its name; settings, thresholds, and where calls of the system end, by chance.
+
+    `others` are settings that are not left to chance, with two underscores for each dot.
+    """
+    config = {"codec_pipeline.path": PIPELINES[pipeline], **settings_of(draw)}
+    config |= {name.replace("__", "."): value for name, value in others.items()}
+    seed = draw(st.none() | st.integers(0, 99))
+    with (
+        zarr.config.set(config),
+        pytest.MonkeyPatch.context() as patch,
+        nullcontext() if seed is None else ending_early(seed),
+    ):
+        patch.setattr(limits, "LIMITS", draw(thresholds()))
+        yield
+
+
+def writable_store_with(kind, objects, folder):
+    """`store_with`, with an archive that is written to."""
+    if kind != "zip":
+        return store_with(kind, objects, folder)
+    store = ZipStore(folder / "a.zip", mode="w")
+    for key, content in objects.items():
+        zarr.core.sync.sync(store.set(key, Buffer.from_bytes(content)))
+    return store
 
 
 def open_with(kind, objects, folder):

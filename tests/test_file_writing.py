@@ -16,12 +16,16 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
+from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from in_place import created, written_to
+from test_partial_read import HOLD_A_LEASE
 from zarr.storage import LocalStore
 
 from zarr_bytes import ChunkFileError, ChunkSizeError
@@ -177,6 +181,14 @@ class TestWhatIsThere:
             assert (np.frombuffer(before.read(), ">i4") == 7).all()
         assert np.array_equal(chunk.values, expected(selection, 5))
 
+    def test_whoever_may_read_new_files_may_read_a_chunk_that_was_replaced(self, chunk):
+        umask = os.umask(0o022)
+        try:
+            chunk.array[...] = 5
+        finally:
+            os.umask(umask)
+        assert stat.S_IMODE(chunk.path.stat().st_mode) == 0o644
+
     @pytest.mark.parametrize("size", [0, 1, 479_999, 480_001, 960_000])
     def test_a_file_of_another_size_is_an_error_before_a_byte_is_written(
         self, chunk, selection, size
@@ -192,7 +204,10 @@ class TestWhatIsThere:
 
     @pytest.mark.parametrize("kind", ["FIFO", "device", "socket", "folder", "link to a FIFO"])
     @pytest.mark.parametrize("number", [0, 5], ids=["fill value", "number"])
-    def test_what_is_no_file_neither_hangs_nor_is_written(self, missing, folder, kind, number):
+    @pytest.mark.parametrize("selected", [ROW, ...], ids=["part", "whole"])
+    def test_what_is_no_file_neither_hangs_nor_is_written(
+        self, missing, folder, kind, number, selected
+    ):
         path = missing.path
         path.parent.mkdir(parents=True)
         if kind == "FIFO":
@@ -212,8 +227,9 @@ class TestWhatIsThere:
             path.mkdir()
             (path / "file").write_text("of somebody")
         before = path.lstat()
-        with pytest.raises((ChunkFileError, OSError), match=re.escape(str(path))):
-            missing.array[ROW] = number
+        named = f"{re.escape(str(path))} is a.* {kind.split()[-1]}"
+        with pytest.raises(ChunkFileError, match=named):
+            missing.array[selected] = number
         after = path.lstat()
         assert (after.st_mode, after.st_ino, after.st_mtime) == (
             before.st_mode,
@@ -235,6 +251,72 @@ class TestWhatIsThere:
         with as_somebody_else(), pytest.raises(PermissionError):
             missing.array[selection] = 5
         assert list(missing.path.parent.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("is_there", "selected", "number", "outcome"),
+        [
+            (False, ROW, 5, "made"),
+            (False, ..., 5, "replaced"),
+            (True, ROW, 5, "replaced"),  # a file that must not be written either
+            (True, ..., 5, "replaced"),
+            (True, ..., 0, "deleted"),
+        ],
+        ids=["part, missing", "whole, missing", "part", "whole", "empty"],
+    )
+    def test_a_folder_that_must_not_be_written_is_named(
+        self, missing, is_there, selected, number, outcome
+    ):
+        folder = missing.path.parent
+        folder.mkdir(parents=True)
+        if is_there:
+            missing.full_of(7).path.chmod(0o444)
+        folder.chmod(0o555)
+        message = (
+            rf"Permission denied: the chunk has not been {outcome};"
+            rf" to write '0', make this folder writable: '{re.escape(str(folder))}'$"
+        )
+        with as_somebody_else(), pytest.raises(PermissionError, match=message):
+            missing.array[selected] = number
+
+    @pytest.mark.parametrize("selected", [ROW, ...], ids=["part", "whole"])
+    def test_a_folder_in_which_no_folder_can_be_made_is_named(self, missing, folder, selected):
+        folder.chmod(0o555)
+        message = f"to write 'c/0/0', make this folder writable: '{re.escape(str(folder))}'$"
+        with as_somebody_else(), pytest.raises(PermissionError, match=message):
+            missing.array[selected] = 5
+
+    @pytest.mark.parametrize(
+        ("selected", "number", "outcome"),
+        [(ROW, 5, "replaced"), (..., 5, "replaced"), (..., 0, "deleted")],
+        ids=["part", "whole", "empty"],
+    )
+    def test_a_chunk_that_only_its_owner_may_rename_stays_and_is_named(
+        self, chunk, selected, number, outcome
+    ):
+        if os.geteuid() != 0:
+            pytest.skip("a file of another owner: needs the user root")
+        chunk.path.parent.chmod(0o1777)  # as of /tmp
+        chunk.path.chmod(0o644)
+        message = (
+            f"Operation not permitted: the chunk has not been {outcome}:"
+            f" '{re.escape(str(chunk.path))}'$"
+        )
+        with as_somebody_else(), pytest.raises(PermissionError, match=message):
+            chunk.array[selected] = number
+        assert (chunk.values == 7).all()  # and the fixture finds no temporary file
+
+    def test_a_file_that_another_process_has_a_lease_on_is_waited_for(self, chunk):
+        fcntl = pytest.importorskip("fcntl")
+        if not hasattr(fcntl, "F_SETLEASE"):
+            pytest.skip("this system has no leases")
+        inode = chunk.path.stat().st_ino
+        command = [sys.executable, "-c", HOLD_A_LEASE, str(chunk.path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+            if holder.stdout.readline() != "held\n":
+                pytest.skip("this file system has no leases")
+            chunk.array[ROW] = 5
+        assert chunk.path.stat().st_ino == inode
+        assert np.array_equal(chunk.values, expected(ROW, 5))
 
 
 @pytest.fixture
@@ -287,6 +369,76 @@ class TestOthersAtTheSameMoment:
         fail_at(monkeypatch, "fstat", 0, before=chunk.path.unlink)
         chunk.array[selection] = 5
         assert np.array_equal(chunk.values, expected(selection, 5, of=0))
+
+    def test_a_chunk_that_another_thread_replaces_meanwhile_is_replaced_again(
+        self, chunk, monkeypatch
+    ):
+        fail_at(monkeypatch, "pwrite", 0, before=lambda: chunk.array.set_basic_selection(..., 8))
+        chunk.array[...] = 5
+        assert (chunk.values == 5).all()
+
+    def test_a_file_system_without_numbers_of_names_is_written_in_place(
+        self, chunk, selection, monkeypatch
+    ):
+        fstat, calls = os.fstat, []
+
+        def without_names(file):
+            calls.append(None)
+            assert len(calls) < 1000, "it goes on for ever"
+            status = list(fstat(file))
+            status[stat.ST_NLINK] = 0
+            return os.stat_result(status)
+
+        inode = chunk.path.stat().st_ino
+        monkeypatch.setattr(os, "fstat", without_names)  # as some network file systems
+        chunk.array[selection] = 5
+        monkeypatch.undo()
+        assert chunk.path.stat().st_ino == inode
+        assert np.array_equal(chunk.values, expected(selection, 5))
+
+    def test_a_chunk_that_is_replaced_again_and_again_is_an_error(self, folder, monkeypatch):
+        array = created(LocalStore(folder), (4, 5), "u1")
+        array[...] = 7
+        path, other, fstat = folder / "c/0/0", folder / "other", os.fstat
+        calls = []
+
+        def replacing(file):
+            calls.append(None)
+            assert len(calls) < 1000, "it goes on for ever"
+            other.write_bytes(bytes(20))
+            other.replace(path)
+            return fstat(file)
+
+        monkeypatch.setattr(os, "fstat", replacing)
+        message = (
+            rf"opened 100 times.* another process keeps replacing it.*'{re.escape(str(path))}'"
+        )
+        with pytest.raises(OSError, match=message) as caught:
+            array[1] = 5
+        assert caught.value.errno == errno.EBUSY
+        assert path.read_bytes() == bytes(20)
+
+    def test_a_chunk_that_comes_and_goes_is_an_error(self, folder, monkeypatch):
+        array = created(LocalStore(folder), (4, 5), "u1")
+        path, open_, link = folder / "c/0/0", os.open, os.link
+        calls = []
+
+        def deleting(name, *args, **options):
+            if str(name) == str(path):
+                path.unlink(missing_ok=True)
+            return open_(name, *args, **options)
+
+        def making(source, target):
+            calls.append(None)
+            assert len(calls) < 1000, "it goes on for ever"
+            path.write_bytes(bytes(20))
+            link(source, target)
+
+        monkeypatch.setattr(os, "open", deleting)
+        monkeypatch.setattr(os, "link", making)
+        with pytest.raises(OSError, match=re.escape(str(path))) as caught:
+            array[1] = 5
+        assert caught.value.errno == errno.EBUSY
 
     def test_a_folder_that_is_deleted_while_its_chunk_is_made_is_an_error(
         self, missing, selection, monkeypatch
@@ -396,6 +548,22 @@ class TestFaults:
             for kind, is_found in zip(("ext4", "nfs4"), finds, strict=True):
                 (tmp_path / "mounts").write_text(f"{mount} 1 8:1 / / rw - {kind} /dev/x rw\n")
                 assert file_systems.is_local(file.fileno()) == is_found
+
+    @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux says what is open")
+    def test_after_an_error_no_file_stays_open(self, chunk, selection):
+        os.truncate(chunk.path, 100)
+        with pytest.raises(ChunkSizeError):
+            chunk.array[selection] = 5
+        files = [file.resolve() for file in Path("/proc/self/fd").iterdir()]
+        assert chunk.path.resolve() not in files
+
+    def test_a_column_of_any_number_of_rows_is_written(self, folder):
+        array = created(LocalStore(folder), (200_000, 2), "i4", config={"write_empty_chunks": True})
+        array[...] = -1
+        array[:, 1] = np.arange(200_000)
+        values = np.fromfile(folder / "c/0/0", ">i4").reshape(200_000, 2)
+        assert (values[:, 0] == -1).all()
+        assert np.array_equal(values[:, 1], np.arange(200_000))
 
     @pytest.mark.usefixtures("mapped")
     def test_many_large_runs_are_not_mapped(self, folder, monkeypatch):
@@ -596,7 +764,106 @@ def on_a_small_disk(folder, script=SCRIPT):
     return json.loads(done.stdout)
 
 
+class Blocked:
+    """An array of more chunks than threads, of which none is written before `go_on` is set."""
+
+    def __init__(self, folder, pipeline, monkeypatch):
+        self.folder, self.chunks = folder, 40 + 2 * os.cpu_count()
+        with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
+            array = created(LocalStore(folder), (self.chunks, 10), "i4", chunks=(1, 10))
+        array[...] = 7
+        self.array = array.async_array
+        self.begun = set()
+        self.two_have_begun, self.go_on = threading.Event(), threading.Event()
+        self.all_are_done, done = threading.Event(), []
+        open_, pwrite = os.open, os.pwrite
+
+        def noting(path, *args, **options):
+            if str(path).startswith(f"{folder}/c/"):
+                self.begun.add(int(Path(path).parent.name))
+                if len(self.begun) == 2:
+                    self.two_have_begun.set()
+            return open_(path, *args, **options)
+
+        def waiting(*args):
+            assert self.go_on.wait(30)
+            done.append(pwrite(*args))
+            if len(done) == self.chunks:
+                self.all_are_done.set()
+            return done[-1]
+
+        monkeypatch.setattr(os, "open", noting)
+        monkeypatch.setattr(os, "pwrite", waiting)
+
+    def write(self):
+        """Write a part of every chunk."""
+        return asyncio.ensure_future(self.array.setitem(np.s_[:, :5], 5))
+
+    @property
+    def written(self):
+        content = np.array(5 * [5] + 5 * [7], ">i4").tobytes()
+        chunks = range(self.chunks)
+        return {i for i in chunks if (self.folder / f"c/{i}/0").read_bytes() == content}
+
+
+@contextmanager
+def two_threads():
+    """For the event loop that runs; in the end the jobs that wait for them have run."""
+    with (
+        zarr.config.set({"codec_pipeline.max_workers": 2}),
+        ThreadPoolExecutor(2) as executor,
+    ):
+        asyncio.get_running_loop().set_default_executor(executor)
+        yield
+
+
+def wait_for(event):
+    """Wait in a thread that no other job takes."""
+    return asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), event.wait, 30)
+
+
 class TestCancelling:
+    @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "BytesPipeline"])
+    @pytest.mark.parametrize("limit", [10, 100], ids=["some tasks", "a task for each chunk"])
+    def test_no_other_chunk_is_begun(self, tmp_path, monkeypatch, pipeline, limit):
+        chunks = Blocked(tmp_path, pipeline, monkeypatch)
+
+        async def cancelled():
+            with two_threads():
+                write = chunks.write()
+                assert await wait_for(chunks.two_have_begun)
+                write.cancel()
+                await asyncio.sleep(0)
+                chunks.go_on.set()
+                with pytest.raises(asyncio.CancelledError):
+                    await write
+                if pipeline == "BytesPipeline":  # nothing is written any more
+                    assert chunks.written == chunks.begun
+
+        with zarr.config.set({"async.concurrency": limit}):
+            asyncio.run(cancelled())
+        assert len(chunks.begun) == 2
+        assert chunks.written == chunks.begun
+
+    if HAS_FUSED_PIPELINE:
+
+        def test_zarrs_fused_pipeline_writes_every_chunk_all_the_same(self, tmp_path, monkeypatch):
+            chunks = Blocked(tmp_path, "FusedCodecPipeline", monkeypatch)
+
+            async def cancelled():
+                with two_threads():
+                    write = chunks.write()
+                    assert await wait_for(chunks.two_have_begun)
+                    write.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await write
+                    assert not chunks.written
+                    chunks.go_on.set()
+                    assert await wait_for(chunks.all_are_done)
+
+            asyncio.run(cancelled())
+            assert chunks.written == set(range(chunks.chunks))
+
     @pytest.mark.parametrize("times", [1, 3])
     def test_a_write_that_has_begun_is_completed(self, chunk, monkeypatch, times):
         begun, go_on = threading.Event(), threading.Event()
@@ -653,3 +920,37 @@ class TestCancelling:
 
         asyncio.run(cancelled())
         assert (chunk.values == 7).all()
+
+
+class TestAfterAnError:
+    """What each of zarr's pipelines does with the other chunks; ours is in `test_pipeline`."""
+
+    def test_zarrs_default_pipeline_writes_them(self, tmp_path, monkeypatch):
+        chunks = Blocked(tmp_path, "BatchedCodecPipeline", monkeypatch)
+        chunks.go_on.set()
+        os.truncate(tmp_path / "c/0/0", 39)
+
+        async def failing():
+            with pytest.raises(ChunkSizeError, match="c/0/0 are 40 bytes, found 39"):
+                await chunks.write()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            await asyncio.gather(*others, return_exceptions=True)
+
+        asyncio.run(failing())
+        assert chunks.written == set(range(1, chunks.chunks))
+
+    if HAS_FUSED_PIPELINE:
+
+        def test_zarrs_fused_pipeline_begins_none(self, tmp_path, monkeypatch):
+            chunks = Blocked(tmp_path, "FusedCodecPipeline", monkeypatch)
+            os.truncate(tmp_path / "c/0/0", 39)
+
+            async def failing():
+                with two_threads():
+                    with pytest.raises(ChunkSizeError, match="c/0/0 are 40 bytes, found 39"):
+                        await chunks.write()
+                    chunks.go_on.set()
+                    await chunks.array.getitem(np.s_[1:3])  # after what waits in zarr's threads
+
+            asyncio.run(failing())
+            assert len(chunks.begun) <= chunks.chunks / 2  # one in each of zarr's threads

@@ -20,6 +20,8 @@ import pytest
 import zarr
 from packaging.version import Version
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 LOADS_DATA_TYPES = Version(zarr.__version__) >= Version("3.4")
 

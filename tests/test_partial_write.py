@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zarr
-from conftest import HAS_FUSED_PIPELINE
+from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from extension_types import NAMES, numpy_type
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -29,7 +29,8 @@ from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
 
 from zarr_bytes import BytesCodec, ChunkSizeError
-from zarr_bytes.chunk import file_writing, mapped_writing
+from zarr_bytes.chunk import file_writing, limits, mapped_writing
+from zarr_bytes.chunk.limits import Limits
 from zarr_bytes.codec import EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec
 
 pytestmark = [
@@ -206,7 +207,7 @@ def test_every_selection_of_every_type_is_written_as_numpy_does(
 ):
     if store == "mapped":  # as files are from many ranges on
         monkeypatch.setattr(file_writing, "is_local", lambda device: True)
-        monkeypatch.setattr(file_writing, "_MANY", 1)
+        monkeypatch.setattr(limits, "LIMITS", Limits(mapped_ranges=1))
         monkeypatch.setattr(mapped_writing, "_BATCH", 2)
     # zarr up to 3.2 cannot write a void type into a shard, because its scalars have no hash, nor
     # orthogonal selections with integers, of which it gives inner chunks another shape.
@@ -497,6 +498,12 @@ class TestNewChunks:
         assert (tmp_path / "c/0/0").stat().st_size == missing.nbytes
         assert bits(zarr.open_array(tmp_path, mode="r")[...]) == bits(missing)
 
+    def test_a_large_chunk_is_filled_to_its_end_and_no_further(self, tmp_path):
+        array = created(LocalStore(tmp_path), 400_000, "i4", fill_value=7)
+        array[5] = 1
+        assert (tmp_path / "c/0").stat().st_size == 1_600_000
+        assert np.array_equal(np.flatnonzero(array[...] != 7), [5])
+
     @pytest.mark.parametrize("fill_value", [0, 7])
     def test_nothing_is_created_for_the_fill_value_alone(self, tmp_path, fill_value):
         array = created(LocalStore(tmp_path), (8, 9), "i4", (4, 9), fill_value=fill_value)
@@ -536,6 +543,20 @@ class TestNewChunks:
         array[:4] = 0
         assert not (tmp_path / "c/0/0").exists()
         assert (tmp_path / "c/1/0").exists()
+
+    @pytest.mark.parametrize("store", ["local", "memory"])
+    @pytest.mark.parametrize("endian", ["little", "big"])
+    @pytest.mark.parametrize("place", [8191, 8192, 65535, 65536, -1])
+    def test_a_large_chunk_with_one_element_that_is_no_fill_value_is_stored(
+        self, tmp_path, store, endian, place
+    ):
+        """Wherever it is: such a chunk is encoded and compared in blocks of several sizes."""
+        opened = LocalStore(tmp_path) if store == "local" else MemoryStore()
+        array = created(opened, 150_000, "f8", serializer=BytesCodec(endian=endian))
+        values = np.zeros(150_000)
+        values[place] = 1
+        array[...] = values
+        assert np.array_equal(array[...], values)
 
     def test_zeros_take_no_room_on_the_disk(self, tmp_path):
         array = created(LocalStore(tmp_path), (2**15, 2**15), "u1")  # a chunk of 1 GiB
@@ -595,8 +616,8 @@ class TestChunks:
         array = created(LocalStore(tmp_path), (5, 7), "u1", (4, 4))
         (tmp_path / "c/1").mkdir(parents=True)
         (tmp_path / "c/1/1").write_bytes(bytes(range(16)))
-        array[4:, 4:] = 99
-        assert (tmp_path / "c/1/1").read_bytes() == bytes([99, 99, 99, *range(3, 16)])
+        array[4:, 4:6] = 99
+        assert (tmp_path / "c/1/1").read_bytes() == bytes([99, 99, *range(2, 16)])
 
     def test_a_chunk_of_one_element_is_whole_where_an_integer_selects_it(self, tmp_path):
         array = created(LocalStore(tmp_path), (3, 5), "i4", (1, 5))
@@ -648,6 +669,70 @@ class TestChunks:
         shutil.rmtree(tmp_path / "root")
         array[2, 3:5] = 7
         assert (tmp_path / "root/c/0/0").read_bytes().count(7) == 2
+
+
+class TestBeyondTheArray:
+    """Elements of a chunk that no index reaches, until the array is resized."""
+
+    def shrunk_and_grown(self, folder, pipeline, act):
+        with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
+            array = created(LocalStore(folder), 12, "i4")
+        array[...] = np.arange(101, 113)
+        array.resize(5)
+        act(array)
+        array.resize(12)
+        return array[...].tolist()
+
+    def test_our_pipeline_replaces_them_with_a_chunk_of_which_all_is_written(self, tmp_path):
+        def write_all(array):
+            array[...] = 1
+
+        found = self.shrunk_and_grown(tmp_path, "BytesPipeline", write_all)
+        assert found == 5 * [1] + 7 * [0]
+
+    def test_our_pipeline_leaves_out_such_a_chunk_if_it_is_empty(self, tmp_path):
+        def write_all(array):
+            array[...] = 0
+            assert not (tmp_path / "c/0").exists()
+
+        assert self.shrunk_and_grown(tmp_path, "BytesPipeline", write_all) == 12 * [0]
+
+    @pytest.mark.parametrize("name", sorted(set(PIPELINES) - {"BytesPipeline"}))
+    def test_zarrs_pipelines_do_not_tell_the_codec_and_leave_them(self, tmp_path, name):
+        def write_all(array):
+            array[...] = 1
+
+        found = self.shrunk_and_grown(tmp_path, name, write_all)
+        assert found == 5 * [1] + [*range(106, 113)]
+
+    @pytest.mark.parametrize("name", PIPELINES)
+    def test_part_of_a_chunk_leaves_them(self, tmp_path, name):
+        def write_part(array):
+            array[:4] = 1
+
+        found = self.shrunk_and_grown(tmp_path, name, write_part)
+        assert found == 4 * [1] + [*range(105, 113)]
+
+    @settings(max_examples=12, deadline=None)
+    @given(data=st.data())
+    def test_our_pipeline_leaves_what_zarr_alone_leaves(self, tmp_path_factory, data):
+        chunks = data.draw(st.tuples(st.integers(1, 5), st.integers(1, 5)), label="chunks")
+        shapes = st.tuples(st.integers(1, 7), st.integers(1, 7))
+        names = ["BatchedCodecPipeline", "BytesPipeline"]
+        arrays = []
+        for name, serializer in zip(names, [zarr.codecs.BytesCodec(), BytesCodec()], strict=True):
+            with zarr.config.set({"codec_pipeline.path": PIPELINES[name]}):
+                store = LocalStore(tmp_path_factory.mktemp("a"))
+                arrays.append(created(store, (7, 7), "i2", chunks, serializer=serializer))
+        assert not arrays[0].async_array.codec_pipeline.supports_partial_encode  # zarr's own codec
+        for number in range(data.draw(st.integers(1, 4), label="writes")):
+            shape = data.draw(shapes, label="shape")
+            selection = data.draw(st.one_of(st.just(...), basic(shape)), label="selection")
+            for array in arrays:
+                array.resize(shape)
+                array[selection] = number
+                array.resize((7, 7))
+            assert np.array_equal(arrays[0][...], arrays[1][...])
 
 
 @pytest.mark.usefixtures("pipeline")

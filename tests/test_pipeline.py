@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from collections import Counter
 from functools import partial
 
 import device_memory
@@ -22,30 +23,22 @@ import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
-from fuzz import chunks_of, document_of, same, settings_of, store_with
+from fuzz import chunks_of, document_of, same, settings_of, store_with, values_of
+from fuzz_arrays import arrays, basic, reads
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from in_place import IN_PLACE, created, written_to
 from test_file_writing import no_file_larger_than, on_a_small_disk
-from test_fuzz import arrays, basic, orders_of, reads, writes
-from test_partial_read import CountingStore, FaultyStore, numbers, stored
+from test_partial_read import CountingStore, FaultyStore, numbers, put, stored
 from zarr.buffer import cpu
 from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import BoolValueError, BytesCodec, BytesPipeline, ChunkFileError, ChunkSizeError
-from zarr_bytes import pipeline as pipeline_module
-from zarr_bytes.chunk import (
-    blocks,
-    elements,
-    file_writing,
-    files,
-    large_selections,
-    scattering,
-)
-from zarr_bytes.chunk.parts import Limits
+from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.limits import Limits
 from zarr_bytes.chunk.threads import in_threads
-from zarr_bytes.codec import EndianCodec
+from zarr_bytes.codec import EndianCodec, PartialWriteBytesCodec
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data type", "ignore:.*does not answer byte")
 
@@ -59,27 +52,28 @@ def chosen():
         yield
 
 
+# Small arrays go the ways of large ones: windows, blocks and parts.
+SMALL = Limits(
+    loop=0,
+    loop_each=0,
+    one_thread=0,
+    assigned=24,
+    direct=8,
+    block=48,
+    block_out_of_order=96,
+    windowed=16,
+    size_not_asked=16,
+    runs=4,
+    compared=16,
+)
+
+
 def make_limits_small(patch):
-    """Small arrays go the ways of large ones: windows, blocks and parts."""
-    patch.setattr(elements, "BLOCK", 48)
-    patch.setattr(files, "BLOCK", 48)
-    patch.setattr(files, "_LARGE", 16)
-    patch.setattr(files, "_SMALL", 16)
-    patch.setattr(blocks, "_WORTH", 8)
-    patch.setattr(large_selections, "BLOCK", 48)
-    patch.setattr(large_selections, "_OUT_OF_ORDER", 96)
-    patch.setattr(scattering, "_SOME_PAGES", 8)
-    patch.setattr(scattering, "_SMALL", 24)
-    patch.setattr(scattering, "_TWICE", 40)
-    patch.setattr(large_selections, "_PARTS", Limits(fetched=64, runs=4, views=False))
-    patch.setattr(pipeline_module, "_SMALL", 0)
-    patch.setattr(pipeline_module, "_SMALL_EACH", 0)
-    patch.setattr(pipeline_module, "_ONE_THREAD", 0)
-    patch.setattr(file_writing, "_LOOK", 16)
+    patch.setattr(limits, "LIMITS", SMALL)
 
 
 @pytest.fixture(params=["as they are", "small"])
-def limits(request, monkeypatch):
+def sizes(request, monkeypatch):
     if request.param == "small":
         make_limits_small(monkeypatch)
 
@@ -146,6 +140,32 @@ class TestChoosing:
         array[:] = 7
         assert array[:].tolist() == [7, 7, 7]
 
+    @pytest.mark.parametrize("name", ["batched"] + ["fused"] * HAS_FUSED_PIPELINE)
+    @pytest.mark.parametrize("chain", ["compressor", "shard", "format 2"])
+    def test_which_is_fitted_to_the_array_as_by_zarr(self, name, chain):
+        store, found = MemoryStore(), []
+        zarr.create_array(store, shape=(7, 9), chunks=(4, 6), dtype="i4", **OTHER_CHAINS[chain])
+        for path in (PIPELINES[f"{name.title()}CodecPipeline"], PIPELINES["BytesPipeline"]):
+            with zarr.config.set({"codec_pipeline.path": path, "zarr_bytes.other_chains": name}):
+                found.append(pipeline_of(zarr.open_array(store)))
+        assert found[1].other == found[0]
+
+    if HAS_FUSED_PIPELINE:  # up to zarr 3.2 no pipeline is fitted
+
+        def test_fitting_it_to_a_data_type_fits_its_codecs(self):
+            spec = zarr.core.array_spec.ArraySpec(
+                shape=(3,),
+                dtype=zarr.dtype.UInt8(),
+                fill_value=0,
+                config=zarr.core.array_spec.ArrayConfig.from_dict({}),
+                prototype=cpu.buffer_prototype,
+            )
+            with zarr.config.set(IN_PLACE):
+                fitted = BytesPipeline.from_codecs([BytesCodec()]).evolve_from_array_spec(spec)
+            for codec in (fitted.codec, *fitted):
+                assert type(codec) is PartialWriteBytesCodec
+                assert codec.endian is None
+
     def test_a_name_that_is_none_of_them_is_an_error(self):
         expected = "zarr_bytes.other_chains is 'rust'; permitted with zarr .* are 'batched'"
         with (
@@ -187,6 +207,10 @@ OTHER_CHAINS = {
 }
 
 
+def created_without_parts(folder, **options):
+    return zarr.create_array(folder, shape=(3, 4), dtype="i4", **BIG_ENDIAN | options)
+
+
 class TestActing:
     @pytest.mark.parametrize("count", [0, 1, 2])
     @pytest.mark.parametrize("codec", [BytesCodec, EndianCodec])
@@ -220,6 +244,48 @@ class TestActing:
             contents.append({key: value.to_bytes() for key, value in store._store_dict.items()})
         assert contents[0] == contents[1]
 
+    @pytest.mark.parametrize("codec", [BytesCodec, EndianCodec])
+    @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
+    def test_a_subclass_of_the_codec_does_what_it_does_otherwise(self, tmp_path, codec, way):
+        class Inverted(codec):
+            def _decode_sync(self, chunk_bytes, chunk_spec):
+                chunk_bytes = chunk_bytes.from_array_like(~chunk_bytes.as_numpy_array())
+                return super()._decode_sync(chunk_bytes, chunk_spec)
+
+            def _encode_sync(self, chunk_array, chunk_spec):
+                encoded = super()._encode_sync(chunk_array, chunk_spec)
+                return encoded.from_array_like(~encoded.as_numpy_array())
+
+            async def _decode_partial_single(self, byte_getter, selection, chunk_spec):
+                chunk_bytes = await byte_getter.get(chunk_spec.prototype)
+                return self._decode_sync(chunk_bytes, chunk_spec)[selection]
+
+        with zarr.config.set(way):
+            array = created_without_parts(tmp_path, serializer=Inverted(endian="big"))
+        array[...] = model = numbers((3, 4), "i4")
+        array[1] = model[1] = 7
+        assert np.array_equal(array[...], model)
+        assert np.array_equal(array[1:, 2], model[1:, 2])
+        assert (tmp_path / "c/0/0").read_bytes() == (~model).astype(">i4").tobytes()
+
+    def test_a_subclass_of_transpose_does_what_it_does_otherwise(self, tmp_path):
+        class Negated(TransposeCodec):
+            async def _decode_single(self, chunk_array, chunk_spec):
+                return await super()._decode_single(negative(chunk_array), chunk_spec)
+
+            async def _encode_single(self, chunk_array, chunk_spec):
+                return await super()._encode_single(negative(chunk_array), chunk_spec)
+
+        def negative(chunk_array):
+            return chunk_array.from_ndarray_like(-chunk_array.as_ndarray_like())
+
+        array = created_without_parts(tmp_path, filters=[Negated(order=(1, 0))])
+        array[...] = model = numbers((3, 4), "i4")
+        array[1] = model[1] = 7
+        assert np.array_equal(array[...], model)
+        assert np.array_equal(array[1:, 2], model[1:, 2])
+        assert (tmp_path / "c/0/0").read_bytes() == (-model).T.astype(">i4").tobytes()
+
     def test_buffers_of_another_memory_are_left_to_zarrs_pipeline(self, tmp_path):
         asked = []
 
@@ -245,24 +311,6 @@ class TestActing:
         assert asked == ["write", "read"]
 
 
-@st.composite
-def stored_arrays(draw):
-    """Name of the data type, values with the fill value where chunks are missing, and objects."""
-    name, endian, values, chunk_shape = draw(arrays())
-    orders = draw(orders_of(values.ndim))
-    chunks = dict(chunks_of(values, chunk_shape, name, endian, orders))
-    missing = draw(st.sets(st.sampled_from(sorted(chunks)), max_size=2)) if chunks else ()
-    values = values.copy()
-    for key in missing:
-        del chunks[key]
-        index = [int(i) for i in key.split("/")[1:]]
-        values[
-            tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, chunk_shape, strict=True))
-        ] = np.zeros((), values.dtype)
-    document = document_of(name, values.shape, chunk_shape, endian, orders)
-    return values, chunk_shape, {"zarr.json": json.dumps(document).encode(), **chunks}
-
-
 def buffer_for(draw, values):
     """An empty result in a memory and a data type of its own."""
     dtype = values.dtype
@@ -278,37 +326,30 @@ def buffer_for(draw, values):
 
 
 class TestReading:
-    @pytest.mark.parametrize("kind", ["local", "zip", "memory", "requests"])
-    @pytest.mark.usefixtures("limits")
-    @property_of(20)
-    @given(data=st.data())
-    def test_every_selection_of_transposed_chunks_is_what_numpy_selects(
-        self, tmp_path_factory, kind, data
-    ):
-        values, chunk_shape, objects = data.draw(stored_arrays())
-        options = {"array.order": data.draw(st.sampled_from("CF"))}
-        with zarr.config.set(options | settings_of(data.draw, st)):
-            store = store_with(kind, objects, tmp_path_factory.mktemp("a"))
-            array = zarr.open_array(store, mode="r")
-            assert pipeline_of(array).acts
-            for _ in range(3):
-                read, select = data.draw(reads(values.shape, chunk_shape))
-                same(read(array), np.asarray(select(values), values.dtype))
-            store.close()
-
-    @pytest.mark.usefixtures("limits")
+    @pytest.mark.usefixtures("sizes")
     @property_of(40)
     @given(data=st.data())
     def test_into_a_buffer_of_the_caller_in_any_memory_and_data_type(self, tmp_path_factory, data):
-        values, _, objects = data.draw(stored_arrays())
-        entries = data.draw(basic(values.shape))
+        example = data.draw(arrays(can_be_missing=True))
+        values, entries = example.values(), data.draw(basic(example.shape))
         expected = np.asarray(values[entries])
         out = buffer_for(data.draw, expected)
-        with zarr.config.set(settings_of(data.draw, st)):
-            store = store_with("local", objects, tmp_path_factory.mktemp("a"))
+        with zarr.config.set(settings_of(data.draw)):
+            store = store_with("local", example.objects(values), tmp_path_factory.mktemp("a"))
             zarr.open_array(store, mode="r").get_basic_selection(entries, out=out)
         model = np.empty_like(out.as_numpy_array())
         model[...] = expected
+        same(out.as_numpy_array(), model)
+
+    @pytest.mark.usefixtures("sizes")
+    def test_into_a_buffer_in_an_order_that_a_type_of_another_package_lacks(self, tmp_path):
+        """NumPy takes it for the type's own, and does not swap."""
+        values = values_of("complex_float16", (3, 40), 0)
+        array = stored(LocalStore(tmp_path), values)
+        out = cpu.NDBuffer.from_ndarray_like(np.zeros((3, 39), values.dtype.newbyteorder()))
+        array.get_basic_selection(np.s_[:, 1:], out=out)
+        model = np.empty_like(out.as_numpy_array())
+        model[...] = values[:, 1:]
         same(out.as_numpy_array(), model)
 
     if "rectilinear_chunks" in zarr.config.get("array"):  # from zarr 3.3 on
@@ -382,7 +423,7 @@ class TestSmallChunks:
     @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system cannot tell")
     def test_leave_others_on_the_event_loop_their_turn(self, tmp_path, monkeypatch):
         array = self.array(tmp_path)
-        monkeypatch.setattr(pipeline_module, "_IN_A_ROW", 20)
+        monkeypatch.setattr(limits, "LIMITS", Limits(loop_chunks=20))
         monkeypatch.delattr(asyncio, "to_thread")
 
         async def run():
@@ -398,27 +439,24 @@ class TestSmallChunks:
 
     def test_an_array_of_one_index_is_not_taken_for_the_index(self, tmp_path):
         """NumPy finds them equal, but keeps the axis of the first alone."""
-        array = self.array(tmp_path)
         selections = [(0, 5), (0, np.array([5])), (0, 5), (0, slice(5, 6)), (slice(0, 1), 5)]
         places = [(0,), (slice(1, 2),), (2,), (slice(3, 4),), (slice(4, 5),)]
-        spec = zarr.core.array_spec.ArraySpec(
-            shape=(1, 8),
-            dtype=array.metadata.data_type,
-            fill_value=0,
-            config=zarr.core.array_spec.ArrayConfig.from_dict({}),
-            prototype=cpu.buffer_prototype,
-        )
-        batch = [
-            (array.store_path / f"c/{row}/0", spec, selection, place, False)
-            for row, (selection, place) in enumerate(zip(selections, places, strict=True))
-        ]
-        out = cpu.NDBuffer.from_numpy_array(np.full(5, -1.0))
-        asyncio.run(pipeline_of(array).read(batch, out))
-        assert out.as_numpy_array().tolist() == numbers((600, 8))[:5, 5].tolist()
+        found = read_in_turn(self.array(tmp_path), selections, places)
+        assert found.tolist() == numbers((600, 8))[:5, 5].tolist()
+
+    @pytest.mark.parametrize("index", [0, 1])
+    def test_a_mask_of_one_element_is_not_taken_for_the_index_that_it_equals(self, tmp_path, index):
+        """NumPy finds them equal, and here it refuses the mask."""
+        array = stored(LocalStore(tmp_path), numbers((600, 8)), chunks=(2, 8))
+        found = read_in_turn(array, [(index, 5), (index, 5)], [(0,), (1,)])
+        assert found[:2].tolist() == [8 * index + 5, 16 + 8 * index + 5]
+        mask = np.array([bool(index)])
+        with pytest.raises(IndexError, match="boolean"):
+            read_in_turn(array, [(index, 5), (mask, 5)], [(0,), (slice(1, 2),)])
 
     @pytest.mark.parametrize("rows", [3, 5000])
     def test_many_ranges_of_a_few_bytes_are_read_and_a_truncated_one_is_named(self, tmp_path, rows):
-        array = stored(LocalStore(tmp_path), numbers((rows, 512), "i2"))
+        stored(LocalStore(tmp_path), numbers((rows, 512), "i2"))
         with zarr.config.set({"zarr_bytes.gap.local": 0}):
             array = zarr.open_array(tmp_path, mode="r")
             assert np.array_equal(array[:, 3], numbers((rows, 512), "i2")[:, 3])
@@ -428,11 +466,47 @@ class TestSmallChunks:
                 array[:, 3]
 
 
+def read_in_turn(array, selections, places):
+    """What a selection of each of the first chunks puts in its place among five elements."""
+    spec = zarr.core.array_spec.ArraySpec(
+        shape=array.chunks,
+        dtype=array.metadata.data_type,
+        fill_value=0,
+        config=zarr.core.array_spec.ArrayConfig.from_dict({}),
+        prototype=cpu.buffer_prototype,
+    )
+    batch = [
+        (array.store_path / f"c/{row}/0", spec, selection, place, False)
+        for row, (selection, place) in enumerate(zip(selections, places, strict=True))
+    ]
+    out = cpu.NDBuffer.from_numpy_array(np.full(5, -1.0))
+    with zarr.config.set({"zarr_bytes.gap.local": 0}):  # the ranges alone
+        asyncio.run(pipeline_of(array).read(batch, out))
+    return out.as_numpy_array()
+
+
 class TestBytesOfTransposedChunks:
     """A chunk of 300 x 40 x 50 float64: 4.8 MB, stored as 50 x 300 x 40."""
 
     def array(self, store):
         return stored(store, numbers(SHAPE), filters=[TransposeCodec(order=ORDER)])
+
+    @pytest.mark.parametrize("order", ["C", "F"])
+    @pytest.mark.parametrize("rows", [64, 256], ids=["a few pages", "more"])
+    def test_chunks_are_read_into_a_result_of_either_order(self, tmp_path, order, rows):
+        values = numbers((2 * rows, 128))
+        codec = BytesCodec(endian=sys.byteorder)
+        stored(
+            LocalStore(tmp_path),
+            values,
+            chunks=(rows, 128),
+            serializer=codec,
+            filters=[TransposeCodec(order=(1, 0))],
+        )
+        with zarr.config.set({"array.order": order}):
+            array = zarr.open_array(tmp_path, mode="r")
+            for selection in np.s_[...], np.s_[:rows], np.s_[rows:, 5:]:
+                assert np.array_equal(array[selection], values[selection])
 
     @pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS)
     def test_the_requests_are_for_the_selected_bytes_and_no_others(self, selection):
@@ -461,7 +535,7 @@ class TestBytesOfTransposedChunks:
 
         pread = os.pread
         monkeypatch.setattr(os, "preadv", counting)
-        monkeypatch.setattr(files, "_read_at", counting_short_ones)
+        monkeypatch.setattr(os, "pread", counting_short_ones)
         with zarr.config.set({"zarr_bytes.gap.local": 0}):
             assert np.array_equal(array[selection], numbers(SHAPE)[selection])
         assert sum(count for _, count in ranges) == sum(n for _, n in stored_runs(selection))
@@ -478,7 +552,7 @@ class TestBytesOfTransposedChunks:
 
 
 class TestErrorsOfReading:
-    @pytest.mark.usefixtures("limits")
+    @pytest.mark.usefixtures("sizes")
     @property_of(60)
     @given(data=st.data())
     def test_what_is_wrong_with_a_file_is_said_as_the_codec_says_it(self, tmp_path_factory, data):
@@ -504,7 +578,7 @@ class TestErrorsOfReading:
             (folder / key).mkdir()
         read, _ = data.draw(reads(shape, shape))
         outcomes = []
-        with zarr.config.set(settings_of(data.draw, st)):
+        with zarr.config.set(settings_of(data.draw)):
             for path in (PIPELINES["BatchedCodecPipeline"], PIPELINES["BytesPipeline"]):
                 with zarr.config.set({"codec_pipeline.path": path}):
                     array = zarr.open_array(store, mode="r")
@@ -566,7 +640,7 @@ class TestErrorsOfReading:
             array[500:]
 
     @pytest.mark.parametrize("fault", ["truncated", "too long", "folder"])
-    @pytest.mark.usefixtures("limits")
+    @pytest.mark.usefixtures("sizes")
     def test_of_a_transposed_chunk_too(self, tmp_path, fault):
         array = stored(LocalStore(tmp_path), numbers((50, 60)), filters=[TRANSPOSED])
         path = tmp_path / "c/0/0"
@@ -596,6 +670,21 @@ class TestErrorsOfReading:
             pytest.raises(ChunkSizeError, match="are there and others are missing"),
         ):
             array[:40, ::100]
+
+
+class TestThreads:
+    def test_every_item_is_taken_by_one_of_them(self):
+        taken = Counter()
+
+        def work(items):
+            for item in items:
+                taken[item, threading.get_ident()] += 1
+                yield -item
+
+        found = asyncio.run(in_threads(work, range(5000), 8))
+        assert found == [-i for i in range(5000)]
+        assert sorted(item for item, _ in taken) == list(range(5000))
+        assert set(taken.values()) == {1}
 
 
 class TestAfterAnError:
@@ -731,7 +820,7 @@ def cancelled(monkeypatch, name, act, array, times=1):
 
 
 class TestMissingChunks:
-    @pytest.mark.usefixtures("limits")
+    @pytest.mark.usefixtures("sizes")
     @pytest.mark.parametrize("kind", ["local", "memory", "requests"])
     @pytest.mark.parametrize("filters", [[], [TRANSPOSED]], ids=["plain", "transposed"])
     def test_are_the_fill_value(self, tmp_path, kind, filters):
@@ -760,53 +849,7 @@ class TestMissingChunks:
             assert "c/0/0" not in str(caught.value)
 
 
-@st.composite
-def chains(draw, ndim):
-    return [TransposeCodec(order=tuple(order)) for order in draw(orders_of(ndim))]
-
-
 class TestWriting:
-    @pytest.mark.parametrize("kind", ["local", "zip", "memory", "requests"])
-    @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
-    @pytest.mark.usefixtures("limits")
-    @pytest.mark.filterwarnings("ignore:Duplicate name")  # in a zip, of a chunk that is replaced
-    @property_of(6)
-    @given(data=st.data())
-    def test_every_selection_of_transposed_chunks_is_what_numpy_assigns(
-        self, tmp_path_factory, kind, way, data
-    ):
-        name, endian, values, chunk_shape = data.draw(arrays())
-        orders = data.draw(orders_of(values.ndim))
-        document = json.dumps(document_of(name, values.shape, chunk_shape, endian, orders))
-        folder = tmp_path_factory.mktemp("a")
-        store = store_with(
-            kind if kind != "zip" else "memory", {"zarr.json": document.encode()}, folder
-        )
-        if kind == "zip":
-            memory, store = store, zarr.storage.ZipStore(folder / "a.zip", mode="w")
-            zarr.core.sync.sync(store.set("zarr.json", memory._store_dict["zarr.json"]))
-        empty = kind == "zip" or data.draw(st.booleans())  # nothing is deleted from a zip
-        with zarr.config.set({**way, "array.write_empty_chunks": empty}):
-            array = zarr.open_array(store, mode="r+")
-        assert pipeline_of(array).acts
-        model = np.zeros(values.shape, values.dtype)
-        for _ in range(2):
-            write, (where, *shape) = data.draw(writes(values.shape))
-            part = np.asarray(values[where])
-            if part.size and data.draw(st.booleans()):
-                part = np.broadcast_to(part.flat[0], part.shape)
-                write(array, part.flat[0])
-            else:
-                if data.draw(st.booleans()) and part.ndim:
-                    part = np.asfortranarray(part)
-                write(array, part.reshape(*shape) if shape else part)
-            model[where] = part
-            same(array[...], model)
-        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-            same(zarr.open_array(store, mode="r+")[...], model)
-        store.close()
-        assert not list(folder.rglob("*.partial"))
-
     @pytest.mark.parametrize("kind", ["local", "memory"])
     @pytest.mark.parametrize(
         ("fill_value", "other"),
@@ -827,7 +870,7 @@ class TestWriting:
         array[:2] = fill_value
         assert keys_of(store) == ["c/1/0"]
 
-    @pytest.mark.usefixtures("limits")
+    @pytest.mark.usefixtures("sizes")
     @pytest.mark.parametrize("kind", ["local", "memory", "requests"])
     @pytest.mark.parametrize("order", ["C", "F"])
     def test_a_chunk_of_the_fill_value_is_left_out_or_deleted(self, tmp_path, kind, order):
@@ -871,6 +914,25 @@ class TestWriting:
         edge = np.full((4, 4), 9, "u1")
         edge[:1, :3] = 1
         assert (tmp_path / "c/1/0").read_bytes() == edge.tobytes()
+
+    @pytest.mark.parametrize("kind", ["local", "memory"])
+    @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
+    @pytest.mark.parametrize("filters", [[], [TRANSPOSED]], ids=["plain", "transposed"])
+    def test_a_chunk_at_the_edge_of_which_all_is_written_is_not_read(
+        self, tmp_path, kind, way, filters
+    ):
+        store = store_with(kind, {}, tmp_path)
+        options = {"chunks": (4, 4), "fill_value": 9, "filters": filters}
+        created(store, (5, 3), "u1", **options)[...] = 1
+        if kind == "local":
+            os.truncate(tmp_path / "c/1/0", 3)  # reading it would be an error
+        else:
+            store._store_dict["c/1/0"] = store._store_dict["c/1/0"][:3]
+        with zarr.config.set(way):
+            array = zarr.open_array(store, mode="r+")
+        array[4:] = [[2, 3, 4]]
+        array.resize((8, 4))
+        assert array[4:].tolist() == [[2, 3, 4, 9], *3 * [[9, 9, 9, 9]]]
 
     @pytest.mark.parametrize("filters", [[], [TRANSPOSED]], ids=["plain", "transposed"])
     def test_what_the_caller_has_written_stays_his(self, filters):
@@ -933,6 +995,19 @@ class TestErrorsOfWriting:
             with pytest.raises(ChunkSizeError, match="480000 bytes, found 479999"):
                 opened[3, 7:9] = -1
         assert path.read_bytes() == before
+
+    @pytest.mark.parametrize("kind", ["folder", "FIFO", "socket", "character device"])
+    @pytest.mark.parametrize("selection", [np.s_[3, 7:9], ...], ids=["part", "whole"])
+    @pytest.mark.parametrize("number", [0, 5], ids=["fill value", "number"])
+    def test_what_is_no_file_is_named_and_stays(self, tmp_path, filters, kind, selection, number):
+        array, path = self.array(tmp_path, filters), tmp_path / "c/0/0"
+        path.parent.mkdir(parents=True)
+        put(kind, path)
+        before = path.lstat()
+        with pytest.raises(ChunkFileError, match=f"{path} is a {kind}"):
+            array[selection] = number
+        assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
+        assert not list(tmp_path.rglob("*.partial"))
 
     def test_values_that_cannot_be_converted_leave_no_temporary_file(self, tmp_path, filters):
         array = created(LocalStore(tmp_path), (3, 4), "i4", filters=filters)

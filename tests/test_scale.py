@@ -129,6 +129,7 @@ def read_sparse_chunk(folder, shape, selection):
     return result, peak
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what dask and its servers warn of
 def test_four_dask_workers_read_one_huge_chunk_once(tmp_path):
     dask_array = pytest.importorskip("dask.array")

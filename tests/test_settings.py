@@ -1,13 +1,20 @@
 """The settings: what is permitted, from code and from the environment."""
 
+import asyncio
+import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 import zarr
-from zarr.storage import LocalStore, MemoryStore
+from documents import open_document
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from zarr.storage import LocalStore, MemoryStore, ZipStore
 
-from zarr_bytes import settings
+import zarr_bytes
 from zarr_bytes.settings import (
     DEFAULTS,
     SETTINGS,
@@ -21,7 +28,7 @@ from zarr_bytes.settings import (
 @pytest.fixture(autouse=True)
 def nothing_warned_of(monkeypatch):
     """As in a process that has not warned of any key yet."""
-    monkeypatch.setattr(settings, "_warned", set())
+    monkeypatch.setattr("zarr_bytes.settings._warned", set())
 
 
 def in_environment(**variables):
@@ -63,6 +70,64 @@ class TestTrueAndFalse:
             reading_cost(LocalStore("a"))
 
 
+class TestSizes:
+    @pytest.mark.parametrize(
+        ("size", "nbytes"),
+        [
+            (4096, 4096),
+            ("32 KiB", 32 * 1024),
+            ("1MiB", 1024**2),
+            ("2 GiB", 2 * 1024**3),
+            ("1,536 bytes", 1536),
+            ("0 bytes", 0),
+        ],
+    )
+    def test_are_numbers_of_bytes_or_texts_with_a_unit(self, size, nbytes):
+        with zarr.config.set({"zarr_bytes.gap.local": size}):
+            assert reading_cost(LocalStore("a")).gap == nbytes
+
+    @settings(max_examples=30)
+    @example(10**18 - 1)
+    @given(st.integers(0, 2**60) | st.integers(0, 50).map(lambda n: 2**n))
+    def test_are_read_as_status_shows_them(self, nbytes):
+        with zarr.config.set({"zarr_bytes.gap.remote": nbytes}):
+            rows = str(zarr_bytes.status()).splitlines()
+        (row,) = (row for row in rows if row.startswith("zarr_bytes.gap.remote "))
+        shown = " ".join(row.split()[1:3])
+        assume("about" not in shown)  # from 10**18 on
+        with zarr.config.set({"zarr_bytes.gap.remote": shown}):
+            assert reading_cost(MemoryStore()).gap == nbytes
+
+    def test_from_the_environment(self):
+        with in_environment(ZARR_ZARR_BYTES__LARGEST_REQUEST__LOCAL="64 MiB"):
+            assert reading_cost(LocalStore("a")).largest_request == 2**26
+
+    @pytest.mark.parametrize(
+        "size",
+        ["32 kB", "32", "-1 KiB", "1.5 MiB", "KiB", ", KiB", -1, 1.0, True, None, "9" * 5000],
+    )
+    def test_anything_else_is_an_error_that_names_the_units(self, size):
+        message = "gap.local is .*; permitted is .* '32 KiB', in bytes, KiB, MiB, GiB$"
+        with (
+            zarr.config.set({"zarr_bytes.gap.local": size}),
+            pytest.raises(ValueError, match=message),
+        ):
+            reading_cost(LocalStore("a"))
+
+    def test_a_largest_request_of_nothing_is_an_error(self):
+        with (
+            zarr.config.set({"zarr_bytes.largest_request.local": "0 KiB"}),
+            pytest.raises(ValueError, match="an integer from 1 on"),
+        ):
+            reading_cost(LocalStore("a"))
+
+
+def test_a_zip_file_is_as_local_as_a_folder():
+    with zarr.config.set({"zarr_bytes.gap.local": 5, "zarr_bytes.gap.remote": 7}):
+        stores = LocalStore("a"), ZipStore("a.zip"), MemoryStore()
+        assert [reading_cost(store).gap for store in stores] == [5, 5, 7]
+
+
 class TestNamesThatAreNoSettings:
     @pytest.mark.parametrize(
         ("name", "nearest"),
@@ -82,13 +147,14 @@ class TestNamesThatAreNoSettings:
             value = {section: value}
         with zarr.config.set(value):
             assert unknown_settings() == [
-                f"zarr_bytes.{name} is no setting; the nearest is zarr_bytes.{nearest}"
+                f"the setting `zarr_bytes.{name}` is not known (nearest: `zarr_bytes.{nearest}`)"
             ]
 
     def test_a_sentence_names_all_where_none_is_near(self):
         with zarr.config.set({"zarr_bytes.xyz": 1}):
             (sentence,) = unknown_settings()
-        assert sentence == f"zarr_bytes.xyz is no setting; these are: {', '.join(SETTINGS)}"
+        known = ", ".join(SETTINGS)
+        assert sentence == f"the setting `zarr_bytes.xyz` is not known (known: {known})"
 
     def test_settings_are_none_of_them_in_either_spelling(self):
         hyphens = {name.replace("_", "-"): value for name, value in SETTINGS.items()}
@@ -101,12 +167,14 @@ class TestNamesThatAreNoSettings:
         zarr.create_array(tmp_path, data=values, chunks=values.shape, compressors=None)
         array = zarr.open_array(tmp_path)
         with zarr.config.set({"zarr_bytes.partial_read": False}):
-            with pytest.warns(UserWarning, match="partial_read is no .* zarr_bytes.partial_reads;"):
+            with pytest.warns(
+                UserWarning, match="partial_read` is not .* `zarr_bytes.partial_reads"
+            ):
                 assert array[7, 8] == values[7, 8]
             assert array[9, 9] == values[9, 9]  # again would be an error
             with (
                 zarr.config.set({"zarr_bytes.gap.locale": 5}),
-                pytest.warns(UserWarning, match=r"gap\.locale is no setting; .* has no effect"),
+                pytest.warns(UserWarning, match=r"gap\.locale` is not known .*; it has no effect"),
             ):
                 assert array[7, 8] == values[7, 8]
 
@@ -114,18 +182,93 @@ class TestNamesThatAreNoSettings:
         asked = (lambda: reading_cost(MemoryStore()), fill_values_are_lenient)
         for number, ask in enumerate((*asked, partial_writes_enabled)):
             with zarr.config.set({f"zarr_bytes.a{number}": 1}):
-                with pytest.warns(UserWarning, match=rf"zarr_bytes\.a{number} is no setting"):
+                with pytest.warns(UserWarning, match=rf"zarr_bytes\.a{number}` is not known"):
                     ask()
                 with warnings.catch_warnings():
                     warnings.simplefilter("error")
                     ask()
 
     def test_from_the_environment(self):
-        sentence = "zarr_bytes.partial_read is no setting; the nearest is zarr_bytes.partial_reads"
         with in_environment(ZARR_ZARR_BYTES__PARTIAL_READ="False"):
-            assert unknown_settings() == [sentence]
-            with pytest.warns(UserWarning, match=sentence):
+            (sentence,) = unknown_settings()
+            assert sentence.endswith("(nearest: `zarr_bytes.partial_reads`)")
+            with pytest.warns(UserWarning, match=re.escape(sentence)):
                 assert reading_cost(LocalStore("a")) == DEFAULTS["local"]
+
+    @pytest.mark.parametrize("name", SETTINGS)
+    @pytest.mark.parametrize("prefix", ["ZARR_", ""])
+    @pytest.mark.parametrize("is_lower", [False, True])
+    def test_variables_with_one_underscore_in_place_of_two(
+        self, monkeypatch, name, prefix, is_lower
+    ):
+        variable = "ZARR_" + name.upper().replace(".", "__")
+        written = prefix + name.upper().replace(".", "_")
+        written = written.lower() if is_lower else written
+        monkeypatch.setenv(written, "1")
+        assert unknown_settings() == [
+            f"the variable `{written}` has no effect (nearest: `{variable}`)"
+        ]
+        monkeypatch.delenv(written)
+        monkeypatch.setenv(variable, "1")
+        assert unknown_settings() == []
+
+    @pytest.mark.parametrize("name", ["ZARR_BYTES_FUZZ_SECONDS", "ZARR_BYTES", "ZARR_BYTES_X", "Z"])
+    def test_variables_of_others_are_left_alone(self, monkeypatch, name):
+        monkeypatch.setenv(name, "1")
+        assert unknown_settings() == []
+
+
+def line_of(function):
+    """File and line where `function`, of one line, calls zarr."""
+    return function.__code__.co_filename, function.__code__.co_firstlineno
+
+
+def lines_warned_of(function):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function()
+    return [(warning.filename, warning.lineno) for warning in caught]
+
+
+class TestTheLineThatAWarningNames:
+    """Is that of the caller, though zarr reads in another thread."""
+
+    @pytest.fixture
+    def store(self, tmp_path):
+        values = np.arange(200.0).reshape(10, 20)
+        zarr.create_array(tmp_path, data=values, chunks=(5, 20), compressors=None)
+        return tmp_path
+
+    def test_where_an_array_is_read(self, store, pipeline):
+        array = zarr.open_array(store)
+        read = lambda: array[7, 8]  # noqa: E731
+        with zarr.config.set({"zarr_bytes.partial_read": False}):
+            assert lines_warned_of(read) == [line_of(read)]
+
+    def test_where_an_array_is_opened(self, store, pipeline):
+        open_ = lambda: zarr.open_array(store)  # noqa: E731
+        with zarr.config.set({"zarr_bytes.partial_write": True}):
+            assert lines_warned_of(open_) == [line_of(open_)]
+
+    def test_where_another_event_loop_than_zarrs_reads(self, store):
+        array = zarr.open_array(store).async_array
+        read = lambda: asyncio.run(array.getitem((slice(0, 10), 8)))  # noqa: E731
+        with zarr.config.set({"zarr_bytes.partial_read": False}):
+            assert lines_warned_of(read) == [line_of(read)]
+
+    def test_where_a_thread_reads(self, store):
+        array = zarr.open_array(store)
+        read = lambda: array[7, 8]  # noqa: E731
+        with zarr.config.set({"zarr_bytes.partial_read": False}), ThreadPoolExecutor(1) as threads:
+            lines = lines_warned_of(lambda: threads.submit(read).result())
+        assert lines == [line_of(read)]
+
+    def test_where_a_fill_value_is_read_that_is_not_permitted(self):
+        for data_type, value in (("float32", "1.5"), ("int4", None)):
+            open_ = partial(open_document, data_type, fill_value=value)
+            with zarr.config.set({"zarr_bytes.fill_values": "lenient"}):
+                ((file, _),) = lines_warned_of(open_)
+            assert file == open_document.__code__.co_filename
 
 
 def test_a_hyphen_is_as_good_as_an_underscore():

@@ -11,6 +11,8 @@ from in_place import created
 from sharing import COUNT, create_chunks, keep, write_columns, write_rows
 from zarr.storage import LocalStore
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 20
 
 

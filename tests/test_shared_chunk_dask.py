@@ -18,7 +18,10 @@ dask_array = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 xarray = pytest.importorskip("xarray")
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what dask and its servers warn of
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # what dask and its servers warn of
+]
 
 UNWRITTEN = -1.0  # the fill value
 SHAPE = (16, 4)  # one chunk

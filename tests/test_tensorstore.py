@@ -8,7 +8,7 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from zarr_bytes import BytesCodec
+from zarr_bytes import BytesCodec, FillValueError
 
 DATA_TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"] + [
     "float16",
@@ -53,6 +53,21 @@ def bits(array):
 def tensorstore_at(path, **spec):
     kvstore = {"driver": "file", "path": str(path)}
     return ts.open({"driver": "zarr3", "kvstore": kvstore, **spec}, open=True, create=bool(spec))
+
+
+def write_document(path, data_type, fill_value, **configuration):
+    """Metadata of an array of four elements, none of which is stored."""
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [4],
+        "data_type": data_type,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": fill_value,
+        "codecs": [{"name": "bytes", "configuration": configuration}],
+    }
+    (path / "zarr.json").write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize("endian", ["little", "big"])
@@ -120,11 +135,21 @@ def test_zarr_format_2_is_exchanged_both_ways(tmp_path, data_type):
     assert np.array_equal(theirs.astype("f4"), values.astype("f4"), equal_nan=True)
 
 
-@pytest.mark.parametrize("fill_value", ["NaN", "0x7f800001", "0xffc00000", "-Infinity", 1.5])
-def test_fill_values_are_read_alike_and_written_alike(tmp_path, fill_value):
+@pytest.mark.parametrize(
+    ("data_type", "fill_value"),
+    [
+        *[("float32", value) for value in ("NaN", "0x7f800001", "0xffc00000", "-Infinity", 1.5)],
+        *[("int64", value) for value in (-(2**63), 2**53 + 1, 2**63 - 1)],
+        *[("uint64", value) for value in (2**53 + 1, 2**63, 2**64 - 1)],
+        ("float16", "0x7e01"),
+        ("float64", "0x7ff8000000000001"),
+        ("complex64", ["0x7fc00001", 1.5]),
+    ],
+)
+def test_fill_values_are_read_alike_and_written_alike(tmp_path, data_type, fill_value):
     metadata = {
         "shape": [3],
-        "data_type": "float32",
+        "data_type": data_type,
         "fill_value": fill_value,
         "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}],
     }
@@ -135,19 +160,71 @@ def test_fill_values_are_read_alike_and_written_alike(tmp_path, fill_value):
     assert json.loads((tmp_path / "zarr.json").read_text())["fill_value"] == fill_value
 
 
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_shards_are_read_wherever_their_index_is(tmp_path, location):
+    bytes_codec = {"name": "bytes", "configuration": {"endian": "little"}}
+    configuration = {
+        "chunk_shape": [2],
+        "codecs": [bytes_codec],
+        "index_codecs": [bytes_codec, {"name": "crc32c"}],
+        "index_location": location,
+    }
+    metadata = {
+        "shape": [8],
+        "data_type": "int32",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
+        "codecs": [{"name": "sharding_indexed", "configuration": configuration}],
+    }
+    values = -np.arange(1, 9, dtype="i4")
+    tensorstore_at(tmp_path, metadata=metadata).result().write(values).result()
+    array = zarr.open_array(tmp_path, mode="r")
+    assert np.array_equal(array[...], values)
+    assert np.array_equal(array[3:5], values[3:5])
+
+
+# What follows is how TensorStore 0.1.86 behaves. Once a newer one behaves otherwise, the page
+# docs/with/other-implementations.md has to be corrected.
+
+
+@pytest.mark.parametrize(
+    ("fill_value", "theirs", "ours"), [(2.0, 0x40, 0x80), (1.0, 0x3F, 0x7F), ("0x80", 0x80, 0x80)]
+)
+def test_tensorstore_misreads_a_number_as_the_fill_value_of_float8_e8m0fnu(
+    tmp_path, fill_value, theirs, ours
+):
+    write_document(tmp_path, "float8_e8m0fnu", fill_value)
+    assert bits(tensorstore_at(tmp_path).result().read().result()) == bytes([theirs] * 4)
+    assert bits(zarr.open_array(tmp_path, mode="r")[...]) == bytes([ours] * 4)
+
+
+def test_tensorstore_writes_another_number_as_the_fill_value_of_float8_e8m0fnu(tmp_path):
+    two = np.array(2, ml_dtypes.float8_e8m0fnu)
+    kvstore = {"driver": "file", "path": str(tmp_path)}
+    spec = {"driver": "zarr3", "kvstore": kvstore}
+    ts.open(spec, create=True, dtype=two.dtype, shape=[4], fill_value=two).result()
+    assert json.loads((tmp_path / "zarr.json").read_text())["fill_value"] == -(2.0**65)
+
+
+def test_tensorstore_refuses_a_list_of_bytes_as_the_fill_value_of_raw_bits(tmp_path):
+    write_document(tmp_path, "r24", [1, 2, 3])
+    with pytest.raises(ValueError, match="Expected base64-encoded string"):
+        tensorstore_at(tmp_path).result()
+    assert bits(zarr.open_array(tmp_path, mode="r")[...]) == bytes([1, 2, 3] * 4)
+
+
+@pytest.mark.parametrize("data_type", ["int32", "float32", "complex64"])
+def test_null_is_refused_as_a_fill_value(tmp_path, data_type):
+    """As GDAL and zarrita.js write it."""
+    write_document(tmp_path, data_type, None, endian="little")
+    with pytest.raises(ValueError, match="received: null"):
+        tensorstore_at(tmp_path).result()
+    with pytest.raises(FillValueError, match=data_type):
+        zarr.open_array(tmp_path, mode="r")
+
+
 def test_raw_bits_with_the_base64_fill_value_of_tensorstore(tmp_path):
     """TensorStore 0.1.86 reads and writes no other form, and sees each byte as an index."""
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [4],
-        "data_type": "r24",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
-        "chunk_key_encoding": {"name": "default"},
-        "fill_value": "AQID",
-        "codecs": [{"name": "bytes"}],
-    }
-    (tmp_path / "zarr.json").write_text(json.dumps(document))
+    write_document(tmp_path, "r24", "AQID")
     written = np.arange(6, dtype="u1").reshape(2, 3).view("V1")
     tensorstore_at(tmp_path).result()[:2].write(written).result()
     array = zarr.open_array(tmp_path, mode="r")

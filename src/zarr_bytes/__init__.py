@@ -4,7 +4,8 @@ Installing the package is enough: zarr then uses it for every array that names `
 registers its data types also with zarr 3.1 to 3.3, which do not load them by themselves.
 
 `status`, `check` and `migrate` are what the commands of the same names are: whether zarr uses the
-package here, whether a store conforms, and metadata of the draft form to today's.
+package here, whether a store conforms, and metadata of the draft form to today's. `migrate` writes
+at once, where the command asks.
 """
 
 from importlib import import_module, metadata

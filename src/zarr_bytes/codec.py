@@ -85,8 +85,10 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
         endian = getattr(endian, "value", endian)  # zarr's Endian enum, up to zarr 3.2
         if endian not in ("little", "big", None):
+            permitted = "'little' and 'big'"
             raise ConfigurationError(
-                f"codec {self.name!r}: endian is {endian!r}; permitted are 'little' and 'big'"
+                f"codec {self.name!r}: endian is {endian!r}; permitted are {permitted}",
+                permitted=permitted,
             )
         super().__init__(endian=endian)  # zarr's class decides what its attribute is
         object.__setattr__(self, "_endian", endian)
@@ -117,9 +119,11 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
             )
         configuration = data.get("configuration", {})
         if not isinstance(configuration, Mapping):
+            permitted = 'an object, such as {"endian": "little"}'
             raise ConfigurationError(
-                f"codec {cls.name!r}: the configuration is {configuration!r}; it must be an object,"
-                ' such as {"endian": "little"}'
+                f"codec {cls.name!r}: the configuration is {configuration!r}; it must be"
+                f" {permitted}",
+                permitted=permitted,
             )
         if unknown := sorted(set(configuration) - {"endian"}):
             raise ConfigurationError(
@@ -194,7 +198,8 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
 
     def _fitted(self, endian: Endian | None) -> Self:
         """The same codec for one array: with another value of `endian`, and its way of writing."""
-        writes_parts = not isinstance(self, _PartialWrites) and partial_writes_enabled()
+        # A subclass has its own way of encoding, which must be asked.
+        writes_parts = type(self) in (BytesCodec, EndianCodec) and partial_writes_enabled()
         if (self.endian is None) == (endian is None) and not writes_parts:
             return self
         class_ = cast("type[Self]", self._with_partial_writes()) if writes_parts else type(self)

@@ -8,8 +8,6 @@ write in which threads that is done. Every other chain is left to a pipeline of 
 from __future__ import annotations
 
 import asyncio
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self, cast
@@ -21,13 +19,15 @@ from zarr.buffer import cpu
 from zarr.codecs import TransposeCodec
 from zarr.storage import LocalStore, StorePath
 
-from zarr_bytes.chunk.cached_files import is_tried
-from zarr_bytes.chunk.fetch import for_each
+from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
+from zarr_bytes.chunk.files import WouldWaitError, is_tried
 from zarr_bytes.chunk.gathering import Gather
 from zarr_bytes.chunk.scattering import Scatter
+from zarr_bytes.chunk.selection import order_of
+from zarr_bytes.chunk.tasks import for_each
 from zarr_bytes.chunk.threads import in_threads, number_of_threads
-from zarr_bytes.chunk.transposition import Transposition
+from zarr_bytes.chunk.writing import is_local_chunk
 from zarr_bytes.codec import (
     BytesCodec,
     EndianCodec,
@@ -56,19 +56,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BytesPipeline"]
 
-_AS_IT_IS: Final = Transposition(None)
 _CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec)
 
 _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
-
-# Bytes of a read, or else of each of its chunks, that are read on the event loop if nothing has to
-# be waited for: zarr has been busy there with the same chunks for twice as long, and in a thread on
-# another processor each of them takes 2 to 3 microseconds more.
-_SMALL: Final = 2**19
-_SMALL_EACH: Final = 2**12
-_IN_A_ROW: Final = 512  # chunks, between which others have their turn on the event loop
-_ONE_THREAD: Final = 2**22  # bytes that one thread reads before another would be worth its hop
 
 
 @dataclass(frozen=True)
@@ -85,8 +76,9 @@ class BytesPipeline(CodecPipeline):
         Pipeline of zarr with the same codecs.
     codec : BytesCodec or None
         The codec, where this pipeline acts.
-    transposition : Transposition
-        What the codecs before it do.
+    order : tuple of int or None
+        The axis of the array that each stored axis is, by the codecs before it; None where they
+        are in order.
 
     Notes
     -----
@@ -103,7 +95,7 @@ class BytesPipeline(CodecPipeline):
 
     other: CodecPipeline
     codec: BytesCodec | None = None
-    transposition: Transposition = _AS_IT_IS
+    order: tuple[int, ...] | None = None
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec]) -> Self:
@@ -122,7 +114,7 @@ class BytesPipeline(CodecPipeline):
         if type(last) not in _CODECS or any(type(codec) is not TransposeCodec for codec in before):
             return cls(other)
         orders = [cast("TransposeCodec", codec).order for codec in before]
-        return cls(other, cast("BytesCodec", last), Transposition.of(orders))
+        return cls(other, cast("BytesCodec", last), order_of(orders))
 
     @property
     def acts(self) -> bool:
@@ -201,7 +193,7 @@ class BytesPipeline(CodecPipeline):
         if self.codec is None or not isinstance(array, np.ndarray) or not self._is_taken(batch):
             return await self.other.read(batch, out, drop_axes)
         store = batch[0][0].store
-        scatter = Scatter(array, drop_axes, self.codec.stored_endian, self.transposition, store)
+        scatter = Scatter(array, drop_axes, self.codec.stored_endian, self.order, store)
         if type(store) is LocalStore:
             found = await _read_files(scatter, batch, array.nbytes, str(store.root))
         else:
@@ -238,13 +230,10 @@ class BytesPipeline(CodecPipeline):
             value,
             drop_axes,
             self.codec.stored_endian,
-            self.transposition,
+            self.order,
             in_place=isinstance(self.codec, ArrayBytesCodecPartialEncodeMixin),
         )
-        store = cast("StorePath", batch[0][0]).store
-        # On Windows a file that is open elsewhere cannot be replaced at once: zarr's store tries
-        # again, and says what a store that is read-only says.
-        if type(store) is LocalStore and not store.read_only and os.name != "nt":
+        if is_local_chunk(batch[0][0]):
             # A rename waits for the file system (ext4 allocates the blocks then), so that several
             # threads pay from the second chunk on.
             threads = min(number_of_threads(), len(batch))
@@ -257,12 +246,7 @@ class BytesPipeline(CodecPipeline):
         if not batch:
             return False
         getter, spec, *_ = batch[0]
-        if not isinstance(getter, StorePath) or not issubclass(spec.prototype.buffer, cpu.Buffer):
-            return False
-        transposition = self.transposition
-        return transposition.order is None or all(
-            transposition.is_possible(selection) for _, _, selection, *_ in batch
-        )
+        return isinstance(getter, StorePath) and issubclass(spec.prototype.buffer, cpu.Buffer)
 
 
 async def _read_files(
@@ -271,18 +255,22 @@ async def _read_files(
     """Read files into `nbytes` bytes; whether each is there."""
     is_local = is_known_to_be_local(root)
     found: list[bool] = []
-    if nbytes <= max(_SMALL, len(batch) * _SMALL_EACH) and is_tried(root):
-        with suppress(BlockingIOError):
-            for is_there in scatter.read_cached(batch):
+    if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):
+        try:
+            for is_there in scatter.read_files(batch, waits=False):
                 found.append(is_there)
-                if not len(found) % _IN_A_ROW:
+                if not len(found) % limits.LIMITS.loop_chunks:
                     await asyncio.sleep(0)
+        except WouldWaitError as wait:
+            scatter.left_open[wait.file.path] = wait.file
+        except BlockingIOError:
+            pass
     rest = batch[len(found) :]
     if not rest:
         return found
     # Files that may have to be waited for are read by as many threads as zarr makes requests.
     limit = number_of_threads() if is_local else zarr.config.get("async.concurrency") or len(rest)
-    threads = 1 if is_local and nbytes <= _ONE_THREAD else min(limit, len(rest))
+    threads = 1 if is_local and nbytes <= limits.LIMITS.one_thread else min(limit, len(rest))
     return [*found, *await in_threads(scatter.read_files, rest, threads)]
 
 

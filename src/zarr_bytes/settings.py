@@ -12,9 +12,10 @@
 | `zarr_bytes.other_chains`           | batched | fused is zarr's other pipeline                  |
 
 zarr's ``LocalStore`` and ``ZipStore`` are local; every other store that is not in memory is remote.
-Instead of True and False, the words may be given, in upper or lower case, as in the environment. A
-hyphen may stand for an underscore, as everywhere in zarr's configuration. A key that is not a
-setting causes one warning in a process, when the settings are first used.
+A size is a number of bytes, or a text such as "32 KiB", in bytes, KiB, MiB or GiB. Instead of True
+and False, the words may be given, in upper or lower case, as in the environment. A
+hyphen may stand for an underscore, as everywhere in zarr's configuration. An unknown setting causes
+one warning in a process, for the line that has called zarr.
 
 The defaults were measured. Local (`tests/benchmarks/test_read.py`): one more run of 512 bytes takes
 1.5 microseconds, reading over a gap of 32 KiB 1.2, and over one of 64 KiB 2.9. Remote
@@ -27,7 +28,8 @@ and 4.9 ms); 128 MiB come in 237 ms with requests of 16 MiB, 259 of 8 and 423 of
 
 from __future__ import annotations
 
-import warnings
+import os
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -35,6 +37,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import zarr
 from zarr.storage import LocalStore, ZipStore
 
+from zarr_bytes.caller import warn_caller
 from zarr_bytes.zarr_versions import PIPELINES
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULTS",
     "SETTINGS",
+    "UNITS",
     "Cost",
     "fill_values_are_lenient",
     "partial_writes_enabled",
@@ -71,6 +75,9 @@ class Cost(NamedTuple):
 
 DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
 """What a request costs by default, in bytes."""
+
+UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+"""The units of sizes, in bytes."""
 
 SETTINGS: Final[dict[str, bool | int | str]] = {
     "zarr_bytes.partial_reads": True,
@@ -156,11 +163,9 @@ def fill_values_are_lenient() -> bool:
         For each key that is not a setting, once in a process.
     """
     setting = _given().get("zarr_bytes.fill_values", "strict")
-    if setting not in ("strict", "lenient"):
-        raise TypeError(
-            f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'"
-        )
-    return setting == "lenient"
+    if setting in ("strict", "lenient"):
+        return setting == "lenient"
+    raise TypeError(f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'")
 
 
 def pipeline_of_other_chains() -> type[CodecPipeline]:
@@ -174,7 +179,7 @@ def pipeline_of_other_chains() -> type[CodecPipeline]:
     Warns
     -----
     UserWarning
-        Of each key that is no setting, once in a process.
+        For each key that is not a setting, once in a process.
 
     Examples
     --------
@@ -191,28 +196,46 @@ def pipeline_of_other_chains() -> type[CodecPipeline]:
 
 
 def unknown_settings() -> list[str]:
-    """A sentence for each key of zarr's configuration that is no setting of this package.
+    """Keys of zarr's configuration and environment variables that have no effect, in words.
 
     Returns
     -------
     list of str
-        Each names the key, and the setting whose name is nearest, or all.
+        For each key under ``zarr_bytes`` that is not a setting, and each environment variable that
+        is written with one underscore in place of two: the name, and the nearest that has an
+        effect.
 
     Examples
     --------
     >>> with zarr.config.set({"zarr_bytes.partial_read": False}):
     ...     unknown_settings()
-    ['zarr_bytes.partial_read is no setting; the nearest is zarr_bytes.partial_reads']
+    ['the setting `zarr_bytes.partial_read` is not known (nearest: `zarr_bytes.partial_reads`)']
     """
-    return [_sentence(name) for name in _flat() if _is_unknown(name)]
+    return [_sentence(name) for name in _flat() if _is_unknown(name)] + list(_unread_variables())
 
 
 def _sentence(name: str) -> str:
-    names = {setting.partition(".")[2]: setting for setting in SETTINGS}
-    nearest = get_close_matches(name.partition(".")[2], names, n=1)
-    if nearest:
-        return f"{name} is no setting; the nearest is {names[nearest[0]]}"
-    return f"{name} is no setting; these are: {', '.join(SETTINGS)}"
+    nearest = _nearest(name.partition(".")[2], {s.partition(".")[2]: s for s in SETTINGS})
+    known = f"nearest: `{nearest}`" if nearest else f"known: {', '.join(SETTINGS)}"
+    return f"the setting `{name}` is not known ({known})"
+
+
+def _nearest(name: str, names: Mapping[str, str]) -> str | None:
+    found = get_close_matches(name, names, n=1)
+    return names[found[0]] if found else None
+
+
+def _unread_variables() -> Iterator[str]:
+    """Environment variables that were meant for a setting, and are read as something else."""
+    variables = ["ZARR_" + setting.upper().replace(".", "__") for setting in SETTINGS]
+    words = {
+        variable.partition("BYTES__")[2].replace("__", "_"): variable for variable in variables
+    }
+    for name in os.environ:
+        meant = re.fullmatch("ZARR_+(?:ZARR_+)?BYTES_+(.+)", name.upper())
+        is_read = re.match("ZARR_(?i:ZARR_BYTES__)", name)
+        if meant and not is_read and (nearest := _nearest(re.sub("_+", "_", meant[1]), words)):
+            yield f"the variable `{name}` has no effect (nearest: `{nearest}`)"
 
 
 def _is_unknown(name: str) -> bool:
@@ -224,19 +247,18 @@ _warned: Final[set[str]] = set()
 
 
 def _given() -> dict[str, object]:
-    """What is set, by name; warns of each key that is no setting, once."""
+    """What is set, by name; warns of each unknown setting, once."""
     given = _flat()
     for name in given:
         if name not in _warned and _is_unknown(name):
             _warned.add(name)
-            warnings.warn(f"{_sentence(name)}; this one has no effect", UserWarning, stacklevel=4)
+            warn_caller(f"{_sentence(name)}; it has no effect")
     return given
 
 
 def _flat() -> dict[str, object]:
     """What zarr's configuration has under ``zarr_bytes``, by name."""
-    found = zarr.config.get("zarr_bytes", {})
-    return dict(_leaves("zarr_bytes", found))
+    return dict(_leaves("zarr_bytes", zarr.config.get("zarr_bytes", {})))
 
 
 def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
@@ -248,14 +270,12 @@ def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
 
 
 def _value(given: dict[str, object], name: str) -> object:
-    section = name.rpartition(".")[0]
-    while section:
-        if section in given:
+    for section in given:
+        if name.startswith(f"{section}."):
+            permitted = ", ".join(s for s in SETTINGS if s.startswith(f"{section}."))
             raise ValueError(
-                f"{section} is {given[section]!r}; permitted are settings in it:"
-                f" {', '.join(s for s in SETTINGS if s.startswith(f'{section}.'))}"
+                f"{section} is {given[section]!r}; permitted are settings in it: {permitted}"
             )
-        section = section.rpartition(".")[0]
     return given.get(name, SETTINGS[name])
 
 
@@ -269,8 +289,11 @@ def _truth(given: dict[str, object], name: str) -> bool:
 
 def _nbytes(given: dict[str, object], name: str, *, least: int) -> int:
     value = _value(given, name)
+    if size := re.fullmatch(rf"([0-9][0-9,]{{,29}}) ?({'|'.join(UNITS)})", str(value)):
+        value = int(size[1].replace(",", "")) * UNITS[size[2]]
     if type(value) is not int or value < least:
         raise ValueError(
-            f"{name} is {value!r}; permitted is a number of bytes, an integer from {least} on"
+            f"{name} is {given[name]!r}; permitted is a number of bytes, an integer from {least}"
+            f" on, or a text such as '32 KiB', in {', '.join(UNITS)}"
         )
     return value

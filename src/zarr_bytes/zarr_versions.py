@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 from zipfile import ZIP_STORED, ZipFile
 
+import zarr
 import zarr.core.codec_pipeline
 from zarr import dtype, errors
 
@@ -63,5 +64,8 @@ def is_deflated(store: ZipStore, key: str) -> bool:
     except KeyError:
         return False
 
+
+# Whether zarr loads the entry points zarr.data_type by itself. Goes when zarr 3.4 is required.
+LOADS_DATA_TYPES: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3, 4)
 
 HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import zarr
 from benchmark import compare
+from zarr.buffer import default_buffer_prototype
 from zarr.core import codec_pipeline
 
-from zarr_bytes.chunk.files import read_file
-from zarr_bytes.chunk.plan import Plan
+from zarr_bytes.chunk.plan import chunks_like
+from zarr_bytes.chunk.reading import read_file
+from zarr_bytes.settings import Cost
 
 zarrs = pytest.importorskip("zarrs", reason="the peer zarrs is not installed (extra benchmark)")
 tensorstore = pytest.importorskip("tensorstore", reason="the peer tensorstore is not installed")
@@ -134,17 +136,13 @@ def test_a_box_of_a_growing_chunk(benchmark, tmp_path, pipeline):
 @pytest.mark.parametrize("kibibytes", [4, 8, 16, 32, 64, 128])
 def test_the_gap_worth_bridging(benchmark, tmp_path, kibibytes):
     """400 runs of 512 bytes in a local file: each on its own, and all in one with the gaps."""
-    starts = np.arange(400) * (kibibytes * 2**10 + 512)
-    stops = starts + 512
+    distance = kibibytes * 2**10 + 512
     path = tmp_path / "chunk"
-    path.write_bytes(bytes(stops[-1]))
+    path.write_bytes(bytes(500 * distance))
+    chunks = chunks_like((500, distance), np.dtype("u1"), None, None, default_buffer_prototype())
 
-    def plan(starts, stops):
-        return Plan(starts, stops, False, np.zeros((), np.int64), (), (), ())
+    def read(gap):
+        plan = chunks.plan((slice(0, 400), slice(0, 512)), Cost(gap, 2**30))
+        return partial(read_file, plan, str(path), str(tmp_path))
 
-    bridged = plan(starts[:1], stops[-1:])
-    compare(
-        benchmark,
-        partial(read_file, str(path), plan(starts, stops), str(tmp_path)),
-        bridged=partial(read_file, str(path), bridged, str(tmp_path)),
-    )
+    compare(benchmark, read(0), bridged=read(distance))

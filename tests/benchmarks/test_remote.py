@@ -15,15 +15,16 @@ from benchmark import compare
 from zarr.buffer import default_buffer_prototype
 from zarr.storage import ObjectStore, StorePath
 
-from zarr_bytes.chunk.byte_ranges import _split_ranges
-from zarr_bytes.chunk.fetch import fetch
-from zarr_bytes.chunk.plan import Plan
+from zarr_bytes.chunk.plan import chunks_like
+from zarr_bytes.chunk.requests import Requests
+from zarr_bytes.settings import Cost
 
 obstore = pytest.importorskip("obstore", reason="obstore is not installed (extra benchmark)")
 pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra benchmark)")
 from slow_server import slow_server  # noqa: E402
 
 SIZE = 2**30
+PROTOTYPE = default_buffer_prototype()
 SERVERS = {"30 ms, 90 MB/s": (0.03, 90e6), "no delay": (0.0, 1e12)}
 
 
@@ -34,23 +35,23 @@ def chunk(request):
         yield StorePath(ObjectStore(store, read_only=True), "c/0")
 
 
-def read(runner, chunk, starts, stops, largest):
-    starts, stops = _split_ranges(starts, stops, largest)
-    plan = Plan(starts, stops, False, np.zeros((), np.int64), (), (), ())
-    return runner.run(fetch(chunk, plan, default_buffer_prototype()))
+def read(runner, chunk, runs, distance, gap, largest):
+    """`runs` ranges of 4 KiB, or of `distance` bytes, that are as far apart."""
+    chunks = chunks_like((SIZE // distance, distance), np.dtype("u1"), None, None, PROTOTYPE)
+    plan = chunks.plan((slice(0, runs), slice(0, min(distance, 2**12))), Cost(gap, largest))
+    return runner.run(Requests(chunk, plan, is_sync=False).fetch(plan.view))
 
 
 @pytest.mark.parametrize("runs", [4, 64])
 @pytest.mark.parametrize("kibibytes", [32, 128, 256, 512, 1024, 2048, 4096])
 def test_the_gap_worth_bridging(benchmark, chunk, runs, kibibytes):
     """Runs of 4 KiB: each on its own, and all in one with the gaps."""
-    starts = np.arange(runs) * (kibibytes * 2**10 + 2**12)
-    stops = starts + 2**12
+    distance = kibibytes * 2**10 + 2**12
     with asyncio.Runner() as runner:
         compare(
             benchmark,
-            partial(read, runner, chunk, starts, stops, 2**24),
-            bridged=partial(read, runner, chunk, starts[:1], stops[-1:], 2**24),
+            partial(read, runner, chunk, runs, distance, 0, 2**24),
+            bridged=partial(read, runner, chunk, runs, distance, distance, 2**24),
             rounds=5,
         )
 
@@ -58,10 +59,10 @@ def test_the_gap_worth_bridging(benchmark, chunk, runs, kibibytes):
 @pytest.mark.parametrize("mebibytes", [16, 128])
 def test_the_largest_request(benchmark, chunk, mebibytes):
     """One run, in requests of at most 16 MiB, and of other sizes."""
-    starts, stops = np.array([0]), np.array([mebibytes * 2**20])
     sizes = {f"{size} MiB": size * 2**20 for size in (16, 2, 4, 8, 32, 64)}
     with asyncio.Runner() as runner:
         reads = {
-            name: partial(read, runner, chunk, starts, stops, size) for name, size in sizes.items()
+            name: partial(read, runner, chunk, mebibytes * 2**8, 2**12, 0, size)
+            for name, size in sizes.items()
         }
         compare(benchmark, reads.pop("16 MiB"), rounds=3, **reads)

@@ -11,11 +11,12 @@ each unit are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``co
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.errors import BoolValueError, ChunkSizeError, causes_of_a_wrong_size
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from zarr_bytes.data_type.number_formats import DType
 
 __all__ = [
-    "BLOCK",
+    "bool_error",
     "check_bools",
     "check_size",
     "decode_elements",
@@ -40,8 +41,6 @@ __all__ = [
 # Arrays of other libraries have the methods used here, but no common type that declares them.
 Array: TypeAlias = npt.NDArray[np.generic]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-
-BLOCK: Final = 2**19  # bytes that are worked on at once: half of a processor's second cache
 
 
 def encode_elements(array: Array, endian: Endian | None) -> Bytes:
@@ -101,7 +100,7 @@ def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
     Yields
     ------
     array of uint8, 1-D
-        The whole as a view of `array` where that already holds these bytes, else `BLOCK` bytes at
+        The whole as a view of `array` where that already holds these bytes, else a few bytes at
         a time, or those of one element.
 
     Examples
@@ -112,14 +111,14 @@ def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
     if array.flags.c_contiguous:
         layout = layout_of(array.dtype, endian)
         is_view = layout.is_stored_as_is and not (layout.bool_offsets or layout.narrow_bytes)
-        if is_view or array.nbytes <= BLOCK:
+        if is_view or array.nbytes <= limits.LIMITS.block:
             yield encode_elements(array, endian)
             return
         array = array.reshape(-1)
-    elif array.nbytes <= BLOCK:
+    elif array.nbytes <= limits.LIMITS.block:
         yield encode_elements(array, endian)
         return
-    rows = BLOCK * len(array) // array.nbytes
+    rows = limits.LIMITS.block * len(array) // array.nbytes
     if rows == 0 and array.ndim > 1:
         for row in array:
             yield from encode_in_blocks(row, endian)
@@ -271,10 +270,14 @@ def check_bools(
     byte = find_wrong_bool(encoded, layout)
     if byte is not None:
         index = tuple(int(i) for i in np.unravel_index(byte // layout.item_size, shape))
-        raise BoolValueError(
-            f"a bool is stored as 0 or 1, found {int(encoded[byte])} at index {index} of the"
-            f" {of} (byte {byte})"
-        )
+        raise bool_error(int(encoded[byte]), index, of, byte)
+
+
+def bool_error(found: int, index: tuple[int, ...], of: str, byte: int) -> BoolValueError:
+    """Error for a bool stored as `found`, at an index and a byte of a chunk or selection."""
+    return BoolValueError(
+        f"a bool is stored as 0 or 1, found {found} at index {index} of the {of} (byte {byte})"
+    )
 
 
 def find_wrong_bool(encoded: Bytes, layout: ElementLayout) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-__all__ = ["is_known_to_be_local", "is_local", "look_where"]
+__all__ = ["is_known_to_be_local", "is_local", "note_location"]
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _LOCAL: Final = (
@@ -42,7 +42,7 @@ def is_local(file: int) -> bool:
     return found
 
 
-def look_where(file: int, root: str) -> None:
+def note_location(file: int, root: str) -> None:
     """Find out where an open file below the `root` of a store is, where that is not known.
 
     In a thread: reading what is mounted may take its time.

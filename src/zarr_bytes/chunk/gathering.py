@@ -6,19 +6,9 @@ that is renamed, and no copy of it is made.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-import numpy as np
-
-from zarr_bytes.chunk.byte_ranges import plan_whole_chunk
-from zarr_bytes.chunk.elements import encode_in_blocks
-from zarr_bytes.chunk.file_writing import replace_file
-from zarr_bytes.chunk.files import read_file
-from zarr_bytes.chunk.selection import shape_of
-from zarr_bytes.chunk.writing import Writing, in_shape
+from zarr_bytes.chunk.writing import Writing
 
 if TYPE_CHECKING:
     from zarr.abc.buffer import NDBuffer
@@ -26,7 +16,6 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.transposition import Transposition
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ChunkOfWrite", "Gather"]
@@ -46,8 +35,8 @@ class Gather:
         Axes of a selection that `value` does not have.
     endian : {"little", "big"} or None
         Byte order to store; None means that of the data type.
-    transposition : Transposition
-        The order in which the axes are stored.
+    order : tuple of int or None
+        The axis of the chunk that each stored axis is; None where they are in order.
     in_place : bool
         Whether the selected bytes of a file are written alone.
     """
@@ -57,18 +46,18 @@ class Gather:
         value: NDBuffer,
         drop_axes: tuple[int, ...],
         endian: Endian | None,
-        transposition: Transposition,
+        order: tuple[int, ...] | None,
         *,
         in_place: bool,
     ) -> None:
         self._value = value
         self._drop_axes = drop_axes
         self._endian = endian
-        self._transposition = transposition
+        self._order = order
         self._in_place = in_place
 
     def write_file(self, chunk: ChunkOfWrite) -> None:
-        """Write a selection of a chunk of a `LocalStore`, in a thread that may wait.
+        """Write a selection of a chunk that is local, in a thread that may wait.
 
         Parameters
         ----------
@@ -79,48 +68,18 @@ class Gather:
         ValueError, OSError
             As `zarr_bytes.chunk.writing.write_selection`.
         """
-        setter, spec, _, _, is_complete = chunk
-        writing = self._writing(chunk)
-        root = str(cast("StorePath", setter).store.root)  # type: ignore[attr-defined]
-        path = f"{root}/{cast('StorePath', setter).path}"
-        if self._in_place and not writing.is_whole and writing.in_place(path):
-            return
-        existing = None
-        if not writing.is_whole and not is_complete:
-            shape, item_size = spec.shape, spec.dtype.to_native_dtype().itemsize
-            content = read_file(path, plan_whole_chunk(shape, item_size, ()), root)
-            existing = None if content is None else spec.prototype.buffer.from_array_like(content)
-        array, new = writing.chunk(existing), writing.new_chunk()
-        blocks = encode_in_blocks(array, self._endian)
-        first = next(blocks)
-        if not new.is_left_out(first):  # the usual case, in which nothing is encoded twice
-            replace_file(path, chain([first], blocks))
-        elif all(map(new.is_left_out, blocks)):
-            with suppress(FileNotFoundError):
-                Path(path).unlink()
-        else:
-            replace_file(path, encode_in_blocks(array, self._endian))
+        self._writing(chunk).to_file(cast("StorePath", chunk[0]), in_place=self._in_place)
 
     async def write(self, chunk: ChunkOfWrite) -> None:
         """`write_file` through the `set` of any store."""
-        setter, spec, _, _, is_complete = chunk
-        writing = self._writing(chunk)
-        is_needed = not writing.is_whole and not is_complete
-        encoded = writing.merged_into(await setter.get(spec.prototype) if is_needed else None)
-        await (setter.delete() if encoded is None else setter.set(encoded))
+        await self._writing(chunk).to_store(chunk[0])
 
     def _writing(self, chunk: ChunkOfWrite) -> Writing:
-        _, spec, selection, out_selection, _ = chunk
+        _, spec, selection, out_selection, is_complete = chunk
         value = self._value
         if value.shape != ():
             value = value[out_selection]
             if self._drop_axes:
                 axes = range(len(spec.shape))
                 value = value[tuple(None if i in self._drop_axes else slice(None) for i in axes)]
-            if self._transposition.order is not None:
-                shape = shape_of(spec.shape, cast("tuple[object, ...]", selection))
-                array = in_shape(np.asarray(value.as_ndarray_like()), shape)
-                array = self._transposition.to_stored(np.broadcast_to(array, shape), selection)
-                value = spec.prototype.nd_buffer.from_ndarray_like(array)
-        stored = self._transposition.selection(selection)
-        return Writing(value, stored, self._transposition.spec(spec), self._endian)
+        return Writing(value, selection, spec, self._endian, self._order, is_complete=is_complete)

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from zarr_bytes.chunk.files import closing
+from zarr_bytes.chunk.opening import closing
 
 if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Bytes
-    from zarr_bytes.chunk.plan import Plan
+    from zarr_bytes.chunk.tiles import Tile
 
 __all__ = ["CAN_MAP", "write_mapped"]
 
@@ -52,14 +52,14 @@ CAN_MAP: Final = _preadv is not None and hasattr(os, "memfd_create")
 """Whether the system has what this takes: Linux does."""
 
 
-def write_mapped(file: int, plan: Plan, data: Bytes, nbytes: int) -> int:
-    """Write the first ranges of `plan`, all of them unless something is in the way.
+def write_mapped(file: int, tile: Tile, data: Bytes, nbytes: int) -> int:
+    """Write the first ranges of `tile`, all of them unless something is in the way.
 
     Parameters
     ----------
     file : int
         Descriptor of an open file.
-    plan : Plan
+    tile : Tile
         The ranges.
     data : array of uint8, 1-D
         The bytes of all ranges one after another.
@@ -72,7 +72,8 @@ def write_mapped(file: int, plan: Plan, data: Bytes, nbytes: int) -> int:
         How many of the ranges have been written: fewer where the file cannot be mapped, or has
         become shorter, or the disk is full (EFAULT).
     """
-    memory, starts, sizes = memoryview(data), plan.starts, plan.stops - plan.starts
+    starts, stops = tile.bounds()
+    memory, sizes = memoryview(data), stops - starts
     done = position = 0
     with (
         suppress(OSError, ValueError),

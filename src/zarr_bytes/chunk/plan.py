@@ -1,158 +1,246 @@
-"""The byte ranges of a selection, and how the selected elements lie in them."""
+"""The plan for a selection of a chunk: its tiles, or the whole chunk.
+
+The whole chunk is read where that is cheapest. What is found for a selection is kept for the next
+chunk, so that a chunk of 256 bytes costs an open, a read and a close, and little else.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
-from math import prod
-from operator import mul
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from copy import copy
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
-import numpy.typing as npt
+
+from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.chunks import Chunks
+from zarr_bytes.chunk.elements import bool_error, find_wrong_bool, largest
+from zarr_bytes.chunk.grid import c_strides
+from zarr_bytes.chunk.selection import grid_of, is_basic
+from zarr_bytes.chunk.tiles import one_range, tiles_of
+from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
+    from zarr.abc.buffer import BufferPrototype
+
+    from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.grid import Grid, Offsets
+    from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.chunk.tiles import Tile, Tiles
     from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.errors import BoolValueError, ChunkSizeError
+    from zarr_bytes.settings import Cost
 
-__all__ = ["Plan", "c_strides"]
+__all__ = ["Plan", "PlannedChunks", "chunks_like"]
 
-Offsets: TypeAlias = npt.NDArray[np.int64]
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-
-_AT_ONCE: Final = 2**12  # ranges as Python integers, which take ten times the memory
+_EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
 
 
-@dataclass(frozen=True)
 class Plan:
-    """The byte ranges to fetch, and how the selected elements lie in them.
+    """What is read for a selection of a chunk.
+
+    Parameters
+    ----------
+    chunks : Chunks
+        The chunk, and those like it.
+    selection : tuple
+        One entry an axis.
+    cost : Cost or None
+        What a request costs; None where the chunk is read whole, so that its size is proved, and
+        what is between the first and the last selected element is one range.
+    tile : Tile, optional
+        The one of the selection, where that is known.
 
     Attributes
     ----------
-    starts, stops : array of int64
-        The ranges: sorted, disjoint, within the chunk, none empty.
-    is_whole_chunk : bool
-        Whether there is one range, and it is the chunk.
+    is_whole : bool
+        Whether the chunk is read whole.
+    largest_request : int
+        Bytes that no request exceeds.
     """
 
-    starts: Offsets
-    stops: Offsets
-    is_whole_chunk: bool
-    _rows: Offsets  # where each run begins in the fetched bytes, in the shape of the outer indices
-    _inner_shape: tuple[int, ...]
-    _inner_strides: tuple[int, ...]
-    _index: tuple[Any, ...]  # a NumPy index of the box (*_rows.shape, *_inner_shape)
+    def __init__(
+        self,
+        chunks: Chunks,
+        selection: tuple[Any, ...],
+        cost: Cost | None,
+        tile: Tile | None = None,
+    ) -> None:
+        self.chunks = chunks
+        self.selection = selection
+        self.is_whole = cost is None
+        self.largest_request = chunks.nbytes if cost is None else cost.largest_request
+        self._gap = _EVERYTHING if cost is None else cost.gap
+        self._tile = tile
 
     @cached_property
-    def nbytes(self) -> int:
-        """Number of bytes to fetch."""
-        return int((self.stops - self.starts).sum())
+    def grid(self) -> Grid | None:
+        """The selection; None for one that only NumPy takes, of the whole chunk."""
+        return grid_of(self.chunks.shape, self.selection, self.chunks.order)
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        """Its tiles, in the canvas of `grid`; or of another one (`placed`)."""
+        return tiles_of(cast("Grid", self.grid), self.chunks.item_size, self._gap)
 
     @property
-    def runs(self) -> int:
-        """Number of runs of bytes that are enumerated."""
-        return self._rows.size
+    def nbytes(self) -> int:
+        """Bytes to fetch."""
+        if self._tile is not None:
+            return self._tile.nbytes
+        return (
+            self.chunks.nbytes
+            if self.grid is None
+            else self.tiles.span.fetched * self.chunks.item_size
+        )
+
+    @property
+    def ranges(self) -> int:
+        """How many ranges these are in."""
+        return 1 if self._tile is not None or self.grid is None else self.tiles.span.ranges
 
     @cached_property
-    def is_view(self) -> bool:
-        """Whether `select` needs no copy of what was fetched."""
-        has_arrays = any(isinstance(entry, np.ndarray) for entry in self._index)
-        return not has_arrays and _strides_of(self._rows) is not None
-
-    def ranges(self, first: int = 0) -> Iterator[tuple[int, int, int]]:
-        """Start, stop, and position among the fetched bytes, of every range from `first` on."""
-        position = int((self.stops[:first] - self.starts[:first]).sum())
-        for i in range(first, self.starts.size, _AT_ONCE):
-            part = slice(i, i + _AT_ONCE)
-            for start, stop in zip(
-                self.starts[part].tolist(), self.stops[part].tolist(), strict=True
-            ):
-                yield start, stop, position
-                position += stop - start
-
-    def select(self, fetched: Bytes, dtype: DType) -> npt.NDArray[Any]:
-        """The selected elements, out of the bytes of all ranges one after another.
-
-        Parameters
-        ----------
-        fetched : array of uint8, 1-D
-            `nbytes` bytes.
-        dtype : numpy.dtype
-            Type of the stored elements, byte order included.
-
-        Returns
-        -------
-        array of `dtype`
-            ``chunk[selection]``: a view of `fetched` where the selection allows.
-        """
-        rows = self._rows
-        if rows.size == 0 or prod(self._inner_shape) == 0:
-            return np.empty((*rows.shape, *self._inner_shape), dtype)[(*self._index, ...)]
-        first = int(rows.flat[0])
-        strides = _strides_of(rows)
-        if strides is None:  # irregular: bring the runs to a regular distance
-            run = sum(
-                (n - 1) * s for n, s in zip(self._inner_shape, self._inner_strides, strict=True)
-            )
-            run += dtype.itemsize
-            windows = np.lib.stride_tricks.sliding_window_view(fetched, run)
-            fetched = windows[rows.ravel()].ravel()
-            first, strides = 0, c_strides(rows.shape, run)
-        box = self._box(fetched, dtype, first, strides)
-        return np.asarray(box[(*self._index, ...)])
-
-    def place(self, selected: npt.NDArray[Any]) -> Bytes:
-        """The bytes of all ranges one after another, out of the selected elements.
-
-        The inverse of `select`, for a plan without a byte between its runs.
-
-        Parameters
-        ----------
-        selected : array, C-contiguous
-            ``chunk[selection]`` as it is stored. Where an element is selected twice, the last one
-            counts, as in NumPy.
-
-        Returns
-        -------
-        array of uint8, 1-D
-            A view of `selected` where that is in the order of the chunk.
-        """
-        if self.is_view:  # nothing is selected twice, and there are no gaps
-            return selected.reshape(-1).view(np.uint8)
-        placed = np.empty(self.nbytes, np.uint8)
-        if self.nbytes:
-            strides = _strides_of(self._rows) or ()
-            box = self._box(placed, selected.dtype, int(self._rows.flat[0]), strides)
-            box[(*self._index, ...)] = selected
-        return placed
-
-    def _box(
-        self, fetched: Bytes, dtype: DType, first: int, strides: tuple[int, ...]
-    ) -> npt.NDArray[Any]:
-        shape = (*self._rows.shape, *self._inner_shape)
-        return np.ndarray(shape, dtype, fetched, first, (*strides, *self._inner_strides))
-
-
-def c_strides(shape: tuple[int, ...], item_size: int) -> tuple[int, ...]:
-    """Strides of an array in C order, in bytes.
-
-    Examples
-    --------
-    >>> c_strides((2, 3), 8)
-    (24, 8)
-    """
-    strides = list(accumulate(reversed(shape[1:]), mul, initial=item_size))
-    return tuple(reversed(strides)) if shape else ()
-
-
-def _strides_of(rows: Offsets) -> tuple[int, ...] | None:
-    """Strides that give `rows` from its first element, or None if it is not regular."""
-    strides = []
-    for axis in range(rows.ndim):
-        steps = np.diff(rows, axis=axis)
-        if steps.size and (steps != steps.flat[0]).any():
+    def view(self) -> Tile | None:
+        """The one tile whose elements are the canvas, where that takes no undue memory."""
+        if self._tile is not None:
+            return self._tile
+        grid = self.grid
+        if grid is None or not grid.has_plain_targets:
             return None
-        strides.append(int(steps.flat[0]) if steps.size else 0)
-    return tuple(strides)
+        tiles, span = self.tiles, self.tiles.span
+        unselected = (span.fetched - span.selected) * self.chunks.item_size
+        is_small = self.nbytes <= limits.LIMITS.unselected or (
+            tiles.is_even and unselected <= limits.LIMITS.unselected
+        )
+        is_one = is_small and 0 < span.ranges <= limits.LIMITS.runs
+        return tiles.undivided() if is_one else None
+
+    @property
+    def plain_range(self) -> Tile | None:
+        """`view`, where it is one range that NumPy assigns as it is stored."""
+        if self._tile is None and (
+            self.grid is None or self.tiles.span.ranges != 1 or not self.tiles.is_even
+        ):
+            return None
+        return self.view if self.chunks.is_plain else None
+
+    def result_of(self, canvas: Array) -> Array:
+        """``chunk[selection]``, as a view of the canvas where NumPy allows it."""
+        if self._tile is not None:
+            index = [slice(None) if type(entry) is slice else 0 for entry in self.selection]
+            return canvas[(*index, ...)]
+        return cast("Grid", self.grid).result_of(canvas)
+
+    def takes_little(self) -> bool:
+        """Whether it is read on the event loop, if nothing has to be waited for."""
+        nbytes = self.chunks.nbytes if self.is_whole else self.nbytes
+        return (
+            0 < nbytes <= limits.LIMITS.loop_chunk and 0 < self.ranges <= limits.LIMITS.loop_ranges
+        )
+
+    def block_for(self, canvas: Array) -> int:
+        """Bytes that are read at once into a canvas."""
+        grid = cast("Grid", self.grid)
+        strides = [canvas.strides[i] for i in grid.nesting]
+        if strides == sorted(strides, reverse=True):
+            return limits.LIMITS.block
+        return limits.LIMITS.block_out_of_order
+
+    def placed(self, grid: Grid) -> Plan:
+        """The plan for another canvas, where `grid` has the targets."""
+        plan = copy(self)
+        plan.tiles = self.tiles._replace(grid=grid)
+        return plan
+
+    def elements(self, tile: Tile, fetched: Bytes, *, in_place: bool) -> Array:
+        """The elements of a tile out of its bytes, possibly in the stored byte order.
+
+        Raises
+        ------
+        BoolValueError
+            If a bool is neither 0 nor 1; with its index in the selection.
+        """
+        chunks = self.chunks
+        array = tile.elements(fetched, chunks.stored)
+        if any(largest(array.getfield(np.uint8, i)) > 1 for i in chunks.layout.bool_offsets):
+            raise self._bool_error(array, tile.place)
+        return chunks.decoded(array, in_place=in_place)
+
+    def _bool_error(self, array: Array, place: tuple[Any, ...]) -> BoolValueError:
+        encoded = array.ravel().view(np.uint8)
+        byte = find_wrong_bool(encoded, self.chunks.layout) or 0
+        number, offset = divmod(byte, self.chunks.item_size)
+        grid, placed = cast("Grid", self.grid), self.tiles.grid
+        index = grid.index_of(
+            tuple(
+                axis.target_of(other.number_of(_nth(entry, int(i))))
+                for i, entry, axis, other in zip(
+                    np.unravel_index(number, array.shape),
+                    place,
+                    grid.axes,
+                    placed.axes,
+                    strict=True,
+                )
+            )
+        )
+        shape = grid.result_shape
+        flat = sum(i * s for i, s in zip(index, c_strides(shape), strict=True))
+        of = "chunk" if shape == self.chunks.shape else "selection"
+        return bool_error(int(encoded[byte]), index, of, flat * self.chunks.item_size + offset)
+
+    def end_of_file(self, path: str, offset: int) -> ChunkSizeError:
+        """Error for a file that ends at the byte `offset`, within or before a range."""
+        if self.is_whole:
+            return wrong_size(path, 0, self.chunks.nbytes, offset)
+        for tile in self.tiles.divided(_EVERYTHING, limits.LIMITS.runs):
+            starts, stops = tile.bounds()
+            number = int(np.searchsorted(stops, offset, "right"))
+            if number < stops.size:
+                break
+        start, stop = int(starts[number]), int(stops[number])
+        return wrong_size(path, start, stop, max(offset - start, 0))
+
+
+class PlannedChunks(Chunks):
+    """Chunks of one shape and data type, with the plan of the last selection."""
+
+    _last_plan: tuple[tuple[Any, ...], Cost | None, Plan | None] = ((), None, None)
+
+    def plan(self, selection: tuple[Any, ...], cost: Cost | None) -> Plan:
+        """Plan for a selection, one entry an axis; `cost` is None where chunks are read whole."""
+        last_selection, last_cost, plan = self._last_plan
+        is_kept = is_basic(selection)
+        if is_kept and last_cost == cost and last_selection == selection and plan is not None:
+            return plan
+        plan = self._plan(selection, cost)
+        if is_kept and plan.ranges <= limits.LIMITS.kept_runs:
+            self._last_plan = selection, cost, plan  # one tuple: no thread sees half of it
+        return plan
+
+    def _plan(self, selection: tuple[Any, ...], cost: Cost | None) -> Plan:
+        if cost is None or self.nbytes <= cost.gap:
+            return Plan(self, selection, None)
+        if self.nbytes < _EVERYTHING:
+            tile = one_range(self.shape, selection, self.nesting, self.item_size)
+            if tile is not None and tile.nbytes < self.nbytes:
+                return Plan(self, selection, cost, tile)
+        grid = grid_of(self.shape, selection, self.order)
+        if grid is None:
+            return Plan(self, selection, None)
+        span = tiles_of(grid, self.item_size, cost.gap).span
+        nbytes = span.fetched * self.item_size
+        is_partial = nbytes < self.nbytes and (
+            not nbytes or span.ranges * cost.gap + nbytes < cost.gap + self.nbytes
+        )
+        return Plan(self, selection, cost if is_partial else None)
+
+
+def _nth(entry: slice | Offsets, i: int) -> int:
+    return entry.start + i if type(entry) is slice else int(np.ravel(entry)[i])
+
+
+chunks_like: Callable[
+    [tuple[int, ...], DType, Endian | None, tuple[int, ...] | None, BufferPrototype], PlannedChunks
+] = lru_cache(maxsize=128)(PlannedChunks)

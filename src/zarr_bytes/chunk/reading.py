@@ -1,10 +1,10 @@
-"""Reading a selection of a chunk: the plan, the fetching, and the result in one buffer.
+"""Reading a selection of a chunk: tile after tile, from a file, requests or memory.
 
 The result equals ``chunk[selection]``. In NumPy memory it may be a view of what was fetched, in the
 stored byte order: the copy that zarr makes into its output swaps it.
 
-What is the same for all chunks of an array is found once (`Chunks`), so that a chunk of 256 bytes
-costs an open, a read and a close, and little else.
+What is read synchronously and what is awaited go the same way: a coroutine that awaits nothing is
+run to its end by `finished`.
 
 In a memory store, and inside a shard (whose getter is no `StorePath`), reading the whole chunk is a
 view and costs nothing: there nothing is planned.
@@ -13,54 +13,48 @@ view and costs nothing: there nothing is planned.
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache, partial
-from math import prod
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import zarr
-from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
-from zarr_bytes.chunk.byte_ranges import plan_whole_chunk
-from zarr_bytes.chunk.cached_files import read_cached_file
-from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements, largest
-from zarr_bytes.chunk.fetch import fetch, fetch_sync, sends_whole_objects
+from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
-from zarr_bytes.chunk.files import open_file, read_file
-from zarr_bytes.chunk.layout import layout_of
-from zarr_bytes.chunk.parts import plan_selection
-from zarr_bytes.chunk.plan import Plan
-from zarr_bytes.chunk.selection import is_whole
+from zarr_bytes.chunk.files import EndOfFileError, WouldWaitError, is_tried, open_chunk
+from zarr_bytes.chunk.plan import chunks_like
+from zarr_bytes.chunk.requests import MissingChunkError, Requests, sends_whole_objects
+from zarr_bytes.chunk.selection import entries_of
+from zarr_bytes.chunk.tasks import finished
 from zarr_bytes.chunk.threads import in_threads
-from zarr_bytes.errors import partly_missing
 from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import is_deflated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
-    from zarr.abc.buffer import Buffer, BufferPrototype, NDBuffer
+    from zarr.abc.buffer import NDBuffer
     from zarr.abc.store import ByteGetter
 
     from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.parts import Parts
-    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.chunk.plan import Plan, PlannedChunks
+    from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
 __all__ = [
-    "Chunks",
     "are_local",
-    "chunks_like",
+    "cost_of",
+    "read_chunk",
+    "read_file",
     "read_local",
+    "read_open_file",
     "read_selection",
     "read_selection_sync",
 ]
-
-_FEW_RUNS: Final = 2**10  # in a plan that is kept for the next chunk
-_ONE_HOP: Final = 2**23  # bytes that one thread reads before others would be worth their hops
 
 
 async def read_selection(
@@ -94,32 +88,8 @@ async def read_selection(
         If a byte that was read as a bool is neither 0 nor 1.
     """
     chunks = _chunks_of(chunk_spec, endian)
-    if not isinstance(selection, tuple):
-        selection = (selection,)
-    if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
-        buffer = await getter.get(chunk_spec.prototype)
-        return None if buffer is None else chunks.select(buffer, selection)
-    store, plan = getter.store, chunks.plan(selection, getter)
-    if type(store) is LocalStore:
-        root = str(store.root)
-        path = f"{root}/{getter.path}"
-        try:
-            if isinstance(plan, Plan):
-                return chunks.result(plan, read_cached_file(path, plan, root), is_ours=True)
-        except BlockingIOError:
-            pass
-        return await asyncio.to_thread(chunks.of_file, path, root, plan)
-    if isinstance(plan, Plan):
-        return chunks.result(plan, await fetch(getter, plan, chunks.prototype, chunks.nbytes))
-    selected = _Selected(plan, chunks, str(getter))
-    for places, part in plan.plans:
-        if sends_whole_objects(getter):  # as the part before has found out
-            return await read_selection(getter, selection, chunk_spec, endian)
-        if not selected.add(
-            places, part, await fetch(getter, part, chunks.prototype, chunks.nbytes)
-        ):
-            break
-    return selected.result()
+    array = await read_chunk(getter, chunks, selection, chunk_spec, is_sync=False)
+    return None if array is None else chunks.buffer(array)
 
 
 def read_selection_sync(
@@ -127,26 +97,8 @@ def read_selection_sync(
 ) -> NDBuffer | None:
     """`read_selection` on a store that reads synchronously, in the calling thread."""
     chunks = _chunks_of(chunk_spec, endian)
-    if not isinstance(selection, tuple):
-        selection = (selection,)
-    if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
-        buffer = getter.get_sync(prototype=chunk_spec.prototype)
-        return None if buffer is None else chunks.select(buffer, selection)
-    store, plan = getter.store, chunks.plan(selection, getter)
-    if type(store) is LocalStore:
-        root = str(store.root)
-        return chunks.of_file(f"{root}/{getter.path}", root, plan)
-    if isinstance(plan, Plan):
-        return chunks.result(plan, fetch_sync(getter, plan, chunks.prototype, chunks.nbytes))
-    selected = _Selected(plan, chunks, str(getter))
-    for places, part in plan.plans:
-        if sends_whole_objects(getter):
-            return read_selection_sync(getter, selection, chunk_spec, endian)
-        if not selected.add(
-            places, part, fetch_sync(getter, part, chunks.prototype, chunks.nbytes)
-        ):
-            break
-    return selected.result()
+    array = finished(read_chunk(getter, chunks, selection, chunk_spec, is_sync=True))
+    return None if array is None else chunks.buffer(array)
 
 
 async def read_local(
@@ -163,8 +115,8 @@ async def read_local(
         return read_selection_sync(cast("SyncByteGetter", getter), selection, chunk_spec, endian)
 
     nbytes = sum(_chunks_of(chunk_spec, endian).nbytes for _, _, chunk_spec in batch)
-    store = cast("StorePath", batch[0][0]).store
-    is_quick = nbytes <= _ONE_HOP and is_known_to_be_local(str(cast("LocalStore", store).root))
+    store = cast("LocalStore", cast("StorePath", batch[0][0]).store)
+    is_quick = nbytes <= limits.LIMITS.one_thread_codec and is_known_to_be_local(str(store.root))
     limit = 1 if is_quick else zarr.config.get("async.concurrency") or len(batch)
     return await in_threads(partial(map, read), batch, min(limit, len(batch)))
 
@@ -174,157 +126,163 @@ def are_local(getters: Iterable[ByteGetter]) -> bool:
     return all(isinstance(g, StorePath) and type(g.store) is LocalStore for g in getters)
 
 
-class Chunks:
-    """Chunks of one shape and data type: what is the same for all of them, found once."""
+async def read_chunk(
+    getter: ByteGetter | SyncByteGetter,
+    chunks: PlannedChunks,
+    selection: SelectorTuple,
+    chunk_spec: ArraySpec,
+    *,
+    is_sync: bool,
+) -> Array | None:
+    """`read_selection` as an array.
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: DType,
-        endian: Endian | None,
-        prototype: BufferPrototype,
-    ) -> None:
-        self.shape = shape
-        self._dtype = dtype
-        self._endian = endian
-        self._layout = layout_of(dtype, endian)
-        self.item_size = self._layout.item_size
-        self.stored = self._layout.view or dtype
-        self.nbytes = prod(shape) * self._layout.item_size
-        self.whole = plan_whole_chunk(shape, self._layout.item_size, ())
-        # A column goes through many chunks in the same way. One tuple: no thread sees half of it.
-        self._last_plan: tuple[tuple[Any, ...], Cost | None, Plan | None] = ((), None, None)
-        self._new = prototype.nd_buffer.from_ndarray_like
-        # Buffers that are not NumPy's get the result, not the ranges it is made from.
-        self._is_numpy = issubclass(prototype.buffer, cpu.Buffer)
-        self.prototype = prototype if self._is_numpy else cpu.buffer_prototype
-        self._nd_buffer = prototype.nd_buffer
-        self.is_plain = not (
-            self._layout.view is None or self._layout.bool_offsets or self._layout.narrow_bytes
-        )
-
-    def plan(self, selection: tuple[Any, ...], getter: StorePath) -> Plan | Parts:
-        """What to fetch from the store behind `getter`."""
-        if is_whole(self.shape, selection):
-            return self.whole
-        store = getter.store
-        cost = reading_cost(store)
-        if (
-            cost is None
-            or self.nbytes <= cost.gap
-            or (isinstance(store, ZipStore) and is_deflated(store, getter.path))
-            or sends_whole_objects(getter)
-        ):
-            return plan_whole_chunk(self.shape, self.item_size, selection)
-        last_selection, last_cost, plan = self._last_plan
-        is_basic = all(type(entry) in (int, slice) for entry in selection)
-        if is_basic and last_cost == cost and last_selection == selection and plan is not None:
-            return plan
-        new_plan = plan_selection(self.shape, self.item_size, selection, cost)
-        if isinstance(new_plan, Plan) and is_basic and new_plan.runs <= _FEW_RUNS:
-            self._last_plan = selection, cost, new_plan
-        return new_plan or plan_whole_chunk(self.shape, self.item_size, selection)
-
-    def of_file(self, path: str, root: str, plan: Plan | Parts) -> NDBuffer | None:
-        """Result from the file at `path`, in a thread that may wait."""
-        if isinstance(plan, Plan):
-            return self.result(plan, read_file(path, plan, root), is_ours=True)
-        selected = _Selected(plan, self, path)
-        with open_file(path, root) as file:
-            for places, part in plan.plans:
-                if not selected.add(places, part, file.read(part) if file else None):
-                    break
-        return selected.result()
-
-    def result(
-        self, plan: Plan, fetched: Bytes | None, *, is_ours: bool = False
-    ) -> NDBuffer | None:
-        """Result from what `plan` has fetched, possibly in its place where nobody else has it."""
-        if fetched is None:
+    Parameters
+    ----------
+    getter, selection, chunk_spec
+        As for `read_selection`.
+    chunks : PlannedChunks
+        The chunk, and those like it.
+    is_sync : bool
+        Whether nothing may be awaited that waits.
+    """
+    entries = entries_of(selection)
+    if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
+        if is_sync:
+            buffer = cast("SyncByteGetter", getter).get_sync(prototype=chunk_spec.prototype)
+        else:
+            buffer = await cast("ByteGetter", getter).get(chunk_spec.prototype)
+        if buffer is None:
             return None
-        return self._buffer(self.elements(plan, fetched, is_ours=is_ours))
-
-    def elements(self, plan: Plan, fetched: Bytes, *, is_ours: bool = False) -> Array:
-        """`result` as an array in NumPy memory, possibly in the stored byte order."""
-        if plan is not self.whole:
-            selected = plan.select(fetched, self.stored)
-            return self._checked(selected, "selection", is_ours=is_ours)
-        array: Array = np.ndarray(self.shape, self.stored, fetched)
-        return array if self.is_plain else self._checked(array, "chunk", is_ours=is_ours)
-
-    def selected(self, array: Array, *, is_ours: bool = False) -> NDBuffer:
-        """Result from an array of the selected elements, as they are stored."""
-        return self._buffer(self._checked(array, "selection", is_ours=is_ours))
-
-    def select(self, buffer: Buffer, selection: tuple[Any, ...]) -> NDBuffer:
-        """Result from the whole chunk in memory."""
-        encoded = cast("Bytes", buffer.as_array_like())
-        if not isinstance(encoded, np.ndarray):
-            decoded = decode_elements(encoded, self._dtype, self.shape, self._endian)
-            return self._new(decoded)[selection]
-        check_size(encoded.size, self._dtype, self.shape)
-        chunk: Array = np.ndarray(self.shape, self.stored, encoded)
-        if is_whole(self.shape, selection):
-            return self._buffer(self._checked(chunk, "chunk"))
-        return self.selected(np.asarray(chunk[(*selection, ...)]))  # never a scalar
-
-    def _checked(self, array: Array, of: str, *, is_ours: bool = False) -> Array:
-        # Looked at where they are: `ravel` may copy.
-        if any(largest(array.getfield(np.uint8, i)) > 1 for i in self._layout.bool_offsets):
-            check_bools(array.ravel().view(np.uint8), self._layout, array.shape, of)
-        if self._layout.view is None or self._layout.narrow_bytes:
-            encoded = array.ravel().view(np.uint8)
-            array = decode_elements(
-                encoded, self._dtype, array.shape, self._endian, in_place=is_ours
-            )
-        return array
-
-    def _buffer(self, array: Array) -> NDBuffer:
-        if self._is_numpy:
-            return self._new(array)
-        return self._nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))
+        return chunks.of_whole(cast("Bytes", buffer.as_array_like()), entries)
+    plan = chunks.plan(entries, cost_of(getter))
+    if type(getter.store) is not LocalStore:
+        return await _read_requests(Requests(getter, plan, is_sync=is_sync), plan)
+    root = str(getter.store.root)
+    path = f"{root}/{getter.path}"
+    if is_sync:
+        return read_file(plan, path, root)
+    file = None
+    if plan.takes_little() and is_tried(root):
+        try:
+            return read_file(plan, path, root, waits=False)
+        except WouldWaitError as wait:
+            file = wait.file
+        except BlockingIOError:
+            pass
+    return await asyncio.to_thread(partial(read_file, plan, path, root, file=file))
 
 
-class _Selected:
-    """The selected elements of a chunk that is read in parts."""
-
-    def __init__(self, parts: Parts, chunks: Chunks, key: str) -> None:
-        self._parts = parts
-        self._filled: Array = np.empty(parts.shape, chunks.stored)
-        self._chunks = chunks
-        self._key = key
-        self._is_missing: bool | None = None
-
-    def add(self, places: Iterable[tuple[Any, Any]], plan: Plan, fetched: Bytes | None) -> bool:
-        """Take what `plan` has fetched; False if the chunk is missing."""
-        if self._is_missing is False and fetched is None:
-            raise partly_missing(self._key)
-        self._is_missing = fetched is None
-        if fetched is not None:
-            elements = plan.select(fetched, self._filled.dtype)
-            for target, source in places:
-                self._filled[target] = elements[source]
-        return not self._is_missing
-
-    def result(self) -> NDBuffer | None:
-        if self._is_missing:
-            return None
-        return self._chunks.selected(self._parts.selected(self._filled), is_ours=True)
+async def _read_requests(requests: Requests, plan: Plan) -> Array | None:
+    if plan.is_whole:
+        content = await requests.fetch_whole()
+        return None if content is None else plan.chunks.of_whole(content, plan.selection)
+    try:
+        return await _filled(plan, requests.fetch, None, limits.LIMITS.unselected, in_place=False)
+    except MissingChunkError:
+        return None
 
 
-chunks_like: Callable[[tuple[int, ...], DType, Endian | None, BufferPrototype], Chunks] = lru_cache(
-    maxsize=128
-)(Chunks)
+def read_file(
+    plan: Plan, path: str, root: str, *, waits: bool = True, file: ChunkFile | None = None
+) -> Array | None:
+    """Selected elements of the chunk that is the file at `path`; None if it is missing.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is read.
+    path, root, waits, file
+        As for `zarr_bytes.chunk.files.open_chunk`.
+
+    Returns
+    -------
+    array or None
+        ``chunk[selection]``.
+
+    Raises
+    ------
+    ChunkSizeError, ChunkFileError, BoolValueError
+        As `read_selection`.
+    BlockingIOError
+        If a thread must be asked, where `waits` is False.
+    """
+    file = open_chunk(path, root, waits=waits, file=file)
+    if file is None:
+        return None
+    with file:
+        return read_open_file(plan, file)
+
+
+def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> Array:
+    """`read_file` of an open file; with a canvas, where the tiles of the plan are put, that."""
+    chunks = plan.chunks
+    if plan.is_whole and plan.grid is None:
+        return chunks.of_whole(file.whole(chunks.nbytes), plan.selection)
+    if plan.is_whole and chunks.nbytes <= limits.LIMITS.size_not_asked:
+        content = file.whole(chunks.nbytes)
+
+        async def fetch(tile: Tile) -> Bytes:
+            return content[tile.start : tile.start + tile.nbytes]
+    else:
+        file.check(chunks.nbytes if plan.is_whole else None)
+        read = file.read if canvas is None and plan.view is not None else file.read_again
+
+        async def fetch(tile: Tile) -> Bytes:
+            try:
+                return read(tile, plan.largest_request)
+            except EndOfFileError as end:
+                raise plan.end_of_file(file.path, end.offset) from None
+
+    most = limits.LIMITS.unselected if canvas is None else plan.block_for(canvas)
+    return finished(_filled(plan, fetch, canvas, most, in_place=True))
+
+
+async def _filled(
+    plan: Plan,
+    fetch: Callable[[Tile], Coroutine[None, None, Bytes]],
+    canvas: Array | None,
+    most: int,
+    *,
+    in_place: bool,
+) -> Array:
+    """Put the elements of tile after tile into the canvas; without one, give the result."""
+    filled = canvas
+    if filled is None:
+        if plan.view is not None:
+            fetched = await fetch(plan.view)
+            return plan.result_of(plan.elements(plan.view, fetched, in_place=in_place))
+        filled = np.empty(plan.tiles.grid.shape, plan.chunks.selected_dtype)
+    numbers = plan.chunks.as_numbers(filled)
+    for tile in plan.tiles.divided(most, limits.LIMITS.runs):
+        fetched = await fetch(tile)
+        if numbers is None:
+            filled[tile.place] = plan.elements(tile, fetched, in_place=in_place)
+        else:
+            array, dtype = numbers
+            array[tile.place] = tile.elements(fetched, dtype)
+    return filled if canvas is not None else plan.result_of(filled)
+
+
+def cost_of(getter: StorePath) -> Cost | None:
+    """What a request for the chunk costs, or None if it is read whole for a part of it."""
+    store = getter.store
+    if sends_whole_objects(getter) or (
+        isinstance(store, ZipStore) and is_deflated(store, getter.path)
+    ):
+        return None
+    return reading_cost(store)
+
+
 # The spec of the chunk that was read last: zarr makes one for all chunks of a read, and it never
 # changes. What is found again by its parts takes two microseconds.
-_last: tuple[ArraySpec | None, Endian | None, Chunks | None] = (None, None, None)
+_last: tuple[ArraySpec | None, Endian | None, PlannedChunks | None] = (None, None, None)
 
 
-def _chunks_of(chunk_spec: ArraySpec, endian: Endian | None) -> Chunks:
+def _chunks_of(chunk_spec: ArraySpec, endian: Endian | None) -> PlannedChunks:
     global _last  # one tuple, assigned at once: no thread sees half of it
     last_spec, last_endian, chunks = _last
     if last_spec is not chunk_spec or last_endian != endian or chunks is None:
         dtype = chunk_spec.dtype.to_native_dtype()
-        chunks = chunks_like(chunk_spec.shape, dtype, endian, chunk_spec.prototype)
+        chunks = chunks_like(chunk_spec.shape, dtype, endian, None, chunk_spec.prototype)
         _last = chunk_spec, endian, chunks
     return chunks

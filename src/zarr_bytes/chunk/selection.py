@@ -1,98 +1,83 @@
-"""The indices that a selection selects, dimension by dimension.
+"""The forms of a selection of a chunk, as zarr passes them to a codec, with NumPy's rules.
 
-The forms are those that zarr passes to a codec, with NumPy's rules: integers, slices with a
-positive step, arrays of integers that are broadcast against each other, and 1-D arrays of bools.
+Integers, slices with a positive step, arrays of integers that are broadcast against each other, and
+1-D arrays of bools.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import combinations
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+
+from zarr_bytes.chunk.grid import Axis, Grid, c_strides
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "Dimension",
-    "arranged",
-    "combined",
-    "dimensions_of",
-    "entries_of",
-    "has_both_ends",
-    "is_grid",
-    "is_whole",
-    "shape_of",
-]
+    from zarr_bytes.chunk.elements import Array
+    from zarr_bytes.chunk.grid import Offsets
 
-Offsets: TypeAlias = npt.NDArray[np.int64]
+__all__ = ["entries_of", "grid_of", "in_shape", "is_basic", "order_of"]
+
+_Entry: TypeAlias = "int | range | Offsets"  # without bools and negative indices
+
+_MOST_ELEMENTS: Final = 2**62  # of a chunk, so that no sum of offsets is too large for int64
 
 
-@dataclass(frozen=True)
-class Dimension:
-    """The selected indices of one dimension of a chunk.
+def grid_of(
+    chunk_shape: tuple[int, ...], selection: Sequence[Any], order: tuple[int, ...] | None = None
+) -> Grid | None:
+    """Grid of a selection of a chunk.
 
-    Attributes
+    Parameters
     ----------
-    low, high : int
-        The first selected index, and one more than the last.
-    entry : int, slice or array of int64
-        The entry of the selection, without negative indices and bools.
+    chunk_shape : tuple of int
+        Shape of the chunk as it is in the array.
+    selection : sequence
+        One entry an axis.
+    order : tuple of int or None
+        The axis of the chunk that each stored axis is (transpose codec 1.0); None where they are
+        stored in their order.
+
+    Returns
+    -------
+    Grid or None
+        None for a selection of another form, which NumPy may still take of the whole chunk, and
+        for a chunk of 2**62 elements and more, which no store holds.
+
+    Examples
+    --------
+    >>> grid = grid_of((4, 3), (slice(1, 4, 2), 2))
+    >>> grid.shape, grid.strides
+    ((2, 1), (3, 1))
     """
-
-    low: int
-    high: int
-    entry: Any
-
-    @cached_property
-    def count(self) -> int:
-        """Number of distinct indices."""
-        if isinstance(self.entry, slice):
-            return len(range(self.entry.start, self.entry.stop, self.entry.step))
-        return 1 if isinstance(self.entry, int) else self.values.size
-
-    @cached_property
-    def values(self) -> Offsets:
-        """The distinct indices, ascending."""
-        if isinstance(self.entry, slice):
-            return np.arange(self.entry.start, self.entry.stop, self.entry.step)
-        if isinstance(self.entry, int):
-            return np.array([self.entry])
-        return _distinct(np.asarray(self.entry, np.int64))
-
-    def among(self, values: Offsets) -> Any:
-        """NumPy index of the same elements in an array that has just those of `values`."""
-        if isinstance(self.entry, slice):
-            return slice(None)
-        return 0 if isinstance(self.entry, int) else np.searchsorted(values, self.entry)
-
-    def distinct(self) -> Dimension:
-        """The same indices as a slice, or as an ascending array without repetitions."""
-        if isinstance(self.entry, np.ndarray):
-            return replace(self, entry=self.values)
-        return (
-            self
-            if isinstance(self.entry, slice)
-            else replace(self, entry=slice(self.low, self.high, 1))
-        )
-
-    def part(self, first: int, last: int) -> Dimension:
-        """Number `first` to `last`, exclusive, of the indices of a `distinct` dimension."""
-        if isinstance(self.entry, slice):
-            step = self.entry.step
-            low, high = self.low + first * step, self.low + (last - 1) * step + 1
-            return Dimension(low, high, slice(low, high, step))
-        entry = self.entry[first:last]
-        return Dimension(int(entry[0]), int(entry[-1]) + 1, entry)
-
-    def within(self) -> Any:
-        """NumPy index of the same elements in an array that begins at `low`."""
-        if isinstance(self.entry, slice):
-            return slice(0, self.high - self.low, self.entry.step)
-        return self.entry - self.low
+    if len(selection) != len(chunk_shape) or prod(chunk_shape) >= _MOST_ELEMENTS:
+        return None
+    nesting = tuple(range(len(chunk_shape))) if order is None else order
+    strides = c_strides(tuple([chunk_shape[i] for i in nesting]))
+    if order is not None:
+        strides = tuple([strides[order.index(i)] for i in range(len(order))])
+    entries = []
+    for entry, size in zip(selection, chunk_shape, strict=True):
+        found = _entry_of(entry, size)
+        if found is None:
+            return None
+        entries.append(found)
+    arrays = [entry for entry in entries if isinstance(entry, np.ndarray)]
+    if arrays and not _are_combined(arrays):
+        if any(type(entry) is range for entry in entries) or not all(a.size for a in arrays):
+            return None
+        offsets = np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), np.int64)
+        for points, stride in zip(entries, strides, strict=True):
+            offsets += np.asarray(points) * stride
+        return Grid((_axis_of(offsets),), (1,), (0,), (offsets.shape,))
+    shapes = tuple(
+        [0 if type(e) is range else None if type(e) is int else np.shape(e) for e in entries]
+    )
+    return Grid(tuple(map(_axis_of, entries)), strides, nesting, shapes)
 
 
 def entries_of(selection: Any) -> tuple[Any, ...]:
@@ -106,79 +91,67 @@ def entries_of(selection: Any) -> tuple[Any, ...]:
     return selection if isinstance(selection, tuple) else (selection,)
 
 
-def is_whole(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> bool:
-    """Whether slices select every element of a chunk, in its order.
+def order_of(transposes: Iterable[Sequence[int]]) -> tuple[int, ...] | None:
+    """Axis of the array that each stored axis is, after transposes one after another.
+
+    None where they are stored in their order.
 
     Examples
     --------
-    >>> is_whole((4, 3), (slice(None), slice(0, 3))), is_whole((4, 3), (slice(None), slice(1)))
+    >>> order_of([(1, 2, 0), (1, 0, 2)])
+    (2, 1, 0)
+    """
+    composed: tuple[int, ...] = ()
+    for order in transposes:
+        composed = tuple(composed[i] if composed else i for i in order)
+    return None if composed == tuple(sorted(composed)) else composed
+
+
+def is_basic(selection: Any) -> bool:
+    """Whether a selection is made of integers and slices.
+
+    Examples
+    --------
+    >>> is_basic((slice(3), 5)), is_basic((slice(3), np.array([5])))
     (True, False)
     """
-    for entry, size in zip(selection, chunk_shape, strict=False):
-        if not isinstance(entry, slice):
-            return False
-        # The form that zarr gives, before `indices` is asked: this is done for every small chunk.
-        if entry != slice(0, size, 1) and entry.indices(size) != (0, size, 1):
-            return False
-    return True
+    return all(type(entry) in (int, slice) for entry in entries_of(selection))
 
 
-def has_both_ends(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> bool:
-    """Whether slices and integers select the first and the last element of a chunk.
+def in_shape(value: Array, shape: tuple[int, ...]) -> Array:
+    """`value` with the axes of length 1 of `shape` that zarr has dropped: those of integers.
 
-    Examples
-    --------
-    >>> has_both_ends((5, 3), (slice(0, 5, 2), slice(3))), has_both_ends((5,), (slice(4),))
-    (True, False)
+    Raises
+    ------
+    ValueError
+        If NumPy cannot broadcast it to `shape`.
     """
-    for entry, size in zip(selection, chunk_shape, strict=False):
-        if type(entry) is not int and not isinstance(entry, slice):
-            return False
-        indices = range(size)[entry] if isinstance(entry, slice) else [entry]
-        if not indices or {indices[0], indices[-1]} != {0, size - 1}:
-            return False
-    return True
+    if value.shape in (shape, ()):
+        return value
+    found = list(value.shape)
+    while len(found) > len(shape) and found[0] == 1:  # as NumPy assigns
+        del found[0]
+    ones = [axis for axis, size in enumerate(shape) if size == 1]
+    for axes in combinations(ones, max(len(shape) - len(found), 0)):
+        candidate = found.copy()
+        for axis in axes:
+            candidate.insert(axis, 1)
+        if len(candidate) == len(shape) and all(
+            size in (1, selected) for size, selected in zip(candidate, shape, strict=True)
+        ):
+            return value.reshape(candidate)
+    raise ValueError(
+        f"elements of shape {value.shape} do not fit the selection of the chunk, which has the"
+        f" shape {shape}"
+    )
 
 
-def shape_of(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> tuple[int, ...]:
-    """Shape of ``chunk[selection]``.
-
-    Examples
-    --------
-    >>> shape_of((4, 3), (slice(None, None, 2), 1))
-    (2,)
-    """
-    if len(selection) == len(chunk_shape) and all(type(e) in (int, slice) for e in selection):
-        pairs = zip(selection, chunk_shape, strict=True)
-        return tuple(len(range(*e.indices(n))) for e, n in pairs if type(e) is slice)
-    selected: npt.NDArray[np.bool_] = np.broadcast_to(np.True_, chunk_shape)[tuple(selection)]
-    return selected.shape
-
-
-def dimensions_of(chunk_shape: tuple[int, ...], selection: Sequence[Any]) -> list[Dimension] | None:
-    """One `Dimension` for each of the chunk's, or None if the selection has another form.
-
-    Examples
-    --------
-    >>> [d.count for d in dimensions_of((4, 3), (slice(1, 4, 2), 2))]
-    [2, 1]
-    """
-    if len(selection) != len(chunk_shape):
-        return None
-    dimensions = []
-    for entry, size in zip(selection, chunk_shape, strict=True):
-        dimension = _dimension(entry, size)
-        if dimension is None:
-            return None
-        dimensions.append(dimension)
-    return dimensions
-
-
-def _dimension(entry: Any, size: int) -> Dimension | None:
-    if isinstance(entry, slice):
-        return _of_slice(entry, size)
-    if type(entry) is int and 0 <= entry < size:  # the usual form, worth 10 microseconds
-        return Dimension(entry, entry + 1, entry)
+def _entry_of(entry: Any, size: int) -> _Entry | None:
+    if type(entry) is slice:
+        start, stop, step = entry.indices(size)
+        return range(start, stop, step) if step > 0 else None
+    if type(entry) is int and 0 <= entry < size:
+        return entry
     indices = np.asarray(entry)
     if indices.dtype == bool:
         if indices.shape != (size,):
@@ -186,112 +159,41 @@ def _dimension(entry: Any, size: int) -> Dimension | None:
         indices = np.flatnonzero(indices)
     elif indices.dtype.kind not in "iu":
         return None
-    if indices.size == 0:
-        return Dimension(0, 0, indices)
-    low, high = int(indices.min()), int(indices.max()) + 1
-    if low < 0 and high <= size and low >= -size:
-        indices = np.where(indices < 0, indices + size, indices)
-        low, high = int(indices.min()), int(indices.max()) + 1
-    if low < 0 or high > size:
-        return None  # NumPy will say what is wrong
-    if indices.ndim == 0:
-        return Dimension(low, high, low)
-    return Dimension(low, high, indices.astype(np.int64, copy=False))
+    if indices.size:
+        low, high = int(indices.min()), int(indices.max())
+        if low < -size or high >= size:
+            return None  # NumPy will say what is wrong
+        if low < 0:
+            indices = np.where(indices < 0, indices + size, indices)
+    return int(indices) if indices.ndim == 0 else indices.astype(np.int64, copy=False)
 
 
-def _of_slice(entry: slice, size: int) -> Dimension | None:
-    start, stop, step = entry.indices(size)
-    if step < 1:
-        return None
-    count = len(range(start, stop, step))
-    high = start + (count - 1) * step + 1 if count else start
-    return Dimension(start, high, slice(start, high, step))
+def _axis_of(entry: _Entry) -> Axis:
+    if type(entry) is int:
+        return Axis(range(entry, entry + 1), slice(0, 1))
+    if type(entry) is range:
+        return Axis(entry, slice(0, len(entry)))
+    indices, targets = np.ravel(entry), slice(0, np.size(entry))
+    steps = np.diff(indices)
+    if steps.size and steps.min() < 0:
+        # Of an index that is selected again, the last one counts where it is written.
+        order = np.argsort(indices, kind="stable")
+        indices = indices[order]
+        return Axis(_regular(indices, np.diff(indices)), order)
+    return Axis(_regular(indices, steps), targets)
 
 
-def _distinct(indices: Offsets) -> Offsets:
-    indices = indices.ravel()
-    if (indices[1:] > indices[:-1]).all():
+def _regular(indices: Offsets, steps: Offsets) -> range | Offsets:
+    """Ascending indices as a range, where they are one."""
+    if not indices.size:
+        return range(0)
+    step = int(steps[0]) if steps.size else 1
+    if not step or (steps != step).any():
         return indices
-    indices = np.sort(indices)  # not `np.unique`, which takes ten times as long from NumPy 2.3 on
-    return indices[np.concatenate(([True], indices[1:] != indices[:-1]))]
+    return range(int(indices[0]), int(indices[-1]) + 1, step)
 
 
-def is_grid(arrays: Sequence[Offsets]) -> bool:
-    """Whether every combination of the arrays is selected: none runs along the axis of another.
-
-    Examples
-    --------
-    >>> rows, columns = np.arange(3)[:, None], np.arange(2)
-    >>> is_grid([rows, columns]), is_grid([columns, columns])
-    (True, False)
-    """
+def _are_combined(arrays: Sequence[Offsets]) -> bool:
+    """Whether every combination of the arrays is selected: none runs along the axis of another."""
     long_axes = [{axis - a.ndim for axis in range(a.ndim) if a.shape[axis] > 1} for a in arrays]
     return sum(map(len, long_axes)) == len(set().union(*long_axes))
-
-
-def arranged(combinations: npt.NDArray[Any], dimensions: Sequence[Dimension]) -> npt.NDArray[Any]:
-    """The elements of a grid in the shape in which NumPy gives them.
-
-    Parameters
-    ----------
-    combinations : array
-        The selected elements, with one axis for each dimension, as long as its entry.
-    dimensions : sequence of Dimension
-        Those of a selection that `is_grid`.
-
-    Returns
-    -------
-    array
-        A view of `combinations`, if that is C-contiguous.
-
-    Examples
-    --------
-    >>> columns_first = dimensions_of((2, 3), (np.arange(2), np.arange(3)[:, None]))
-    >>> arranged(np.zeros((2, 3)), columns_first).shape
-    (3, 2)
-    """
-    sizes, order, shape = _arrangement(dimensions)
-    return combinations.reshape(sizes).transpose(order).reshape(shape)
-
-
-def combined(
-    elements: npt.NDArray[Any], dimensions: Sequence[Dimension], shape: tuple[int, ...]
-) -> npt.NDArray[Any]:
-    """The inverse of `arranged`: one axis for each dimension, and `shape`.
-
-    Examples
-    --------
-    >>> dimensions = dimensions_of((4, 9), (slice(4), 5))
-    >>> combined(np.zeros(4), dimensions, (4, 1)).shape
-    (4, 1)
-    """
-    sizes, order, _ = _arrangement(dimensions)
-    in_order = elements.reshape([sizes[axis] for axis in order])
-    return in_order.transpose(np.argsort(order)).reshape(shape)
-
-
-def _arrangement(
-    dimensions: Sequence[Dimension],
-) -> tuple[list[int], list[int], tuple[int, ...]]:
-    """Lengths of the axes of a grid, the order in which NumPy gives them, and its shape there."""
-    arrays = {i: np.shape(d.entry) for i, d in enumerate(dimensions) if not _is_slice(d)}
-    together = np.broadcast_shapes(*arrays.values())
-    # The axes of arrays stand where the first array is; before all others, if a slice parts them.
-    first = min(arrays, default=0)
-    before = first if len(arrays) == max(arrays, default=0) - first + 1 else 0
-    axes: list[tuple[tuple[int, int], int]] = []  # where it stands in the result, and its length
-    for i, d in enumerate(dimensions):
-        if i not in arrays:
-            axes.append(((0 if i < before else 2, i), d.count))
-            continue
-        for axis, size in enumerate(arrays[i], len(together) - len(arrays[i])):
-            if size > 1:
-                axes.append(((1, axis), size))
-    order = sorted(range(len(axes)), key=axes.__getitem__)
-    sizes = [size for (part, _), size in sorted(axes) if part != 1]
-    shape = (*sizes[:before], *together, *sizes[before:])
-    return [size for _, size in axes], order, shape
-
-
-def _is_slice(dimension: Dimension) -> bool:
-    return isinstance(dimension.entry, slice)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -12,7 +13,7 @@ import zarr
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
-__all__ = ["in_threads", "number_of_threads", "to_its_end"]
+__all__ = ["in_threads", "number_of_threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,7 +52,7 @@ async def in_threads(
             if error is not None:
                 raise error
 
-    await to_its_end(all_of_them(), shared.stop)
+    await _until_done(all_of_them(), shared.stop)
     return [shared.results[i] for i in range(len(items))]
 
 
@@ -60,8 +61,7 @@ class _Shared(Generic[T, R]):
 
     def __init__(self, work: Callable[[Iterator[T]], Iterator[R]], items: Sequence[T]) -> None:
         self._work = work
-        self._waiting = iter(list(enumerate(items)))
-        self._is_over = False
+        self._waiting = deque(enumerate(items))  # an iterator is safe under the GIL alone
         self.results: dict[int, R] = {}
 
     def run(self) -> None:
@@ -76,17 +76,17 @@ class _Shared(Generic[T, R]):
 
     def stop(self) -> None:
         """Let no other item be begun."""
-        self._is_over = True
+        self._waiting.clear()
 
     def _take(self, taken: list[int]) -> Iterator[T]:
-        for i, item in self._waiting:
-            if self._is_over:
-                return
-            taken.append(i)
-            yield item
+        with suppress(IndexError):  # none is left
+            while True:
+                i, item = self._waiting.popleft()
+                taken.append(i)
+                yield item
 
 
-async def to_its_end(
+async def _until_done(
     work: Coroutine[object, object, T], stop: Callable[[], None] | None = None
 ) -> T:
     """Wait for `work` in threads, also where the caller is cancelled; `stop` is called then."""

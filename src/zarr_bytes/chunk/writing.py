@@ -1,40 +1,41 @@
 """Writing a selection of a chunk: in place where the chunk is a file, else as zarr does.
 
 In place, the bytes of the selected elements are written at their offsets and no others: gaps
-between them may belong to another process. Everything else is read, changed and written again: a
+between them may belong to another process. Everything else is read, changed and replaced: a
 chunk of another store, inside a shard or on another device, and a file that others may hold by
-another name.
+another name. A chunk of which nothing is kept is replaced without being read.
 """
 
 from __future__ import annotations
 
-import asyncio
-from itertools import combinations
+from functools import partial
+from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 import numpy as np
 from zarr.buffer import cpu
 from zarr.storage import LocalStore, StorePath
 
-from zarr_bytes.chunk.byte_ranges import plan_reading
-from zarr_bytes.chunk.elements import decode_elements, encode_elements
+from zarr_bytes.chunk.elements import decode_elements, encode_elements, encode_in_blocks
 from zarr_bytes.chunk.file_writing import NewChunk, write_file
-from zarr_bytes.chunk.selection import is_whole, shape_of
-from zarr_bytes.chunk.threads import to_its_end
-from zarr_bytes.settings import Cost
+from zarr_bytes.chunk.files import open_chunk
+from zarr_bytes.chunk.new_files import CAN_REPLACE, delete_file, replace_file
+from zarr_bytes.chunk.selection import entries_of, grid_of, in_shape
+from zarr_bytes.chunk.threads import in_threads
+from zarr_bytes.chunk.tiles import tiles_of
 
 if TYPE_CHECKING:
     from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.abc.store import ByteSetter
 
     from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
 
-__all__ = ["Writing", "in_shape", "write_selection", "write_selection_sync"]
-
-_EXACT: Final = Cost(gap=0, largest_request=2**63 - 1)  # no byte between two runs is touched
+__all__ = ["Writing", "is_local_chunk", "write_selection", "write_selection_sync"]
 
 
 async def write_selection(
@@ -46,7 +47,8 @@ async def write_selection(
 ) -> None:
     """Write the selected elements of the chunk behind `setter`.
 
-    Cancelling waits for a write in place that has begun.
+    Cancelling waits for a write to a file that has begun; one that still waits for its thread
+    never begins.
 
     Parameters
     ----------
@@ -67,16 +69,16 @@ async def write_selection(
     ChunkSizeError
         If the chunk that is there has another number of bytes than the metadata ask for. Nothing
         has been written then.
+    ChunkFileError
+        If something other than a file is in the place of a chunk.
     OSError
         If a file could not be written; the message says how many bytes were.
     """
     writing = Writing(value, selection, chunk_spec, endian)
-    path = writing.path_of(setter)
-    if path is not None and await to_its_end(asyncio.to_thread(writing.in_place, path)):
-        return
-    existing = None if writing.is_whole else await setter.get(chunk_spec.prototype)
-    encoded = writing.merged_into(existing)
-    await (setter.delete() if encoded is None else setter.set(encoded))
+    if is_local_chunk(setter) and writing.is_numpy:
+        await in_threads(partial(map, writing.to_file), [setter], 1)
+    else:
+        await writing.to_store(setter)
 
 
 def write_selection_sync(
@@ -88,9 +90,10 @@ def write_selection_sync(
 ) -> None:
     """`write_selection` to a store that writes synchronously, in the calling thread."""
     writing = Writing(value, selection, chunk_spec, endian)
-    if (path := writing.path_of(setter)) is not None and writing.in_place(path):
+    if is_local_chunk(setter) and writing.is_numpy:
+        writing.to_file(setter)
         return
-    existing = None if writing.is_whole else setter.get_sync(prototype=chunk_spec.prototype)
+    existing = None if writing.keeps_nothing else setter.get_sync(prototype=chunk_spec.prototype)
     encoded = writing.merged_into(existing)
     if encoded is None:
         setter.delete_sync()
@@ -98,8 +101,29 @@ def write_selection_sync(
         setter.set_sync(encoded)
 
 
+def is_local_chunk(setter: ByteSetter | SyncByteSetter) -> TypeGuard[StorePath]:
+    """Whether the chunk is a file that is written here, and not by its store."""
+    return (
+        CAN_REPLACE
+        and isinstance(setter, StorePath)
+        and type(setter.store) is LocalStore
+        and not setter.store.read_only  # of which the store says so
+    )
+
+
 class Writing:
-    """One selection of one chunk, and the elements for it."""
+    """One selection of one chunk, and the elements for it.
+
+    Parameters
+    ----------
+    value, selection, chunk_spec, endian
+        As of `write_selection`.
+    order : tuple of int or None
+        The axis of the chunk that each stored axis is; None where they are in order.
+    is_complete : bool
+        Whether the selection has all of the chunk that is within the array, so that the rest is
+        the fill value.
+    """
 
     def __init__(
         self,
@@ -107,81 +131,132 @@ class Writing:
         selection: SelectorTuple,
         chunk_spec: ArraySpec,
         endian: Endian | None,
+        order: tuple[int, ...] | None = None,
+        *,
+        is_complete: bool = False,
     ) -> None:
+        shape = chunk_spec.shape
         self._chunk_spec = chunk_spec
         self._dtype = chunk_spec.dtype.to_native_dtype()
-        self._nbytes = prod(chunk_spec.shape) * self._dtype.itemsize
+        self._nbytes = prod(shape) * self._dtype.itemsize
         self._endian = endian
-        self._selection = selection if isinstance(selection, tuple) else (selection,)
-        self._selected_shape = shape_of(chunk_spec.shape, self._selection)
-        self._is_numpy = issubclass(chunk_spec.prototype.buffer, cpu.Buffer)
+        self._order = tuple(range(len(shape))) if order is None else order
+        self._selection = entries_of(selection)
+        self._grid = grid_of(shape, self._selection, order)
+        if self._grid is None:  # only NumPy takes it
+            selected: Array = np.broadcast_to(np.True_, shape)[self._selection]
+            self._selected_shape = selected.shape
+        else:
+            self._selected_shape = self._grid.result_shape
+        self.is_numpy = issubclass(chunk_spec.prototype.buffer, cpu.Buffer)
         self._value = in_shape(self._array_of(value), self._selected_shape)
-        self.is_whole = is_whole(
-            chunk_spec.shape,
-            [
-                slice(None) if size == 1 and isinstance(entry, int | np.integer) else entry
-                for entry, size in zip(self._selection, chunk_spec.shape, strict=False)
-            ],
+        self._is_whole = self._grid is not None and self._grid.has_all_of(shape)
+        self.keeps_nothing = self._is_whole or is_complete
+
+    def to_file(self, setter: StorePath, *, in_place: bool = True) -> None:
+        """Write to a local chunk, `in_place` if that can be; in a thread that may wait.
+
+        Raises
+        ------
+        ValueError, OSError
+            As `write_selection`.
+        """
+        root = str(cast("LocalStore", setter.store).root)
+        path = f"{root}/{setter.path}"
+        if in_place and not self.keeps_nothing and self._in_place(path):
+            return
+        existing = None
+        if not self.keeps_nothing:
+            file = open_chunk(path, root, waits=True)
+            if file is not None:
+                with file:
+                    content = file.whole(self._nbytes)
+                existing = self._chunk_spec.prototype.buffer.from_array_like(content)
+        array, new = self._merged(existing), self._new_chunk()
+        blocks = encode_in_blocks(array, self._endian)
+        first = next(blocks)
+        if not new.is_left_out(first):  # the usual case, in which nothing is encoded twice
+            replace_file(path, chain([first], blocks))
+        elif all(map(new.is_left_out, blocks)):
+            delete_file(path)
+        else:
+            replace_file(path, encode_in_blocks(array, self._endian))
+
+    async def to_store(self, setter: ByteSetter) -> None:
+        """Replace the chunk behind any `setter`."""
+        existing = None if self.keeps_nothing else await setter.get(self._chunk_spec.prototype)
+        encoded = self.merged_into(existing)
+        await (setter.delete() if encoded is None else setter.set(encoded))
+
+    def _in_place(self, path: str) -> bool:
+        """Write to the file at `path`, if that can be done in place."""
+        if self._grid is None:
+            return False
+        tiles = tiles_of(self._grid, self._dtype.itemsize, 0)  # no byte between two is touched
+        if not tiles.span.selected:
+            return True
+        tile = tiles.undivided()
+        if tile.nbytes == self._nbytes:
+            return False
+        return write_file(
+            path, tile, self._bytes_of(tile, self._grid), self._nbytes, self._new_chunk
         )
 
-    def path_of(self, setter: object) -> str | None:
-        """Path of the file that the chunk is, if it may be written in place."""
-        if (
-            self.is_whole
-            or not isinstance(setter, StorePath)
-            or type(setter.store) is not LocalStore
-            or setter.store.read_only
-            or not self._is_numpy
-        ):
-            return None
-        return f"{setter.store.root}/{setter.path}"
+    def _bytes_of(self, tile: Tile, grid: Grid) -> Bytes:
+        """The bytes of the ranges of `tile` one after another."""
+        canvas, nesting = self._canvas(grid), grid.nesting
+        stored = canvas.transpose(nesting)
+        encoded = encode_elements(stored, self._endian)
+        if tile.among is None and grid.has_plain_targets:
+            return encoded
+        elements = encoded.view(f"V{self._dtype.itemsize}").reshape(stored.shape)
+        placed = np.empty(tile.nbytes, np.uint8)
+        # Of an element that is selected again, the last one counts, as in NumPy.
+        target: Array = np.ndarray(tile.shape, elements.dtype, placed, strides=tile.strides)
+        target[tile.among or ...] = elements.transpose(np.argsort(nesting))[tile.place]
+        return placed
 
-    def in_place(self, path: str) -> bool:
-        """Write to the file at `path`, if that can be done in place."""
-        item_size = self._dtype.itemsize
-        plan = plan_reading(self._chunk_spec.shape, item_size, self._selection, _EXACT)
-        if plan is None or plan.is_whole_chunk:
-            return False
+    def _canvas(self, grid: Grid) -> Array:
         selected = self._value
         if selected.shape != self._selected_shape:
             selected = np.broadcast_to(selected, self._selected_shape)
-        encoded = encode_elements(selected, self._endian).view(f"V{item_size}")
-        data = plan.place(encoded.reshape(self._selected_shape))
-        return write_file(path, plan, data, self._nbytes, self.new_chunk)
+        return grid.canvas_of(selected)
 
     def merged_into(self, existing: Buffer | None) -> Buffer | None:
         """The chunk to store instead of `existing`, or None if it is left out for being empty."""
         spec = self._chunk_spec
-        array = self.chunk(existing)
+        array = self._merged(existing)
         encoded = encode_elements(array, self._endian)
-        if self._is_numpy:
-            is_left_out = self.new_chunk().is_left_out(encoded)
+        if self.is_numpy:
+            is_left_out = self._new_chunk().is_left_out(encoded)
         else:
             chunk = spec.prototype.nd_buffer.from_ndarray_like(array)
             is_left_out = not spec.config.write_empty_chunks and chunk.all_equal(spec.fill_value)
         return None if is_left_out else spec.prototype.buffer.from_array_like(encoded)
 
-    def chunk(self, existing: Buffer | None) -> Array:
-        """The elements of the chunk to store instead of `existing`."""
+    def _merged(self, existing: Buffer | None) -> Array:
+        """The elements of the chunk to store instead of `existing`, with their axes as stored."""
         spec = self._chunk_spec
-        if self.is_whole and self._is_numpy:
-            return np.broadcast_to(self._value, self._selected_shape).reshape(spec.shape)
-        if self.is_whole and self._value.shape == spec.shape:
-            return self._value
-        chunk = self._chunk(existing)
-        chunk[self._selection] = spec.prototype.nd_buffer.from_ndarray_like(self._value)
-        return cast("Array", chunk.as_ndarray_like())
+        if self._is_whole and self._grid is not None and self.is_numpy:
+            array = self._canvas(self._grid)
+        elif self._is_whole and self._value.shape == spec.shape:
+            array = self._value
+        else:
+            chunk = self._chunk(existing)
+            chunk[self._selection] = spec.prototype.nd_buffer.from_ndarray_like(self._value)
+            array = cast("Array", chunk.as_ndarray_like())
+        return array.transpose(self._order) if self.is_numpy else array
 
     def _array_of(self, value: NDBuffer) -> Array:
         """The elements in the data type of the chunk, in either byte order."""
         array = cast("Array", value.as_ndarray_like())
-        if self._is_numpy:
+        if self.is_numpy:
             array = np.asarray(array)  # what the caller gave may be anything that has a shape
         if array.dtype.newbyteorder("=") != self._dtype.newbyteorder("="):
             array = array.astype(self._dtype)  # records: zarr compares the names of types
         return array
 
-    def new_chunk(self) -> NewChunk:
+    def _new_chunk(self) -> NewChunk:
         """What the chunk is before anything has been written to it."""
         spec = self._chunk_spec
         fill = np.full(1, spec.fill_value, self._dtype)
@@ -198,33 +273,8 @@ class Writing:
                 shape=spec.shape, dtype=self._dtype, order=spec.order, fill_value=spec.fill_value
             )
         encoded = cast("Bytes", existing.as_array_like())
-        array = decode_elements(encoded, self._dtype, spec.shape, self._endian)
-        return spec.prototype.nd_buffer.from_ndarray_like(array.copy())
-
-
-def in_shape(value: Array, shape: tuple[int, ...]) -> Array:
-    """`value` with the axes of length 1 of `shape` that zarr has dropped: those of integers.
-
-    Raises
-    ------
-    ValueError
-        If NumPy cannot broadcast it to `shape`.
-    """
-    if value.shape in (shape, ()):
-        return value
-    found = list(value.shape)
-    while len(found) > len(shape) and found[0] == 1:  # as NumPy assigns
-        del found[0]
-    ones = [axis for axis, size in enumerate(shape) if size == 1]
-    for axes in combinations(ones, max(len(shape) - len(found), 0)):
-        candidate = found.copy()
-        for axis in axes:
-            candidate.insert(axis, 1)
-        if len(candidate) == len(shape) and all(
-            size in (1, selected) for size, selected in zip(candidate, shape, strict=True)
-        ):
-            return value.reshape(candidate)
-    raise ValueError(
-        f"elements of shape {value.shape} do not fit the selection of the chunk, which has the"
-        f" shape {shape}"
-    )
+        shape = tuple(spec.shape[axis] for axis in self._order)
+        array = decode_elements(encoded, self._dtype, shape, self._endian).copy()
+        if self.is_numpy:
+            array = array.transpose(np.argsort(self._order))
+        return spec.prototype.nd_buffer.from_ndarray_like(array)

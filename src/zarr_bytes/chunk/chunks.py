@@ -1,0 +1,123 @@
+"""What chunks of one shape and data type have in common, found once."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from zarr.buffer import cpu
+
+from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements, largest
+from zarr_bytes.chunk.layout import layout_of
+from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE
+
+if TYPE_CHECKING:
+    from zarr.abc.buffer import BufferPrototype, NDBuffer
+
+    from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.data_type.number_formats import DType
+
+__all__ = ["Chunks"]
+
+
+class Chunks:
+    """Chunks of one shape and data type.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape as it is in the array.
+    dtype : numpy.dtype
+        Type of the elements.
+    endian : {"little", "big"} or None
+        Byte order that is stored; None means that of `dtype`.
+    order : tuple of int or None
+        The axis that each stored axis is (transpose codec 1.0); None where they are in order.
+    prototype : zarr.abc.buffer.BufferPrototype
+        Of the buffers that results are in.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        endian: Endian | None,
+        order: tuple[int, ...] | None,
+        prototype: BufferPrototype,
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.endian = endian
+        self.order = order
+        self.nesting = tuple(range(len(shape))) if order is None else order
+        self.layout = layout = layout_of(dtype, endian)
+        self.item_size = layout.item_size
+        self.stored = layout.view or dtype
+        self.nbytes = prod(shape) * layout.item_size
+        # Whether stored elements are those of the array, but for their byte order; and whether
+        # NumPy assigns them as they are stored.
+        self.is_unchecked = not (layout.bool_offsets or layout.narrow_bytes)
+        self.is_plain = self.is_unchecked and layout.view is not None
+        self.selected_dtype = dtype if layout.view is None or layout.narrow_bytes else layout.view
+        # Buffers that are not NumPy's get the result, not the ranges that it is made from.
+        self.is_numpy = issubclass(prototype.buffer, cpu.Buffer)
+        self.prototype = prototype if self.is_numpy else cpu.buffer_prototype
+        self._nd_buffer = prototype.nd_buffer
+
+    def of_whole(self, encoded: Bytes, selection: tuple[Any, ...]) -> Array:
+        """``chunk[selection]``, out of the bytes of the whole chunk; possibly a view of them."""
+        if not isinstance(encoded, np.ndarray):
+            decoded = decode_elements(encoded, self.dtype, self.shape, self.endian)
+            return decoded[selection]
+        check_size(encoded.size, self.dtype, self.shape)
+        selected = self._whole(encoded)[(*selection, ...)]  # never a scalar
+        of = "chunk" if selected.shape == self.shape else "selection"
+        return self._checked(np.asarray(selected), of)
+
+    def _whole(self, encoded: Bytes) -> Array:
+        if self.order is None:
+            return np.ndarray(self.shape, self.stored, encoded)
+        shape = tuple([self.shape[i] for i in self.order])
+        return np.ndarray(shape, self.stored, encoded).transpose(np.argsort(self.order))
+
+    def _checked(self, array: Array, of: str) -> Array:
+        """Stored elements as the array has them, possibly in the stored byte order."""
+        layout = self.layout
+        # Looked at where they are: `ravel` may copy.
+        if any(largest(array.getfield(np.uint8, i)) > 1 for i in layout.bool_offsets):
+            check_bools(array.ravel().view(np.uint8), layout, array.shape, of)
+        return self.decoded(array, in_place=False)
+
+    def decoded(self, array: Array, *, in_place: bool) -> Array:
+        """Stored elements as the array has them, without a look at the bools."""
+        if self.layout.view is None or self.layout.narrow_bytes:
+            encoded = array.ravel().view(np.uint8)
+            return decode_elements(encoded, self.dtype, array.shape, self.endian, in_place=in_place)
+        return array
+
+    def as_numbers(self, canvas: Array) -> tuple[Array, DType] | None:
+        """A canvas, and the type of stored elements, such that NumPy assigns them bit for bit.
+
+        With a last axis of the numbers in an element, where these are of one kind: they are swapped
+        two to three times as fast. None where elements must be looked at, or the canvas has
+        another data type.
+        """
+        layout = layout_of(canvas.dtype, self.endian)
+        is_alike = canvas.dtype.newbyteorder("=") == self.dtype.newbyteorder("=")
+        if not is_alike or not self.is_unchecked:
+            return None
+        is_foreign = layout.view is None or canvas.dtype.num >= FIRST_USER_TYPE
+        if is_foreign and not canvas.dtype.isnative:
+            return None  # NumPy decides what an order means that types of other packages lack
+        if layout.number is None or layout.is_stored_as_is:
+            return canvas.view(layout.units), layout.stored
+        numbers = canvas[..., np.newaxis].view(layout.number)
+        return numbers, np.dtype((layout.number.newbyteorder(), numbers.shape[-1:]))
+
+    def buffer(self, array: Array) -> NDBuffer:
+        """A result in its buffer."""
+        if self.is_numpy or not isinstance(array, np.ndarray):
+            return self._nd_buffer.from_ndarray_like(array)
+        return self._nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))

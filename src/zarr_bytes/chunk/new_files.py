@@ -1,0 +1,203 @@
+"""Files of chunks made under a temporary name, so that they appear at once and complete.
+
+Nothing is synchronised to the disk, as with zarr.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import uuid4
+
+from zarr_bytes.chunk.opening import closing, no_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from zarr_bytes.chunk.elements import Bytes
+
+__all__ = [
+    "CAN_REPLACE",
+    "TEMPORARY",
+    "WRITABLE",
+    "StoppedError",
+    "delete_file",
+    "failed",
+    "make_file",
+    "replace_file",
+    "write_all",
+]
+
+T = TypeVar("T")
+
+# No wait for the other end of a FIFO; no symbolic link is followed.
+WRITABLE: Final = (
+    os.O_RDWR
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOCTTY", 0)
+)
+CAN_REPLACE: Final = hasattr(os, "pwrite")
+"""Whether files are replaced here. Not on Windows, where one that is open elsewhere cannot be
+replaced at once: zarr's store tries again."""
+TEMPORARY: Final = ".partial"  # the end of a temporary name, as zarr's LocalStore has it
+
+
+class StoppedError(Exception):
+    """The system has refused to write more."""
+
+    def __init__(self, offset: int, written: int) -> None:
+        super().__init__(offset, written)
+        self.offset = offset  # in the file
+        self.written = written  # bytes of the selection
+
+
+def make_file(
+    path: str,
+    write: Callable[[int], None],
+    publish: Callable[[str, str], T],
+    outcome: str,
+) -> T:
+    """Make a file beside `path`, and give it its name once it is complete.
+
+    Parameters
+    ----------
+    path : str
+        Of the chunk.
+    write : callable
+        Writes the content, given the descriptor of the empty file.
+    publish : callable
+        Gives the complete file its name: takes the temporary name and `path`.
+    outcome : str
+        State of the chunk after an error, for its message.
+
+    Returns
+    -------
+    object
+        Result of `publish`.
+
+    Raises
+    ------
+    OSError
+        If the system refuses any of this. No temporary file is left.
+    """
+    temporary = f"{path}.{uuid4().hex}{TEMPORARY}"
+    with _named_errors(path, outcome):
+        file = _new_file(temporary)
+        try:
+            with closing(file):
+                write(file)
+            return publish(temporary, path)
+        finally:
+            with suppress(OSError):  # after a rename it is gone
+                os.unlink(temporary)  # noqa: PTH108 -- a string, as everywhere here
+
+
+def replace_file(path: str, blocks: Iterable[Bytes]) -> None:
+    """Make the file at `path` anew, as zarr's store does.
+
+    Parameters
+    ----------
+    path : str
+        Of the chunk.
+    blocks : iterable of 1-D arrays of uint8
+        Content of the file, one after another.
+
+    Raises
+    ------
+    ChunkFileError
+        If something other than a file is at `path`.
+    OSError
+        If the system does not write the file; the one at `path` is unchanged.
+    """
+
+    def write(file: int) -> None:
+        done = 0
+        for block in blocks:
+            write_all(file, memoryview(block), done, done)
+            done += block.size
+
+    make_file(path, write, _replace, "the chunk has not been replaced")
+
+
+def delete_file(path: str) -> None:
+    """Delete the file at `path`, if there is one.
+
+    Raises
+    ------
+    ChunkFileError
+        If something other than a file is at `path`.
+    OSError
+        If the system does not delete it.
+    """
+    with _named_errors(path, "the chunk has not been deleted"):
+        _check_is_replaceable(path)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(path)  # noqa: PTH108
+
+
+def write_all(file: int, memory: memoryview, start: int, before: int) -> None:
+    """Write all of `memory` at `start`; `before` bytes of the selection have been written."""
+    done = 0
+    while done < len(memory):
+        try:
+            count = os.pwrite(file, memory[done:], start + done)
+        except OSError as error:
+            raise StoppedError(start + done, before + done) from error
+        if not count:
+            raise StoppedError(start + done, before + done)
+        done += count
+
+
+def failed(error: StoppedError, path: str, outcome: str) -> OSError:
+    """Error for a write that was stopped, with its place in the chunk at `path`."""
+    number = getattr(error.__cause__, "errno", None) or errno.EIO
+    return OSError(
+        number,
+        f"{os.strerror(number)}: byte {error.offset} of the chunk could not be written; {outcome}",
+        path,
+    )
+
+
+def _new_file(temporary: str) -> int:
+    flags = WRITABLE | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(temporary, flags, 0o666)
+    except FileNotFoundError:
+        Path(temporary).parent.mkdir(parents=True, exist_ok=True)
+        return os.open(temporary, flags, 0o666)
+
+
+def _replace(temporary: str, path: str) -> None:
+    _check_is_replaceable(path)
+    os.replace(temporary, path)  # noqa: PTH105
+
+
+def _check_is_replaceable(path: str) -> None:
+    """Refuse to rename over, or to delete, what reading refuses: a FIFO, a socket, a folder."""
+    with suppress(OSError):  # nothing is there, or a symbolic link to nothing
+        mode = os.stat(path).st_mode  # noqa: PTH116
+        if not stat.S_ISREG(mode):
+            raise no_file(path, mode)
+
+
+@contextmanager
+def _named_errors(path: str, outcome: str) -> Iterator[None]:
+    """Errors of the system name the chunk, or the folder where that must not be changed."""
+    try:
+        yield
+    except StoppedError as error:
+        raise failed(error, path, outcome) from error.__cause__
+    except OSError as error:
+        number = error.errno or errno.EIO
+        if number not in (errno.EACCES, errno.EROFS):  # EPERM: what is at `path` is protected
+            raise OSError(number, f"{os.strerror(number)}: {outcome}", path) from None
+        folder = os.path.dirname(error.filename or path)  # noqa: PTH120
+        chunk = os.path.relpath(path, folder)
+        message = f"{os.strerror(number)}: {outcome}; to write {chunk!r}, make this folder writable"
+        raise OSError(number, message, folder) from None

@@ -1,0 +1,270 @@
+"""The bytes of a chunk through the `get` of a store, by ranges or whole.
+
+What is fetched comes back as one NumPy array of bytes, the ranges one after another, or None where
+the chunk is missing. A range that comes back short is an error, and so are some ranges that are
+missing where others are there: never zeros, never a mix.
+
+Some servers ignore ranges and send the whole object (HTTP status 200 instead of 206), and some
+stores refuse ranges. Both read: the whole object is taken for the chunk if it has its size. So that
+no chunk comes several times over, the first range of a store goes alone, until the store has
+answered one as a range.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from contextlib import nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING, cast
+from weakref import WeakValueDictionary
+
+import numpy as np
+from zarr.abc.store import RangeByteRequest, Store
+from zarr.storage import StorePath
+
+from zarr_bytes.chunk.tasks import EnoughError, slots_of_loop, together
+from zarr_bytes.errors import partly_missing, wrong_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractAsyncContextManager
+
+    from zarr.abc.buffer import Buffer, BufferPrototype
+    from zarr.abc.store import ByteGetter
+
+    from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.plan import Plan
+    from zarr_bytes.chunk.tiles import Tile
+    from zarr_bytes.zarr_versions import SyncByteGetter
+
+__all__ = ["MissingChunkError", "Requests", "sends_whole_objects"]
+
+
+class MissingChunkError(Exception):
+    """A chunk is missing, which is no error for who reads it."""
+
+
+class Requests:
+    """The requests for one chunk.
+
+    Parameters
+    ----------
+    getter : zarr.abc.store.ByteGetter
+        The chunk's key in a store.
+    plan : Plan
+        What is read of the chunk.
+    is_sync : bool
+        Whether the synchronous `get_sync` of the store is used, one request after another: nothing
+        that is awaited here waits then.
+
+    Raises
+    ------
+    ChunkSizeError
+        If a range comes back with another size, or is missing where others are there.
+
+    Warns
+    -----
+    UserWarning
+        Once for a store that has answered a range with the whole object, or refused it.
+    """
+
+    def __init__(self, getter: ByteGetter | SyncByteGetter, plan: Plan, *, is_sync: bool) -> None:
+        self._is_sync = is_sync
+        self._getter = getter
+        self._plan = plan
+        self._prototype: BufferPrototype = plan.chunks.prototype
+        self._chunk: Bytes | None = None  # whole, once it has come
+        self._is_there = False  # a tile of it
+
+    async def fetch_whole(self) -> Bytes | None:
+        """The bytes of the chunk, in one request."""
+        slots, _ = self._slots()
+        async with slots:
+            return self._checked(await self._get(None))
+
+    async def fetch(self, tile: Tile) -> Bytes:
+        """The ranges of a tile; where that may be waited for, several at a time.
+
+        A request that fails cancels the others and waits for them; so does cancelling the caller.
+
+        Raises
+        ------
+        MissingChunkError
+            If the chunk is missing.
+        """
+        if self._chunk is not None:
+            return self._part(tile)
+        collected = _Collected(self._getter, tile)
+        slots, limit = self._slots()
+
+        async def work(ranges: Iterable[tuple[int, int, int]]) -> None:
+            for start, stop, position in ranges:
+                async with slots:
+                    buffer, is_range = await self._get_range(RangeByteRequest(start, stop))
+                if not collected.add(buffer, start, stop, position, is_range=is_range):
+                    raise EnoughError
+
+        ranges, count = self._ranges(tile)
+        try:
+            if count == 1 or limit == 1 or not _is_among(_with_ranges, self._getter):
+                await work(ranges if limit == 1 else islice(ranges, 1))
+            if count > 1 and limit > 1:
+                await together([work(ranges) for _ in range(min(limit, count))])
+        except EnoughError:
+            pass  # missing or whole, as far as the requests go that were not cancelled
+        return self._result(collected, tile)
+
+    def _slots(self) -> tuple[AbstractAsyncContextManager[object], int]:
+        return (nullcontext(), 1) if self._is_sync else slots_of_loop()
+
+    async def _get(self, request: RangeByteRequest | None) -> Buffer | None:
+        if self._is_sync:
+            getter = cast("SyncByteGetter", self._getter)
+            return getter.get_sync(prototype=self._prototype, byte_range=request)
+        return await cast("ByteGetter", self._getter).get(self._prototype, request)
+
+    async def _get_range(self, request: RangeByteRequest) -> tuple[Buffer | None, bool]:
+        """What a request brings, and whether it may be the range.
+
+        Some stores answer a range past the end with an error (HTTP status 416).
+        """
+        try:
+            return await self._get(request), True
+        except Exception as error:
+            if not _says_that_there_are_no_ranges(error):
+                size = None if self._is_sync else await _size(self._getter)
+                if size is None or size >= request.end:
+                    raise
+                found = max(size - request.start, 0)
+                raise wrong_size(str(self._getter), request.start, request.end, found) from error
+        return await self._get(None), False
+
+    def _ranges(self, tile: Tile) -> tuple[Iterator[tuple[int, int, int]], int]:
+        """The ranges of `tile`, none larger than permitted, and how many there are at most."""
+        largest = self._plan.largest_request
+        return tile.requests(largest), tile.number_of_ranges() + (tile.nbytes - 1) // largest
+
+    def _result(self, collected: _Collected, tile: Tile) -> Bytes:
+        if collected.is_missing:
+            if self._is_there or collected.fetched is not None:
+                raise partly_missing(str(self._getter))
+            raise MissingChunkError
+        self._is_there = True
+        if collected.whole is None:
+            return cast("Bytes", collected.fetched)
+        self._checked(collected.whole)
+        if _remember(_without_ranges, self._getter):
+            warnings.warn(self._cost_of_whole(), UserWarning, stacklevel=2)
+        return self._part(tile)
+
+    def _checked(self, buffer: Buffer | None) -> Bytes | None:
+        if buffer is None:
+            return None
+        chunk: Bytes = buffer.as_numpy_array()
+        if chunk.size != self._plan.chunks.nbytes:
+            raise wrong_size(str(self._getter), 0, self._plan.chunks.nbytes, chunk.size)
+        self._chunk = chunk
+        return chunk
+
+    def _part(self, tile: Tile) -> Bytes:
+        """The ranges of `tile`, out of the whole chunk."""
+        chunk = cast("Bytes", self._chunk)
+        parts = [chunk[start:stop] for start, stop, _ in tile.ranges()]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _cost_of_whole(self) -> str:
+        return (
+            f"{_store_of(self._getter)} does not answer byte ranges, so chunks are fetched whole"
+            f" each time that a part of them is read: {self._plan.chunks.nbytes} bytes here, where"
+            f" {self._plan.nbytes} were needed; from a server that answers ranges, such as nginx,"
+            " only these are fetched"
+        )
+
+
+class _Collected:
+    """The bytes of the ranges so far; knows whether the chunk is there, missing, or both."""
+
+    def __init__(self, getter: ByteGetter | SyncByteGetter, tile: Tile) -> None:
+        self._getter = getter
+        self._tile = tile
+        self.fetched: Bytes | None = None
+        self.is_missing = False
+        self._is_known = _is_among(_with_ranges, getter)
+        self.whole: Buffer | None = None
+
+    def add(
+        self, buffer: Buffer | None, start: int, stop: int, position: int, *, is_range: bool
+    ) -> bool:
+        """Take what a request has brought; False if no other is needed."""
+        if buffer is None:
+            self.is_missing = True
+            return False
+        if not is_range or len(buffer) > stop - start:
+            self.whole = buffer
+            return False
+        part = buffer.as_numpy_array()
+        if part.size != stop - start:
+            raise wrong_size(str(self._getter), start, stop, part.size)
+        if not self._is_known:
+            self._is_known = True
+            _remember(_with_ranges, self._getter)
+        if part.size == self._tile.nbytes:
+            self.fetched = part
+            return True
+        if self.fetched is None:
+            self.fetched = np.empty(self._tile.nbytes, np.uint8)
+        self.fetched[position : position + part.size] = part
+        return True
+
+
+def _says_that_there_are_no_ranges(error: Exception) -> bool:
+    """Whether a store says by `error` that it cannot read a range of an object."""
+    obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
+    return isinstance(error, NotImplementedError) or (
+        obstore is not None and isinstance(error, obstore.NotSupportedError)
+    )
+
+
+async def _size(getter: object) -> int | None:
+    """Size of the object behind `getter`, where the store can tell without reading it."""
+    if not isinstance(getter, StorePath) or type(getter.store).getsize is Store.getsize:
+        return None
+    try:
+        return await getter.store.getsize(getter.path)
+    except Exception:  # noqa: BLE001 -- the error of the request is the one to raise
+        return None
+
+
+# Stores that have answered a range with a range, and stores that have not, by identity: many have
+# no hash.
+_with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
+_without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def sends_whole_objects(getter: ByteGetter | SyncByteGetter) -> bool:
+    """Whether the store of `getter` has answered a range with the whole object, or refused it."""
+    return _is_among(_without_ranges, getter)
+
+
+def _store_of(getter: ByteGetter | SyncByteGetter) -> object:
+    return getter.store if isinstance(getter, StorePath) else getter
+
+
+def _is_among(
+    stores: WeakValueDictionary[int, object], getter: ByteGetter | SyncByteGetter
+) -> bool:
+    store = _store_of(getter)
+    return stores.get(id(store)) is store
+
+
+def _remember(
+    stores: WeakValueDictionary[int, object], getter: ByteGetter | SyncByteGetter
+) -> bool:
+    """Whether the store of `getter` was not among `stores`, where it is now."""
+    with _lock:
+        is_new = not _is_among(stores, getter)
+        stores[id(_store_of(getter))] = _store_of(getter)
+        return is_new

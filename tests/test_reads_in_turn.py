@@ -1,0 +1,177 @@
+"""What is found once for a chunk is not taken for another chunk, nor for other settings."""
+
+import asyncio
+import os
+from itertools import product
+
+import numpy as np
+import pytest
+import zarr
+from fuzz import store_with
+from in_place import created
+from test_partial_read import CountingStore, numbers, stored
+from zarr.buffer import cpu
+from zarr.codecs import TransposeCodec
+from zarr.core.array_spec import ArrayConfig, ArraySpec
+from zarr.storage import LocalStore, MemoryStore
+
+
+def settings_of(where):
+    """Settings one after another, and the requests for half of each of eight rows of 4 KiB."""
+    gap, largest = f"zarr_bytes.gap.{where}", f"zarr_bytes.largest_request.{where}"
+    return [
+        ({gap: 0}, 8),
+        ({gap: 4096}, 1),
+        ({gap: 4096, largest: 10_240}, 3),
+        ({gap: 0}, 8),
+        ({"zarr_bytes.partial_reads": False}, 1),
+        ({gap: 4096}, 1),
+        ({gap: 0, largest: 1024}, 16),
+    ]
+
+
+@pytest.mark.usefixtures("pipeline")
+class TestSettings:
+    """Those of the moment count, at each read."""
+
+    VALUES = numbers((8, 4096), "u1")
+    SELECTION = np.s_[:, :2048]
+
+    def test_of_requests(self):
+        array = stored(CountingStore(MemoryStore()), self.VALUES)
+        array.store_path.store.counted()
+        for setting, requests in settings_of("remote"):
+            with zarr.config.set(setting):
+                assert np.array_equal(array[self.SELECTION], self.VALUES[self.SELECTION])
+            assert array.store_path.store.counted()[0] == requests
+
+    @pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
+    def test_of_files(self, tmp_path, monkeypatch):
+        array = stored(LocalStore(tmp_path), self.VALUES)
+        preadv, ranges = os.preadv, set()
+
+        def counting(file, buffers, offset, flags=0):
+            count = preadv(file, buffers, offset, flags)
+            ranges.add((offset, count))
+            return count
+
+        monkeypatch.setattr(os, "preadv", counting)
+        for setting, requests in settings_of("local")[:4]:  # those of more than a few bytes each
+            ranges.clear()
+            with zarr.config.set(setting):
+                assert np.array_equal(array[self.SELECTION], self.VALUES[self.SELECTION])
+            assert len(ranges) == requests
+
+
+def spec_of(array, shape):
+    return ArraySpec(
+        shape=shape,
+        dtype=array.metadata.data_type,
+        fill_value=0,
+        config=ArrayConfig.from_dict({}),
+        prototype=cpu.buffer_prototype,
+    )
+
+
+SHAPES = [(4, 2), (4, 6), (8, 3), (2, 12)]
+SELECTIONS = [
+    np.s_[0:4, 0:2],  # all of some of them, one run of others
+    np.s_[1:2, 0:2],
+    np.s_[1, 0:2],
+    (1, 1),
+    np.s_[::2, 1],
+    np.s_[:, 1:],
+    np.ix_([1, 0], [1, 0]),
+]
+
+
+class TestChunksOfOtherShapes:
+    """The same selection of each, where chunks of any shape follow those of any other."""
+
+    @pytest.fixture(autouse=True)
+    def _ranges(self):
+        with zarr.config.set({"zarr_bytes.gap": {"local": 0, "remote": 0}}):
+            yield
+
+    @pytest.fixture(params=["local", "requests", "memory"])
+    def chunks(self, request, tmp_path):
+        """An array, and the values of each chunk of its store."""
+        shapes = [shape for pair in product(SHAPES, SHAPES) for shape in pair]
+        values = [100 * i + numbers(shape, "<f8") for i, shape in enumerate(shapes)]
+        objects = {f"c/{i}": v.astype(">f8").tobytes() for i, v in enumerate(values)}
+        store = store_with(request.param, objects, tmp_path)
+        created(store, (1,), "f8")
+        return zarr.open_array(store, mode="r"), values
+
+    def test_by_the_codec(self, chunks):
+        array, values = chunks
+        codec = array.metadata.codecs[0]
+        for selection in SELECTIONS:
+            for i, chunk in enumerate(values):
+                getter = array.store_path / f"c/{i}"
+                spec = spec_of(array, chunk.shape)
+                found = asyncio.run(codec._decode_partial_single(getter, selection, spec))
+                assert np.array_equal(found.as_numpy_array(), chunk[selection])
+
+    @pytest.mark.usefixtures("pipeline")
+    def test_in_one_read(self, chunks):
+        array, values = chunks
+        for selection in [(0, 0), *SELECTIONS]:  # files are read in another way after the first
+            parts = [np.atleast_1d(chunk[selection]) for chunk in values]
+            out = np.full((len(parts), *np.max([part.shape for part in parts], axis=0)), -1.0)
+            batch, expected = [], out.copy()
+            for i, (chunk, part) in enumerate(zip(values, parts, strict=True)):
+                place = (i, *(slice(0, n) for n in part.shape))
+                expected[place] = part
+                spec = spec_of(array, chunk.shape)
+                batch.append((array.store_path / f"c/{i}", spec, selection, place, False))
+            buffer = cpu.NDBuffer.from_numpy_array(out)
+            asyncio.run(array.async_array.codec_pipeline.read(batch, buffer))
+            assert np.array_equal(out, expected)
+
+
+if "rectilinear_chunks" in zarr.config.get("array"):  # from zarr 3.3 on
+
+    @pytest.mark.usefixtures("pipeline")
+    @pytest.mark.parametrize("filters", [[], [TransposeCodec(order=(1, 0))]], ids=["plain", "T"])
+    def test_every_part_of_a_grid_of_chunks_of_several_shapes(tmp_path, filters):
+        """A part that begins with two chunks is often selected alike in both."""
+        with zarr.config.set({"array.rectilinear_chunks": True}):
+            store = LocalStore(tmp_path)
+            array = created(store, (9, 8), "i4", chunks=[[4, 5], [2, 4, 2]], filters=filters)
+        array[...] = model = numbers((9, 8), "i4")
+        for start in range(8):
+            for stop in range(start + 1, 9):
+                assert np.array_equal(array[:, start:stop], model[:, start:stop])
+                assert np.array_equal(array[1, start:stop], model[1, start:stop])
+        for rows in ([0, 4], [1, 5], [3, 2, 7, 6]):
+            for columns in ([0, 2], [1, 0, 3, 2], [0, 2, 6]):
+                expected = model[np.ix_(rows, columns)]
+                assert np.array_equal(array.oindex[rows, columns], expected)
+
+
+@pytest.mark.usefixtures("pipeline")
+def test_arrays_of_other_forms(tmp_path):
+    """Shapes of chunks, chunks at the edge, orders of axes, byte orders and fill values."""
+    forms = [
+        {"chunks": (4, 6)},
+        {"chunks": (6, 4)},
+        {"chunks": (3, 8)},  # of the same size
+        {"chunks": (5, 5)},  # edges on both axes
+        {"chunks": (4, 6), "filters": [TransposeCodec(order=(1, 0))]},
+        {"chunks": (4, 6), "serializer": {"name": "bytes", "configuration": {"endian": "little"}}},
+        {"chunks": (4, 6), "fill_value": 7},
+    ]
+    arrays, models = [], []
+    for i, form in enumerate(forms):
+        values = numbers((12, 12), "i4") + 1000 * i
+        stored(LocalStore(tmp_path / str(i)), values, **form)
+        (tmp_path / str(i) / "c/1/1").unlink()
+        rows, columns = form["chunks"]
+        values[rows : 2 * rows, columns : 2 * columns] = form.get("fill_value", 0)
+        arrays.append(zarr.open_array(tmp_path / str(i), mode="r"))
+        models.append(values)
+    for selection in np.s_[..., 0:4, 1:3, (slice(None), 5), (slice(0, 4), slice(0, 4)), 7]:
+        for array, model in zip(arrays, models, strict=True):
+            assert np.array_equal(array[selection], model[selection])
+            assert np.array_equal(array[selection], model[selection])
