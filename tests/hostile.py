@@ -120,7 +120,21 @@ def _hostile_texts(root):
 
 def _wrong_types(root):
     write(root, GROUP)
-    wrong = [None, True, -1, 2.5, 10**400, "x", "", [], {}, [[]], [None], {"name": None}]
+    wrong = [
+        None,
+        True,
+        -1,
+        2.5,
+        10**400,
+        -(10**1500),
+        "x",
+        "",
+        [],
+        {},
+        [[]],
+        [None],
+        {"name": None},
+    ]
     for n, (member, value) in enumerate((m, v) for m in ARRAY for v in wrong):
         write(root / f"{n}", ARRAY | {member: value}, chunk=None)
     for n, (member, value) in enumerate(
@@ -285,9 +299,12 @@ def faults_of(arguments, ended):
         yield f"control characters in the output: {sorted(set(shown))}"
     if "--json" in arguments and ended["error"] is None and ended["status"] != 2:
         try:
-            json.loads(ended["stdout"], parse_constant=lambda name: 1 / 0)
+            found = json.loads(ended["stdout"], parse_constant=lambda name: 1 / 0)
         except (ValueError, ZeroDivisionError) as error:
             yield f"no JSON: {error!r}"
+        else:
+            if "conforms" in found and ended["status"] != (not found["conforms"]):
+                yield f"exit status {ended['status']} of a store that conforms: {found['conforms']}"
 
 
 class TookTooLong(BaseException):

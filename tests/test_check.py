@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,6 +86,18 @@ def folder(tmp_path):
         )
         array[...] = 1
     return root
+
+
+VALID = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [4],
+    "data_type": "int16",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+    "chunk_key_encoding": {"name": "default"},
+    "fill_value": 0,
+    "codecs": LITTLE,
+}
 
 
 class TestMetadata:
@@ -199,6 +213,52 @@ class TestMetadata:
         _, nodes = run_json(folder)
         assert nodes["data/plain"]["findings"][0]["found"] == "NaN is no JSON"
 
+    @pytest.mark.parametrize(
+        ("codecs", "promise"),
+        [
+            ([{"name": "endian", "configuration": {"endian": "big"}}], "writes it"),
+            ([], "adds bytes"),
+            (None, "adds bytes"),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "others",
+        [
+            {},
+            {"fill_value": 1.0},  # not permitted either, but zarr opens it
+            {"fill_value": "1"},
+            {"codecs": [*LITTLE, {"name": "no-such-codec"}]},
+            {"dimension_names": ["one", "two"]},
+            {"more": 1},
+        ],
+        ids=str,
+    )
+    def test_migrate_is_promised_just_where_it_writes(self, tmp_path, codecs, promise, others):
+        document = VALID | others | {"codecs": [*(codecs or []), *others.get("codecs", [])]}
+        if codecs is None and not document["codecs"]:
+            del document["codecs"]
+        (tmp_path / "zarr.json").write_text(json.dumps(document))
+        is_written = bool(zarr_bytes.migrate(tmp_path, dry_run=True).changes)
+        (report,) = zarr_bytes.check(tmp_path)
+        assert [f.migrate for f in report.findings if f.migrate] == [promise] * is_written
+        shown = " ".join(run(tmp_path)[1].split())
+        assert (f"zarr-bytes migrate {promise}" in shown) == is_written
+
+    def test_migrate_is_promised_where_a_setting_lets_it_write(self, tmp_path):
+        document = VALID | {"codecs": [], "fill_value": None}
+        (tmp_path / "zarr.json").write_text(json.dumps(document))
+        for setting, promised in (("strict", False), ("lenient", True)):
+            with warnings.catch_warnings(), zarr.config.set({"zarr_bytes.fill_values": setting}):
+                warnings.simplefilter("ignore")  # of the fill value
+                (report,) = zarr_bytes.check(tmp_path)
+            assert any(finding.migrate for finding in report.findings) == promised
+
+    def test_migrate_is_not_promised_for_another_encoding(self, tmp_path):
+        text = json.dumps(VALID | {"codecs": []})
+        (tmp_path / "zarr.json").write_bytes(text.encode("utf-16"))
+        (report,) = zarr_bytes.check(tmp_path)
+        assert [finding.migrate for finding in report.findings] == ["", ""]
+
     def test_what_only_zarr_finds_is_a_finding(self, folder):
         edit(folder / "data/plain/zarr.json", dimension_names=["only one"])
         _, nodes = run_json(folder)
@@ -217,41 +277,58 @@ json_values = st.recursive(
     ),
     max_leaves=8,
 )
-VALID = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [4],
-    "data_type": "int16",
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
-    "chunk_key_encoding": {"name": "default"},
-    "fill_value": 0,
-    "codecs": LITTLE,
-}
 NAMES = ["bytes", "endian", "gzip", "transpose", "sharding_indexed", "vlen-utf8", "none"]
 
 
+CONFIGURATIONS = [{"endian": "little"}, {"level": 1}, {"order": [0]}]
+TURN_INTO_BYTES = ("bytes", "endian", "vlen-utf8", "sharding_indexed")
+IS_PERMITTED = {
+    "zarr_format": lambda value: value == 3,
+    "node_type": lambda value: value == "array",
+    "shape": lambda value: isinstance(value, list) and type(value[0]) is int and value[0] >= 0,
+    "fill_value": lambda value: type(value) is int and -(2**15) <= value < 2**15,
+    "more": lambda value: value["must_understand"] is False,
+}
+
+
 class TestAnyDocument:
-    """Whatever stands in a document, it is a finding or none, and never an error."""
+    """What conforms is permitted and opens; anything else is a finding, and never an error."""
 
     @settings(deadline=None)
     @given(st.dictionaries(st.sampled_from([*VALID, "more"]), json_values, max_size=3))
     def test_with_members_of_any_kind(self, members):
-        text = json.dumps(VALID | members).encode()
-        reports_of(MemoryStore({"zarr.json": Buffer.from_bytes(text)}))
+        text = json.dumps(VALID | members)
+        store = MemoryStore({"zarr.json": Buffer.from_bytes(text.encode())})
+        (report,) = reports_of(store).values()
+        assert report.conforms or text != json.dumps(VALID)
+        if report.conforms:
+            assert zarr.open_array(store, mode="r").ndim == 1
+            for name in members.keys() & IS_PERMITTED.keys():
+                assert IS_PERMITTED[name](members[name])
 
     @settings(deadline=None)
     @given(
         st.lists(
             st.sampled_from(NAMES)
             | st.fixed_dictionaries(
-                {"name": st.sampled_from(NAMES)}, optional={"configuration": json_values}
+                {"name": st.sampled_from(NAMES)},
+                optional={"configuration": st.sampled_from(CONFIGURATIONS) | json_values},
             ),
             max_size=3,
         ),
-        st.sampled_from(["int16", "bool", "string", "r16", "complex64"]),
+        st.sampled_from([("int16", 0), ("bool", True), ("string", ""), ("r16", [0, 1])]),
     )
-    def test_with_codecs_of_any_configuration(self, codecs, data_type):
-        findings_of(store_of(data_type, codecs=codecs))
+    def test_with_codecs_of_any_configuration(self, codecs, element):
+        data_type, fill_value = element
+        store = store_of(data_type, codecs=codecs, fill_value=fill_value)
+        findings = findings_of(store)
+        if codecs == [{"name": "bytes"}]:
+            assert bool(findings) == (data_type in ("int16", "string"))
+        if not findings:
+            assert zarr.open_array(store, mode="r").shape == (2,)
+            names = [codec["name"] for codec in codecs]
+            assert len([name for name in names if name in TURN_INTO_BYTES]) == 1
+            assert not {"endian", "none"} & set(names)
 
     @settings(deadline=None)
     @given(st.binary(max_size=20))
@@ -317,6 +394,18 @@ class TestHierarchy:
         assert code == 1
         assert "consolidated" in nodes["data/plain"]["findings"][0]["found"]
         assert nodes["data/mask"]["conforms"]
+
+    @pytest.mark.filterwarnings("ignore")  # consolidated metadata is not in the specification
+    @pytest.mark.parametrize("consolidated", [["a"], ["a/b", "a"]], ids=str)
+    def test_what_lies_beside_a_consolidated_group_has_no_copy_there(self, consolidated):
+        group = zarr.group(MemoryStore())
+        for name in ("a/b/x", "ab/y", "c"):
+            group.create_array(name, shape=3, dtype="i4", compressors=None)
+        for path in consolidated:
+            zarr.consolidate_metadata(group.store, path=path)
+        reports = reports_of(group.store)
+        assert reports.keys() >= {"a/b/x", "ab/y", "c"}
+        assert [report.findings for report in reports.values() if report.findings] == []
 
     def test_format_2_is_listed_as_not_checked(self, folder):
         zarr.create_array(folder, name="old", shape=4, dtype="f4", zarr_format=2)
@@ -402,9 +491,16 @@ class TestChunkKeys:
             ChunkGrid.of_document(grid_document((4, 4), (2, 2), {"name": "v2"}) | members)
 
 
-def test_a_chunk_shape_with_a_zero_is_found():
-    found = findings_of(store_of("int8", chunk_shape=(0,)))
-    assert ("chunk_grid", "[0]", "integers from 1 on") in found
+@pytest.mark.parametrize("chunk_shape", [[0], 2, [True]])
+def test_a_chunk_shape_of_anything_but_integers_from_1_on_is_found(chunk_shape):
+    found = findings_of(store_of("int8", chunk_shape=chunk_shape))
+    assert ("chunk_grid", json.dumps(chunk_shape), "an array of integers from 1 on") in found
+
+
+@pytest.mark.parametrize("shape", [2, True, [True]])
+def test_a_shape_of_anything_but_integers_is_found(shape):
+    found = findings_of(store_of("int8", shape=shape, chunk_shape=[1]))
+    assert found == [("shape", json.dumps(shape), "an array of integers from 0 on")]
 
 
 class TestChunks:
@@ -461,6 +557,74 @@ class TestChunks:
         (finding,) = nodes["data/plain"]["findings"]
         assert finding["is_note"]
         assert "c/9/0" in finding["found"]
+
+
+def unfinished(write):
+    """Files that `write` leaves behind if it is killed before it renames or links them."""
+    kept = []
+
+    def first_kept(act):
+        def keep(source, *arguments, **options):
+            kept.append((source, Path(source).read_bytes()))
+            return act(source, *arguments, **options)
+
+        return keep
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in ((os, "replace"), (os, "link"), (Path, "replace")):
+            patch.setattr(owner, name, first_kept(getattr(owner, name)))
+        write()
+    return {Path(path): content for path, content in kept}
+
+
+class TestUnfinishedFiles:
+    """What a writer that was killed has left, by the names that writers give it."""
+
+    @pytest.fixture(params=["plain", "packed", "shards", "format 2", "in place"])
+    def array(self, request, folder):
+        match request.param:
+            case "shards":
+                options = {"shape": (6,), "chunks": (3,), "shards": (6,), "dtype": "i2"}
+                return zarr.create_array(folder, name="data/shards", **options)
+            case "format 2":
+                options = {"shape": (6, 6), "dtype": "i2", "zarr_format": 2}
+                return zarr.create_array(folder, name="data/old", **options)
+            case "in place":
+                (folder / "data/plain/c/0/0").unlink()
+                with zarr.config.set({"zarr_bytes.partial_writes": True}):
+                    return zarr.open_array(folder, path="data/plain", mode="r+")
+        return zarr.open_array(folder, path=f"data/{request.param}", mode="r+")
+
+    def test_are_a_note_that_says_they_may_be_deleted(self, array, folder):
+        files = unfinished(lambda: array.__setitem__(0, 7))
+        assert files
+        for path, content in files.items():
+            path.write_bytes(content)
+        code, nodes = run_json(folder)
+        assert code == 0
+        (note,) = nodes[array.path]["findings"]
+        assert note["is_note"]
+        assert note["subject"] == "*.partial"
+        text = f"{len(files)} left by interrupted writes; may be deleted while nobody writes: "
+        assert note["found"].startswith(text)
+        assert min(files).relative_to(folder / array.path).as_posix() in note["found"]
+
+    @pytest.mark.parametrize("path", ["data", "data/plain", "data/packed"])
+    def test_of_a_document_are_too(self, folder, path):
+        node = zarr.open(folder, path=path, mode="r+")
+        (file,) = unfinished(lambda: node.update_attributes({"more": 1}))
+        file.write_bytes(b"{")
+        code, nodes = run_json(folder)
+        assert code == 0
+        assert [f["found"].partition(": ")[2] for f in nodes[path]["findings"]] == [file.name]
+
+    def test_are_counted_and_three_are_named(self, folder):
+        for digit in "edcba":
+            (folder / f"data/packed/c/0/0.{digit * 32}.partial").write_bytes(b"")
+        (note,) = run_json(folder)[1]["data/packed"]["findings"]
+        assert note["found"].startswith("5 left by")
+        names = [f"c/0/0.{digit * 32}.partial" for digit in "abc"]
+        assert note["found"].endswith(f": {', '.join(names)}, ...")
 
 
 class Watched(WrapperStore):

@@ -147,6 +147,24 @@ class TestForms:
         assert text.startswith("Nothing to migrate: ")
         assert (path / "zarr.json").read_bytes() == before
 
+    @pytest.mark.parametrize("with_draft", [False, True])
+    def test_a_store_of_format_2_is_said_to_be_one(self, tmp_path, with_draft):
+        zarr.open_group(tmp_path, mode="w", zarr_format=3)
+        for name in "ab":
+            zarr.create_array(tmp_path, name=name, shape=4, dtype="f4", zarr_format=2)
+        if with_draft:
+            make_draft(tmp_path / "c", ENDIAN)
+        code, text = run(tmp_path, "--dry-run")
+        assert code == 0
+        what = "1 metadata document of the draft form" if with_draft else "Nothing to migrate"
+        assert text.startswith(f"{what}; 2 arrays of Zarr format 2, which has no draft form: ")
+        assert zarr_bytes.migrate(tmp_path, dry_run=True).format_2 == ["a", "b"]
+
+    def test_one_array_of_format_2_too(self, tmp_path):
+        zarr.create_array(tmp_path, shape=4, dtype="f4", zarr_format=2)
+        expected = "Nothing to migrate; 1 array of Zarr format 2, which has no draft form: "
+        assert run(tmp_path)[1].startswith(expected)
+
     def test_chains_in_consolidated_metadata_are_migrated_with_the_array(self, tmp_path):
         group = zarr.open_group(tmp_path, mode="w")
         group.create_array("b/a", shape=(3, 4), dtype="i4", compressors=None)[...] = VALUES
@@ -234,6 +252,21 @@ class TestAsking:
         assert {p.name for p in before if before[p] != after[p]} == (
             {"zarr.json"} if written else set()
         )
+
+    @pytest.mark.parametrize("answer", ["n\n", ""])
+    def test_without_a_yes_it_says_so_and_what_would_write(self, tmp_path, answer):
+        code, text = run(make_draft(tmp_path / "a", ENDIAN), answer=answer)
+        assert code == 1
+        assert text.endswith("Nothing written; --yes writes.\n")
+
+    @pytest.mark.skipif(os.name != "posix", reason="the shell is POSIX")
+    def test_without_a_standard_input_too(self, tmp_path):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        shell = f'"{sys.executable}" -m zarr_bytes migrate "{path}" <&-'
+        done = subprocess.run(shell, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+        assert (done.returncode, done.stderr) == (1, "")
+        assert done.stdout.endswith("Nothing written; --yes writes.\n")
+        assert codecs_of(path) == ENDIAN
 
     def test_the_change_is_shown(self, tmp_path):
         _, text = run(make_draft(tmp_path / "a", ENDIAN), "--dry-run")
@@ -459,6 +492,14 @@ class TestFailures:
         (path / f"zarr.{'b' * 32}.partial").write_text('{"zarr_')
         assert run(path, "--yes")[1].startswith("Nothing to migrate: ")
         assert len(list(path.glob("*.partial"))) == 1
+
+    def test_an_unfinished_chunk_beside_the_document_is_left_alone(self, tmp_path):
+        path = make_draft(tmp_path / "a", ENDIAN)
+        (path / f"zarr.json{BACKUP}").write_bytes((path / "zarr.json").read_bytes())
+        chunk = path / f"0.{'a' * 32}.partial"  # of an array whose chunk keys have no slash
+        chunk.write_bytes(b"")
+        assert run(path, "--yes")[0] == 0
+        assert chunk.exists()
 
     @pytest.mark.parametrize(("options", "answer"), [(("--dry-run",), None), ((), "n\n")])
     def test_a_leftover_is_shown_and_not_removed_without_a_yes(self, tmp_path, options, answer):

@@ -11,6 +11,7 @@ from importlib import metadata
 import pytest
 import zarr
 from command import call
+from packaging.version import Version
 
 import zarr_bytes
 from zarr_bytes.commands.origin import Origin, origin_of
@@ -70,6 +71,13 @@ class TestActive:
 
     def test_verbose_lists_the_data_types(self):
         assert "complex128" in command("-m", "zarr_bytes", "status", "--verbose").stdout
+
+    def test_the_first_screen_says_whether_the_data_types_need_an_import(self):
+        done = command("-m", "zarr_bytes", "status", "--verbose", COLUMNS="80")
+        screen = "\n".join(done.stdout.splitlines()[:24])
+        needs_import = Version(zarr.__version__) < Version("3.4")
+        assert ("Data types need `import zarr_bytes` first" in screen) == needs_import
+        assert zarr_bytes.status().data_types_need_import == needs_import
 
     @pytest.mark.parametrize("columns", ["80", "100"])
     def test_the_text_fits_the_terminal(self, columns):
@@ -140,7 +148,14 @@ class TestSettings:
             assert origin_of("zarr_bytes.partial_reads") == Origin("code")
 
     @pytest.mark.parametrize(
-        ("name", "value"), [("partial_reads", "no"), ("gap.local", -1), ("fill_values", "loose")]
+        ("name", "value"),
+        [
+            ("partial_reads", "no"),
+            ("gap.local", -1),
+            ("gap.remote", -1),
+            ("largest_request.remote", 0),
+            ("fill_values", "loose"),
+        ],
     )
     def test_a_value_that_is_not_permitted_is_a_problem(self, name, value):
         with zarr.config.set({f"zarr_bytes.{name}": value}):
@@ -151,16 +166,36 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("name", "value"), [("partial_read", False), ("gaps.local", 1), ("fill-value", "lenient")]
     )
-    def test_one_that_is_unknown_is_a_problem_that_names_the_nearest(self, name, value):
+    def test_one_that_is_unknown_does_not_make_it_inactive_and_the_nearest_is_named(
+        self, name, value
+    ):
         with zarr.config.set({f"zarr_bytes.{name}": value}):
             found = zarr_bytes.status()
-        assert not found.is_active
-        assert "no setting; the nearest is zarr_bytes." in found.problems[0]
+            result = call("status")
+        assert found.is_active
+        assert not found.problems
+        (sentence,) = found.unknown
+        shown = name.replace("-", "_")
+        assert f"the setting `zarr_bytes.{shown}` is not known (nearest: `zarr_bytes." in sentence
+        assert str(found).startswith(f"Active, but {sentence}.")
+        assert result.exit_code == 1
+        assert result.stdout.startswith("Active, but the setting ")
 
     def test_one_that_is_unknown_is_seen_in_the_environment(self):
         code, found = status_json(ZARR_ZARR_BYTES__PARTIAL_READ="False")
         assert code == 1
-        assert "zarr_bytes.partial_reads" in found["problems"][0]
+        assert found["active"]
+        assert "zarr_bytes.partial_reads" in found["unknown"][0]
+
+    def test_variables_with_one_underscore_are_seen_and_how_they_are_written(self):
+        wrong = {"ZARR_ZARR_BYTES_PARTIAL_WRITES": "1", "ZARR_BYTES_FILL_VALUES": "lenient"}
+        done = command("-m", "zarr_bytes", "status", **wrong)
+        assert done.returncode == 1
+        text = " ".join(done.stdout.split())
+        assert text.startswith("Active, but the variable `ZARR_")
+        assert "1 more below" in text
+        for variable in ("ZARR_ZARR_BYTES__PARTIAL_WRITES", "ZARR_ZARR_BYTES__FILL_VALUES"):
+            assert f"(nearest: `{variable}`)" in text
 
     @pytest.mark.parametrize(
         "environment",
@@ -190,6 +225,8 @@ class TestScreen:
 
     def test_the_verdict_is_on_it_where_there_is_much_to_do(self):
         wrong = {"ZARR_CODECS__BYTES": ZARRS_OWN, "ZARR_ZARR_BYTES__GAPS": "1"}
+        assert any(line.startswith("Not active: ") for line in on_a_screen("status", **wrong))
+        wrong |= {"ZARR_ZARR_BYTES__GAP__LOCAL": "x"}
         assert any(line.startswith("Not working: ") for line in on_a_screen("status", **wrong))
 
     def test_a_long_path_is_not_broken_within_a_name(self, tmp_path):

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeGuard
 
-from zarr_bytes.commands.text import brief
+from zarr_bytes.commands.text import brief, nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["ChunkGrid"]
+__all__ = ["ChunkGrid", "are_sizes"]
 
 _MOST_DIMENSIONS: Final = 64  # of a NumPy array
 
@@ -51,9 +51,9 @@ class ChunkGrid:
         """
         shape = _sizes(document.get("shape"), "shape", 0)
         grid = document.get("chunk_grid")
-        if not isinstance(grid, dict) or grid.get("name") != "regular":
+        if nested(grid, "name") != "regular":
             raise ValueError("the chunk grid is not regular")
-        sizes = _sizes(_configuration(grid).get("chunk_shape"), "chunk_shape", 1)
+        sizes = _sizes(nested(grid, "configuration", "chunk_shape"), "chunk_shape", 1)
         if len(sizes) != len(shape):
             found = f"shape has {len(shape)} dimensions and chunk_shape {len(sizes)}"
             raise ValueError(f"{found}: they must have as many")
@@ -63,13 +63,14 @@ class ChunkGrid:
         name = encoding.get("name") if isinstance(encoding, dict) else encoding
         if name not in ("default", "v2"):
             raise ValueError(f"the chunk key encoding {brief(name)} is not known here")
-        default = name == "default"
-        separator = _configuration(encoding).get("separator", "/" if default else ".")
+        is_default = name == "default"
+        configuration = nested(encoding, "configuration")
+        separator = nested(configuration, "separator", default="/" if is_default else ".")
         if separator not in ("/", "."):
             raise ValueError(f"the separator of chunk keys is {brief(separator)}, not '/' or '.'")
         # In integers: as floats, numbers above 2**53 would be rounded.
         counts = tuple(-(-n // m) for n, m in zip(shape, sizes, strict=True))
-        return cls(sizes, counts, "c" if default else "", separator)
+        return cls(sizes, counts, "c" if is_default else "", separator)
 
     @property
     def count(self) -> int:
@@ -120,30 +121,23 @@ class ChunkGrid:
 
     def keys(self, most: int | None = None) -> Iterator[str]:
         """Keys of all chunks, or of the first `most`, one after another."""
-        if 0 in self.counts:
-            return iter(())
-        return map(self.key, islice(self._coordinates(), most))
+        return (self.key(self._coordinates(i)) for i in islice(range(self.count), most))
 
-    def _coordinates(self) -> Iterator[tuple[int, ...]]:
-        """All coordinates in order; `itertools.product` would hold every range in memory."""
-        coordinates = [0] * len(self.counts)
-        while True:
-            yield tuple(coordinates)
-            for i in reversed(range(len(coordinates))):
-                coordinates[i] += 1
-                if coordinates[i] < self.counts[i]:
-                    break
-                coordinates[i] = 0
-            else:
-                return
+    def _coordinates(self, number: int) -> tuple[int, ...]:
+        """Coordinates of a chunk by its number, in C order; it may be beyond 64 bits."""
+        coordinates = []
+        for count in reversed(self.counts):
+            number, i = divmod(number, count)
+            coordinates.append(i)
+        return tuple(reversed(coordinates))
 
 
-def _configuration(named: object) -> Mapping[str, object]:
-    found = named.get("configuration") if isinstance(named, dict) else None
-    return found if isinstance(found, dict) else {}
+def are_sizes(value: object, least: int) -> TypeGuard[list[int]]:
+    """Whether `value` is an array of integers from `least` on; zarr opens more than that."""
+    return isinstance(value, list) and all(type(n) is int and n >= least for n in value)
 
 
 def _sizes(value: object, name: str, least: int) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(n) is int and n >= least for n in value):
+    if not are_sizes(value, least):
         raise ValueError(f"{name} is {brief(value)}, not an array of integers from {least} on")
     return tuple(value)

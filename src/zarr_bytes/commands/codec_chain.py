@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from zarr.registry import get_codec_class
+
+from zarr_bytes.commands.text import nested
 
 __all__ = ["BYTES_CODECS", "Kind", "inner_chains", "is_plain", "kind_of", "name_of"]
 
@@ -27,15 +29,18 @@ def name_of(codec: object) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def kind_of(name: str) -> Kind | None:
-    """What a codec turns into what, or None if no package here knows it."""
+def kind_of(codec: object) -> Kind | None:
+    """What a codec object turns into what, or None if no package here knows it."""
+    name = name_of(codec)
+    if name is None:
+        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # zarr warns of names that are not standardised
-            codec = get_codec_class(name)
+            found = get_codec_class(name)
     except (KeyError, ValueError, ImportError):
         return None
-    return next((kind for base, kind in _KINDS.items() if issubclass(codec, base)), None)
+    return next((kind for base, kind in _KINDS.items() if issubclass(found, base)), None)
 
 
 def is_plain(codecs: object) -> bool:
@@ -43,18 +48,14 @@ def is_plain(codecs: object) -> bool:
 
     A missing codec counts: under the draft it meant little-endian elements.
     """
-    return codecs is None or (
-        isinstance(codecs, Sequence)
-        and not isinstance(codecs, str)
-        and (not codecs or (len(codecs) == 1 and name_of(codecs[0]) in BYTES_CODECS))
-    )
+    if not isinstance(codecs, list):
+        return codecs is None
+    return len(codecs) < 2 and all(name_of(codec) in BYTES_CODECS for codec in codecs)
 
 
 def inner_chains(codec: object) -> dict[str, object]:
     """The chains within a `sharding_indexed` codec object, by the name of their member."""
-    if name_of(codec) != "sharding_indexed" or not isinstance(codec, Mapping):
-        return {}
-    configuration = codec.get("configuration")
-    if not isinstance(configuration, Mapping):
+    configuration = nested(codec, "configuration")
+    if name_of(codec) != "sharding_indexed" or not isinstance(configuration, Mapping):
         return {}
     return {k: configuration[k] for k in ("codecs", "index_codecs") if k in configuration}

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import nullcontext
 from dataclasses import asdict, fields
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import zarr_bytes
 from zarr_bytes.commands.migrate import plan, write
 from zarr_bytes.commands.run import check, opened, run
-from zarr_bytes.commands.screen import has_rich, print_parts
+from zarr_bytes.commands.screen import has_rich, plain
 from zarr_bytes.commands.status import status
 from zarr_bytes.commands.stores import storage_options, writable
-from zarr_bytes.commands.tables import (
-    check_parts,
-    check_verdict,
-    migration_parts,
-    migration_verdict,
-    status_parts,
-    status_verdict,
-)
+from zarr_bytes.commands.tables import drawn
 from zarr_bytes.commands.text import as_json, number, printable
 from zarr_bytes.errors import MigrationError, StoreError
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
-    from zarr_bytes.commands.migrate import Migration
-    from zarr_bytes.commands.reports import ArrayReport
+    from zarr_bytes.commands.in_force import Status
+    from zarr_bytes.commands.reports import ArrayReport, CheckReport, Migration, Progress
 
 __all__ = ["main"]
 
@@ -81,55 +76,17 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {zarr_bytes.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND")
-
-    def add(name: str, command: Callable[[Namespace], int]) -> ArgumentParser:
-        text = dedent(f"    {command.__doc__}").strip()
-        added = commands.add_parser(
-            name,
-            description=text,
-            help=text.partition("\n")[0],
-            formatter_class=RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        added.set_defaults(command=command)
-        return added
-
-    added = add("status", _status)
-    _add_json(added)
-    added.add_argument(
-        "-v", "--verbose", action="store_true", help="list the data types, with their classes"
-    )
-
-    added = add("check", _check)
-    _add_store(added)
-    _add_json(added)
-    added.add_argument(
-        "--all", action="store_true", dest="list_all", help="list every array, also of many"
-    )
-    added.add_argument(
-        "--strict", action="store_true", help="exit status 1 also where something is not checked"
-    )
-
-    added = add("migrate", _migrate)
-    _add_store(added)
-    added.add_argument("-y", "--yes", action="store_true", help="write without asking")
-    added.add_argument("--dry-run", action="store_true", help="show, and write nothing")
-    return parser
-
-
-def _add_json(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    json = ArgumentParser(add_help=False)
+    json.add_argument(
         "--json", action="store_true", dest="as_json", help="print one JSON document, for programs"
     )
-
-
-def _add_store(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    store = ArgumentParser(add_help=False)
+    store.add_argument(
         "store",
         metavar="STORE",
         help="a folder, a .zip file or a URL (http, s3, ...): one array or a hierarchy",
     )
-    parser.add_argument(
+    store.add_argument(
         "--storage-option",
         metavar="KEY=VALUE",
         action="append",
@@ -137,18 +94,50 @@ def _add_store(parser: ArgumentParser) -> None:
         help="what fsspec needs to open the URL, such as anon=true; may be repeated",
     )
 
+    def add(
+        name: str, command: Callable[[Namespace], int], *parents: ArgumentParser
+    ) -> ArgumentParser:
+        text = dedent(f"    {command.__doc__}").strip()
+        added = commands.add_parser(
+            name,
+            description=text,
+            help=text.partition("\n")[0],
+            formatter_class=RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            parents=parents,
+        )
+        added.set_defaults(command=command)
+        return added
+
+    added = add("status", _status, json)
+    added.add_argument(
+        "-v", "--verbose", action="store_true", help="list the data types, with their classes"
+    )
+    added = add("check", _check, store, json)
+    added.add_argument(
+        "--all", action="store_true", dest="list_all", help="list every array, also of many"
+    )
+    added.add_argument(
+        "--strict", action="store_true", help="exit status 1 also where something is not checked"
+    )
+    added = add("migrate", _migrate, store)
+    added.add_argument("-y", "--yes", action="store_true", help="write without asking")
+    added.add_argument("--dry-run", action="store_true", help="show, and write nothing")
+    return parser
+
 
 def _status(given: Namespace) -> int:
     """Does zarr use this package, and who decided that.
 
-    Exit status: 0 if it does, 1 if not.
+    Exit status: 0 if it does, 1 if not, or if a setting is not known or has a value that is not
+    permitted.
     """
     found = status()
     if given.as_json:
         _write(as_json({"active": found.is_active, **asdict(found)}))
     else:
-        print_parts(status_verdict(found), status_parts(found, verbose=given.verbose))
-    return 0 if found.is_active else 1
+        _print(found, in_full=given.verbose)
+    return 0 if found.is_in_order else 1
 
 
 def _check(given: Namespace) -> int:
@@ -160,10 +149,9 @@ def _check(given: Namespace) -> int:
     Exit status: 0 if everything that was checked conforms, 1 if something does not or nothing
     could be checked, 2 if STORE cannot be opened.
     """
-    options = _options(given)
-    with _bar() as bar:
-        progress = {} if bar is None else {"progress": bar.show}
-        found = check(given.store, storage_options=options, **progress)
+    options = storage_options(given.storage_option)
+    with _progress() as progress:
+        found = check(given.store, storage_options=options, progress=progress)
     if given.as_json:
         members = {
             "store": found.store,
@@ -176,16 +164,16 @@ def _check(given: Namespace) -> int:
         }
         _write(as_json(members))
     else:
-        print_parts(check_verdict(found), check_parts(found.nodes, list_all=given.list_all))
+        _print(found, in_full=given.list_all)
     return 0 if found.conforms and (found.is_complete or not given.strict) else 1
 
 
-def _bar() -> Any:
-    if not has_rich():
-        return nullcontext()
-    from zarr_bytes.commands.rich_screen import Bar
+def _progress() -> AbstractContextManager[Callable[[Progress], None]]:
+    if not (has_rich() and sys.stderr.isatty()):
+        return nullcontext(lambda _: None)
+    from zarr_bytes.commands.rich_screen import progress_bar
 
-    return Bar(sys.stderr.isatty())
+    return progress_bar()
 
 
 def _migrate(given: Namespace) -> int:
@@ -198,14 +186,15 @@ def _migrate(given: Namespace) -> int:
     Exit status: 0 if everything is migrated or, on --dry-run, can be, 1 if something is not, 2 if
     STORE cannot be opened.
     """
-    with opened(given.store, _options(given)) as (store, name):
+    with opened(given.store, storage_options(given.storage_option)) as (store, name):
         found = run(plan(store, name))
-        print_parts(migration_verdict(found), migration_parts(found))
+        _print(found)
         if given.dry_run or not (found.changes or found.leftovers):
             return 1 if found.refused else 0
         target = writable(store)
         _write("")
         if not given.yes and not _agreed(f"{_intended(found)}?"):
+            _write("Nothing written; --yes writes.")
             return 1
         try:
             run(write(target, found))
@@ -234,16 +223,9 @@ def _intended(found: Migration) -> str:
 def _agreed(question: str) -> bool:
     try:
         return input(f"{question} [y/N]: ").strip().lower() in ("y", "yes")
-    except EOFError:  # nobody is there to answer
+    except (EOFError, RuntimeError):  # there is no terminal, or no standard input at all
         _write("")
         return False
-
-
-def _options(given: Namespace) -> dict[str, object]:
-    try:
-        return storage_options(given.storage_option)
-    except ValueError as error:
-        raise StoreError(f"--storage-option: {error}") from None
 
 
 def _as_json(report: ArrayReport) -> dict[str, object]:
@@ -251,6 +233,20 @@ def _as_json(report: ArrayReport) -> dict[str, object]:
     members = {field.name: getattr(report, field.name) for field in fields(report)}
     findings = [asdict(finding) for finding in report.findings]
     return {"conforms": report.conforms, **members, "findings": findings}
+
+
+def _print(found: Status | CheckReport | Migration, *, in_full: bool = False) -> None:
+    """Print a result, and its verdict once more where the parts push it off the screen."""
+    verdict, parts = drawn(found, in_full=in_full)
+    if has_rich():
+        from zarr_bytes.commands import rich_screen
+
+        rich_screen.print_parts(verdict, parts)
+        return
+    text = plain([verdict, *parts])
+    if text.count("\n") + 3 > shutil.get_terminal_size().lines:  # and the prompt
+        text += "\n\n" + plain([verdict])
+    _write(text)
 
 
 def _write(text: str) -> None:

@@ -9,21 +9,40 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from zarr.api.asynchronous import open_array
+from zarr.buffer import cpu
 from zarr.dtype import ZDType, data_type_registry
+from zarr.storage import MemoryStore
 
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.codec import BytesCodec
+from zarr_bytes.commands.chunk_grid import are_sizes
 from zarr_bytes.commands.codec_chain import BYTES_CODECS, Kind, inner_chains, kind_of, name_of
-from zarr_bytes.commands.text import brief, in_digits
+from zarr_bytes.commands.reports import Finding
+from zarr_bytes.commands.sources import DOCUMENT
+from zarr_bytes.commands.text import brief, in_digits, nested
 from zarr_bytes.data_type.fill_value import raw_to_json
 from zarr_bytes.data_type.number_formats import INTEGERS
 from zarr_bytes.data_type.raw import RawBits
+from zarr_bytes.errors import in_words
 
-__all__ = ["LARGEST_ELEMENT", "Finding", "array_findings", "data_type_of"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zarr_bytes.chunk.layout import ElementLayout
+    from zarr_bytes.commands.hierarchy import Node
+
+__all__ = [
+    "LARGEST_ELEMENT",
+    "array_findings",
+    "element_layout",
+    "encoding_finding",
+    "refusal",
+    "text_findings",
+]
 
 LARGEST_ELEMENT: Final = 2**26
 """Size in bytes of the largest element whose fill value is read; zarr makes copies of it."""
@@ -39,29 +58,8 @@ _REQUIRED: Final = (
     "codecs",
 )
 _OPTIONAL: Final = ("attributes", "storage_transformers", "dimension_names")
-_MIGRATE_ADDS: Final = "; zarr-bytes migrate adds bytes"
 _ENDIAN: Final = '"configuration": {"endian": "little"} or {"endian": "big"}'
 _ORDER: Final[tuple[Kind, ...]] = ("array -> array", "array -> bytes", "bytes -> bytes")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that does not conform, with what would.
-
-    Attributes
-    ----------
-    subject : str
-        What it is about: a member of the metadata document, or a chunk's key.
-    found, permitted : str
-        What is there, and what would conform.
-    is_note : bool
-        Whether it is worth knowing, but permitted.
-    """
-
-    subject: str
-    found: str
-    permitted: str = ""
-    is_note: bool = False
 
 
 def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
@@ -79,19 +77,18 @@ def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
     """
     for name in _REQUIRED:
         if name not in document:
-            hint = _MIGRATE_ADDS if name == "codecs" else ""
-            yield Finding(name, "missing", f"required{hint}")
+            adds = "adds bytes" if name == "codecs" else ""
+            yield Finding(name, "missing", "required", migrate=adds)
     if document.get("zarr_format", 3) != 3:
         yield Finding("zarr_format", brief(document["zarr_format"]), "3")
     for name, value in document.items():
         may_be_ignored = isinstance(value, Mapping) and value.get("must_understand") is False
         if name not in (*_REQUIRED, *_OPTIONAL) and not may_be_ignored:
             yield Finding(name, brief(value), 'unknown: only with "must_understand": false')
-    yield from _grid_findings(document.get("chunk_grid"))
+    yield from _grid_findings(document)
     try:
-        data_type = data_type_of(document)
-        dtype = data_type.to_native_dtype()
-    except (ArithmeticError, ImportError, KeyError, TypeError, ValueError) as error:
+        data_type, dtype = _data_type(document)
+    except _NO_DATA_TYPE as error:
         dtype = None
         if "data_type" in document:
             yield Finding("data_type", brief(document["data_type"]), str(error))
@@ -101,28 +98,35 @@ def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
         yield from _chain_findings(document["codecs"], dtype, "codecs")
 
 
-def _grid_findings(grid: object) -> Iterator[Finding]:
-    if not isinstance(grid, Mapping) or grid.get("name") != "regular":
-        return
-    configuration = grid.get("configuration")
-    chunk_shape = configuration.get("chunk_shape") if isinstance(configuration, Mapping) else None
-    if isinstance(chunk_shape, list) and 0 in chunk_shape:  # zarr opens it
-        yield Finding("chunk_grid", brief(chunk_shape), "integers from 1 on")
+def _grid_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
+    # zarr opens a number in place of an array, a bool in place of a number, and a chunk of 0.
+    shape = document.get("shape", [])
+    if not are_sizes(shape, 0):
+        yield Finding("shape", brief(shape), "an array of integers from 0 on")
+    grid = document.get("chunk_grid")
+    chunk_shape = nested(grid, "configuration", "chunk_shape")
+    if nested(grid, "name") == "regular" and not are_sizes(chunk_shape, 1):
+        yield Finding("chunk_grid", brief(chunk_shape), "an array of integers from 1 on")
 
 
-def data_type_of(document: Mapping[str, Any]) -> ZDType[Any, Any]:
-    """The data type that a document names.
+# Raised for a data type that no package here knows, or that needs one that is not installed.
+_NO_DATA_TYPE: Final = (ArithmeticError, ImportError, KeyError, TypeError, ValueError)
 
-    Raises
-    ------
-    ValueError or TypeError
-        If no package here knows it.
-    MissingPackageError
-        If it needs a package that is not installed.
-    """
+
+def _data_type(document: Mapping[str, Any]) -> tuple[ZDType[Any, Any], np.dtype[Any]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr warns of names that are not standardised
-        return data_type_registry.match_json(document["data_type"], zarr_format=3)
+        data_type = data_type_registry.match_json(document["data_type"], zarr_format=3)
+    return data_type, data_type.to_native_dtype()
+
+
+def element_layout(document: Mapping[str, Any]) -> ElementLayout | None:
+    """Layout of an element of an array, or None where it is not known or has no fixed size."""
+    try:
+        _, dtype = _data_type(document)
+        return layout_of(dtype) if has_fixed_size(dtype) else None
+    except _NO_DATA_TYPE:
+        return None
 
 
 def _fill_value_findings(
@@ -150,12 +154,12 @@ def _chain_findings(codecs: object, dtype: np.dtype[Any] | None, where: str) -> 
         return
     for i, codec in enumerate(codecs):
         yield from _codec_findings(codec, dtype, f"{where}[{i}]")
-    kinds = [kind_of(name_of(codec) or "") for codec in codecs]
+    kinds = list(map(kind_of, codecs))
     if None in kinds:
         return
     count = kinds.count("array -> bytes")
     if count == 0:
-        yield Finding(where, "no array -> bytes codec", f"one{_MIGRATE_ADDS}")
+        yield Finding(where, "no array -> bytes codec", "one", migrate="adds bytes")
     elif count > 1:
         yield Finding(where, f"{count} array -> bytes codecs", "one")
     elif kinds != sorted(kinds, key=_ORDER.index):
@@ -173,7 +177,7 @@ def _codec_findings(codec: object, dtype: np.dtype[Any] | None, subject: str) ->
             yield Finding(subject, f"unknown member {brief(key)}", '"name" and "configuration"')
     if name in BYTES_CODECS:
         yield from _bytes_findings(codec, name, dtype, subject)
-    elif kind_of(name) is None:
+    elif kind_of(codec) is None:
         yield Finding(subject, f"unknown codec {brief(name)}", "a codec that is installed here")
     for member, chain in inner_chains(codec).items():
         inner = np.dtype("u8") if member == "index_codecs" else dtype
@@ -184,7 +188,7 @@ def _bytes_findings(
     codec: object, name: str, dtype: np.dtype[Any] | None, subject: str
 ) -> Iterator[Finding]:
     if name == "endian":
-        yield Finding(subject, '"name": "endian"', '"name": "bytes"; zarr-bytes migrate writes it')
+        yield Finding(subject, '"name": "endian"', '"name": "bytes"', migrate="writes it")
     members = dict(codec) if isinstance(codec, Mapping) else {}
     try:
         BytesCodec.from_dict({**members, "name": "bytes"})
@@ -204,10 +208,32 @@ def _bytes_findings(
 
 
 def _refused(subject: str, value: object, error: Exception) -> Finding:
-    """Finding from an error whose message gives what is permitted, or else gives it whole."""
-    text = str(error)
-    for separator in (": permitted is ", "; permitted are ", "; it must be "):
-        if separator in text:
-            permitted = text.partition(separator)[2].partition(". ")[0].rstrip(".")
-            return Finding(subject, brief(value), permitted)
-    return Finding(subject, brief(value), text)
+    """Finding from an error that has what is permitted, or else says it."""
+    return Finding(subject, brief(value), getattr(error, "permitted", "") or str(error))
+
+
+def encoding_finding(node: Node) -> Finding | None:
+    """Finding for a document that zarr reads although it is not encoded as JSON is (RFC 8259)."""
+    if node.encoding == "utf-8":
+        return None
+    found = "a byte order mark" if node.encoding == "utf-8-sig" else node.encoding.upper()
+    return Finding(DOCUMENT, f"encoded with {found}", "UTF-8 without a byte order mark")
+
+
+def text_findings(node: Node) -> list[Finding]:
+    """Findings for the text of a document, which zarr reads although it is no JSON."""
+    found = [Finding(DOCUMENT, f"{c} is no JSON", f'"{c}"') for c in dict.fromkeys(node.constants)]
+    encoding = encoding_finding(node)
+    return found if encoding is None else [encoding, *found]
+
+
+async def refusal(text: bytes, open_node: Callable[..., Any] = open_array) -> str | None:
+    """Why zarr does not open the array that a metadata document describes, or None if it does."""
+    store = MemoryStore({DOCUMENT: cpu.Buffer.from_bytes(text)})
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what zarr warns of, it reads
+            await open_node(store=store, mode="r", zarr_format=3)
+    except Exception as error:  # noqa: BLE001 -- whatever zarr and any codec raise
+        return in_words(error)
+    return None

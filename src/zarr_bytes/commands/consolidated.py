@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from zarr_bytes.commands.conformance import Finding, array_findings
+from zarr_bytes.commands.conformance import array_findings
 from zarr_bytes.commands.hierarchy import consolidated, is_path
+from zarr_bytes.commands.reports import Finding
 from zarr_bytes.commands.sources import DOCUMENT, within
 from zarr_bytes.commands.text import brief
 
@@ -85,8 +86,9 @@ class Copies:
                 yield Finding(subject, f"a copy of a {DOCUMENT} that is not there", _AGAIN)
             elif _differs(node.document, copy):
                 yield Finding(subject, f"another copy than its {DOCUMENT}", _AGAIN)
-            if node is None or _differs(node.document, copy):
-                self._judge(path, copy)
+            else:
+                continue
+            self._judge(path, copy)
 
     def _judge(self, path: str, copy: object) -> None:
         """Find what does not conform in a copy by itself."""

@@ -9,12 +9,18 @@ folder behind a link.
 from __future__ import annotations
 
 import os
-import re
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Final
 
-from zarr_bytes.commands.sources import DOCUMENT, Entry, Identity, Source, refuse_large, within
+from zarr_bytes.commands.sources import (
+    DOCUMENT,
+    Entry,
+    Identity,
+    Source,
+    is_unfinished,
+    refuse_large,
+)
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
@@ -26,9 +32,6 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.chunk_grid import ChunkGrid
 
 __all__ = ["Folder"]
-
-# What LocalStore writes before it renames it to zarr.json or zarr.json.before-migration.
-_TEMPORARY: Final = re.compile(r"zarr(\.json)?\.[0-9a-f]{32}\.partial")
 
 
 class Folder(Source):
@@ -58,8 +61,9 @@ class Folder(Source):
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    async def unfinished(self, path: str) -> list[str]:
-        return [within(path, name) for name in await self.names(path) if _TEMPORARY.fullmatch(name)]
+    async def unfinished(self, path: str, *, below: bool) -> list[str]:
+        names = _names_below(self.root / path) if below else await self.names(path)
+        return list(filter(is_unfinished, names))
 
     def identity(self, path: str) -> Identity | None:
         try:
@@ -87,9 +91,11 @@ class Folder(Source):
                         first, others = below.get(identity, (f"{key}/", 0))
                         below[identity] = first, others + times
                     elif level == grid.levels and grid.contains(key):
-                        found = _chunk(entry, key, times)
-                        if found is not None:
-                            yield found
+                        if found := _looked_at(entry):
+                            size, fault = found
+                            yield (
+                                Entry(key, fault=fault) if fault else Entry(key, size, times=times)
+                            )
                     else:
                         for other in _others(root, entry, key, grid):
                             yield other
@@ -124,39 +130,41 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _chunk(entry: os.DirEntry[str], key: str, times: int) -> Entry | None:
-    """What stands in the place of a chunk, or None if it has gone meanwhile."""
+def _looked_at(entry: os.DirEntry[str]) -> tuple[int, str] | None:
+    """Size of a file, and what stands there if it is none; None if it has gone meanwhile."""
     try:
         status = entry.stat()
     except FileNotFoundError:
-        return Entry(key, fault="a link to nothing") if entry.is_symlink() else None
+        return (0, "a link to nothing") if entry.is_symlink() else None
     except OSError as error:
-        return Entry(key, fault=in_words(error))
-    if stat.S_ISREG(status.st_mode):
-        return Entry(key, status.st_size, times=times)
-    return Entry(key, fault=_kind(status.st_mode))
+        return 0, in_words(error)
+    return status.st_size, "" if stat.S_ISREG(status.st_mode) else _kind(status.st_mode)
 
 
 def _others(root: Path, entry: os.DirEntry[str], key: str, grid: ChunkGrid) -> Iterator[Entry]:
     """Files that are no chunks; links to other folders are not followed, as zarr does not."""
     if grid.has_folder(key):
-        yield Entry(key, fault=_kind_of(root / key), permitted="a folder")
+        if found := _looked_at(entry):
+            yield Entry(key, fault=found[1] or "a file", permitted="a folder")
     elif not entry.is_dir(follow_symlinks=False):
         if key != DOCUMENT:
             yield Entry(key + "/" * _is_folder(entry))
     else:
-        for parent, _, names in os.walk(root / key):
-            below = os.path.relpath(parent, root).replace(os.sep, "/")
-            yield from (Entry(f"{below}/{name}") for name in names)
+        yield from (Entry(f"{key}/{name}") for name in _names_below(root / key))
 
 
-def _kind_of(path: Path) -> str:
-    try:
-        return _kind(path.stat().st_mode)
-    except FileNotFoundError:
-        return "a link to nothing"
-    except OSError as error:
-        return in_words(error)
+def _names_below(root: Path) -> Iterator[str]:
+    """Names of files in a folder and in those below it, relative to it; links are not followed."""
+    folders = [""]  # a list of its own: in Python 3.11 `os.walk` recurses
+    while folders:
+        prefix = folders.pop()
+        with suppress(OSError), os.scandir(root / prefix) as entries:
+            for entry in entries:
+                name = f"{prefix}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{name}/")
+                else:
+                    yield name
 
 
 _KINDS: Final = {

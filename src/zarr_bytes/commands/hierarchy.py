@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from zarr_bytes.commands.sources import DOCUMENT, within
 from zarr_bytes.commands.stores import hint
-from zarr_bytes.commands.text import brief
+from zarr_bytes.commands.text import brief, nested
 from zarr_bytes.errors import StoreError, in_words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from zarr_bytes.commands.sources import Source
+    from zarr_bytes.commands.sources import Identity, Source
 
 __all__ = ["Hierarchy", "Node", "consolidated", "is_path"]
 
@@ -103,18 +103,18 @@ class Hierarchy:
     async def _walk(self) -> AsyncIterator[Node]:
         # A list of its own instead of recursion: groups may be deeper than Python recurses.
         waiting = [("", False)]
-        met: dict[object, Node | None] = {}  # folders; None where one is no node
+        met: dict[Identity, str | None] = {}  # paths of folders; None where one is no node
         while waiting:
             path, in_group = waiting.pop()
             self.pending = len(waiting)
             identity = self._source.identity(path)
             if identity in met:
-                if target := met[identity]:
-                    yield Node(path, "link", target=target.path)
+                if (target := met[identity]) is not None:
+                    yield Node(path, "link", target=target)
                 continue
             node = await self.node(path)
             if identity is not None:
-                met[identity] = None if node is None else Node(path, node.kind)
+                met[identity] = None if node is None else path
             if node is not None:
                 yield node
             if node.kind == "array" if node else in_group and not await self._is_format_2(path):
@@ -206,6 +206,5 @@ def is_path(path: str) -> bool:
 
 def consolidated(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The copies of documents in the consolidated metadata of a group's, by their path in it."""
-    member = document.get("consolidated_metadata")
-    metadata = member.get("metadata") if isinstance(member, Mapping) else None
+    metadata = nested(document, "consolidated_metadata", "metadata")
     return metadata if isinstance(metadata, Mapping) else {}

@@ -9,14 +9,11 @@ Single bytes keep the `endian` that the draft required: today's specification pe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from zarr.buffer import cpu
-
-from zarr_bytes.commands.check import encoding_finding, refusal
 from zarr_bytes.commands.codec_chain import inner_chains, kind_of, name_of
+from zarr_bytes.commands.conformance import encoding_finding, refusal
 from zarr_bytes.commands.hierarchy import Hierarchy, consolidated
 from zarr_bytes.commands.json_text import (
     Edit,
@@ -27,10 +24,10 @@ from zarr_bytes.commands.json_text import (
     members,
     value,
 )
-from zarr_bytes.commands.screen import plain
-from zarr_bytes.commands.sources import within
+from zarr_bytes.commands.replacing import BACKUP, remove_leftover, rewrite
+from zarr_bytes.commands.reports import Change, Migration
+from zarr_bytes.commands.sources import DOCUMENT, within
 from zarr_bytes.commands.stores import source_of
-from zarr_bytes.commands.tables import migration_parts, migration_verdict
 from zarr_bytes.commands.text import number
 from zarr_bytes.errors import MigrationError, in_words
 
@@ -43,64 +40,9 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.json_text import Span
     from zarr_bytes.commands.sources import Source
 
-__all__ = [
-    "BACKUP",
-    "Change",
-    "Migration",
-    "migrated",
-    "plan",
-    "remove_leftover",
-    "rewrite",
-    "write",
-]
+__all__ = ["is_migrated", "migrated", "plan", "write"]
 
-BACKUP: Final = ".before-migration"  # behind the key of the document that is kept
 _LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
-
-
-@dataclass(frozen=True)
-class Change:
-    """A document to be rewritten: the key of it, both texts, and in words what differs."""
-
-    path: str
-    key: str
-    old: bytes
-    new: bytes
-    steps: list[str]
-
-
-@dataclass(repr=False)
-class Migration:
-    """What is to be done, or has been.
-
-    Prints as the table that the command shows. A loop over it gives every `Change`.
-
-    Attributes
-    ----------
-    store : str
-        Where it is.
-    changes : list of Change
-        What is to be rewritten, arrays first.
-    refused : dict
-        Reasons by path, of what cannot be.
-    leftovers : dict
-        Old documents that an earlier run was stopped before it deleted, by their keys: the new ones
-        are in order.
-    is_written : bool
-        Whether all of the changes have been made, and the leftovers removed.
-    """
-
-    store: str = ""
-    changes: list[Change] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-    leftovers: dict[str, bytes] = field(default_factory=dict)
-    is_written: bool = False
-
-    def __iter__(self) -> Iterator[Change]:
-        return iter(self.changes)
-
-    def __repr__(self) -> str:
-        return plain([migration_verdict(self), *migration_parts(self)])
 
 
 def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
@@ -158,7 +100,7 @@ def _chain_edits(text: str, span: Span, where: str) -> Iterator[tuple[Edit, str]
             configuration = members(text, place.start)["configuration"]
             chain = members(text, configuration.start)[member]
             yield from _chain_edits(text, chain, f"{where}[{i}].{member}")
-    kinds = [kind_of(name_of(codec) or "") for codec in codecs]
+    kinds = list(map(kind_of, codecs))
     if "array -> bytes" in kinds:
         return
     if None in kinds:
@@ -184,8 +126,7 @@ async def plan(store: Store, name: str = "") -> Migration:
     """
     found = Migration(name)
     groups = []
-    source = source_of(store)
-    try:
+    with closing(source_of(store)) as source:
         async for node in Hierarchy(source, listed=await source.can_list()).nodes():
             if node.kind == "unreadable":
                 found.refused[node.path] = node.error
@@ -193,29 +134,21 @@ async def plan(store: Store, name: str = "") -> Migration:
                 await _add(source, node, found)
             elif node.kind == "group":
                 groups.append(node)
+            elif node.kind == "format 2":
+                found.format_2.append(node.path)
         refused = list(found.refused)  # stay as they are in consolidated metadata too
         for group in groups:
             prefix = within(group.path, "")
             has_copies = bool(consolidated(group.document))
             skip = {path.removeprefix(prefix) for path in refused} if has_copies else ()
             await _add(source, group, found, skip)
-    finally:
-        source.close()
     return found
 
 
 async def _add(source: Source, node: Node, found: Migration, skip: Container[str] = ()) -> None:
     try:
-        change = _change(node, skip)
-        reason = None
-        if change is not None and node.kind == "array":
-            reason = await refusal(change.new)
-        if reason is not None:
-            found.refused[node.path] = f"zarr would not open it: {reason}"
-        elif change is not None:
-            found.changes.append(change)
-    except RecursionError:
-        found.refused[node.path] = "it is nested deeper than Python follows"
+        change = await _change(node, skip)
+        found.changes += [] if change is None else [change]
     except ValueError as error:
         found.refused[node.path] = str(error)
     try:
@@ -230,9 +163,11 @@ async def _add_leftovers(source: Source, node: Node, found: Migration) -> None:
         return
     backup = node.key + BACKUP
     old = await source.read(backup) if await source.exists(backup) else None
-    for key in await source.unfinished(node.path):
-        # Beside no backup, the second name may be that of another process that is writing now.
-        if old is not None or key.startswith(f"{node.key}."):
+    # Beside no backup, "zarr." and digits may be what another process is writing now.
+    prefix = f"{DOCUMENT}." if old is None else "zarr."
+    for name in await source.unfinished(node.path, below=False):
+        if name.startswith(prefix):
+            key = within(node.path, name)
             found.leftovers[key] = await source.read(key) or b""
     is_planned = any(change.key == node.key for change in found.changes[-1:])
     if old is None or is_planned or node.path in found.refused:
@@ -241,18 +176,32 @@ async def _add_leftovers(source: Source, node: Node, found: Migration) -> None:
         found.leftovers[backup] = old
 
 
-def _change(node: Node, skip: Container[str] = ()) -> Change | None:
+async def is_migrated(node: Node) -> bool:
+    """Whether there is something to migrate in a document, and nothing in the way."""
+    try:
+        return await _change(node) is not None
+    except ValueError:
+        return False
+
+
+async def _change(node: Node, skip: Container[str] = ()) -> Change | None:
     if node.document.get("zarr_format") != 3:
         return None
     # As `json.loads` reads it, and so zarr.
     text = node.text.decode(node.encoding, "surrogatepass")
-    new, steps = migrated(text, skip)
+    try:
+        new, steps = migrated(text, skip)
+    except RecursionError:
+        raise MigrationError("it is nested deeper than Python follows") from None
     if not steps:
         return None
     encoding = encoding_finding(node)
     if encoding is not None:
         raise MigrationError(f"{encoding.found}; permitted is {encoding.permitted}: rewrite it")
-    return Change(node.path, node.key, node.text, new.encode(errors="surrogatepass"), steps)
+    change = Change(node.path, node.key, node.text, new.encode(errors="surrogatepass"), steps)
+    if node.kind == "array" and (reason := await refusal(change.new)):
+        raise MigrationError(f"zarr would not open it: {reason}")
+    return change
 
 
 async def write(store: Store, found: Migration) -> None:
@@ -274,80 +223,3 @@ async def write(store: Store, found: Migration) -> None:
         documents = number(len(found.changes), "metadata document")
         raise MigrationError(f"{error}\n{done:,} of {documents} migrated.") from error
     found.is_written = True
-
-
-async def remove_leftover(store: Store, key: str, text: bytes) -> None:
-    """Delete an old document that an earlier run has left, if it is still the one that was planned.
-
-    Raises
-    ------
-    MigrationError
-        If it has changed, or cannot be deleted.
-    """
-    try:
-        if await _read(store, key) != text:
-            raise MigrationError(f"{key} has changed meanwhile; it was not deleted")
-        await store.delete(key)
-    except OSError as error:
-        raise MigrationError(f"{key} could not be deleted: {in_words(error)}") from error
-
-
-async def rewrite(store: Store, change: Change) -> None:
-    """Put the new document in the place of the old one, which is kept until that is done.
-
-    At every moment the array has one of the two documents: `set` of a `LocalStore` renames, and
-    one of an object store is a single request.
-
-    Raises
-    ------
-    MigrationError
-        If anything fails; it says which of the two is in place, and where the old one is.
-    """
-    backup = change.key + BACKUP
-    if await _read(store, change.key) != change.old:
-        raise MigrationError(f"{change.key} has changed meanwhile; nothing was written")
-    kept = await _read(store, backup)
-    if kept not in (None, change.old):
-        raise MigrationError(
-            f"{backup} holds another document, from an earlier migration; nothing was written."
-            " Look at it and move it away"
-        )
-    try:
-        await _put(store, backup, change.old)
-    except Exception as error:
-        with suppress(Exception):  # half of a copy would be in the way of the next attempt
-            await store.delete(backup)
-        raise MigrationError(f"{change.key} is as it was: {in_words(error)}") from error
-    try:
-        await _put(store, change.key, change.new)
-    except Exception as error:
-        state = await _put_back(store, change)
-        raise MigrationError(f"{state}; a copy is at {backup}: {in_words(error)}") from error
-    try:
-        await store.delete(backup)
-    except Exception as error:
-        raise MigrationError(
-            f"{change.key} is migrated, but {backup} could not be deleted: {in_words(error)}"
-        ) from error
-
-
-async def _read(store: Store, key: str) -> bytes | None:
-    return await source_of(store).read(key)
-
-
-async def _put(store: Store, key: str, text: bytes) -> None:
-    await store.set(key, cpu.Buffer.from_bytes(text))
-    if await _read(store, key) != text:
-        raise OSError(f"{key} reads back as something else than was written")
-
-
-async def _put_back(store: Store, change: Change) -> str:
-    """What is in the store after writing the new document has failed."""
-    try:
-        if await _read(store, change.key) == change.new:
-            return f"{change.key} is migrated"
-        if await _read(store, change.key) != change.old:
-            await _put(store, change.key, change.old)
-    except Exception:  # noqa: BLE001 -- of any store; what failed first is what is reported
-        return f"it is not known what is at {change.key}"
-    return f"{change.key} is as it was"

@@ -1,20 +1,61 @@
-"""What was found in a store: a report of each array, and what they come to."""
+"""Results of `check` and `migrate`, as plain data; the module `tables` draws them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from zarr_bytes.commands.screen import plain
-from zarr_bytes.commands.tables import check_parts, check_verdict
 from zarr_bytes.commands.text import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from zarr_bytes.commands.conformance import Finding
+__all__ = ["ArrayReport", "Change", "CheckReport", "Finding", "Migration", "Progress", "Result"]
 
-__all__ = ["ArrayReport", "CheckReport"]
+
+class Result:
+    """A result that prints as the tables of its command."""
+
+    def __repr__(self) -> str:
+        # By name, because `tables` imports the results.
+        text: str = import_module(".tables", __package__).text_of(self)
+        return text
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not conform, with what would.
+
+    Attributes
+    ----------
+    subject : str
+        What it is about: a member of the metadata document, or a chunk's key.
+    found, permitted : str
+        What is there, and what would conform.
+    is_note : bool
+        Whether it is worth knowing, but permitted.
+    migrate : str
+        What `migrate` does about it, such as "adds bytes"; empty where it does nothing, also
+        because something else in the document is in its way.
+    """
+
+    subject: str
+    found: str
+    permitted: str = ""
+    is_note: bool = False
+    migrate: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a check is: nodes done of those found so far, and chunks of the present array."""
+
+    path: str
+    nodes_done: int
+    nodes_found: int
+    chunks_done: int = 0
+    chunks: int = 0
 
 
 @dataclass
@@ -61,7 +102,7 @@ class ArrayReport:
 
 
 @dataclass(frozen=True, repr=False)
-class CheckReport:
+class CheckReport(Result):
     """What `check` has found in a store, and what that comes to.
 
     Prints as the table that the command shows. A loop over it gives an `ArrayReport` for every
@@ -121,5 +162,47 @@ class CheckReport:
     def __iter__(self) -> Iterator[ArrayReport]:
         return iter(self.nodes)
 
-    def __repr__(self) -> str:
-        return plain([check_verdict(self), *check_parts(self.nodes)])
+
+@dataclass(frozen=True)
+class Change:
+    """A document to be rewritten: the key of it, both texts, and in words what differs."""
+
+    path: str
+    key: str
+    old: bytes
+    new: bytes
+    steps: list[str]
+
+
+@dataclass(repr=False)
+class Migration(Result):
+    """What is to be done, or has been.
+
+    Prints as the table that the command shows. A loop over it gives every `Change`.
+
+    Attributes
+    ----------
+    store : str
+        Where it is.
+    changes : list of Change
+        What is to be rewritten, arrays first.
+    refused : dict
+        Reasons by path, of what cannot be.
+    leftovers : dict
+        Old documents that an earlier run was stopped before it deleted, by their keys: the new ones
+        are in order.
+    format_2 : list of str
+        Paths of arrays of Zarr format 2, which has no draft form.
+    is_written : bool
+        Whether all of the changes have been made, and the leftovers removed.
+    """
+
+    store: str = ""
+    changes: list[Change] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    leftovers: dict[str, bytes] = field(default_factory=dict)
+    format_2: list[str] = field(default_factory=list)
+    is_written: bool = False
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)

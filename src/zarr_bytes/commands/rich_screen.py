@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Final, Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from rich import box, progress
 from rich.cells import cell_len
@@ -14,18 +15,18 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from zarr_bytes.commands.screen import Line
+from zarr_bytes.commands.screen import PATH, Line
 from zarr_bytes.commands.text import cut, in_digits, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import ConsoleOptions, RenderableType
 
-    from zarr_bytes.commands.check import Progress
+    from zarr_bytes.commands.reports import Progress
     from zarr_bytes.commands.screen import Cell, Part
 
-__all__ = ["Bar", "print_parts"]
+__all__ = ["print_parts", "progress_bar"]
 
 _PATIENCE: Final = 1.0  # seconds; what is done by then needs no progress bar
 
@@ -76,7 +77,7 @@ def _rendered(part: Part) -> RenderableType:
             text.no_wrap, text.overflow = True, "ignore"
             return text
         content: RenderableType = _text(part)
-        if len(part.cells) == 1 and part.cells[0].is_path:
+        if len(part.cells) == 1 and part.cells[0].style == PATH:
             content = _cell(part.cells[0])
         return Padding(content, (0, part.indent)) if part.indent else content
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
@@ -88,47 +89,41 @@ def _rendered(part: Part) -> RenderableType:
 
 
 def _cell(cell: Cell) -> RenderableType:
-    return _Path(cell.text) if cell.is_path else Text(cell.text, cell.style)
+    return _Path(cell.text) if cell.style == PATH else Text(cell.text, cell.style)
 
 
-class Bar:
-    """A progress bar over the whole store, on a terminal, for what takes longer than a second."""
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Progress], None]]:
+    """A progress bar over the whole store, for a check that takes longer than a second."""
+    bar = progress.Progress(
+        progress.BarColumn(bar_width=20),
+        progress.TextColumn("{task.fields[counts]}", markup=False),
+        progress.TextColumn("{task.description}", markup=False),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task("", total=None, counts="")
+    started = time.monotonic()
 
-    def __init__(self, is_terminal: bool) -> None:  # noqa: FBT001
-        self._progress = progress.Progress(
-            progress.BarColumn(bar_width=20),
-            progress.TextColumn("{task.fields[counts]}", markup=False),
-            progress.TextColumn("{task.description}", markup=False),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._progress.add_task("", total=None, counts="")
-        self._is_terminal = is_terminal
-        self._is_shown = False
-        self._started = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_shown:
-            self._progress.stop()
-
-    def show(self, done: Progress) -> None:
-        """Show how far the check is."""
-        if not self._is_terminal or time.monotonic() - self._started < _PATIENCE:
+    def show(done: Progress) -> None:
+        if time.monotonic() - started < _PATIENCE:
             return
-        self._progress.start()  # does nothing if it has
-        self._is_shown = True
+        bar.start()  # does nothing if it has
         counts = f"{done.nodes_done:,} of {done.nodes_found:,} found"
         part = 0.0
         if done.chunks:
             counts += f", chunk {done.chunks_done:,} of {in_digits(done.chunks)}"
             part = min(done.chunks_done / done.chunks, 1)
-        self._progress.update(
-            self._task,
+        bar.update(
+            task,
             description=cut(printable(f"/{done.path}"), 24),
             completed=done.nodes_done + part,
             total=done.nodes_found,
             counts=counts,
         )
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()

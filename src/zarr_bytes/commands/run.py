@@ -20,9 +20,7 @@ from zarr_bytes.zarr_versions import sync
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
 
-    from zarr_bytes.commands.check import Progress
-    from zarr_bytes.commands.migrate import Migration
-    from zarr_bytes.commands.reports import ArrayReport
+    from zarr_bytes.commands.reports import ArrayReport, Migration, Progress
 
 __all__ = ["check", "migrate", "opened", "run"]
 
@@ -85,14 +83,14 @@ def migrate(
 ) -> Migration:
     """Rewrite metadata of the draft form to today's: endian to bytes, and bytes for no codec.
 
-    What the command ``zarr-bytes migrate --yes`` does. Chunks are not touched.
+    Writes at once, as the command ``zarr-bytes migrate --yes``. Chunks are not touched.
 
     Parameters
     ----------
     store : str, os.PathLike or zarr.abc.store.Store
         As for `check`.
-    dry_run : bool
-        Whether nothing is to be written.
+    dry_run : bool, default False
+        Whether to report only, and write nothing.
     storage_options : mapping, optional
         What fsspec is to be called with; only for a URL.
 

@@ -1,48 +1,33 @@
-"""Texts and tables, as plain text here, and by `rich` on a terminal where it is installed.
+"""Lines and tables, and their plain text.
 
 Whatever comes from a store goes through `printable`, and none of it is taken for markup.
 """
 
 from __future__ import annotations
 
-import shutil
-import sys
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from zarr_bytes.commands.text import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = [
-    "Cell",
-    "Line",
-    "Part",
-    "Table",
-    "and_more",
-    "has_rich",
-    "line",
-    "path_cell",
-    "plain",
-    "print_parts",
-    "shown",
-]
+__all__ = ["PATH", "Cell", "Line", "Part", "Table", "Text", "has_rich", "line", "plain", "table"]
+
+PATH: Final = "path"
+"""The style of a path or the like: it is broken behind ``/``, ``.`` or ``,`` if it must be."""
 
 _LONGEST: Final = 400  # characters of one cell
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A text and its style; a path is broken behind ``/``, ``.`` or ``,`` where it must be."""
+class Cell(NamedTuple):
+    """A text that can be shown, and its style."""
 
     text: str
     style: str = ""
-    is_path: bool = False
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """Texts beside each other, on one line where it `is_whole`, such as a command to be copied."""
 
     cells: tuple[Cell, ...]
@@ -50,37 +35,31 @@ class Line:
     is_whole: bool = False
 
 
-@dataclass
-class Table:
+class Table(NamedTuple):
     """Rows below the names of their columns."""
 
     columns: tuple[Cell, ...]
-    rows: list[tuple[Cell, ...]] = field(default_factory=list)
+    rows: list[tuple[Cell, ...]]
 
 
-Part = Line | Table
+Part: TypeAlias = Line | Table
+Text: TypeAlias = str | tuple[str, str]
+"""A text, perhaps with its style."""
 
 
-def line(*texts: str | tuple[str, str], indent: int = 0, is_whole: bool = False) -> Line:
-    """A line of texts, each perhaps with its style."""
-    pairs = [(text, "") if isinstance(text, str) else text for text in texts]
-    return Line(tuple(Cell(printable(text), style) for text, style in pairs), indent, is_whole)
+def line(*texts: Text, indent: int = 0, is_whole: bool = False, is_cut: bool = False) -> Line:
+    """A line of texts, cut if it is one of many."""
+    return Line(_cells(texts, is_cut=is_cut), indent, is_whole)
 
 
-def shown(text: str, style: str = "") -> Cell:
-    """`text` as it can be shown, cut."""
-    return Cell(printable(cut(text, _LONGEST)), style)
+def table(columns: Iterable[Text], rows: Iterable[Iterable[Text]]) -> Table:
+    """A table of texts, which are cut."""
+    return Table(_cells(columns, is_cut=True), [_cells(row, is_cut=True) for row in rows])
 
 
-def path_cell(path: str) -> Cell:
-    """A path or the like as it can be shown, cut."""
-    return Cell(printable(cut(path, _LONGEST)), is_path=True)
-
-
-def and_more(count: int, advice: str = "") -> Iterator[Line]:
-    """A line that says how many were left out, if any were."""
-    if count > 0:
-        yield line((f"... and {count:,} more{advice}", "dim"))
+def _cells(texts: Iterable[Text], *, is_cut: bool) -> tuple[Cell, ...]:
+    pairs = ((text, "") if isinstance(text, str) else text for text in texts)
+    return tuple(Cell(printable(cut(t, _LONGEST) if is_cut else t), style) for t, style in pairs)
 
 
 def plain(parts: Iterable[Part]) -> str:
@@ -88,7 +67,7 @@ def plain(parts: Iterable[Part]) -> str:
 
     Examples
     --------
-    >>> print(plain([line("Two:"), Table((shown("A"), shown("B")), [(shown("1"), shown("x y"))])]))
+    >>> print(plain([line("Two:"), table("AB", [("1", "x y")])]))
     Two:
     A   B
     -------
@@ -116,16 +95,3 @@ def has_rich() -> bool:
             raise
         return False
     return True
-
-
-def print_parts(verdict: Line, parts: Iterable[Part]) -> None:
-    """Print `parts` below the verdict, and it once more where they push it off the screen."""
-    if has_rich():
-        from zarr_bytes.commands import rich_screen
-
-        rich_screen.print_parts(verdict, parts)
-        return
-    text = plain([verdict, *parts])
-    if text.count("\n") + 3 > shutil.get_terminal_size().lines:  # and the prompt
-        text += "\n\n" + plain([verdict])
-    sys.stdout.write(text + "\n")

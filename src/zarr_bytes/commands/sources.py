@@ -1,9 +1,14 @@
 """What the commands read of a store: documents, names, and what stands in the places of chunks."""
 
+# ruff: noqa: D102 -- the methods of Zip are those of Source, and said there
+
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
+from zipfile import ZipFile
 
 from zarr.abc.store import RangeByteRequest
 from zarr.buffer import cpu
@@ -12,16 +17,42 @@ from zarr_bytes.commands.text import in_digits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from zarr.abc.store import Store
+    from zarr.storage import ZipStore
 
     from zarr_bytes.commands.chunk_grid import ChunkGrid
 
-__all__ = ["DOCUMENT", "Entry", "Identity", "Source", "refuse_large", "within"]
+__all__ = [
+    "DOCUMENT",
+    "Entry",
+    "Identity",
+    "Source",
+    "Zip",
+    "is_unfinished",
+    "refuse_large",
+    "within",
+]
 
 DOCUMENT: Final = "zarr.json"
 _LARGEST_DOCUMENT: Final = 2**28  # bytes; 50,000 arrays in consolidated metadata are a fifth of it
 Identity: TypeAlias = tuple[int, int]
+
+
+# As LocalStore and this package name a file until it is whole.
+_UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")
+
+
+def is_unfinished(key: str) -> bool:
+    """Whether `key` names a file that a writer has not finished, or was stopped from finishing.
+
+    Examples
+    --------
+    >>> is_unfinished(f"c/0.{32 * 'a'}.partial")
+    True
+    """
+    return _UNFINISHED.search(key) is not None
 
 
 def within(path: str, name: str) -> str:
@@ -92,9 +123,9 @@ class Source:
         """The names directly under `path`."""
         return [name async for name in self.store.list_dir(path)]
 
-    async def unfinished(self, path: str) -> list[str]:
-        """Keys of what a process that was killed had begun to write at `path`."""
-        del path
+    async def unfinished(self, path: str, *, below: bool) -> list[str]:
+        """Names of unfinished files in the folder at `path`, and in all folders `below` it."""
+        del path, below
         return []  # of an object store, nothing is seen before it is whole
 
     def identity(self, path: str) -> Identity | None:
@@ -132,6 +163,64 @@ class Source:
                 yield found
                 return
             yield found
+
+
+class Zip(Source):
+    """A zip file, by its directory, which zarr's own store reads for each question."""
+
+    def __init__(self, store: ZipStore, path: Path) -> None:
+        super().__init__(store)
+        self._archive = ZipFile(path)
+        self._members = self._archive.NameToInfo  # of members with one name, the last, as in zarr
+        self._keys = sorted(self._members)
+
+    def close(self) -> None:
+        self._archive.close()
+
+    async def can_list(self) -> bool:
+        return True
+
+    async def read(self, key: str) -> bytes | None:
+        if key not in self._members:
+            return None
+        refuse_large(self._members[key].file_size)
+        return self._archive.read(key)
+
+    async def exists(self, key: str) -> bool:
+        return key in self._members
+
+    async def names(self, path: str) -> list[str]:
+        prefix = within(path, "")
+        names: dict[str, None] = {}
+        i = bisect_left(self._keys, prefix)
+        while i < len(self._keys) and self._keys[i].startswith(prefix):
+            rest = self._keys[i][len(prefix) :]
+            name, slash, _ = rest.partition("/")
+            if rest:  # and not the folder itself
+                names[name] = None
+            # "0" comes right behind "/": what is below the name is passed over.
+            i = bisect_left(self._keys, f"{prefix}{name}0", i) if slash else i + 1
+        return list(names)
+
+    async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Entry]:
+        prefix = within(path, "")
+        for i in range(bisect_left(self._keys, prefix), len(self._keys)):
+            if not self._keys[i].startswith(prefix):
+                return
+            name = self._keys[i][len(prefix) :]
+            if name.endswith("/"):
+                if grid.contains(name[:-1]):
+                    yield Entry(name[:-1], fault="a folder")
+            elif name and name != DOCUMENT:
+                yield Entry(name, self._members[self._keys[i]].file_size)
+
+    async def size(self, key: str) -> int:
+        return self._members[key].file_size
+
+    async def pieces(self, key: str, size: int, step: int) -> AsyncIterator[bytes]:
+        with self._archive.open(key) as member:
+            for start in range(0, size, step):
+                yield member.read(min(step, size - start))
 
 
 def refuse_large(size: int) -> None:

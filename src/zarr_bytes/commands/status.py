@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import warnings
-from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
@@ -15,9 +14,15 @@ from zarr.registry import get_codec_class, get_pipeline_class
 from zarr.storage import LocalStore
 
 from zarr_bytes.activation import CLASSES, VARIABLES
-from zarr_bytes.commands.origin import Origin, origin_of
-from zarr_bytes.commands.screen import plain
-from zarr_bytes.commands.tables import status_parts, status_verdict
+from zarr_bytes.commands.in_force import (
+    CodecInForce,
+    DataType,
+    Origin,
+    PipelineInForce,
+    Setting,
+    Status,
+)
+from zarr_bytes.commands.origin import origin_of
 from zarr_bytes.data_type.extension import ExtensionDataType
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import MissingPackageError
@@ -29,124 +34,18 @@ from zarr_bytes.settings import (
     reading_cost,
     unknown_settings,
 )
+from zarr_bytes.zarr_versions import LOADS_DATA_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "CodecInForce",
-    "DataType",
-    "PipelineInForce",
-    "Setting",
-    "Status",
-    "status",
-]
+__all__ = ["status"]
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _PIPELINE: Final = "zarr_bytes.BytesPipeline"
 _ALONE: Final = "are read where `bytes` is the only codec of an array"
 _BEHIND_TRANSPOSE: Final = "are read where an array has `transpose` codecs, `bytes` and no other"
 _SERIALIZER: Final = "serializer=zarr_bytes.BytesCodec() gives them this one"
-
-
-@dataclass(frozen=True)
-class CodecInForce:
-    """The class that zarr uses for a codec name, or why there is none."""
-
-    name: str
-    found: str
-    expected: str
-    origin: Origin
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it is this package's."""
-        return self.found == self.expected
-
-
-@dataclass(frozen=True)
-class PipelineInForce:
-    """The codec pipeline that zarr's configuration names.
-
-    Attributes
-    ----------
-    found : str
-        Its class.
-    is_active : bool
-        Whether it is this package's.
-    acts_for : str
-        In words, for which arrays this package reads parts of chunks.
-    """
-
-    found: str
-    is_active: bool
-    acts_for: str
-    origin: Origin
-
-
-@dataclass(frozen=True)
-class DataType:
-    """The class that zarr has for a data type name, and the package that it lacks."""
-
-    name: str
-    found: str
-    is_active: bool
-    lacks: str | None
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting of this package: its value, and who decided it."""
-
-    name: str
-    value: object
-    origin: Origin
-
-
-@dataclass(frozen=True, repr=False)
-class Status:
-    """What is in force in this process.
-
-    Prints as the tables that the command shows. A loop over it gives the `CodecInForce` of each
-    codec name.
-
-    Attributes
-    ----------
-    versions : dict
-        By package.
-    codecs : list of CodecInForce
-        The class that zarr has for `bytes`, and for `endian`.
-    pipeline : PipelineInForce
-        The one that zarr's configuration names.
-    data_types : list of DataType
-        Each that this package has.
-    settings : list of Setting
-        Each of this package.
-    new_arrays : str
-        The codec of arrays that code has just made, and how to have this one.
-    problems, advice : list of str
-        What is wrong with the settings, and what to do where the package is not active.
-    """
-
-    versions: dict[str, str]
-    codecs: list[CodecInForce]
-    pipeline: PipelineInForce
-    data_types: list[DataType]
-    settings: list[Setting]
-    new_arrays: str
-    problems: list[str]
-    advice: list[str]
-
-    @property
-    def is_active(self) -> bool:
-        """Whether zarr uses this package for `bytes`, and every setting is permitted."""
-        return self.codecs[0].is_active and not self.problems
-
-    def __iter__(self) -> Iterator[CodecInForce]:
-        return iter(self.codecs)
-
-    def __repr__(self) -> str:
-        return plain([status_verdict(self), *status_parts(self)])
 
 
 def status() -> Status:
@@ -171,11 +70,13 @@ def status() -> Status:
         codecs=codecs,
         pipeline=_pipeline(is_active=codecs[0].is_active),
         data_types=[_data_type(name) for name in DATA_TYPES],
+        data_types_need_import=not LOADS_DATA_TYPES,
         settings=[
             Setting(name, zarr.config.get(name, default), origin_of(name))
             for name, default in SETTINGS.items()
         ],
         new_arrays=_new_arrays(is_active=codecs[0].is_active),
+        unknown=unknown_settings(),
         problems=problems,
         advice=list(dict.fromkeys(_advice(codecs))),
     )
@@ -243,8 +144,7 @@ def _lacking_package(data_type: type[ZDType[Any, Any]]) -> str | None:
 
 
 def _problems() -> Iterator[str]:
-    """What is wrong with the settings, as reading an array would say it."""
-    yield from unknown_settings()
+    """What is wrong with the values of settings, as reading an array would say it."""
     checks = (
         partial(reading_cost, LocalStore(".", read_only=True)),
         partial(reading_cost, None),

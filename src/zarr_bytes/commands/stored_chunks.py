@@ -15,31 +15,49 @@ import numpy as np
 import zarr
 
 from zarr_bytes.chunk.elements import find_wrong_bool
-from zarr_bytes.commands.conformance import Finding
-from zarr_bytes.commands.sources import Entry, within
+from zarr_bytes.commands.reports import Finding
+from zarr_bytes.commands.sources import Entry, is_unfinished, within
 from zarr_bytes.commands.text import in_digits
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from zarr_bytes.chunk.layout import ElementLayout
     from zarr_bytes.commands.chunk_grid import ChunkGrid
     from zarr_bytes.commands.sources import Source
 
-__all__ = ["MOST_REQUESTS", "ChunkReport", "check_chunks"]
+__all__ = ["MOST_REQUESTS", "check_chunks", "note_unfinished"]
 
 MOST_REQUESTS: Final = 100_000  # for the chunks of an array, in a store that cannot list
 _PIECE: Final = 2**23  # bytes of bools to hold at once, for each of the concurrent requests
-_SHOWN: Final = 3  # names of what is no chunk
+_UNFINISHED: Final = ("*.partial", "left by interrupted writes; may be deleted while nobody writes")
+_SHOWN: Final = 3  # names of files that are no chunks
 
 
 @dataclass
-class ChunkReport:
-    """What was found: stored chunks, and what is wrong with some."""
+class _Names:
+    """Files that are no chunks: how many, and the first names."""
 
-    stored: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, name: str) -> None:
+        self.count += 1
+        self.first = nsmallest(_SHOWN, [*self.first, name])
+
+    def notes(self, subject: str, text: str) -> Iterator[Finding]:
+        if self.count:
+            names = ", ".join(self.first) + ", ..." * (self.count > len(self.first))
+            yield Finding(subject, f"{self.count:,} {text}: {names}", is_note=True)
+
+
+async def note_unfinished(source: Source, path: str, *, below: bool) -> list[Finding]:
+    """Note of the unfinished files in the folder at `path`, and in all folders `below` it."""
+    names = _Names()
+    for name in await source.unfinished(path, below=below):
+        names.add(name)
+    return list(names.notes(*_UNFINISHED))
 
 
 async def check_chunks(
@@ -50,7 +68,7 @@ async def check_chunks(
     *,
     listed: bool,
     progress: Callable[[int], None],
-) -> ChunkReport:
+) -> tuple[int, list[Finding]]:
     """Hold every stored chunk of an array to its size, and its bools to 0 and 1.
 
     Parameters
@@ -63,18 +81,24 @@ async def check_chunks(
         Whether the store can list; if not, every possible chunk is asked for, up to 100,000.
     progress : callable
         Called with the number of chunks done so far.
+
+    Returns
+    -------
+    stored : int
+        Number of stored chunks.
+    findings : list of Finding
+        What is wrong with some of them, and then the notes.
     """
-    report = ChunkReport()
-    strays: list[str] = []
-    stray = asked = 0
+    findings: list[Finding] = []
+    strays, unfinished = _Names(), _Names()
+    stored = asked = 0
 
     async def check(entry: Entry) -> None:
-        nonlocal asked, stray, strays
+        nonlocal asked
         if entry.fault:
-            report.findings.append(Finding(entry.key, entry.fault, entry.permitted))
+            findings.append(Finding(entry.key, entry.fault, entry.permitted))
         elif listed and not grid.contains(entry.key):
-            stray += 1
-            strays = nsmallest(_SHOWN, [*strays, entry.key])
+            (unfinished if is_unfinished(entry.key) else strays).add(entry.key)
             return
         else:
             await check_chunk(entry)
@@ -82,32 +106,30 @@ async def check_chunks(
         progress(asked)
 
     async def check_chunk(entry: Entry) -> None:
+        nonlocal stored
         try:
             key = within(path, entry.key)
             size = await source.size(key) if entry.size is None else entry.size
-            report.stored += entry.times
+            stored += entry.times
             finding = await _chunk_finding(source, key, entry.key, size, grid, layout)
-            report.findings += [] if finding is None else [finding]
+            findings.extend([] if finding is None else [finding])
         except FileNotFoundError:
             pass  # a chunk that is not stored is the fill value
         except Exception as error:  # noqa: BLE001 -- of any store: one chunk is not to stop the rest
-            report.findings.append(Finding(entry.key, in_words(error), "readable"))
+            findings.append(Finding(entry.key, in_words(error), "readable"))
 
     try:
         await _concurrently(source.entries(path, grid) if listed else _possible(grid), check)
     except ExceptionGroup as errors:
         found = f"they cannot be listed: {in_words(errors.exceptions[0])}"
-        report.findings.append(Finding("chunks", found, "listed"))
+        findings.append(Finding("chunks", found, "listed"))
     if not listed and grid.count > MOST_REQUESTS:
         of_all = in_digits(grid.count)
         found = f"the store cannot list: {MOST_REQUESTS:,} of {of_all} chunks were asked for"
-        report.findings.append(Finding("chunks", found, is_note=True))
-    if stray:
-        shown = ", ".join(strays) + (", ..." if stray > len(strays) else "")
-        found = f"{stray:,} stored under the array, no chunk of its grid: {shown}"
-        report.findings.append(Finding("chunks", found, is_note=True))
-    report.findings.sort(key=lambda finding: (finding.is_note, finding.subject))
-    return report
+        findings.append(Finding("chunks", found, is_note=True))
+    findings += strays.notes("chunks", "stored under the array, no chunk of its grid")
+    findings += unfinished.notes(*_UNFINISHED)
+    return stored, sorted(findings, key=lambda finding: (finding.is_note, finding.subject))
 
 
 async def _possible(grid: ChunkGrid) -> AsyncIterator[Entry]:

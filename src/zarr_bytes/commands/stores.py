@@ -12,8 +12,7 @@ from zipfile import BadZipFile
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from zarr_bytes.commands.folder import Folder
-from zarr_bytes.commands.sources import Source
-from zarr_bytes.commands.zip_file import Zip
+from zarr_bytes.commands.sources import Source, Zip
 from zarr_bytes.errors import StoreError, in_words
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def storage_options(texts: list[str]) -> dict[str, object]:
 
     Raises
     ------
-    ValueError
+    StoreError
         If a text has no ``=``.
 
     Examples
@@ -43,7 +42,7 @@ def storage_options(texts: list[str]) -> dict[str, object]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not (name and separator):
-            raise ValueError(f"{text!r} is no key=value")
+            raise StoreError(f"--storage-option: {text!r} is no key=value")
         try:
             options[name] = json.loads(value.lower() if value.lower() in _BOOLS else value)
         except (RecursionError, ValueError):

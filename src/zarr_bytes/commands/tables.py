@@ -1,4 +1,4 @@
-"""What the reports say, as lines and tables."""
+"""The results of the commands as lines and tables: one function for each kind of result."""
 
 from __future__ import annotations
 
@@ -6,35 +6,48 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
 from zarr_bytes.commands.json_text import indented
-from zarr_bytes.commands.screen import Line, Table, and_more, line, path_cell, shown
+from zarr_bytes.commands.reports import CheckReport, Migration
+from zarr_bytes.commands.screen import PATH, line, plain, table
 from zarr_bytes.commands.text import brief, cut, in_digits, number
 from zarr_bytes.errors import HOW_TO_INSTALL
+from zarr_bytes.settings import UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sized
 
-    from zarr_bytes.commands.migrate import Change, Migration
-    from zarr_bytes.commands.origin import Origin
-    from zarr_bytes.commands.reports import ArrayReport, CheckReport
-    from zarr_bytes.commands.screen import Cell, Part
-    from zarr_bytes.commands.status import DataType, Setting, Status
+    from zarr_bytes.commands.in_force import DataType, Origin, Setting, Status
+    from zarr_bytes.commands.reports import ArrayReport, Change, Finding
+    from zarr_bytes.commands.screen import Line, Part, Text
 
-__all__ = [
-    "check_parts",
-    "check_verdict",
-    "migration_parts",
-    "migration_verdict",
-    "status_parts",
-    "status_verdict",
-]
+__all__ = ["drawn", "text_of"]
 
 _SHOWN: Final = 10  # findings of one array, documents to migrate; --json, or the store, has all
 _MANY: Final = 20  # arrays; of more, only those with findings are listed
 _LARGEST_DIFFERENCE: Final = 2**20  # characters of a document whose change is shown as lines
 
 
-def status_verdict(found: Status) -> Line:
-    """Whether the package is active, in one line."""
+def drawn(
+    found: Status | CheckReport | Migration, *, in_full: bool = False
+) -> tuple[Line, Iterator[Part]]:
+    """The verdict of a result in one line, and the parts below it: with every detail `in_full`."""
+    if isinstance(found, CheckReport):
+        return _check_verdict(found), _check(found.nodes, in_full=in_full)
+    if isinstance(found, Migration):
+        return _migration_verdict(found), _migration(found)
+    return _status_verdict(found), _status(found, in_full=in_full)
+
+
+def text_of(found: Status | CheckReport | Migration) -> str:
+    """A result as plain text."""
+    verdict, parts = drawn(found)
+    return plain([verdict, *parts])
+
+
+def _status_verdict(found: Status) -> Line:
+    if found.is_active and found.unknown:
+        first, *others = found.unknown
+        more = f", and {len(others)} more below" if others else ""
+        return line(("Active, but", "bold yellow"), f" {first}{more}.")
     if found.is_active:
         lacking = [codec.name for codec in found.codecs if not codec.is_active]
         but = f" Not so for {' and '.join(lacking)}." if lacking else ""
@@ -46,30 +59,32 @@ def status_verdict(found: Status) -> Line:
     return line(("Not active:", "bold red"), " zarr does not use zarr-bytes.")
 
 
-def status_parts(found: Status, *, verbose: bool = False) -> Iterator[Part]:
+def _status(found: Status, *, in_full: bool) -> Iterator[Part]:
     """What is active, who decided it, and what to do where it is not."""
     yield line((", ".join(f"{name} {version}" for name, version in found.versions.items()), "dim"))
-    table = Table((shown("Codec"), shown("Class"), shown("Decided by")))
-    for codec in found.codecs:
-        colour = "green" if codec.is_active else "red"
-        table.rows.append((shown(codec.name), shown(codec.found, colour), _who(codec.origin)))
+    codecs: list[tuple[Text, ...]] = [
+        (codec.name, (codec.found, "green" if codec.is_active else "red"), _who(codec.origin))
+        for codec in found.codecs
+    ]
     pipeline = found.pipeline
-    table.rows.append((shown("pipeline"), path_cell(pipeline.found), _who(pipeline.origin)))
-    yield from (line(), table, line())
+    codecs.append(("pipeline", (pipeline.found, PATH), _who(pipeline.origin)))
+    yield from (line(), table(("Codec", "Class", "Decided by"), codecs), line())
     yield line(("Parts of chunks ", "bold"), f"{pipeline.acts_for}.")
     yield line(("New arrays ", "bold"), f"have {found.new_arrays}.")
-    if verbose:
-        table = Table((shown("Data type"), shown("Class")), _grouped(found.data_types))
-        yield from (line(), table)
+    if found.data_types_need_import:
+        loads = f"zarr {found.versions['zarr']} does not load them by itself."
+        text = f"need `import zarr_bytes` first: {loads}"
+        yield line(("Data types ", "bold"), (text, "yellow"))
+    if in_full:
+        yield from (line(), table(("Data type", "Class"), _grouped(found.data_types)))
     else:
         yield _data_types(found.data_types)
-    table = Table((shown("Setting"), shown("Value"), shown("Decided by")))
-    for setting in found.settings:
-        table.rows.append((shown(setting.name), shown(_value(setting)), _who(setting.origin)))
-    yield from (line(), table)
-    if found.problems or found.advice:
+    settings = ((s.name, _value(s), _who(s.origin)) for s in found.settings)
+    yield from (line(), table(("Setting", "Value", "Decided by"), settings))
+    texts = (*found.problems, *found.unknown, *found.advice)
+    if texts:
         yield from (line(), line(("What to do", "bold")))
-    for text in (*found.problems, *found.advice):
+    for text in texts:
         # A command is to be copied as one line.
         yield line(text, indent=2, is_whole=text.startswith(("export ", "unset ")))
 
@@ -79,7 +94,7 @@ def _data_types(data_types: list[DataType]) -> Line:
     lacking = [d for d in data_types if d.lacks]
     others = [d.name for d in data_types if not (d.is_active or d.lacks)]
     active = len(data_types) - len(lacking) - len(others)
-    texts: list[str | tuple[str, str]] = [
+    texts: list[Text] = [
         ("Data types: ", "bold"),
         f"{active} of {len(data_types)} by zarr-bytes",
     ]
@@ -95,150 +110,134 @@ def _how(data_type: DataType) -> str:
     return f"{data_type.lacks}: {HOW_TO_INSTALL[data_type.lacks or '']}"
 
 
-def _grouped(data_types: list[DataType]) -> list[tuple[Cell, ...]]:
+def _grouped(data_types: list[DataType]) -> list[tuple[Text, ...]]:
     """One row for the data types in each module that are as they should be, one for each other."""
     modules: dict[str, list[str]] = {}
-    others: list[tuple[Cell, ...]] = []
+    others: list[tuple[Text, ...]] = []
     for data_type in data_types:
         if data_type.lacks:
-            others.append((shown(data_type.name), shown(f"lacks {_how(data_type)}", "yellow")))
+            others.append((data_type.name, (f"lacks {_how(data_type)}", "yellow")))
         elif not data_type.is_active:
-            others.append((shown(data_type.name), shown(data_type.found, "yellow")))
+            others.append((data_type.name, (data_type.found, "yellow")))
         else:
             modules.setdefault(data_type.found.rpartition(".")[0], []).append(data_type.name)
-    ours = [(shown(", ".join(names)), shown(module)) for module, names in modules.items()]
-    return [*ours, *others]
+    return [*((", ".join(names), module) for module, names in modules.items()), *others]
 
 
 def _value(setting: Setting) -> str:
-    if isinstance(setting.value, int) and not isinstance(setting.value, bool):
-        return _size(setting.value)
-    return str(setting.value)
+    value = setting.value
+    if not isinstance(value, int) or isinstance(value, bool):
+        return str(value)
+    sizes = [unit for unit, size in UNITS.items() if value % size == 0]
+    unit = sizes[-1] if value else sizes[0]
+    return f"{in_digits(value // UNITS[unit])} {unit}"
 
 
-def _size(nbytes: int) -> str:
-    for exponent, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if nbytes and nbytes % 2**exponent == 0:
-            return f"{in_digits(nbytes >> exponent)} {unit}"
-    return f"{in_digits(nbytes)} bytes"
-
-
-def _who(origin: Origin) -> Cell:
+def _who(origin: Origin) -> Text:
     if origin.kind == "default":
-        return shown("default", "dim")
+        return "default", "dim"
     if origin.kind == "environment variable":
-        return shown(f"environment: {origin.name}")
-    return path_cell(origin.name or origin.kind)
+        return f"environment: {origin.name}"
+    return origin.name or origin.kind, PATH
 
 
-def check_verdict(found: CheckReport) -> Line:
-    """Whether the store conforms, in one line."""
+def _check_verdict(found: CheckReport) -> Line:
     colour = "green" if found.is_complete else "yellow"
     style = f"bold {colour if found.conforms else 'red'}"
     return line((f"{found.verdict}: ", style), found.store)
 
 
-def check_parts(reports: list[ArrayReport], *, list_all: bool = False) -> Iterator[Part]:
+def _check(reports: list[ArrayReport], *, in_full: bool) -> Iterator[Part]:
     """A row for every array, or of many for those with findings, and then the findings."""
     rows = [report for report in reports if report.kind != "group"]
     found = sorted((r for r in reports if r.findings), key=lambda report: report.conforms)
-    most = len(reports) if list_all or len(rows) <= _MANY else _MANY
+    most = len(reports) if in_full or len(rows) <= _MANY else _MANY
+    quiet = 0
     if most < len(rows):
         listed = [report for report in found if report.kind != "group"]
         quiet = len(rows) - len(listed)
         rows = listed[:most]
-    else:
-        quiet = 0
     if rows:
-        yield from (line(), _array_table(rows))
+        columns = ("Array", "Data type", "Codecs", "Chunks", "")
+        yield from (line(), table(columns, map(_array_row, rows)))
     if quiet:
         yield line((f"{number(quiet, 'array')} without findings: --all lists them", "dim"))
     for report in found[:most]:
-        yield from _finding_parts(report)
-    yield from and_more(len(found) - most, " with findings: --all lists them")
+        columns_of_findings = ((f"/{report.path}", PATH), "Found", "Permitted")
+        rows_of_findings = map(_finding_row, report.findings[:_SHOWN])
+        yield from (line(), table(columns_of_findings, rows_of_findings))
+        yield from _and_more(report.findings, _SHOWN, ": zarr-bytes check --json gives all")
+    yield from _and_more(found, most, " with findings: --all lists them")
 
 
-def _array_table(reports: list[ArrayReport]) -> Table:
-    table = Table(tuple(map(shown, ("Array", "Data type", "Codecs", "Chunks", ""))))
-    for report in reports:
-        table.rows.append(
-            (
-                path_cell(f"/{report.path}"),
-                shown(_data_type_name(report.data_type)),
-                shown(", ".join(report.codecs)),
-                shown(_chunks(report)),
-                _result(report),
-            )
-        )
-    return table
-
-
-def _data_type_name(data_type: object) -> str:
-    name = data_type.get("name") if isinstance(data_type, dict) else data_type
-    return name if isinstance(name, str) else "" if name is None else brief(name)
+def _array_row(report: ArrayReport) -> tuple[Text, ...]:
+    named = report.data_type
+    name = named.get("name") if isinstance(named, dict) else named
+    data_type = name if isinstance(name, str) else "" if name is None else brief(name)
+    codecs = ", ".join(report.codecs)
+    return (f"/{report.path}", PATH), data_type, codecs, _chunks(report), _result(report)
 
 
 def _chunks(report: ArrayReport) -> str:
     if report.kind == "link":
         return report.not_checked
-    if report.stored_chunks is None:
-        return f"not checked: {report.not_checked}" if report.not_checked else ""
-    stored = f"{in_digits(report.stored_chunks)} of {in_digits(report.chunks or 0)} stored"
-    return f"{stored}; not checked: {report.not_checked}" if report.not_checked else stored
+    texts = [f"not checked: {report.not_checked}"] if report.not_checked else []
+    if report.stored_chunks is not None:
+        chunks = f"{in_digits(report.stored_chunks)} of {in_digits(report.chunks or 0)} stored"
+        texts.insert(0, chunks)
+    return "; ".join(texts)
 
 
-def _result(report: ArrayReport) -> Cell:
+def _result(report: ArrayReport) -> Text:
     count = sum(not finding.is_note for finding in report.findings)
     if count:
-        return shown(number(count, "finding"), "red")
+        return number(count, "finding"), "red"
     if report.kind in ("format 2", "link"):
-        return shown("")
-    if report.not_checked:
-        return shown("metadata conforms", "yellow")
-    return shown("conforms", "green")
+        return ""
+    return ("metadata conforms", "yellow") if report.not_checked else ("conforms", "green")
 
 
-def _finding_parts(report: ArrayReport) -> Iterator[Part]:
-    table = Table((path_cell(f"/{report.path}"), shown("Found"), shown("Permitted")))
-    for finding in report.findings[:_SHOWN]:
-        permitted = shown("note", "dim") if finding.is_note else shown(finding.permitted, "green")
-        table.rows.append((path_cell(finding.subject), shown(finding.found), permitted))
-    yield from (line(), table)
-    yield from and_more(len(report.findings) - _SHOWN, ": zarr-bytes check --json gives all")
+def _finding_row(finding: Finding) -> tuple[Text, ...]:
+    migrate = f"; zarr-bytes migrate {finding.migrate}" if finding.migrate else ""
+    permitted = ("note", "dim") if finding.is_note else (finding.permitted + migrate, "green")
+    return (finding.subject, PATH), finding.found, permitted
 
 
-def migration_verdict(found: Migration) -> Line:
-    """What is to be migrated, or has been, in one line."""
+def _migration_verdict(found: Migration) -> Line:
     draft = "migrated" if found.is_written else "of the draft form"
     leftover = "removed" if found.is_written else "of an earlier run"
     counts = [
-        f"{number(len(found.changes), 'metadata document')} {draft}",
-        f"{number(len(found.leftovers), 'leftover')} {leftover}",
-        f"{number(len(found.refused), 'metadata document')} not migrated",
+        f"{number(len(things), noun)} {state}"
+        for things, noun, state in (
+            (found.changes, "metadata document", draft),
+            (found.leftovers, "leftover", leftover),
+            (found.refused, "metadata document", "not migrated"),
+        )
+        if things
     ]
-    things = (found.changes, found.leftovers, found.refused)
-    counts = [count for count, of in zip(counts, things, strict=True) if of]
+    counts = counts or ["Nothing to migrate"]
+    if found.format_2:
+        old = f"{number(len(found.format_2), 'array')} of Zarr format 2"
+        counts.append(f"{old}, which has no draft form")
     is_open = (found.changes or found.leftovers) and not found.is_written
     colour = "yellow" if is_open else "red" if found.refused else "green"
-    return line((f"{'; '.join(counts) or 'Nothing to migrate'}: ", f"bold {colour}"), found.store)
+    return line((f"{'; '.join(counts)}: ", f"bold {colour}"), found.store)
 
 
-def migration_parts(found: Migration) -> Iterator[Part]:
+def _migration(found: Migration) -> Iterator[Part]:
     """What `migrate` would change and remove, or has, and what it cannot."""
     yield from _changes(found.changes)
     if found.leftovers:
-        yield from (
-            line(),
-            line(("Left by an earlier run that was stopped, and to be removed", "bold")),
-        )
-        yield from (Line((path_cell(key),), indent=2) for key in list(found.leftovers)[:_MANY])
-        yield from and_more(len(found.leftovers) - _MANY)
+        title = "Left by an earlier run that was stopped, and to be removed"
+        yield from (line(), line((title, "bold")))
+        for key in list(found.leftovers)[:_MANY]:
+            yield line((key, PATH), indent=2, is_cut=True)
+        yield from _and_more(found.leftovers, _MANY)
     if found.refused:
-        table = Table((shown("Not migrated"), shown("Reason")))
-        for path, reason in list(found.refused.items())[:_MANY]:
-            table.rows.append((path_cell(f"/{path}"), shown(reason, "red")))
-        yield from (line(), table)
-        yield from and_more(len(found.refused) - _MANY, ": zarr-bytes check --json gives all")
+        refused = list(found.refused.items())[:_MANY]
+        rows = (((f"/{path}", PATH), (reason, "red")) for path, reason in refused)
+        yield from (line(), table(("Not migrated", "Reason"), rows))
+        yield from _and_more(found.refused, _MANY, ": zarr-bytes check --json gives all")
 
 
 def _changes(changes: list[Change]) -> Iterator[Line]:
@@ -247,14 +246,14 @@ def _changes(changes: list[Change]) -> Iterator[Line]:
     for change in changes:
         alike.setdefault(tuple(change.steps), []).append(change)
     for first, *others in list(alike.values())[:_SHOWN]:
-        yield from (line(), Line((shown(first.key, "bold"),)))
-        for text, colour in _change_lines(first):
-            yield Line((shown(f"  {text}", colour),))
+        yield from (line(), line((first.key, "bold"), is_cut=True))
+        for text, style in _change_lines(first):
+            yield line((f"  {text}", style), is_cut=True)
         if others:
             keys = ", ".join(cut(other.key, 80) for other in others[:_SHOWN])
             more = "" if len(others) <= _SHOWN else f" and {len(others) - _SHOWN:,} more"
             yield line(f"the same in {keys}{more}", indent=2)
-    yield from and_more(len(alike) - _SHOWN, " that change in another way")
+    yield from _and_more(alike, _SHOWN, " that change in another way")
 
 
 def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
@@ -276,3 +275,9 @@ def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
         yield ("...", "dim") if text.startswith("@@") else (text.removesuffix("\r"), colour)
     if len(lines) > 4 * _SHOWN:
         yield "...", "dim"
+
+
+def _and_more(things: Sized, shown: int, advice: str = "") -> Iterator[Line]:
+    """A line that says how many were left out, if any were."""
+    if len(things) > shown:
+        yield line((f"... and {len(things) - shown:,} more{advice}", "dim"))

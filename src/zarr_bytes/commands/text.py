@@ -7,10 +7,11 @@ characters, and Python stops at some of their numbers and depths; none of that g
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from math import isfinite, log10
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["as_json", "brief", "cut", "in_digits", "number", "printable"]
+__all__ = ["as_json", "brief", "cut", "in_digits", "nested", "number", "printable"]
 
 _ENCODER: Final = json.JSONEncoder(default=str)
 _DEEPEST: Final = 50  # levels of a value in JSON output; what is deeper is given as text
@@ -57,15 +58,32 @@ def brief(value: object, longest: int = 80) -> str:
     return text
 
 
+def nested(value: object, *names: str, default: object = None) -> Any:
+    """The value at `names`, one within another, or `default` where there is none.
+
+    Examples
+    --------
+    >>> nested({"a": {"b": 1}}, "a", "b"), nested({"a": 1}, "a", "b")
+    (1, None)
+    """
+    for name in names:
+        if not isinstance(value, Mapping) or name not in value:
+            return default
+        value = value[name]
+    return value
+
+
 def in_digits(number: int) -> str:
     """`number` with its thousands marked, or its magnitude where nobody would count the digits.
 
     Examples
     --------
-    >>> in_digits(10**6), in_digits(10**5000)
-    ('1,000,000', 'about 10^5000')
+    >>> in_digits(10**6), in_digits(-(10**5000))
+    ('1,000,000', 'about -10^5000')
     """
-    return f"{number:,}" if abs(number) < 10**18 else f"about 10^{log10(number):.0f}"
+    if abs(number) < 10**18:
+        return f"{number:,}"
+    return f"about {'-' * (number < 0)}10^{log10(abs(number)):.0f}"
 
 
 def number(count: int, noun: str) -> str:
