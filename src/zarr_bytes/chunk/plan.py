@@ -48,32 +48,45 @@ class Plan:
     selection : tuple
         One entry an axis.
     cost : Cost or None
-        What a request costs; None where the chunk is read whole, so that its size is proved, and
-        what is between the first and the last selected element is one range.
-    tile : Tile, optional
-        The one of the selection, where that is known.
+        What a request costs; None where chunks are read whole.
 
     Attributes
     ----------
     is_whole : bool
-        Whether the chunk is read whole.
+        Whether the chunk is read whole, so that its size is proved: where that is cheapest. What
+        is between the first and the last selected element is one range then.
     largest_request : int
         Bytes that no request exceeds.
     """
 
-    def __init__(
-        self,
-        chunks: Chunks,
-        selection: tuple[Any, ...],
-        cost: Cost | None,
-        tile: Tile | None = None,
-    ) -> None:
+    _tile: Tile | None = None  # the one of the selection, where that is found without its tiles
+
+    def __init__(self, chunks: Chunks, selection: tuple[Any, ...], cost: Cost | None) -> None:
         self.chunks = chunks
         self.selection = selection
-        self.is_whole = cost is None
-        self.largest_request = chunks.nbytes if cost is None else cost.largest_request
-        self._gap = _EVERYTHING if cost is None else cost.gap
-        self._tile = tile
+        self.is_whole = cost is None or chunks.nbytes <= cost.gap or not self._saves(cost.gap)
+        self.largest_request = (
+            chunks.nbytes if cost is None or self.is_whole else cost.largest_request
+        )
+
+    def _saves(self, gap: int) -> bool:
+        """Whether ranges cost less than the whole chunk; `tiles` are what is found."""
+        chunks = self.chunks
+        if chunks.nbytes < _EVERYTHING:
+            tile = one_range(chunks.shape, self.selection, chunks.nesting, chunks.item_size)
+            if tile is not None and tile.nbytes < chunks.nbytes:
+                self._tile = tile
+                return True
+        if self.grid is None:
+            return False
+        tiles = tiles_of(self.grid, chunks.item_size, gap)
+        nbytes = tiles.span.fetched * chunks.item_size
+        if nbytes >= chunks.nbytes or (
+            nbytes and tiles.span.ranges * gap + nbytes >= gap + chunks.nbytes
+        ):
+            return False
+        self.tiles = tiles
+        return True
 
     @cached_property
     def grid(self) -> Grid | None:
@@ -83,7 +96,7 @@ class Plan:
     @cached_property
     def tiles(self) -> Tiles:
         """Its tiles, in the canvas of `grid`; or of another one (`placed`)."""
-        return tiles_of(cast("Grid", self.grid), self.chunks.item_size, self._gap)
+        return tiles_of(cast("Grid", self.grid), self.chunks.item_size, _EVERYTHING)
 
     @property
     def nbytes(self) -> int:
@@ -214,27 +227,10 @@ class PlannedChunks(Chunks):
         is_kept = is_basic(selection)
         if is_kept and last_cost == cost and last_selection == selection and plan is not None:
             return plan
-        plan = self._plan(selection, cost)
+        plan = Plan(self, selection, cost)
         if is_kept and plan.ranges <= limits.LIMITS.kept_runs:
             self._last_plan = selection, cost, plan  # one tuple: no thread sees half of it
         return plan
-
-    def _plan(self, selection: tuple[Any, ...], cost: Cost | None) -> Plan:
-        if cost is None or self.nbytes <= cost.gap:
-            return Plan(self, selection, None)
-        if self.nbytes < _EVERYTHING:
-            tile = one_range(self.shape, selection, self.nesting, self.item_size)
-            if tile is not None and tile.nbytes < self.nbytes:
-                return Plan(self, selection, cost, tile)
-        grid = grid_of(self.shape, selection, self.order)
-        if grid is None:
-            return Plan(self, selection, None)
-        span = tiles_of(grid, self.item_size, cost.gap).span
-        nbytes = span.fetched * self.item_size
-        is_partial = nbytes < self.nbytes and (
-            not nbytes or span.ranges * cost.gap + nbytes < cost.gap + self.nbytes
-        )
-        return Plan(self, selection, cost if is_partial else None)
 
 
 def _nth(entry: slice | Offsets, i: int) -> int:
