@@ -39,40 +39,31 @@ class Copies:
     """The copies in the consolidated metadata of one group.
 
     Of groups with consolidated metadata within each other, a document is held to the copy in the
-    nearest; the copies in the others are `remaining`.
-
-    Attributes
-    ----------
-    path : str
-        The path of the group.
-    findings : list of Finding
-        What is wrong with copies, or lacking.
+    nearest; the copies in the others are `remaining`. `findings` are for the group itself.
     """
 
     def __init__(self, group: Node) -> None:
-        self.path = group.path
         self.findings: list[Finding] = []
+        self._prefix = within(group.path, "")
         self._copies = dict(consolidated(group.document))
 
     def holds(self, path: str) -> bool:
         """Whether `path` is below the group."""
-        return path.startswith(within(self.path, ""))
+        return path.startswith(self._prefix)
 
     def compare(self, node: Node) -> list[Finding]:
         """What is wrong with the copy of `node`, as findings for the node."""
         if node.kind == "link":
             return []
-        path = node.path.removeprefix(within(self.path, ""))
-        if path not in self._copies:
-            if node.kind in ("array", "group"):
-                found = f"no copy of {path}, which zarr therefore does not see"
-                self.findings.append(Finding("consolidated_metadata", found, f"one; {_AGAIN}"))
+        path = node.path.removeprefix(self._prefix)
+        is_copied, copy = path in self._copies, self._copies.pop(path, None)
+        if node.kind not in ("array", "group"):
             return []
-        copy = self._copies.pop(path)
-        if node.kind not in ("array", "group") or not _differs(node.document, copy):
+        if not is_copied:
+            found = f"no copy of {path}, which zarr therefore does not see"
+            self.findings.append(Finding("consolidated_metadata", found, f"one; {_AGAIN}"))
             return []
-        self._judge(path, copy)
-        return [_STALE]
+        return [_STALE] if self._is_stale(path, node, copy) else []
 
     async def remaining(self, hierarchy: Hierarchy) -> AsyncIterator[Finding]:
         """What is wrong with the copies of what was not met, such as arrays behind links."""
@@ -81,17 +72,16 @@ class Copies:
             if not is_path(path):
                 yield Finding(subject, "no path of a node", _AGAIN)
                 continue
-            node = await hierarchy.node(within(self.path, path))
-            if node is None:
-                yield Finding(subject, f"a copy of a {DOCUMENT} that is not there", _AGAIN)
-            elif _differs(node.document, copy):
-                yield Finding(subject, f"another copy than its {DOCUMENT}", _AGAIN)
-            else:
-                continue
-            self._judge(path, copy)
+            node = await hierarchy.node(self._prefix + path)
+            if self._is_stale(path, node, copy):
+                found = "another copy than its" if node else "a copy of a"
+                missing = "" if node else " that is not there"
+                yield Finding(subject, f"{found} {DOCUMENT}{missing}", _AGAIN)
 
-    def _judge(self, path: str, copy: object) -> None:
-        """Find what does not conform in a copy by itself."""
+    def _is_stale(self, path: str, node: Node | None, copy: object) -> bool:
+        """Whether a copy would have `node` read differently; it is then judged by itself too."""
+        if node is not None and not _differs(node.document, copy):
+            return False
         subject = f"consolidated_metadata: {path}"
         if not isinstance(copy, Mapping):
             self.findings.append(Finding(subject, brief(copy), "a metadata document"))
@@ -99,14 +89,14 @@ class Copies:
             for finding in array_findings(copy):
                 found = f"{finding.subject}: {finding.found}"
                 self.findings.append(Finding(subject, found, finding.permitted, finding.is_note))
+        return True
 
 
-def _differs(document: dict[str, Any], copy: object) -> bool:
-    """Whether a copy would have the array or group read differently."""
+def _differs(document: Mapping[str, Any], copy: object) -> bool:
     # Attributes do not decide how chunks are read, and change without being consolidated; of a
     # group there is nothing else.
     if not isinstance(copy, Mapping):
         return True
     if document.get("node_type") == "group":
         return copy.get("node_type") != "group"
-    return document | {"attributes": None} != {**copy, "attributes": None}
+    return {**document, "attributes": None} != {**copy, "attributes": None}

@@ -36,17 +36,13 @@ class Node:
         Path of the array or group within the store; empty for the root.
     kind : {"array", "group", "format 2", "unreadable", "link"}
         "unreadable" where the document is no JSON object that says which of the two it is; "link"
-        where the folder is one that was met before, by another name.
+        where the folder is one that was met before, by another name, at the path `target`.
     text : bytes
         The document as it is stored; empty where it could not be read, and for format 2.
     document : dict
-        What it says.
+        What it says; or else `error` says why it could not be read.
     constants : list of str
         The ``NaN``, ``Infinity`` and ``-Infinity`` in it, which Python reads and JSON lacks.
-    error : str
-        Why it could not be read.
-    target : str
-        The path at which a link was met before.
     """
 
     path: str
@@ -71,30 +67,18 @@ class Node:
 class Hierarchy:
     """The arrays and groups of a store, each parent before its children.
 
-    Where the store cannot list (`listed` is false, from `Source.can_list`), the children are those
-    that consolidated metadata names.
-
-    Attributes
-    ----------
-    pending : int
-        How many more names of possible nodes have been found so far.
+    Where the store cannot list, the children are those that consolidated metadata names. How many
+    more names of possible nodes have been found so far is `pending`.
     """
 
-    def __init__(self, source: Source, *, listed: bool) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self._listed = listed
         self.pending = 0
 
     async def nodes(self) -> AsyncIterator[Node]:
-        """All nodes, one after another.
-
-        Raises
-        ------
-        StoreError
-            If there is no node at all, or the root cannot be read.
-        """
+        """All nodes, one after another; a StoreError if there is none or the root is not read."""
         found = False
-        async for node in self._walk() if self._listed else self._walk_consolidated():
+        async for node in self._walk() if self._source.is_listed else self._walk_consolidated():
             found = True
             yield node
         if not found:
@@ -117,8 +101,10 @@ class Hierarchy:
                 met[identity] = None if node is None else path
             if node is not None:
                 yield node
-            if node.kind == "array" if node else in_group and not await self._is_format_2(path):
+            elif in_group and not await self._holds(path, ".zarray", ".zgroup"):
                 continue  # below a group, a folder is no node by itself
+            if node is not None and node.kind == "array":
+                continue
             others, names = await self._below(path, node)
             for other in others:
                 yield other
@@ -129,27 +115,25 @@ class Hierarchy:
         try:
             names = sorted(await self._source.names(path))
         except Exception as error:  # noqa: BLE001 -- one node is not to stop the rest
-            if node is not None and node.kind == "unreadable":
-                return [], []
             found = f"it cannot be listed: {in_words(error)}"
-            return [Node(path, "unreadable", error=found)], []
+            is_said = node is not None and node.kind == "unreadable"
+            return [] if is_said else [Node(path, "unreadable", error=found)], []
         if node is None and ".zarray" in names:
             return [Node(path, "format 2")], []
         found = "is no name of a node, and zarr does not open it"
         wrong = [name for name in names if not is_path(name)]
         others = [Node(path, "unreadable", error=f"{brief(name)} {found}") for name in wrong]
-        ignored = {DOCUMENT, *_FORMAT_2, *wrong}
-        if node is None:
-            ignored.update(name for name in names if name.startswith("."))
+        hidden = [name for name in names if node is None and name.startswith(".")]
+        ignored = {DOCUMENT, *_FORMAT_2, *wrong, *hidden}
         return others, [name for name in names if name not in ignored]
 
-    async def _is_format_2(self, path: str) -> bool:
-        return any([await self._source.exists(within(path, n)) for n in (".zarray", ".zgroup")])
+    async def _holds(self, path: str, *names: str) -> bool:
+        return any([await self._source.exists(within(path, name)) for name in names])
 
     async def _walk_consolidated(self) -> AsyncIterator[Node]:
         root = await self.node("")
         if root is None:
-            if await self._source.exists(".zarray"):
+            if await self._holds("", ".zarray"):
                 yield Node("", "format 2")
             return
         yield root
@@ -161,13 +145,7 @@ class Hierarchy:
                 yield node
 
     async def node(self, path: str) -> Node | None:
-        """The node at `path`, or None if there is no document.
-
-        Raises
-        ------
-        StoreError
-            If the document of the root cannot be read.
-        """
+        """The node at `path`, or None if there is no document."""
         try:
             text = await self._source.read(within(path, DOCUMENT))
         except Exception as error:
@@ -191,12 +169,10 @@ def _parsed(path: str, text: bytes) -> Node:
         return Node(path, "unreadable", text, error=f"no JSON: {error}")
     except (RecursionError, ValueError) as error:  # more levels or digits than Python reads
         return Node(path, "unreadable", text, error=f"it cannot be read: {in_words(error)}")
-    node_type = document.get("node_type") if isinstance(document, dict) else None
-    match node_type:
-        case "array" | "group":
-            return Node(path, node_type, text, document, constants)
-        case _:
-            return Node(path, "unreadable", text, error=f'"node_type" is {brief(node_type)}')
+    kind = nested(document, "node_type")
+    if kind in ("array", "group"):
+        return Node(path, kind, text, document, constants)
+    return Node(path, "unreadable", text, error=f'"node_type" is {brief(kind)}')
 
 
 def is_path(path: str) -> bool:

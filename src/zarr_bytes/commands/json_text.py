@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "Edit",
@@ -52,52 +55,52 @@ def value(text: str, span: Span) -> Any:
 
 def members(text: str, start: int = 0) -> dict[str, Span]:
     """Spans of the values of the object that begins at `start`, by name; the last of a name."""
-    spans = {}
-    i = _skip(text, _skip(text, start) + 1)
-    while text[i] != "}":
-        name, i = _DECODER.raw_decode(text, i)
-        i = _skip(text, _skip(text, i) + 1)  # over the colon
-        _, stop = _DECODER.raw_decode(text, i)
-        spans[name] = Span(i, stop)
-        i = _next(text, stop)
-    return spans
+    return dict(_parts(text, start))
 
 
 def items(text: str, start: int) -> list[Span]:
     """Spans of the items of the array that begins at `start`."""
-    spans = []
-    i = _skip(text, start + 1)
-    while text[i] != "]":
+    return [span for _, span in _parts(text, start)]
+
+
+def _parts(text: str, start: int) -> Iterator[tuple[str, Span]]:
+    """Names, empty in an array, and spans of what is in the object or array at `start`."""
+    start = _skip(text, start)
+    is_object, i = text[start] == "{", _skip(text, start + 1)
+    while text[i] not in "]}":
+        name = ""
+        if is_object:
+            name, i = _DECODER.raw_decode(text, i)
+            i = _skip(text, _skip(text, i) + 1)  # over the colon
         _, stop = _DECODER.raw_decode(text, i)
-        spans.append(Span(i, stop))
-        i = _next(text, stop)
-    return spans
+        yield name, Span(i, stop)
+        i = _skip(text, stop)
+        i = _skip(text, i + 1) if text[i] == "," else i
 
 
 def insert_item(text: str, array: Span, index: int, item: object) -> Edit:
     """Insert `item` into an array, on lines of its own where the others have theirs."""
     spans = items(text, array.start)
-    indent = _line_indent(text, array.start)
     if not spans:
-        return Edit(array, _rendered([item], text, indent))
-    position = spans[index].start if index < len(spans) else spans[-1].stop
+        return Edit(array, _rendered([item], text, _line_indent(text, array.start)))
     first = spans[0].start
+    comma, colon = _separators(text)
     if text[max(first - _WIDEST, 0) : first].rstrip(" \t").endswith("\n"):
         indent = _line_indent(text, first)
         rendered, comma = _rendered(item, text, indent), f",\n{indent}"
     else:
-        rendered = json.dumps(item, separators=_separators(text))
-        comma = _separators(text)[0]
-    inserted = rendered + comma if index < len(spans) else comma + rendered
-    return Edit(Span(position, position), inserted)
+        rendered = json.dumps(item, separators=(comma, colon))
+    if index < len(spans):
+        return Edit(Span(spans[index].start, spans[index].start), rendered + comma)
+    return Edit(Span(spans[-1].stop, spans[-1].stop), comma + rendered)
 
 
 def insert_member(text: str, start: int, name: str, member: object) -> Edit:
     """Insert a member behind the last of the object that begins at `start`, which has some."""
     last = list(members(text, start).values())[-1]
     indent = _line_indent(text, last.start)
-    comma = f",\n{indent}" if _INDENT.match(text) else _separators(text)[0]
-    colon = _separators(text)[1]
+    comma, colon = _separators(text)
+    comma = f",\n{indent}" if _INDENT.match(text) else comma
     inserted = f"{comma}{json.dumps(name)}{colon}{_rendered(member, text, indent)}"
     return Edit(Span(last.stop, last.stop), inserted)
 
@@ -143,12 +146,6 @@ def _line(depth: int) -> str:
 def _skip(text: str, i: int) -> int:
     space = _SPACE.match(text, i)
     return space.end() if space else i
-
-
-def _next(text: str, stop: int) -> int:
-    """Where the next member or item begins, or the bracket that closes."""
-    i = _skip(text, stop)
-    return _skip(text, i + 1) if text[i] == "," else i
 
 
 def _line_indent(text: str, i: int) -> str:

@@ -9,11 +9,15 @@ Single bytes keep the `endian` that the draft required: today's specification pe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from zarr_bytes.commands.codec_chain import inner_chains, kind_of, name_of
-from zarr_bytes.commands.conformance import encoding_finding, refusal
+from zarr_bytes.commands.conformance import (
+    encoding_finding,
+    inner_chains,
+    kind_of,
+    name_of,
+    refusal,
+)
 from zarr_bytes.commands.hierarchy import Hierarchy, consolidated
 from zarr_bytes.commands.json_text import (
     Edit,
@@ -27,11 +31,12 @@ from zarr_bytes.commands.json_text import (
 from zarr_bytes.commands.replacing import BACKUP, remove_leftover, rewrite
 from zarr_bytes.commands.reports import Change, Migration
 from zarr_bytes.commands.sources import DOCUMENT, within
-from zarr_bytes.commands.stores import source_of
+from zarr_bytes.commands.stores import asked, opened, run, writable
 from zarr_bytes.commands.text import number
-from zarr_bytes.errors import MigrationError, in_words
+from zarr_bytes.errors import MigrationError, StoreError, in_words
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Container, Iterator
 
     from zarr.abc.store import Store
@@ -40,21 +45,17 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.json_text import Span
     from zarr_bytes.commands.sources import Source
 
-__all__ = ["is_migrated", "migrated", "plan", "write"]
+__all__ = ["is_migrated", "migrate", "migrated", "plan", "write"]
 
 _LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
+_ADDED: Final = "bytes added, little-endian as the draft had it"
 
 
 def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
     """Today's form of a metadata document, and in words what was changed.
 
-    Parameters
-    ----------
-    text : str
-        The document of an array, or of a group: then the arrays in its consolidated metadata are
-        meant.
-    skip : container of str
-        Paths in the consolidated metadata that are left as they are.
+    Of a group, the arrays in its consolidated metadata are meant, but for those whose paths are in
+    `skip`.
 
     Raises
     ------
@@ -79,9 +80,8 @@ def _document_edits(
         if "codecs" in document:
             yield from _chain_edits(text, spans["codecs"], f"{where}codecs")
         else:
-            yield insert_member(text, start, "codecs", [_LITTLE]), _added(f"{where}codecs")
-        return
-    if copies := consolidated(document):
+            yield insert_member(text, start, "codecs", [_LITTLE]), f"{where}codecs: {_ADDED}"
+    elif copies := consolidated(document):
         metadata = members(text, spans["consolidated_metadata"].start)["metadata"]
         for path, span in members(text, metadata.start).items():
             if path not in skip and isinstance(copies[path], Mapping):
@@ -106,36 +106,77 @@ def _chain_edits(text: str, span: Span, where: str) -> Iterator[tuple[Edit, str]
     if None in kinds:
         unknown = name_of(codecs[kinds.index(None)])
         raise MigrationError(f"{where}: the codec {unknown!r} is not known here; install it first")
-    index = kinds.count("array -> array")
-    yield insert_item(text, span, index, _LITTLE), _added(where)
+    yield insert_item(text, span, kinds.count("array -> array"), _LITTLE), f"{where}: {_ADDED}"
 
 
-def _added(where: str) -> str:
-    return f"{where}: bytes added, little-endian as the draft had it"
+def migrate(
+    store: str | os.PathLike[str] | Store,
+    *,
+    dry_run: bool = False,
+    storage_options: Mapping[str, object] | None = None,
+) -> Migration:
+    """Rewrite metadata of the draft form to today's: endian to bytes, and bytes for no codec.
+
+    Writes at once, as the command ``zarr-bytes migrate --yes``. Chunks are not touched.
+
+    Parameters
+    ----------
+    store : str, os.PathLike or zarr.abc.store.Store
+        As for `check`.
+    dry_run : bool, default False
+        Whether to report only, and write nothing.
+    storage_options : mapping, optional
+        What fsspec is to be called with; only for a URL.
+
+    Returns
+    -------
+    Migration
+        It prints as a table. A loop over it gives every `Change`, with both texts, and ``refused``
+        has what cannot be migrated, with the reasons.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be opened, or a document in it not replaced.
+    MigrationError
+        If writing fails; it says what is in the store then.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> store = zarr.storage.MemoryStore()
+    >>> _ = zarr.create_array(store, shape=3, dtype="i4", compressors=None)
+    >>> list(migrate(store, dry_run=True))
+    []
+    """
+    with opened(store, storage_options) as (source, name):
+        found = run(plan(source, name))
+        if not dry_run and (found.changes or found.leftovers):
+            if source is store and source.read_only:
+                raise StoreError("the store was opened to be read only; nothing was written")
+            run(write(writable(source), found))
+        return found
 
 
 async def plan(store: Store, name: str = "") -> Migration:
     """What is to be rewritten in `store`, called `name`, of which nothing is written here.
 
-    Every new document has been opened by zarr, apart from the store.
-
-    Raises
-    ------
-    StoreError
-        If the store holds no Zarr metadata.
+    Every new document has been opened by zarr, apart from the store. A StoreError says that the
+    store holds no Zarr metadata.
     """
     found = Migration(name)
     groups = []
-    with closing(source_of(store)) as source:
-        async for node in Hierarchy(source, listed=await source.can_list()).nodes():
-            if node.kind == "unreadable":
-                found.refused[node.path] = node.error
-            elif node.kind == "array":
-                await _add(source, node, found)
-            elif node.kind == "group":
-                groups.append(node)
-            elif node.kind == "format 2":
-                found.format_2.append(node.path)
+    async with asked(store) as source:
+        async for node in Hierarchy(source).nodes():
+            match node.kind:
+                case "unreadable":
+                    found.refused[node.path] = node.error
+                case "array":
+                    await _add(source, node, found)
+                case "group":
+                    groups.append(node)
+                case "format 2":
+                    found.format_2.append(node.path)
         refused = list(found.refused)  # stay as they are in consolidated metadata too
         for group in groups:
             prefix = within(group.path, "")
@@ -148,7 +189,7 @@ async def plan(store: Store, name: str = "") -> Migration:
 async def _add(source: Source, node: Node, found: Migration, skip: Container[str] = ()) -> None:
     try:
         change = await _change(node, skip)
-        found.changes += [] if change is None else [change]
+        found.changes += [change] if change else []
     except ValueError as error:
         found.refused[node.path] = str(error)
     try:
@@ -205,13 +246,7 @@ async def _change(node: Node, skip: Container[str] = ()) -> Change | None:
 
 
 async def write(store: Store, found: Migration) -> None:
-    """Do what is planned.
-
-    Raises
-    ------
-    MigrationError
-        If anything fails; it says which of the two documents is in place, and how many are done.
-    """
+    """Do what is planned; a MigrationError says which document is in place, and how many are."""
     done = 0
     try:
         for change in found.changes:

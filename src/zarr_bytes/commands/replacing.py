@@ -21,13 +21,7 @@ BACKUP: Final = ".before-migration"  # behind the key of the document that is ke
 
 
 async def remove_leftover(store: Store, key: str, text: bytes) -> None:
-    """Delete an old document that an earlier run has left, if it is still the one that was planned.
-
-    Raises
-    ------
-    MigrationError
-        If it has changed, or cannot be deleted.
-    """
+    """Delete what an earlier run has left, if it is still what was planned."""
     try:
         if await _read(store, key) != text:
             raise MigrationError(f"{key} has changed meanwhile; it was not deleted")
@@ -40,12 +34,8 @@ async def rewrite(store: Store, change: Change) -> None:
     """Put the new document in the place of the old one, which is kept until that is done.
 
     At every moment the array has one of the two documents: `set` of a `LocalStore` renames, and
-    one of an object store is a single request.
-
-    Raises
-    ------
-    MigrationError
-        If anything fails; it says which of the two is in place, and where the old one is.
+    one of an object store is a single request. Where anything fails, a MigrationError says which of
+    the two is in place, and where the old one is.
     """
     backup = change.key + BACKUP
     if await _read(store, change.key) != change.old:
