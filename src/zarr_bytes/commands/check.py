@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,18 +17,18 @@ from zarr_bytes.commands.conformance import (
     refusal,
     text_findings,
 )
-from zarr_bytes.commands.consolidated import Copies, has_copies
-from zarr_bytes.commands.hierarchy import Hierarchy, consolidated
+from zarr_bytes.commands.consolidated import Copies
+from zarr_bytes.commands.hierarchy import consolidated, nodes
 from zarr_bytes.commands.migrate import is_migrated
 from zarr_bytes.commands.reports import ArrayReport, CheckReport, Finding, Progress
 from zarr_bytes.commands.sources import DOCUMENT
-from zarr_bytes.commands.stored_chunks import check_chunks, note_unfinished
+from zarr_bytes.commands.stored_chunks import check_chunks, note_unfinished, plain_chunks
 from zarr_bytes.commands.stores import asked, opened, run
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
 
     from zarr.abc.store import Store
 
@@ -105,37 +106,27 @@ async def check_store(
     `progress` is called with what is done so far. A StoreError says that there is no metadata.
     """
     async with asked(store) as source:
-        hierarchy = Hierarchy(source)
         # Those that the present node is in, and that have consolidated metadata.
-        groups: list[tuple[ArrayReport, Copies]] = []
+        groups: list[Copies] = []
         done = 0
-        async for node in hierarchy.nodes():
-            async for finished in _left(groups, node.path, hierarchy):
-                yield finished
+        async for node, left in nodes(source):
+            while groups and not groups[-1].holds(node.path):  # all its members have been met
+                if (whole := await groups.pop().report(source)).is_worth_saying:
+                    yield whole
             report = ArrayReport(node.path, node.kind)
             if groups:
-                report.findings += groups[-1][1].compare(node)
-            state = Progress(node.path, done, done + 1 + hierarchy.pending)
+                report.findings += groups[-1].compare(node)
+            state = Progress(node.path, done, done + 1 + left)
             await _check_node(source, node, report, progress, state)
             done += 1
-            if node.kind == "group" and has_copies(node):
-                groups.append((report, Copies(node)))
+            copies = node.document.get("consolidated_metadata")
+            if node.kind == "group" and isinstance(copies, Mapping):  # what zarr reads instead
+                groups.append(Copies(node, report))
             elif node.kind != "group" or report.is_worth_saying:
                 yield report
-        async for finished in _left(groups, None, hierarchy):
-            yield finished
-
-
-async def _left(
-    groups: list[tuple[ArrayReport, Copies]], path: str | None, hierarchy: Hierarchy
-) -> AsyncIterator[ArrayReport]:
-    """Complete reports of the `groups` that `path` is not in: all their members have been met."""
-    while groups and (path is None or not groups[-1][1].holds(path)):
-        report, copies = groups.pop()
-        report.findings += [finding async for finding in copies.remaining(hierarchy)]
-        report.findings += copies.findings
-        if report.is_worth_saying:
-            yield report
+        for group in reversed(groups):
+            if (whole := await group.report(source)).is_worth_saying:
+                yield whole
 
 
 async def _check_node(
@@ -150,9 +141,11 @@ async def _check_node(
             progress(state)
             layout = await _check_document(node, report)
             try:
-                await check_chunks(source, report, node.document, layout, progress, state)
+                grid, layout = plain_chunks(node.document, layout)
             except ValueError as error:
                 report.not_checked = str(error)
+            else:
+                await check_chunks(source, report, grid, layout, progress, state)
         case "group":
             with zarr.config.set(_STRICT):
                 report.findings += text_findings(node)
@@ -163,10 +156,9 @@ async def _check_node(
                 report.findings.append(_NOT_LISTED)
         case "unreadable":
             report.findings.append(Finding(DOCUMENT, node.error, "a metadata document"))
-        case "format 2":
-            report.not_checked = "Zarr format 2"
-        case "link":
-            report.not_checked = f"the same as /{node.target}"
+        case "format 2" | "link" as kind:
+            same = f"the same as /{node.target}"
+            report.not_checked = same if kind == "link" else "Zarr format 2"
     if node.kind in ("array", "group", "format 2") and report.chunks is None:
         report.findings += await note_unfinished(source, node.path, below=node.kind != "group")
 

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from zarr_bytes.commands.conformance import array_findings
-from zarr_bytes.commands.hierarchy import consolidated, is_path
+from zarr_bytes.commands.hierarchy import consolidated, is_path, node_at
 from zarr_bytes.commands.reports import Finding
 from zarr_bytes.commands.sources import DOCUMENT, within
 from zarr_bytes.commands.text import brief
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from zarr_bytes.commands.hierarchy import Node
+    from zarr_bytes.commands.reports import ArrayReport
+    from zarr_bytes.commands.sources import Source
 
-    from zarr_bytes.commands.hierarchy import Hierarchy, Node
-
-__all__ = ["Copies", "has_copies"]
+__all__ = ["Copies"]
 
 _AGAIN: Final = "zarr.consolidate_metadata writes it anew"
 _STALE: Final = Finding(
@@ -30,20 +30,16 @@ _STALE: Final = Finding(
 )
 
 
-def has_copies(group: Node) -> bool:
-    """Whether zarr takes the members of `group` from its consolidated metadata."""
-    return isinstance(group.document.get("consolidated_metadata"), Mapping)
-
-
 class Copies:
-    """The copies in the consolidated metadata of one group.
+    """The copies in the consolidated metadata of one group, and what is wrong with them.
 
     Of groups with consolidated metadata within each other, a document is held to the copy in the
-    nearest; the copies in the others are `remaining`. `findings` are for the group itself.
+    nearest; the copies in the others are looked at for the report of their group.
     """
 
-    def __init__(self, group: Node) -> None:
-        self.findings: list[Finding] = []
+    def __init__(self, group: Node, report: ArrayReport) -> None:
+        self._report = report
+        self._findings: list[Finding] = []
         self._prefix = within(group.path, "")
         self._copies = dict(consolidated(group.document))
 
@@ -61,22 +57,24 @@ class Copies:
             return []
         if not is_copied:
             found = f"no copy of {path}, which zarr therefore does not see"
-            self.findings.append(Finding("consolidated_metadata", found, f"one; {_AGAIN}"))
+            self._findings.append(Finding("consolidated_metadata", found, f"one; {_AGAIN}"))
             return []
         return [_STALE] if self._is_stale(path, node, copy) else []
 
-    async def remaining(self, hierarchy: Hierarchy) -> AsyncIterator[Finding]:
-        """What is wrong with the copies of what was not met, such as arrays behind links."""
+    async def report(self, source: Source) -> ArrayReport:
+        """Report of the group, also of copies of what was not met, such as arrays behind links."""
         for path, copy in self._copies.items():
             subject = f"consolidated_metadata: {path}"
             if not is_path(path):
-                yield Finding(subject, "no path of a node", _AGAIN)
+                self._report.findings.append(Finding(subject, "no path of a node", _AGAIN))
                 continue
-            node = await hierarchy.node(self._prefix + path)
+            node = await node_at(source, self._prefix + path)
             if self._is_stale(path, node, copy):
-                found = "another copy than its" if node else "a copy of a"
-                missing = "" if node else " that is not there"
-                yield Finding(subject, f"{found} {DOCUMENT}{missing}", _AGAIN)
+                found = f"another copy than its {DOCUMENT}"
+                lost = f"a copy of a {DOCUMENT} that is not there"
+                self._report.findings.append(Finding(subject, found if node else lost, _AGAIN))
+        self._report.findings += self._findings
+        return self._report
 
     def _is_stale(self, path: str, node: Node | None, copy: object) -> bool:
         """Whether a copy would have `node` read differently; it is then judged by itself too."""
@@ -84,11 +82,11 @@ class Copies:
             return False
         subject = f"consolidated_metadata: {path}"
         if not isinstance(copy, Mapping):
-            self.findings.append(Finding(subject, brief(copy), "a metadata document"))
+            self._findings.append(Finding(subject, brief(copy), "a metadata document"))
         elif copy.get("node_type") == "array":
             for finding in array_findings(copy):
                 found = f"{finding.subject}: {finding.found}"
-                self.findings.append(Finding(subject, found, finding.permitted, finding.is_note))
+                self._findings.append(Finding(subject, found, finding.permitted, finding.is_note))
         return True
 
 

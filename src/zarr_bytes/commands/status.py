@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["CodecInForce", "DataType", "PipelineInForce", "Setting", "Status", "status"]
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
-_PIPELINE: Final = "zarr_bytes.BytesPipeline"
 _ACTS_FOR: Final = {  # by whether the pipeline is this package's
     False: "are read where `bytes` is the only codec of an array",
     True: "are read where an array has `transpose` codecs, `bytes` and no other",
@@ -171,10 +170,14 @@ def status() -> Status:
     is_active = codecs[0].is_active
     until = " until they are reopened" if is_active else ", also when they are reopened"
     new_arrays = f"zarr's own codec{until}; {_SERIALIZER}{' at once' * is_active}"
+    key = "codec_pipeline.path"
+    pipeline = zarr.config.get(key, "none")
+    is_ours = pipeline == "zarr_bytes.BytesPipeline"
+    acts_for = _ACTS_FOR[is_ours] if is_active else "are not read: every chunk is read whole"
     return Status(
         versions=dict(_versions()),
         codecs=codecs,
-        pipeline=_pipeline(is_active=is_active),
+        pipeline=PipelineInForce(str(pipeline), is_ours, acts_for, origin_of(key)),
         data_types=[_data_type(name) for name in DATA_TYPES],
         data_types_need_import=not LOADS_DATA_TYPES,
         settings=[
@@ -186,14 +189,6 @@ def status() -> Status:
         problems=list(dict.fromkeys(_problems())),
         advice=list(dict.fromkeys(_advice(codecs))),
     )
-
-
-def _pipeline(*, is_active: bool) -> PipelineInForce:
-    key = "codec_pipeline.path"
-    found = zarr.config.get(key, "none")
-    is_ours = found == _PIPELINE
-    acts_for = _ACTS_FOR[is_ours] if is_active else "are not read: every chunk is read whole"
-    return PipelineInForce(str(found), is_ours, acts_for, origin_of(key))
 
 
 def _versions() -> Iterator[tuple[str, str]]:

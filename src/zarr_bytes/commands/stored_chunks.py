@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.reports import ArrayReport, Progress
     from zarr_bytes.commands.sources import Source
 
-__all__ = ["check_chunks", "note_unfinished"]
+__all__ = ["check_chunks", "note_unfinished", "plain_chunks"]
 
 MOST_REQUESTS: Final = 100_000  # for the chunks of an array, in a store that cannot list
 _PIECE: Final = 2**23  # bytes of bools to hold at once, for each of the concurrent requests
@@ -62,28 +62,29 @@ async def note_unfinished(source: Source, path: str, *, below: bool) -> list[Fin
     return list(names.notes(*_UNFINISHED))
 
 
+def plain_chunks(
+    document: Mapping[str, Any], layout: ElementLayout | None
+) -> tuple[ChunkGrid, ElementLayout]:
+    """What chunks are that can be checked; a ValueError says why those of a document are not."""
+    if not is_plain(document.get("codecs")):
+        raise ValueError("not plain bytes")
+    if layout is None:
+        raise ValueError("item size not known")
+    return ChunkGrid.of_document(document), layout
+
+
 async def check_chunks(
     source: Source,
     report: ArrayReport,
-    document: Mapping[str, Any],
-    layout: ElementLayout | None,
+    grid: ChunkGrid,
+    layout: ElementLayout,
     progress: Callable[[Progress], None],
     state: Progress,
 ) -> None:
     """Hold every stored chunk of the array of `report` to its size, and its bools to 0 and 1.
 
     Where the store cannot list, every possible chunk is asked for, up to 100,000.
-
-    Raises
-    ------
-    ValueError
-        If chunks of such a document are not checked, with the reason.
     """
-    if not is_plain(document.get("codecs")):
-        raise ValueError("not plain bytes")
-    if layout is None:
-        raise ValueError("item size not known")
-    grid = ChunkGrid.of_document(document)
     findings: list[Finding] = []
     strays, unfinished = _Names(), _Names()
     report.chunks, report.stored_chunks, done = grid.count, 0, 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
-from zarr_bytes.commands.json_text import indented
+from zarr_bytes.commands.draft import indented
 from zarr_bytes.commands.reports import CheckReport, Migration
 from zarr_bytes.commands.screen import PATH, Line, Table, plain
 from zarr_bytes.commands.text import brief, cut, in_digits, number
@@ -167,27 +167,18 @@ def _array_row(report: ArrayReport) -> tuple[Text, ...]:
     named = report.data_type
     name = named.get("name") if isinstance(named, dict) else named
     data_type = name if isinstance(name, str) else "" if name is None else brief(name)
-    codecs = ", ".join(report.codecs)
-    return (f"/{report.path}", PATH), data_type, codecs, _chunks(report), _result(report)
-
-
-def _chunks(report: ArrayReport) -> str:
-    if report.kind == "link":
-        return report.not_checked
-    texts = [f"not checked: {report.not_checked}"] if report.not_checked else []
+    chunks = [f"not checked: {report.not_checked}"] if report.not_checked else []
     if report.stored_chunks is not None:
-        chunks = f"{in_digits(report.stored_chunks)} of {in_digits(report.chunks or 0)} stored"
-        texts.insert(0, chunks)
-    return "; ".join(texts)
-
-
-def _result(report: ArrayReport) -> Text:
+        stored = f"{in_digits(report.stored_chunks)} of {in_digits(report.chunks or 0)} stored"
+        chunks.insert(0, stored)
     count = sum(not finding.is_note for finding in report.findings)
+    result: Text = ("metadata conforms", "yellow") if report.not_checked else ("conforms", "green")
     if count:
-        return number(count, "finding"), "red"
-    if report.kind in ("format 2", "link"):
-        return ""
-    return ("metadata conforms", "yellow") if report.not_checked else ("conforms", "green")
+        result = number(count, "finding"), "red"
+    elif report.kind in ("format 2", "link"):
+        result = ""
+    found = report.not_checked if report.kind == "link" else "; ".join(chunks)
+    return (f"/{report.path}", PATH), data_type, ", ".join(report.codecs), found, result
 
 
 def _finding_row(finding: Finding) -> tuple[Text, ...]:

@@ -1,30 +1,32 @@
-"""Where the values of a JSON text stand, so that one is changed and every other byte is kept.
+"""Metadata of the draft form to today's: `endian` to `bytes`, and an explicit codec for none.
 
-Reading and writing a document would lose what Python does not hold: the spelling of numbers, the
-order of doubled members, the indentation. The texts are known to be JSON when they come here.
+Specification: endian codec 1.0. Its configuration is that of `bytes`, and where it was omitted the
+elements were little-endian. Single bytes keep the `endian` that the draft required: today's
+specification permits it.
+
+Values of the text are replaced, and every other byte is kept. Reading and writing a document would
+lose what Python does not hold: the spelling of numbers, the order of doubled members, the
+indentation. The texts are known to be JSON when they come here.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from zarr_bytes.commands.conformance import inner_chains, kind_of, name_of
+from zarr_bytes.commands.hierarchy import consolidated
+from zarr_bytes.errors import MigrationError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
-__all__ = [
-    "Edit",
-    "Span",
-    "apply",
-    "indented",
-    "insert_item",
-    "insert_member",
-    "items",
-    "members",
-    "value",
-]
+__all__ = ["indented", "migrated"]
 
+_LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
+_ADDED: Final = "bytes added, little-endian as the draft had it"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INDENT: Final = re.compile(r"\s*\{\r?\n([ \t]+)")
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
@@ -46,6 +48,68 @@ class Edit(NamedTuple):
 
     span: Span
     replacement: str
+
+
+def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
+    """Today's form of a metadata document, and in words what was changed.
+
+    Of a group, the arrays in its consolidated metadata are meant, but for those whose paths are in
+    `skip`.
+
+    Raises
+    ------
+    MigrationError
+        If an unknown codec may or may not be the one that turns an array into bytes.
+
+    Examples
+    --------
+    >>> migrated('{"node_type": "array", "codecs": []}')[1]
+    ['codecs: bytes added, little-endian as the draft had it']
+    """
+    found = list(_document_edits(text, 0, "", skip))
+    pieces, end = [], 0
+    for (start, stop), replacement in sorted(edit for edit, _ in found):
+        pieces += [text[end:start], replacement]
+        end = stop
+    return "".join([*pieces, text[end:]]), [step for _, step in found]
+
+
+def _document_edits(
+    text: str, start: int, where: str, skip: Container[str]
+) -> Iterator[tuple[Edit, str]]:
+    spans = members(text, start)
+    document = {name: value(text, span) for name, span in spans.items()}
+    if document.get("node_type") == "array":
+        if "codecs" in document:
+            yield from _chain_edits(text, spans["codecs"], f"{where}codecs")
+        else:
+            yield _insert_member(text, start, "codecs", [_LITTLE]), f"{where}codecs: {_ADDED}"
+    elif copies := consolidated(document):
+        metadata = members(text, spans["consolidated_metadata"].start)["metadata"]
+        for path, span in members(text, metadata.start).items():
+            if path not in skip and isinstance(copies[path], Mapping):
+                yield from _document_edits(text, span.start, f"{path}: ", skip)
+
+
+def _chain_edits(text: str, span: Span, where: str) -> Iterator[tuple[Edit, str]]:
+    codecs = value(text, span)
+    if not isinstance(codecs, list):
+        return  # not the draft's form either: `check` says so
+    for i, (codec, place) in enumerate(zip(codecs, items(text, span.start), strict=True)):
+        if name_of(codec) == "endian" and isinstance(codec, Mapping):
+            name = members(text, place.start)["name"]
+            yield Edit(name, '"bytes"'), f"{where}[{i}]: endian becomes bytes"
+        for member in inner_chains(codec):
+            configuration = members(text, place.start)["configuration"]
+            chain = members(text, configuration.start)[member]
+            yield from _chain_edits(text, chain, f"{where}[{i}].{member}")
+    kinds = list(map(kind_of, codecs))
+    if "array -> bytes" in kinds:
+        return
+    if None in kinds:
+        unknown = name_of(codecs[kinds.index(None)])
+        raise MigrationError(f"{where}: the codec {unknown!r} is not known here; install it first")
+    yield _insert_item(text, span, kinds.count("array -> array"), _LITTLE), f"{where}: {_ADDED}"
 
 
 def value(text: str, span: Span) -> Any:
@@ -78,7 +142,7 @@ def _parts(text: str, start: int) -> Iterator[tuple[str, Span]]:
         i = _skip(text, i + 1) if text[i] == "," else i
 
 
-def insert_item(text: str, array: Span, index: int, item: object) -> Edit:
+def _insert_item(text: str, array: Span, index: int, item: object) -> Edit:
     """Insert `item` into an array, on lines of its own where the others have theirs."""
     spans = items(text, array.start)
     if not spans:
@@ -95,7 +159,7 @@ def insert_item(text: str, array: Span, index: int, item: object) -> Edit:
     return Edit(Span(spans[-1].stop, spans[-1].stop), comma + rendered)
 
 
-def insert_member(text: str, start: int, name: str, member: object) -> Edit:
+def _insert_member(text: str, start: int, name: str, member: object) -> Edit:
     """Insert a member behind the last of the object that begins at `start`, which has some."""
     last = list(members(text, start).values())[-1]
     indent = _line_indent(text, last.start)
@@ -103,15 +167,6 @@ def insert_member(text: str, start: int, name: str, member: object) -> Edit:
     comma = f",\n{indent}" if _INDENT.match(text) else comma
     inserted = f"{comma}{json.dumps(name)}{colon}{_rendered(member, text, indent)}"
     return Edit(Span(last.stop, last.stop), inserted)
-
-
-def apply(text: str, edits: list[Edit]) -> str:
-    """`text` with all `edits`, whose spans do not overlap."""
-    pieces, end = [], 0
-    for (start, stop), replacement in sorted(edits, key=lambda edit: edit.span):
-        pieces += [text[end:start], replacement]
-        end = stop
-    return "".join([*pieces, text[end:]])
 
 
 def indented(text: str) -> str:
