@@ -155,10 +155,11 @@ def _migrate(given: Namespace) -> int:
         if given.dry_run or not (found.changes or found.leftovers):
             return 1 if found.refused else 0
         target = writable(store)
+        changes = number(len(found.changes), "metadata document")
+        leftovers = number(len(found.leftovers), "leftover")
+        steps = [f"write {changes}"] * bool(found.changes)
+        steps += [f"remove {leftovers}"] * bool(found.leftovers)
         _write("")
-        steps = [f"write {number(len(found.changes), 'metadata document')}"] * bool(found.changes)
-        if found.leftovers:
-            steps.append(f"remove {number(len(found.leftovers), 'leftover')}")
         if not given.yes and not _agreed(f"{' and '.join(steps).capitalize()}?"):
             _write("Nothing written; --yes writes.")
             return 1
@@ -168,9 +169,9 @@ def _migrate(given: Namespace) -> int:
             sys.stderr.writelines(f"{printable(line)}\n" for line in str(error).split("\n"))
             return 1
     if found.changes:
-        _write(f"Migrated: {number(len(found.changes), 'metadata document')}.")
+        _write(f"Migrated: {changes}.")
     if found.leftovers:
-        _write(f"Removed: {number(len(found.leftovers), 'leftover')} of an earlier run.")
+        _write(f"Removed: {leftovers} of an earlier run.")
     if found.refused:
         refused = number(len(found.refused), "metadata document")
         _write(f"Not migrated: {refused}, for the reasons above.")

@@ -7,6 +7,7 @@ from it: one wrong copy, and zarr does not open the group or reads an array wron
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from zarr_bytes.commands.conformance import array_findings
@@ -86,7 +87,7 @@ class Copies:
         elif copy.get("node_type") == "array":
             for finding in array_findings(copy):
                 found = f"{finding.subject}: {finding.found}"
-                self._findings.append(Finding(subject, found, finding.permitted, finding.is_note))
+                self._findings.append(replace(finding, subject=subject, found=found, migrate=""))
         return True
 
 
