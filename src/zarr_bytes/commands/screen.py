@@ -5,6 +5,7 @@ Whatever comes from a store goes through `printable`, and none of it is taken fo
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from zarr_bytes.commands.text import cut, printable
@@ -81,10 +82,4 @@ def _plain_lines(part: Part) -> Iterator[str]:
 
 def has_rich() -> bool:
     """Whether the package `rich` is installed, which the extra `cli` brings."""
-    try:
-        import rich as rich
-    except ModuleNotFoundError as error:
-        if error.name != "rich":
-            raise
-        return False
-    return True
+    return find_spec("rich") is not None
