@@ -18,7 +18,7 @@ from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 import zarr_bytes
-from zarr_bytes.commands import json_text
+from zarr_bytes.commands import draft as json_text
 from zarr_bytes.commands.migrate import (
     BACKUP,
     migrated,

@@ -30,7 +30,8 @@ from zarr_bytes.errors import (
 from zarr_bytes.pipeline import BytesPipeline
 
 if TYPE_CHECKING:
-    from zarr_bytes.commands.run import check, migrate
+    from zarr_bytes.commands.check import check
+    from zarr_bytes.commands.migrate import migrate
     from zarr_bytes.commands.status import status
 
     __version__: str
@@ -54,19 +55,15 @@ __all__ = [
     "status",
 ]
 
-# Imported where they are asked for: zarr imports this package to read a chunk.
-_COMMANDS = {
-    "check": "zarr_bytes.commands.run",
-    "migrate": "zarr_bytes.commands.run",
-    "status": "zarr_bytes.commands.status",
-}
+# Each in its module, imported where it is asked for: zarr imports this package to read a chunk.
+_COMMANDS = ("check", "migrate", "status")
 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return metadata.version("zarr-bytes")
     if name in _COMMANDS:
-        return getattr(import_module(_COMMANDS[name]), name)
+        return getattr(import_module(f"zarr_bytes.commands.{name}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

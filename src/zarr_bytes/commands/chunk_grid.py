@@ -23,17 +23,7 @@ _MOST_DIMENSIONS: Final = 64  # of a NumPy array
 
 @dataclass(frozen=True)
 class ChunkGrid:
-    """The regular grid of an array, and the keys of its chunks.
-
-    Attributes
-    ----------
-    chunk_shape : tuple of int
-        Shape of a chunk, also of those at the edge.
-    counts : tuple of int
-        Number of chunks along each dimension.
-    prefix, separator : str
-        What every key begins with, and what stands between the coordinates.
-    """
+    """The regular grid of an array: the number of chunks along each dimension, and their keys."""
 
     chunk_shape: tuple[int, ...]
     counts: tuple[int, ...]
@@ -42,13 +32,7 @@ class ChunkGrid:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Self:
-        """Grid of an array.
-
-        Raises
-        ------
-        ValueError
-            Saying what is not as the specification has it.
-        """
+        """Grid of an array; a ValueError says what is not as the specification has it."""
         shape = _sizes(document.get("shape"), "shape", 0)
         grid = document.get("chunk_grid")
         if nested(grid, "name") != "regular":
@@ -63,31 +47,23 @@ class ChunkGrid:
         name = encoding.get("name") if isinstance(encoding, dict) else encoding
         if name not in ("default", "v2"):
             raise ValueError(f"the chunk key encoding {brief(name)} is not known here")
-        is_default = name == "default"
-        configuration = nested(encoding, "configuration")
-        separator = nested(configuration, "separator", default="/" if is_default else ".")
+        prefix, separator = ("c", "/") if name == "default" else ("", ".")
+        separator = nested(encoding, "configuration", "separator", default=separator)
         if separator not in ("/", "."):
             raise ValueError(f"the separator of chunk keys is {brief(separator)}, not '/' or '.'")
         # In integers: as floats, numbers above 2**53 would be rounded.
         counts = tuple(-(-n // m) for n, m in zip(shape, sizes, strict=True))
-        return cls(sizes, counts, "c" if is_default else "", separator)
+        return cls(sizes, counts, prefix, separator)
 
     @property
     def count(self) -> int:
         """Number of chunks, stored or not."""
         return prod(self.counts)
 
-    @cached_property
-    def levels(self) -> int:
-        """Number of names in the path of a chunk, below its array."""
-        if self.separator == ".":
-            return 1
-        return max(bool(self.prefix) + len(self.counts), 1)
-
     def key(self, coordinates: tuple[int, ...]) -> str:
         """Key of a chunk, within its array."""
-        parts = [self.prefix] if self.prefix else []
-        return self.separator.join([*parts, *map(str, coordinates)]) or "0"
+        parts = [self.prefix, *coordinates] if self.prefix else coordinates
+        return self.separator.join(map(str, parts)) or "0"
 
     def contains(self, key: str) -> bool:
         """Whether `key` is that of a chunk of this grid."""
@@ -107,29 +83,25 @@ class ChunkGrid:
             return None
         if len(parts) > len(self.counts):
             return None
-        for part, digits, count in zip(parts, self._digits, self.counts, strict=False):
-            # Python reads no more than 4,300 digits, and a name may have more.
-            if not (part.isascii() and part.isdigit()) or len(part) > digits:
-                return None
-            if int(part) >= count or (part[0] == "0" and part != "0"):
+        for part, count in zip(parts, self._counts, strict=False):
+            is_number = part.isascii() and part.isdigit() and (part == "0" or part[0] != "0")
+            # As texts: Python reads no more than 4,300 digits, and a name may have more.
+            if not is_number or (len(part), part) >= count:
                 return None
         return len(parts)
 
     @cached_property
-    def _digits(self) -> tuple[int, ...]:
-        return tuple(len(str(count)) for count in self.counts)
+    def _counts(self) -> list[tuple[int, str]]:
+        return [(len(str(count)), str(count)) for count in self.counts]
 
     def keys(self, most: int | None = None) -> Iterator[str]:
-        """Keys of all chunks, or of the first `most`, one after another."""
-        return (self.key(self._coordinates(i)) for i in islice(range(self.count), most))
-
-    def _coordinates(self, number: int) -> tuple[int, ...]:
-        """Coordinates of a chunk by its number, in C order; it may be beyond 64 bits."""
-        coordinates = []
-        for count in reversed(self.counts):
-            number, i = divmod(number, count)
-            coordinates.append(i)
-        return tuple(reversed(coordinates))
+        """Keys of all chunks, or of the first `most`, one after another in C order."""
+        for number in islice(range(self.count), most):
+            coordinates: list[int] = []
+            for count in reversed(self.counts):  # by hand: it may be beyond 64 bits
+                number, i = divmod(number, count)
+                coordinates.insert(0, i)
+            yield self.key(tuple(coordinates))
 
 
 def are_sizes(value: object, least: int) -> TypeGuard[list[int]]:

@@ -8,16 +8,16 @@ import shutil
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import nullcontext
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import zarr_bytes
+from zarr_bytes.commands.check import check
 from zarr_bytes.commands.migrate import plan, write
-from zarr_bytes.commands.run import check, opened, run
 from zarr_bytes.commands.screen import has_rich, plain
 from zarr_bytes.commands.status import status
-from zarr_bytes.commands.stores import storage_options, writable
+from zarr_bytes.commands.stores import opened, run, storage_options, writable
 from zarr_bytes.commands.tables import drawn
 from zarr_bytes.commands.text import as_json, number, printable
 from zarr_bytes.errors import MigrationError, StoreError
@@ -27,25 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from zarr_bytes.commands.in_force import Status
-    from zarr_bytes.commands.reports import ArrayReport, CheckReport, Migration, Progress
+    from zarr_bytes.commands.reports import CheckReport, Migration, Progress
+    from zarr_bytes.commands.status import Status
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Those of the process where none are given.
-
-    Returns
-    -------
-    int
-        Its exit status.
-    """
+    """Exit status of a command, which runs with `arguments`, or else those of the process."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # any name can be shown on any terminal
             stream.reconfigure(errors="backslashreplace")
@@ -76,54 +65,23 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {zarr_bytes.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND")
-    json = ArgumentParser(add_help=False)
-    json.add_argument(
-        "--json", action="store_true", dest="as_json", help="print one JSON document, for programs"
-    )
-    store = ArgumentParser(add_help=False)
-    store.add_argument(
-        "store",
-        metavar="STORE",
-        help="a folder, a .zip file or a URL (http, s3, ...): one array or a hierarchy",
-    )
-    store.add_argument(
-        "--storage-option",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="what fsspec needs to open the URL, such as anon=true; may be repeated",
-    )
-
-    def add(
-        name: str, command: Callable[[Namespace], int], *parents: ArgumentParser
-    ) -> ArgumentParser:
+    for command, options in _OPTIONS.items():
         text = dedent(f"    {command.__doc__}").strip()
         added = commands.add_parser(
-            name,
+            command.__name__.removeprefix("_"),
             description=text,
             help=text.partition("\n")[0],
             formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,
-            parents=parents,
         )
         added.set_defaults(command=command)
-        return added
-
-    added = add("status", _status, json)
-    added.add_argument(
-        "-v", "--verbose", action="store_true", help="list the data types, with their classes"
-    )
-    added = add("check", _check, store, json)
-    added.add_argument(
-        "--all", action="store_true", dest="list_all", help="list every array, also of many"
-    )
-    added.add_argument(
-        "--strict", action="store_true", help="exit status 1 also where something is not checked"
-    )
-    added = add("migrate", _migrate, store)
-    added.add_argument("-y", "--yes", action="store_true", help="write without asking")
-    added.add_argument("--dry-run", action="store_true", help="show, and write nothing")
+        for names, keywords in options.items():
+            added.add_argument(*names.split(), **keywords)
     return parser
+
+
+def _flag(text: str, **keywords: str) -> dict[str, str]:
+    return {"action": "store_true", "help": text, **keywords}
 
 
 def _status(given: Namespace) -> int:
@@ -160,7 +118,12 @@ def _check(given: Namespace) -> int:
             "complete": found.is_complete,
             "arrays": found.arrays,
             "arrays_not_checked": found.arrays_not_checked,
-            "nodes": [_as_json(report) for report in found],
+            # `asdict` would copy the data type, however deep it is.
+            "nodes": [
+                {"conforms": report.conforms, **vars(report)}
+                | {"findings": list(map(asdict, report.findings))}
+                for report in found
+            ],
         }
         _write(as_json(members))
     else:
@@ -192,8 +155,12 @@ def _migrate(given: Namespace) -> int:
         if given.dry_run or not (found.changes or found.leftovers):
             return 1 if found.refused else 0
         target = writable(store)
+        changes = number(len(found.changes), "metadata document")
+        leftovers = number(len(found.leftovers), "leftover")
+        steps = [f"write {changes}"] * bool(found.changes)
+        steps += [f"remove {leftovers}"] * bool(found.leftovers)
         _write("")
-        if not given.yes and not _agreed(f"{_intended(found)}?"):
+        if not given.yes and not _agreed(f"{' and '.join(steps).capitalize()}?"):
             _write("Nothing written; --yes writes.")
             return 1
         try:
@@ -202,22 +169,13 @@ def _migrate(given: Namespace) -> int:
             sys.stderr.writelines(f"{printable(line)}\n" for line in str(error).split("\n"))
             return 1
     if found.changes:
-        _write(f"Migrated: {number(len(found.changes), 'metadata document')}.")
+        _write(f"Migrated: {changes}.")
     if found.leftovers:
-        _write(f"Removed: {number(len(found.leftovers), 'leftover')} of an earlier run.")
+        _write(f"Removed: {leftovers} of an earlier run.")
     if found.refused:
         refused = number(len(found.refused), "metadata document")
         _write(f"Not migrated: {refused}, for the reasons above.")
     return 1 if found.refused else 0
-
-
-def _intended(found: Migration) -> str:
-    steps = []
-    if found.changes:
-        steps.append(f"Write {number(len(found.changes), 'metadata document')}")
-    if found.leftovers:
-        steps.append(f"Remove {number(len(found.leftovers), 'leftover')}")
-    return " and ".join([steps[0], *(step.lower() for step in steps[1:])])
 
 
 def _agreed(question: str) -> bool:
@@ -226,13 +184,6 @@ def _agreed(question: str) -> bool:
     except (EOFError, RuntimeError):  # there is no terminal, or no standard input at all
         _write("")
         return False
-
-
-def _as_json(report: ArrayReport) -> dict[str, object]:
-    # `asdict` would copy the data type, however deep it is.
-    members = {field.name: getattr(report, field.name) for field in fields(report)}
-    findings = [asdict(finding) for finding in report.findings]
-    return {"conforms": report.conforms, **members, "findings": findings}
 
 
 def _print(found: Status | CheckReport | Migration, *, in_full: bool = False) -> None:
@@ -251,3 +202,32 @@ def _print(found: Status | CheckReport | Migration, *, in_full: bool = False) ->
 
 def _write(text: str) -> None:
     sys.stdout.write(text + "\n")
+
+
+_STORE: Final[dict[str, dict[str, Any]]] = {
+    "store": {
+        "metavar": "STORE",
+        "help": "a folder, a .zip file or a URL (http, s3, ...): one array or a hierarchy",
+    },
+    "--storage-option": {
+        "metavar": "KEY=VALUE",
+        "action": "append",
+        "default": [],
+        "help": "what fsspec needs to open the URL, such as anon=true; may be repeated",
+    },
+}
+_JSON: Final = {"--json": _flag("print one JSON document, for programs", dest="as_json")}
+_OPTIONS: Final[dict[Callable[[Namespace], int], dict[str, dict[str, Any]]]] = {
+    _status: {**_JSON, "-v --verbose": _flag("list the data types, with their classes")},
+    _check: {
+        **_STORE,
+        **_JSON,
+        "--all": _flag("list every array, also of many", dest="list_all"),
+        "--strict": _flag("exit status 1 also where something is not checked"),
+    },
+    _migrate: {
+        **_STORE,
+        "-y --yes": _flag("write without asking"),
+        "--dry-run": _flag("show, and write nothing"),
+    },
+}

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from zarr.api.asynchronous import open_array
 from zarr.buffer import cpu
 from zarr.dtype import ZDType, data_type_registry
+from zarr.registry import get_codec_class
 from zarr.storage import MemoryStore
 
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.chunk_grid import are_sizes
-from zarr_bytes.commands.codec_chain import BYTES_CODECS, Kind, inner_chains, kind_of, name_of
 from zarr_bytes.commands.reports import Finding
 from zarr_bytes.commands.sources import DOCUMENT
 from zarr_bytes.commands.text import brief, in_digits, nested
@@ -40,6 +41,10 @@ __all__ = [
     "array_findings",
     "element_layout",
     "encoding_finding",
+    "inner_chains",
+    "is_plain",
+    "kind_of",
+    "name_of",
     "refusal",
     "text_findings",
 ]
@@ -47,6 +52,14 @@ __all__ = [
 LARGEST_ELEMENT: Final = 2**26
 """Size in bytes of the largest element whose fill value is read; zarr makes copies of it."""
 
+Kind: TypeAlias = Literal["array -> array", "array -> bytes", "bytes -> bytes"]
+
+_BYTES_CODECS: Final = ("bytes", "endian")
+_KINDS: Final[dict[Kind, type]] = {  # in the order of a chain
+    "array -> array": ArrayArrayCodec,
+    "array -> bytes": ArrayBytesCodec,
+    "bytes -> bytes": BytesBytesCodec,
+}
 _REQUIRED: Final = (
     "zarr_format",
     "node_type",
@@ -59,16 +72,10 @@ _REQUIRED: Final = (
 )
 _OPTIONAL: Final = ("attributes", "storage_transformers", "dimension_names")
 _ENDIAN: Final = '"configuration": {"endian": "little"} or {"endian": "big"}'
-_ORDER: Final[tuple[Kind, ...]] = ("array -> array", "array -> bytes", "bytes -> bytes")
 
 
 def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
     """What in the metadata document of an array does not conform.
-
-    Parameters
-    ----------
-    document : mapping
-        The parsed JSON, with `float` for every number that has a fraction or an exponent.
 
     Examples
     --------
@@ -162,9 +169,9 @@ def _chain_findings(codecs: object, dtype: np.dtype[Any] | None, where: str) -> 
         yield Finding(where, "no array -> bytes codec", "one", migrate="adds bytes")
     elif count > 1:
         yield Finding(where, f"{count} array -> bytes codecs", "one")
-    elif kinds != sorted(kinds, key=_ORDER.index):
+    elif kinds != sorted(kinds, key=[*_KINDS, None].index):
         names = ", ".join(str(name_of(codec)) for codec in codecs)
-        yield Finding(where, f"the order {names}", ", then ".join(_ORDER))
+        yield Finding(where, f"the order {names}", ", then ".join(_KINDS))
 
 
 def _codec_findings(codec: object, dtype: np.dtype[Any] | None, subject: str) -> Iterator[Finding]:
@@ -175,7 +182,7 @@ def _codec_findings(codec: object, dtype: np.dtype[Any] | None, subject: str) ->
     if isinstance(codec, Mapping):
         for key in sorted(codec.keys() - {"name", "configuration", "must_understand"}):
             yield Finding(subject, f"unknown member {brief(key)}", '"name" and "configuration"')
-    if name in BYTES_CODECS:
+    if name in _BYTES_CODECS:
         yield from _bytes_findings(codec, name, dtype, subject)
     elif kind_of(codec) is None:
         yield Finding(subject, f"unknown codec {brief(name)}", "a codec that is installed here")
@@ -237,3 +244,41 @@ async def refusal(text: bytes, open_node: Callable[..., Any] = open_array) -> st
     except Exception as error:  # noqa: BLE001 -- whatever zarr and any codec raise
         return in_words(error)
     return None
+
+
+def name_of(codec: object) -> str | None:
+    """Name of a codec object of a document, or of a codec given by its name alone."""
+    name = codec.get("name") if isinstance(codec, Mapping) else codec
+    return name if isinstance(name, str) else None
+
+
+def kind_of(codec: object) -> Kind | None:
+    """What a codec object turns into what, or None if no package here knows it."""
+    name = name_of(codec)
+    if name is None:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # zarr warns of names that are not standardised
+            found = get_codec_class(name)
+    except (KeyError, ValueError, ImportError):
+        return None
+    return next((kind for kind, base in _KINDS.items() if issubclass(found, base)), None)
+
+
+def is_plain(codecs: object) -> bool:
+    """Whether a chunk is its elements and nothing else.
+
+    A missing codec counts: under the draft it meant little-endian elements.
+    """
+    if not isinstance(codecs, list):
+        return codecs is None
+    return len(codecs) < 2 and all(name_of(codec) in _BYTES_CODECS for codec in codecs)
+
+
+def inner_chains(codec: object) -> dict[str, object]:
+    """The chains within a `sharding_indexed` codec object, by the name of their member."""
+    configuration = nested(codec, "configuration")
+    if name_of(codec) != "sharding_indexed" or not isinstance(configuration, Mapping):
+        return {}
+    return {k: configuration[k] for k in ("codecs", "index_codecs") if k in configuration}

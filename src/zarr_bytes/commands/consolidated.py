@@ -7,20 +7,21 @@ from it: one wrong copy, and zarr does not open the group or reads an array wron
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from zarr_bytes.commands.conformance import array_findings
-from zarr_bytes.commands.hierarchy import consolidated, is_path
+from zarr_bytes.commands.hierarchy import consolidated, is_path, node_at
 from zarr_bytes.commands.reports import Finding
 from zarr_bytes.commands.sources import DOCUMENT, within
 from zarr_bytes.commands.text import brief
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from zarr_bytes.commands.hierarchy import Node
+    from zarr_bytes.commands.reports import ArrayReport
+    from zarr_bytes.commands.sources import Source
 
-    from zarr_bytes.commands.hierarchy import Hierarchy, Node
-
-__all__ = ["Copies", "has_copies"]
+__all__ = ["Copies"]
 
 _AGAIN: Final = "zarr.consolidate_metadata writes it anew"
 _STALE: Final = Finding(
@@ -30,83 +31,71 @@ _STALE: Final = Finding(
 )
 
 
-def has_copies(group: Node) -> bool:
-    """Whether zarr takes the members of `group` from its consolidated metadata."""
-    return isinstance(group.document.get("consolidated_metadata"), Mapping)
-
-
 class Copies:
-    """The copies in the consolidated metadata of one group.
+    """The copies in the consolidated metadata of one group, and what is wrong with them.
 
     Of groups with consolidated metadata within each other, a document is held to the copy in the
-    nearest; the copies in the others are `remaining`.
-
-    Attributes
-    ----------
-    path : str
-        The path of the group.
-    findings : list of Finding
-        What is wrong with copies, or lacking.
+    nearest; the copies in the others are looked at for the report of their group.
     """
 
-    def __init__(self, group: Node) -> None:
-        self.path = group.path
-        self.findings: list[Finding] = []
+    def __init__(self, group: Node, report: ArrayReport) -> None:
+        self._report = report
+        self._findings: list[Finding] = []
+        self._prefix = within(group.path, "")
         self._copies = dict(consolidated(group.document))
 
     def holds(self, path: str) -> bool:
         """Whether `path` is below the group."""
-        return path.startswith(within(self.path, ""))
+        return path.startswith(self._prefix)
 
     def compare(self, node: Node) -> list[Finding]:
         """What is wrong with the copy of `node`, as findings for the node."""
         if node.kind == "link":
             return []
-        path = node.path.removeprefix(within(self.path, ""))
-        if path not in self._copies:
-            if node.kind in ("array", "group"):
-                found = f"no copy of {path}, which zarr therefore does not see"
-                self.findings.append(Finding("consolidated_metadata", found, f"one; {_AGAIN}"))
+        path = node.path.removeprefix(self._prefix)
+        is_copied, copy = path in self._copies, self._copies.pop(path, None)
+        if node.kind not in ("array", "group"):
             return []
-        copy = self._copies.pop(path)
-        if node.kind not in ("array", "group") or not _differs(node.document, copy):
+        if not is_copied:
+            found = f"no copy of {path}, which zarr therefore does not see"
+            self._findings.append(Finding("consolidated_metadata", found, f"one; {_AGAIN}"))
             return []
-        self._judge(path, copy)
-        return [_STALE]
+        return [_STALE] if self._is_stale(path, node, copy) else []
 
-    async def remaining(self, hierarchy: Hierarchy) -> AsyncIterator[Finding]:
-        """What is wrong with the copies of what was not met, such as arrays behind links."""
+    async def report(self, source: Source) -> ArrayReport:
+        """Report of the group, also of copies of what was not met, such as arrays behind links."""
         for path, copy in self._copies.items():
             subject = f"consolidated_metadata: {path}"
             if not is_path(path):
-                yield Finding(subject, "no path of a node", _AGAIN)
+                self._report.findings.append(Finding(subject, "no path of a node", _AGAIN))
                 continue
-            node = await hierarchy.node(within(self.path, path))
-            if node is None:
-                yield Finding(subject, f"a copy of a {DOCUMENT} that is not there", _AGAIN)
-            elif _differs(node.document, copy):
-                yield Finding(subject, f"another copy than its {DOCUMENT}", _AGAIN)
-            else:
-                continue
-            self._judge(path, copy)
+            node = await node_at(source, self._prefix + path)
+            if self._is_stale(path, node, copy):
+                found = f"another copy than its {DOCUMENT}"
+                lost = f"a copy of a {DOCUMENT} that is not there"
+                self._report.findings.append(Finding(subject, found if node else lost, _AGAIN))
+        self._report.findings += self._findings
+        return self._report
 
-    def _judge(self, path: str, copy: object) -> None:
-        """Find what does not conform in a copy by itself."""
+    def _is_stale(self, path: str, node: Node | None, copy: object) -> bool:
+        """Whether a copy would have `node` read differently; it is then judged by itself too."""
+        if node is not None and not _differs(node.document, copy):
+            return False
         subject = f"consolidated_metadata: {path}"
         if not isinstance(copy, Mapping):
-            self.findings.append(Finding(subject, brief(copy), "a metadata document"))
+            self._findings.append(Finding(subject, brief(copy), "a metadata document"))
         elif copy.get("node_type") == "array":
             for finding in array_findings(copy):
                 found = f"{finding.subject}: {finding.found}"
-                self.findings.append(Finding(subject, found, finding.permitted, finding.is_note))
+                self._findings.append(replace(finding, subject=subject, found=found, migrate=""))
+        return True
 
 
-def _differs(document: dict[str, Any], copy: object) -> bool:
-    """Whether a copy would have the array or group read differently."""
+def _differs(document: Mapping[str, Any], copy: object) -> bool:
     # Attributes do not decide how chunks are read, and change without being consolidated; of a
     # group there is nothing else.
     if not isinstance(copy, Mapping):
         return True
     if document.get("node_type") == "group":
         return copy.get("node_type") != "group"
-    return document | {"attributes": None} != {**copy, "attributes": None}
+    return {**document, "attributes": None} != {**copy, "attributes": None}

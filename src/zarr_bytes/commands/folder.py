@@ -13,14 +13,8 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Final
 
-from zarr_bytes.commands.sources import (
-    DOCUMENT,
-    Entry,
-    Identity,
-    Source,
-    is_unfinished,
-    refuse_large,
-)
+from zarr_bytes.commands.reports import Finding
+from zarr_bytes.commands.sources import DOCUMENT, Entry, Files, is_unfinished
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
@@ -30,27 +24,35 @@ if TYPE_CHECKING:
     from zarr.storage import LocalStore
 
     from zarr_bytes.commands.chunk_grid import ChunkGrid
+    from zarr_bytes.commands.sources import Found, Identity
 
 __all__ = ["Folder"]
 
 
-class Folder(Source):
+class Folder(Files):
     """A folder of this machine."""
 
     def __init__(self, store: LocalStore) -> None:
         super().__init__(store)
         self.root = store.root
 
-    async def can_list(self) -> bool:
-        return True
-
-    async def read(self, key: str) -> bytes | None:
-        try:
-            with _opened(self.root / key) as file:
-                refuse_large(os.fstat(file.fileno()).st_size)
-                return file.read()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):  # as LocalStore.get
-            return None
+    @contextmanager
+    def opened(self, key: str) -> Iterator[tuple[IO[bytes], int]]:
+        """A file, opened without waiting for another process; what is none is not even opened."""
+        path = self.root / key
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(str(path))
+        if stat.S_ISREG(mode):
+            # Between the two it may have been replaced.
+            flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+            with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 -- of a descriptor
+                status = os.fstat(file.fileno())
+                mode = status.st_mode
+                if stat.S_ISREG(mode):
+                    yield file, status.st_size
+                    return
+        raise OSError(f"it is {_kind(mode)}, not a file")
 
     async def exists(self, key: str) -> bool:
         return (self.root / key).is_file()
@@ -71,7 +73,7 @@ class Folder(Source):
         except OSError:
             return None  # reading it says what is wrong
 
-    async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Entry]:
+    async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Found]:
         """What is stored, following links as zarr does.
 
         Each folder is looked at once on its level, by what it is: a link that leads back, and links
@@ -79,35 +81,27 @@ class Folder(Source):
         """
         root = self.root / path
         folders = {_identity(root): ("", 1)}
-        for level in range(1, grid.levels + 1):
+        while folders:
             below: dict[Identity, tuple[str, int]] = {}
             for prefix, times in folders.values():
-                for entry in _scanned(root, prefix):
-                    key = prefix + entry.name if isinstance(entry, os.DirEntry) else entry.key
-                    if not isinstance(entry, os.DirEntry):
-                        yield entry
-                    elif level < grid.levels and grid.has_folder(key) and _is_folder(entry):
-                        identity = _identity(root / key)
-                        first, others = below.get(identity, (f"{key}/", 0))
-                        below[identity] = first, others + times
-                    elif level == grid.levels and grid.contains(key):
-                        if found := _looked_at(entry):
-                            size, fault = found
-                            yield (
-                                Entry(key, fault=fault) if fault else Entry(key, size, times=times)
-                            )
-                    else:
-                        for other in _others(root, entry, key, grid):
-                            yield other
+                try:
+                    with os.scandir(root / prefix) as entries:
+                        for entry in entries:
+                            key = prefix + entry.name
+                            if grid.has_folder(key) and _kind_of(entry) == "a folder":
+                                identity = _identity(root / key)
+                                first, others = below.get(identity, (f"{key}/", 0))
+                                below[identity] = first, others + times
+                            else:
+                                for stored in _stored(root, entry, key, grid, times):
+                                    yield stored
+                except OSError as error:
+                    found = f"they cannot be listed: {in_words(error)}"
+                    yield Finding(prefix or "chunks", found, "a file")
             folders = below
 
     async def size(self, key: str) -> int:
         return (self.root / key).stat().st_size
-
-    async def pieces(self, key: str, size: int, step: int) -> AsyncIterator[bytes]:
-        with _opened(self.root / key) as file:
-            for start in range(0, size, step):
-                yield file.read(min(step, size - start))
 
 
 def _identity(path: Path) -> Identity:
@@ -115,42 +109,20 @@ def _identity(path: Path) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def _scanned(root: Path, prefix: str) -> Iterator[os.DirEntry[str] | Entry]:
-    try:
-        with os.scandir(root / prefix) as entries:
-            yield from entries
-    except OSError as error:
-        yield Entry(prefix or "chunks", fault=f"they cannot be listed: {in_words(error)}")
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # such as a link to itself
-        return False
-
-
-def _looked_at(entry: os.DirEntry[str]) -> tuple[int, str] | None:
-    """Size of a file, and what stands there if it is none; None if it has gone meanwhile."""
-    try:
-        status = entry.stat()
-    except FileNotFoundError:
-        return (0, "a link to nothing") if entry.is_symlink() else None
-    except OSError as error:
-        return 0, in_words(error)
-    return status.st_size, "" if stat.S_ISREG(status.st_mode) else _kind(status.st_mode)
-
-
-def _others(root: Path, entry: os.DirEntry[str], key: str, grid: ChunkGrid) -> Iterator[Entry]:
-    """Files that are no chunks; links to other folders are not followed, as zarr does not."""
-    if grid.has_folder(key):
-        if found := _looked_at(entry):
-            yield Entry(key, fault=found[1] or "a file", permitted="a folder")
-    elif not entry.is_dir(follow_symlinks=False):
-        if key != DOCUMENT:
-            yield Entry(key + "/" * _is_folder(entry))
-    else:
+def _stored(
+    root: Path, entry: os.DirEntry[str], key: str, grid: ChunkGrid, times: int
+) -> Iterator[Found]:
+    """What stands at `key`; links to other folders are not followed, as zarr does not."""
+    if grid.contains(key) or grid.has_folder(key):
+        kind, permitted = _kind_of(entry), "a folder" if grid.has_folder(key) else "a file"
+        if kind == permitted:
+            yield Entry(key, entry.stat().st_size, times)
+        elif kind:
+            yield Finding(key, kind, permitted)
+    elif entry.is_dir(follow_symlinks=False):
         yield from (Entry(f"{key}/{name}") for name in _names_below(root / key))
+    elif key != DOCUMENT:
+        yield Entry(key + "/" * (_kind_of(entry) == "a folder"))
 
 
 def _names_below(root: Path) -> Iterator[str]:
@@ -181,24 +153,11 @@ def _kind(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "no file")
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """A file, opened without waiting for another process; what is none is not even opened.
-
-    Raises
-    ------
-    OSError
-        If it is no file, but a FIFO, say; a folder is an `IsADirectoryError`.
-    """
-    mode = path.stat().st_mode
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(str(path))
-    if stat.S_ISREG(mode):
-        # Between the two it may have been replaced.
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 -- of a descriptor
-            mode = os.fstat(file.fileno()).st_mode
-            if stat.S_ISREG(mode):
-                yield file
-                return
-    raise OSError(f"it is {_kind(mode)}, not a file")
+def _kind_of(entry: os.DirEntry[str]) -> str:
+    """What an entry of a folder is, or leads to; empty if it has gone meanwhile."""
+    try:
+        return _kind(entry.stat().st_mode)
+    except FileNotFoundError:
+        return "a link to nothing" if entry.is_symlink() else ""
+    except OSError as error:  # such as that of a link to itself
+        return in_words(error)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.sources import Identity, Source
 
-__all__ = ["Hierarchy", "Node", "consolidated", "is_path"]
+__all__ = ["Node", "consolidated", "is_path", "node_at", "nodes"]
 
 _FORMAT_2: Final = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
@@ -36,17 +36,13 @@ class Node:
         Path of the array or group within the store; empty for the root.
     kind : {"array", "group", "format 2", "unreadable", "link"}
         "unreadable" where the document is no JSON object that says which of the two it is; "link"
-        where the folder is one that was met before, by another name.
+        where the folder is one that was met before, by another name, at the path `target`.
     text : bytes
         The document as it is stored; empty where it could not be read, and for format 2.
     document : dict
-        What it says.
+        What it says; or else `error` says why it could not be read.
     constants : list of str
         The ``NaN``, ``Infinity`` and ``-Infinity`` in it, which Python reads and JSON lacks.
-    error : str
-        Why it could not be read.
-    target : str
-        The path at which a link was met before.
     """
 
     path: str
@@ -68,114 +64,98 @@ class Node:
         return json.detect_encoding(self.text)
 
 
-class Hierarchy:
+async def nodes(source: Source) -> AsyncIterator[tuple[Node, int]]:
     """The arrays and groups of a store, each parent before its children.
 
-    Where the store cannot list (`listed` is false, from `Source.can_list`), the children are those
-    that consolidated metadata names.
+    Each comes with the number of names of possible nodes that have been found and are left. Where
+    the store cannot list, the children are those that consolidated metadata names.
 
-    Attributes
-    ----------
-    pending : int
-        How many more names of possible nodes have been found so far.
+    Raises
+    ------
+    StoreError
+        If there is no node at all, or the root cannot be read.
     """
+    found = False
+    async for node in _listed(source) if source.is_listed else _consolidated(source):
+        found = True
+        yield node
+    if not found:
+        raise StoreError(f"it holds no array and no group of Zarr format 3, no {DOCUMENT}")
 
-    def __init__(self, source: Source, *, listed: bool) -> None:
-        self._source = source
-        self._listed = listed
-        self.pending = 0
 
-    async def nodes(self) -> AsyncIterator[Node]:
-        """All nodes, one after another.
+async def _listed(source: Source) -> AsyncIterator[tuple[Node, int]]:
+    # A list of its own instead of recursion: groups may be deeper than Python recurses.
+    waiting = [("", False)]
+    met: dict[Identity, str | None] = {}  # paths of folders; None where one is no node
+    while waiting:
+        path, in_group = waiting.pop()
+        identity = source.identity(path)
+        if identity in met:
+            if (target := met[identity]) is not None:
+                yield Node(path, "link", target=target), len(waiting)
+            continue
+        node = await node_at(source, path)
+        if identity is not None:
+            met[identity] = None if node is None else path
+        if node is not None:
+            yield node, len(waiting)
+        elif in_group and not await _exist(source, path, ".zarray", ".zgroup"):
+            continue  # below a group, a folder is no node by itself
+        if node is not None and node.kind == "array":
+            continue
+        others, names = await _below(source, path, node)
+        for other in others:
+            yield other, len(waiting)
+        waiting += [(within(path, name), node is not None) for name in reversed(names)]
 
-        Raises
-        ------
-        StoreError
-            If there is no node at all, or the root cannot be read.
-        """
-        found = False
-        async for node in self._walk() if self._listed else self._walk_consolidated():
-            found = True
-            yield node
-        if not found:
-            raise StoreError(f"it holds no array and no group of Zarr format 3, no {DOCUMENT}")
 
-    async def _walk(self) -> AsyncIterator[Node]:
-        # A list of its own instead of recursion: groups may be deeper than Python recurses.
-        waiting = [("", False)]
-        met: dict[Identity, str | None] = {}  # paths of folders; None where one is no node
-        while waiting:
-            path, in_group = waiting.pop()
-            self.pending = len(waiting)
-            identity = self._source.identity(path)
-            if identity in met:
-                if (target := met[identity]) is not None:
-                    yield Node(path, "link", target=target)
-                continue
-            node = await self.node(path)
-            if identity is not None:
-                met[identity] = None if node is None else path
-            if node is not None:
-                yield node
-            if node.kind == "array" if node else in_group and not await self._is_format_2(path):
-                continue  # below a group, a folder is no node by itself
-            others, names = await self._below(path, node)
-            for other in others:
-                yield other
-            waiting += [(within(path, name), node is not None) for name in reversed(names)]
+async def _exist(source: Source, path: str, *names: str) -> bool:
+    return any([await source.exists(within(path, name)) for name in names])
 
-    async def _below(self, path: str, node: Node | None) -> tuple[list[Node], list[str]]:
-        """What else is to be said of a folder, and the names in it that may be nodes."""
-        try:
-            names = sorted(await self._source.names(path))
-        except Exception as error:  # noqa: BLE001 -- one node is not to stop the rest
-            if node is not None and node.kind == "unreadable":
-                return [], []
-            found = f"it cannot be listed: {in_words(error)}"
-            return [Node(path, "unreadable", error=found)], []
-        if node is None and ".zarray" in names:
-            return [Node(path, "format 2")], []
-        found = "is no name of a node, and zarr does not open it"
-        wrong = [name for name in names if not is_path(name)]
-        others = [Node(path, "unreadable", error=f"{brief(name)} {found}") for name in wrong]
-        ignored = {DOCUMENT, *_FORMAT_2, *wrong}
-        if node is None:
-            ignored.update(name for name in names if name.startswith("."))
-        return others, [name for name in names if name not in ignored]
 
-    async def _is_format_2(self, path: str) -> bool:
-        return any([await self._source.exists(within(path, n)) for n in (".zarray", ".zgroup")])
+async def _below(source: Source, path: str, node: Node | None) -> tuple[list[Node], list[str]]:
+    """What else is to be said of a folder, and the names in it that may be nodes."""
+    try:
+        names = sorted(await source.names(path))
+    except Exception as error:  # noqa: BLE001 -- one node is not to stop the rest
+        found = f"it cannot be listed: {in_words(error)}"
+        is_said = node is not None and node.kind == "unreadable"
+        return [] if is_said else [Node(path, "unreadable", error=found)], []
+    if node is None and ".zarray" in names:
+        return [Node(path, "format 2")], []
+    found = "is no name of a node, and zarr does not open it"
+    wrong = [name for name in names if not is_path(name)]
+    others = [Node(path, "unreadable", error=f"{brief(name)} {found}") for name in wrong]
+    hidden = [name for name in names if node is None and name.startswith(".")]
+    ignored = {DOCUMENT, *_FORMAT_2, *wrong, *hidden}
+    return others, [name for name in names if name not in ignored]
 
-    async def _walk_consolidated(self) -> AsyncIterator[Node]:
-        root = await self.node("")
-        if root is None:
-            if await self._source.exists(".zarray"):
-                yield Node("", "format 2")
-            return
-        yield root
-        paths = sorted(filter(is_path, consolidated(root.document)), key=lambda p: p.split("/"))
-        for done, path in enumerate(paths, 1):
-            self.pending = len(paths) - done
-            node = await self.node(path)
-            if node is not None:
-                yield node
 
-    async def node(self, path: str) -> Node | None:
-        """The node at `path`, or None if there is no document.
+async def _consolidated(source: Source) -> AsyncIterator[tuple[Node, int]]:
+    root = await node_at(source, "")
+    if root is None:
+        if await _exist(source, "", ".zarray"):
+            yield Node("", "format 2"), 0
+        return
+    yield root, 0
+    paths = sorted(filter(is_path, consolidated(root.document)), key=lambda p: p.split("/"))
+    for done, path in enumerate(paths, 1):
+        node = await node_at(source, path)
+        if node is not None:
+            yield node, len(paths) - done
 
-        Raises
-        ------
-        StoreError
-            If the document of the root cannot be read.
-        """
-        try:
-            text = await self._source.read(within(path, DOCUMENT))
-        except Exception as error:
-            if not path:
-                advice = hint(error, self._source.store)
-                raise StoreError(f"it cannot be read: {in_words(error)}{advice}") from error
-            return Node(path, "unreadable", error=in_words(error))  # one is not to stop the rest
-        return None if text is None else _parsed(path, text)
+
+async def node_at(source: Source, path: str) -> Node | None:
+    """The node at `path`, or None if there is no document; a StoreError for that of the root."""
+    try:
+        text = await source.read(within(path, DOCUMENT))
+    except Exception as error:
+        if path:  # one is not to stop the rest
+            return Node(path, "unreadable", error=in_words(error))
+        raise StoreError(
+            f"it cannot be read: {in_words(error)}{hint(error, source.store)}"
+        ) from error
+    return None if text is None else _parsed(path, text)
 
 
 def _parsed(path: str, text: bytes) -> Node:
@@ -191,12 +171,10 @@ def _parsed(path: str, text: bytes) -> Node:
         return Node(path, "unreadable", text, error=f"no JSON: {error}")
     except (RecursionError, ValueError) as error:  # more levels or digits than Python reads
         return Node(path, "unreadable", text, error=f"it cannot be read: {in_words(error)}")
-    node_type = document.get("node_type") if isinstance(document, dict) else None
-    match node_type:
-        case "array" | "group":
-            return Node(path, node_type, text, document, constants)
-        case _:
-            return Node(path, "unreadable", text, error=f'"node_type" is {brief(node_type)}')
+    kind = nested(document, "node_type")
+    if kind in ("array", "group"):
+        return Node(path, kind, text, document, constants)
+    return Node(path, "unreadable", text, error=f'"node_type" is {brief(kind)}')
 
 
 def is_path(path: str) -> bool:

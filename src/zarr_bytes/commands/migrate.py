@@ -1,141 +1,106 @@
-"""Metadata of the draft form to today's: `endian` to `bytes`, and an explicit codec for none.
+"""`migrate`: documents of the draft form replaced, so that a run that is stopped loses none.
 
-Specification: endian codec 1.0. Its configuration is that of `bytes`, and where it was omitted the
-elements were little-endian. The chunks are the same under both, so that they are not touched.
-
-Single bytes keep the `endian` that the draft required: today's specification permits it.
+The chunks are the same under both forms, so that they are not touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from zarr_bytes.commands.codec_chain import inner_chains, kind_of, name_of
+from zarr.buffer import cpu
+
 from zarr_bytes.commands.conformance import encoding_finding, refusal
-from zarr_bytes.commands.hierarchy import Hierarchy, consolidated
-from zarr_bytes.commands.json_text import (
-    Edit,
-    apply,
-    insert_item,
-    insert_member,
-    items,
-    members,
-    value,
-)
-from zarr_bytes.commands.replacing import BACKUP, remove_leftover, rewrite
+from zarr_bytes.commands.draft import migrated
+from zarr_bytes.commands.hierarchy import consolidated, nodes
 from zarr_bytes.commands.reports import Change, Migration
 from zarr_bytes.commands.sources import DOCUMENT, within
-from zarr_bytes.commands.stores import source_of
+from zarr_bytes.commands.stores import asked, opened, run, source_of, writable
 from zarr_bytes.commands.text import number
-from zarr_bytes.errors import MigrationError, in_words
+from zarr_bytes.errors import MigrationError, StoreError, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    import os
+    from collections.abc import Container, Mapping
 
     from zarr.abc.store import Store
 
     from zarr_bytes.commands.hierarchy import Node
-    from zarr_bytes.commands.json_text import Span
     from zarr_bytes.commands.sources import Source
 
-__all__ = ["is_migrated", "migrated", "plan", "write"]
+__all__ = ["BACKUP", "is_migrated", "migrate", "plan", "remove_leftover", "rewrite", "write"]
 
-_LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
+BACKUP: Final = ".before-migration"  # behind the key of the document that is kept
 
 
-def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
-    """Today's form of a metadata document, and in words what was changed.
+def migrate(
+    store: str | os.PathLike[str] | Store,
+    *,
+    dry_run: bool = False,
+    storage_options: Mapping[str, object] | None = None,
+) -> Migration:
+    """Rewrite metadata of the draft form to today's: endian to bytes, and bytes for no codec.
+
+    Writes at once, as the command ``zarr-bytes migrate --yes``. Chunks are not touched.
 
     Parameters
     ----------
-    text : str
-        The document of an array, or of a group: then the arrays in its consolidated metadata are
-        meant.
-    skip : container of str
-        Paths in the consolidated metadata that are left as they are.
+    store : str, os.PathLike or zarr.abc.store.Store
+        As for `check`.
+    dry_run : bool, default False
+        Whether to report only, and write nothing.
+    storage_options : mapping, optional
+        What fsspec is to be called with; only for a URL.
+
+    Returns
+    -------
+    Migration
+        It prints as a table. A loop over it gives every `Change`, with both texts, and ``refused``
+        has what cannot be migrated, with the reasons.
 
     Raises
     ------
+    StoreError
+        If the store cannot be opened, or a document in it not replaced.
     MigrationError
-        If an unknown codec may or may not be the one that turns an array into bytes.
+        If writing fails; it says what is in the store then.
 
     Examples
     --------
-    >>> migrated('{"node_type": "array", "codecs": []}')[1]
-    ['codecs: bytes added, little-endian as the draft had it']
+    >>> import zarr
+    >>> store = zarr.storage.MemoryStore()
+    >>> _ = zarr.create_array(store, shape=3, dtype="i4", compressors=None)
+    >>> list(migrate(store, dry_run=True))
+    []
     """
-    found = list(_document_edits(text, 0, "", skip))
-    return apply(text, [edit for edit, _ in found]), [step for _, step in found]
-
-
-def _document_edits(
-    text: str, start: int, where: str, skip: Container[str]
-) -> Iterator[tuple[Edit, str]]:
-    spans = members(text, start)
-    document = {name: value(text, span) for name, span in spans.items()}
-    if document.get("node_type") == "array":
-        if "codecs" in document:
-            yield from _chain_edits(text, spans["codecs"], f"{where}codecs")
-        else:
-            yield insert_member(text, start, "codecs", [_LITTLE]), _added(f"{where}codecs")
-        return
-    if copies := consolidated(document):
-        metadata = members(text, spans["consolidated_metadata"].start)["metadata"]
-        for path, span in members(text, metadata.start).items():
-            if path not in skip and isinstance(copies[path], Mapping):
-                yield from _document_edits(text, span.start, f"{path}: ", skip)
-
-
-def _chain_edits(text: str, span: Span, where: str) -> Iterator[tuple[Edit, str]]:
-    codecs = value(text, span)
-    if not isinstance(codecs, list):
-        return  # not the draft's form either: `check` says so
-    for i, (codec, place) in enumerate(zip(codecs, items(text, span.start), strict=True)):
-        if name_of(codec) == "endian" and isinstance(codec, Mapping):
-            name = members(text, place.start)["name"]
-            yield Edit(name, '"bytes"'), f"{where}[{i}]: endian becomes bytes"
-        for member in inner_chains(codec):
-            configuration = members(text, place.start)["configuration"]
-            chain = members(text, configuration.start)[member]
-            yield from _chain_edits(text, chain, f"{where}[{i}].{member}")
-    kinds = list(map(kind_of, codecs))
-    if "array -> bytes" in kinds:
-        return
-    if None in kinds:
-        unknown = name_of(codecs[kinds.index(None)])
-        raise MigrationError(f"{where}: the codec {unknown!r} is not known here; install it first")
-    index = kinds.count("array -> array")
-    yield insert_item(text, span, index, _LITTLE), _added(where)
-
-
-def _added(where: str) -> str:
-    return f"{where}: bytes added, little-endian as the draft had it"
+    with opened(store, storage_options) as (source, name):
+        found = run(plan(source, name))
+        if not dry_run and (found.changes or found.leftovers):
+            if source is store and source.read_only:
+                raise StoreError("the store was opened to be read only; nothing was written")
+            run(write(writable(source), found))
+        return found
 
 
 async def plan(store: Store, name: str = "") -> Migration:
     """What is to be rewritten in `store`, called `name`, of which nothing is written here.
 
-    Every new document has been opened by zarr, apart from the store.
-
-    Raises
-    ------
-    StoreError
-        If the store holds no Zarr metadata.
+    Every new document has been opened by zarr, apart from the store. A StoreError says that the
+    store holds no Zarr metadata.
     """
     found = Migration(name)
     groups = []
-    with closing(source_of(store)) as source:
-        async for node in Hierarchy(source, listed=await source.can_list()).nodes():
-            if node.kind == "unreadable":
-                found.refused[node.path] = node.error
-            elif node.kind == "array":
-                await _add(source, node, found)
-            elif node.kind == "group":
-                groups.append(node)
-            elif node.kind == "format 2":
-                found.format_2.append(node.path)
+    async with asked(store) as source:
+        async for node, _ in nodes(source):
+            match node.kind:
+                case "unreadable":
+                    found.refused[node.path] = node.error
+                case "array":
+                    await _add(source, node, found)
+                case "group":
+                    groups.append(node)
+                case "format 2":
+                    found.format_2.append(node.path)
         refused = list(found.refused)  # stay as they are in consolidated metadata too
         for group in groups:
             prefix = within(group.path, "")
@@ -148,7 +113,7 @@ async def plan(store: Store, name: str = "") -> Migration:
 async def _add(source: Source, node: Node, found: Migration, skip: Container[str] = ()) -> None:
     try:
         change = await _change(node, skip)
-        found.changes += [] if change is None else [change]
+        found.changes += [change] if change else []
     except ValueError as error:
         found.refused[node.path] = str(error)
     try:
@@ -205,13 +170,7 @@ async def _change(node: Node, skip: Container[str] = ()) -> Change | None:
 
 
 async def write(store: Store, found: Migration) -> None:
-    """Do what is planned.
-
-    Raises
-    ------
-    MigrationError
-        If anything fails; it says which of the two documents is in place, and how many are done.
-    """
+    """Do what is planned; a MigrationError says which document is in place, and how many are."""
     done = 0
     try:
         for change in found.changes:
@@ -223,3 +182,70 @@ async def write(store: Store, found: Migration) -> None:
         documents = number(len(found.changes), "metadata document")
         raise MigrationError(f"{error}\n{done:,} of {documents} migrated.") from error
     found.is_written = True
+
+
+async def remove_leftover(store: Store, key: str, text: bytes) -> None:
+    """Delete what an earlier run has left, if it is still what was planned."""
+    try:
+        if await _read(store, key) != text:
+            raise MigrationError(f"{key} has changed meanwhile; it was not deleted")
+        await store.delete(key)
+    except OSError as error:
+        raise MigrationError(f"{key} could not be deleted: {in_words(error)}") from error
+
+
+async def rewrite(store: Store, change: Change) -> None:
+    """Put the new document in the place of the old one, which is kept until that is done.
+
+    At every moment the array has one of the two documents: `set` of a `LocalStore` renames, and
+    one of an object store is a single request. Where anything fails, a MigrationError says which of
+    the two is in place, and where the old one is.
+    """
+    backup = change.key + BACKUP
+    if await _read(store, change.key) != change.old:
+        raise MigrationError(f"{change.key} has changed meanwhile; nothing was written")
+    kept = await _read(store, backup)
+    if kept not in (None, change.old):
+        raise MigrationError(
+            f"{backup} holds another document, from an earlier migration; nothing was written."
+            " Look at it and move it away"
+        )
+    try:
+        await _put(store, backup, change.old)
+    except Exception as error:
+        with suppress(Exception):  # half of a copy would be in the way of the next attempt
+            await store.delete(backup)
+        raise MigrationError(f"{change.key} is as it was: {in_words(error)}") from error
+    try:
+        await _put(store, change.key, change.new)
+    except Exception as error:
+        state = await _put_back(store, change)
+        raise MigrationError(f"{state}; a copy is at {backup}: {in_words(error)}") from error
+    try:
+        await store.delete(backup)
+    except Exception as error:
+        raise MigrationError(
+            f"{change.key} is migrated, but {backup} could not be deleted: {in_words(error)}"
+        ) from error
+
+
+async def _read(store: Store, key: str) -> bytes | None:
+    return await source_of(store).read(key)
+
+
+async def _put(store: Store, key: str, text: bytes) -> None:
+    await store.set(key, cpu.Buffer.from_bytes(text))
+    if await _read(store, key) != text:
+        raise OSError(f"{key} reads back as something else than was written")
+
+
+async def _put_back(store: Store, change: Change) -> str:
+    """What is in the store after writing the new document has failed."""
+    try:
+        if await _read(store, change.key) == change.new:
+            return f"{change.key} is migrated"
+        if await _read(store, change.key) != change.old:
+            await _put(store, change.key, change.old)
+    except Exception:  # noqa: BLE001 -- of any store; what failed first is what is reported
+        return f"it is not known what is at {change.key}"
+    return f"{change.key} is as it was"

@@ -7,44 +7,58 @@ of what code sets.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import zarr
 
-from zarr_bytes.commands.in_force import Origin
 from zarr_bytes.commands.text import nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["origin_of"]
+__all__ = ["Origin", "origin_of"]
 
 _MISSING: Final = object()
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Who decided a value of zarr's configuration.
+
+    Attributes
+    ----------
+    kind : {"default", "file", "environment variable", "code"}
+        "code" is whatever has called ``zarr.config.set``.
+    name : str
+        The path of the file, the name of the variable, or empty.
+    """
+
+    kind: Literal["default", "file", "environment variable", "code"]
+    name: str = ""
+
+
 def origin_of(key: str) -> Origin:
     """Who decided the value that `key` has in zarr's configuration now."""
-    config, names = zarr.config, key.split(".")
     origin, decided = Origin("default"), _MISSING
-    for default in config.defaults:
-        decided = nested(default, *names, default=decided)
-    for path in _configuration_files():
-        found = nested(config.collect(paths=[str(path)], env={}), *names, default=_MISSING)
+    for source, values in _sources():
+        found = nested(values, *key.split("."), default=_MISSING)
         if found is not _MISSING:
-            origin, decided = Origin("file", str(path)), found
-    for name, value in os.environ.items():
-        found = nested(config.collect(paths=[], env={name: value}), *names, default=_MISSING)
-        if found is not _MISSING:
-            origin, decided = Origin("environment variable", name), found
-    in_force = config.get(key, _MISSING)
+            origin, decided = source, found
+    in_force = zarr.config.get(key, _MISSING)
     return origin if in_force is decided or in_force == decided else Origin("code")
 
 
-def _configuration_files() -> Iterator[Path]:
-    """The files that zarr's configuration reads, in its order."""
-    for path in map(Path, zarr.config.paths):
-        if path.is_dir():
-            yield from sorted(p for p in path.iterdir() if p.suffix in (".json", ".yaml", ".yml"))
-        elif path.is_file():
-            yield path
+def _sources() -> Iterator[tuple[Origin, object]]:
+    """What each source gives, in the order of zarr's configuration."""
+    config = zarr.config
+    for default in config.defaults:
+        yield Origin("default"), default
+    for path in map(Path, config.paths):
+        files = sorted(path.iterdir()) if path.is_dir() else [path] * path.is_file()
+        for file in files:
+            if file == path or file.suffix in (".json", ".yaml", ".yml"):
+                yield Origin("file", str(file)), config.collect(paths=[str(file)], env={})
+    for name, value in os.environ.items():
+        yield Origin("environment variable", name), config.collect(paths=[], env={name: value})

@@ -144,17 +144,17 @@ class CheckReport(Result):
         is_empty = not arrays and not is_complete
         if failing:
             text = f"{failing:,} of {len(reports):,} do not conform"
-        elif is_empty and old:
-            text = "Not checked: it holds nothing but Zarr format 2"
         elif is_empty:
-            text = "Not checked: the store cannot list, and no array in it is known"
+            only = "it holds nothing but Zarr format 2"
+            text = only if old else "the store cannot list, and no array in it is known"
+            text = f"Not checked: {text}"
         elif unchecked:
             text = "Metadata conforms"
         else:
             text = "Conforms" if is_complete else "What is of Zarr format 3 conforms"
         if unchecked:
             text += f"; chunks of {unchecked:,} of {number(len(arrays), 'array')} not checked"
-        if old and not (is_empty and not failing):
+        if old and (failing or not is_empty):
             text += f"; {number(old, 'array')} of Zarr format 2 not checked"
         conforms = not (failing or is_empty)
         return cls(store, nodes, text, conforms, is_complete, len(arrays) + old, unchecked + old)

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from zarr_bytes.commands.screen import PATH, Line
+from zarr_bytes.commands.screen import PATH, Table
 from zarr_bytes.commands.text import cut, in_digits, printable
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
 
     from zarr_bytes.commands.reports import Progress
-    from zarr_bytes.commands.screen import Cell, Part
+    from zarr_bytes.commands.screen import Cell, Line, Part
 
 __all__ = ["print_parts", "progress_bar"]
 
@@ -71,21 +71,19 @@ def _text(line: Line) -> Text:
 
 
 def _rendered(part: Part) -> RenderableType:
-    if isinstance(part, Line):
-        if part.is_whole:
-            text = Text(" " * part.indent).append_text(_text(part))
-            text.no_wrap, text.overflow = True, "ignore"
-            return text
-        content: RenderableType = _text(part)
-        if len(part.cells) == 1 and part.cells[0].style == PATH:
-            content = _cell(part.cells[0])
-        return Padding(content, (0, part.indent)) if part.indent else content
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for column in part.columns:
-        table.add_column(_cell(column), overflow="fold")
-    for row in part.rows:
-        table.add_row(*map(_cell, row))
-    return table
+    if isinstance(part, Table):
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+        for column in part.columns:
+            table.add_column(_cell(column), overflow="fold")
+        for row in part.rows:
+            table.add_row(*map(_cell, row))
+        return table
+    if part.is_whole:
+        indent = Text(" " * part.indent, no_wrap=True, overflow="ignore")
+        return indent.append_text(_text(part))
+    is_path = [cell.style for cell in part.cells] == [PATH]
+    content = _cell(part.cells[0]) if is_path else _text(part)
+    return Padding(content, (0, part.indent)) if part.indent else content
 
 
 def _cell(cell: Cell) -> RenderableType:

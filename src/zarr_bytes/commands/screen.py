@@ -5,6 +5,7 @@ Whatever comes from a store goes through `printable`, and none of it is taken fo
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from zarr_bytes.commands.text import cut, printable
@@ -12,54 +13,47 @@ from zarr_bytes.commands.text import cut, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["PATH", "Cell", "Line", "Part", "Table", "Text", "has_rich", "line", "plain", "table"]
+__all__ = ["PATH", "Cell", "Line", "Part", "Table", "Text", "has_rich", "plain"]
 
 PATH: Final = "path"
 """The style of a path or the like: it is broken behind ``/``, ``.`` or ``,`` if it must be."""
 
 _LONGEST: Final = 400  # characters of one cell
 
+Text: TypeAlias = str | tuple[str, str]
+"""A text, perhaps with its style."""
+
 
 class Cell(NamedTuple):
     """A text that can be shown, and its style."""
 
     text: str
-    style: str = ""
+    style: str
 
 
-class Line(NamedTuple):
-    """Texts beside each other, on one line where it `is_whole`, such as a command to be copied."""
-
-    cells: tuple[Cell, ...]
-    indent: int = 0
-    is_whole: bool = False
+def _cells(texts: Iterable[Text], *, is_cut: bool = True) -> list[Cell]:
+    pairs = ((text, "") if isinstance(text, str) else text for text in texts)
+    return [Cell(printable(cut(t, _LONGEST) if is_cut else t), style) for t, style in pairs]
 
 
-class Table(NamedTuple):
-    """Rows below the names of their columns."""
+class Line:
+    """Texts beside each other: cut if it is one of many, whole if it is a command to be copied."""
 
-    columns: tuple[Cell, ...]
-    rows: list[tuple[Cell, ...]]
+    def __init__(
+        self, *texts: Text, indent: int = 0, is_whole: bool = False, is_cut: bool = False
+    ) -> None:
+        self.cells = _cells(texts, is_cut=is_cut)
+        self.indent, self.is_whole = indent, is_whole
+
+
+class Table:
+    """Rows below the names of their columns, all of them cut."""
+
+    def __init__(self, columns: Iterable[Text], rows: Iterable[Iterable[Text]]) -> None:
+        self.columns, *self.rows = map(_cells, (columns, *rows))
 
 
 Part: TypeAlias = Line | Table
-Text: TypeAlias = str | tuple[str, str]
-"""A text, perhaps with its style."""
-
-
-def line(*texts: Text, indent: int = 0, is_whole: bool = False, is_cut: bool = False) -> Line:
-    """A line of texts, cut if it is one of many."""
-    return Line(_cells(texts, is_cut=is_cut), indent, is_whole)
-
-
-def table(columns: Iterable[Text], rows: Iterable[Iterable[Text]]) -> Table:
-    """A table of texts, which are cut."""
-    return Table(_cells(columns, is_cut=True), [_cells(row, is_cut=True) for row in rows])
-
-
-def _cells(texts: Iterable[Text], *, is_cut: bool) -> tuple[Cell, ...]:
-    pairs = ((text, "") if isinstance(text, str) else text for text in texts)
-    return tuple(Cell(printable(cut(t, _LONGEST) if is_cut else t), style) for t, style in pairs)
 
 
 def plain(parts: Iterable[Part]) -> str:
@@ -67,7 +61,7 @@ def plain(parts: Iterable[Part]) -> str:
 
     Examples
     --------
-    >>> print(plain([line("Two:"), table("AB", [("1", "x y")])]))
+    >>> print(plain([Line("Two:"), Table("AB", [("1", "x y")])]))
     Two:
     A   B
     -------
@@ -88,10 +82,4 @@ def _plain_lines(part: Part) -> Iterator[str]:
 
 def has_rich() -> bool:
     """Whether the package `rich` is installed, which the extra `cli` brings."""
-    try:
-        import rich as rich
-    except ModuleNotFoundError as error:
-        if error.name != "rich":
-            raise
-        return False
-    return True
+    return find_spec("rich") is not None

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from zipfile import ZipFile
 
 from zarr.abc.store import RangeByteRequest
 from zarr.buffer import cpu
 
+from zarr_bytes.commands.reports import Finding
 from zarr_bytes.commands.text import in_digits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from zarr.abc.store import Store
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
 __all__ = [
     "DOCUMENT",
     "Entry",
+    "Files",
+    "Found",
     "Identity",
     "Source",
     "Zip",
     "is_unfinished",
-    "refuse_large",
     "within",
 ]
 
@@ -60,39 +63,26 @@ def within(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Something that is stored under an array.
 
-    Attributes
-    ----------
-    key : str
-        Its key, without the path of the array.
-    size : int or None
-        In bytes; None where the store is yet to be asked.
-    fault : str
-        What stands there, if it is nothing that can be read.
-    permitted : str
-        What may stand there.
-    times : int
-        How many keys it is stored under: more than one where folders are links to one.
+    Its key is without the path of the array; the size in bytes is None where the store is yet to be
+    asked; it is stored under more than one key (`times`) where folders are links to one.
     """
 
     key: str
     size: int | None = None
-    fault: str = ""
-    permitted: str = "a file"
     times: int = 1
 
 
-class Source:
-    """What the commands ask a store; this one through zarr's interface, for any store.
+Found: TypeAlias = Entry | Finding
+"""What stands under an array: a Finding where it is nothing that can be read."""
 
-    Attributes
-    ----------
-    store : zarr.abc.store.Store
-        Only read.
-    """
+
+class Source:
+    """What the commands ask a store, which is only read; here any store, by zarr's interface."""
+
+    is_listed = True  # what `can_list` has said
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -105,8 +95,7 @@ class Source:
         if not self.store.supports_listing:
             return False
         try:
-            names = [name async for name in self.store.list_dir("")]
-            return DOCUMENT in names or not await self.store.exists(DOCUMENT)
+            return DOCUMENT in await self.names("") or not await self.exists(DOCUMENT)
         except Exception:  # noqa: BLE001 -- whatever a store raises that cannot list
             return False
 
@@ -133,7 +122,7 @@ class Source:
         del path
         return None
 
-    async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Entry]:
+    async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Found]:
         """What is stored under the array at `path`, but its metadata document."""
         del grid
         prefix = within(path, "")
@@ -143,13 +132,7 @@ class Source:
                 yield Entry(name)
 
     async def size(self, key: str) -> int:
-        """Size of an object in bytes.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is none.
-        """
+        """Size of an object in bytes; a FileNotFoundError if there is none."""
         return await self.store.getsize(key)
 
     async def pieces(self, key: str, size: int, step: int) -> AsyncIterator[bytes]:
@@ -159,13 +142,39 @@ class Source:
             request = None if stop - start == size else RangeByteRequest(start, stop)
             buffer = await self.store.get(key, cpu.buffer_prototype, request)
             found = b"" if buffer is None else buffer.to_bytes()
-            if len(found) == size:  # also from a server that ignores ranges
-                yield found
-                return
             yield found
+            if len(found) == size:  # also from a server that ignores ranges
+                return
 
 
-class Zip(Source):
+class Files(Source):
+    """A store whose files are opened here, and not by zarr's own store."""
+
+    def opened(self, key: str) -> AbstractContextManager[tuple[IO[bytes], int]]:
+        """The file at `key`, and its size in bytes; an `OSError` where there is none."""
+        raise NotImplementedError
+
+    async def can_list(self) -> bool:
+        return True
+
+    async def read(self, key: str) -> bytes | None:
+        try:
+            with self.opened(key) as (file, size):
+                if size > _LARGEST_DOCUMENT:  # it would fill the memory
+                    most = in_digits(_LARGEST_DOCUMENT)
+                    found = f"{in_digits(size)} bytes"
+                    raise OSError(f"{found}; a document of more than {most} is not read")
+                return file.read()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):  # as LocalStore.get
+            return None
+
+    async def pieces(self, key: str, size: int, step: int) -> AsyncIterator[bytes]:
+        with self.opened(key) as (file, _):
+            for start in range(0, size, step):
+                yield file.read(min(step, size - start))
+
+
+class Zip(Files):
     """A zip file, by its directory, which zarr's own store reads for each question."""
 
     def __init__(self, store: ZipStore, path: Path) -> None:
@@ -177,14 +186,12 @@ class Zip(Source):
     def close(self) -> None:
         self._archive.close()
 
-    async def can_list(self) -> bool:
-        return True
-
-    async def read(self, key: str) -> bytes | None:
+    @contextmanager
+    def opened(self, key: str) -> Iterator[tuple[IO[bytes], int]]:
         if key not in self._members:
-            return None
-        refuse_large(self._members[key].file_size)
-        return self._archive.read(key)
+            raise FileNotFoundError(key)
+        with self._archive.open(key) as file:
+            yield file, self._members[key].file_size
 
     async def exists(self, key: str) -> bool:
         return key in self._members
@@ -202,7 +209,7 @@ class Zip(Source):
             i = bisect_left(self._keys, f"{prefix}{name}0", i) if slash else i + 1
         return list(names)
 
-    async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Entry]:
+    async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Found]:
         prefix = within(path, "")
         for i in range(bisect_left(self._keys, prefix), len(self._keys)):
             if not self._keys[i].startswith(prefix):
@@ -210,27 +217,9 @@ class Zip(Source):
             name = self._keys[i][len(prefix) :]
             if name.endswith("/"):
                 if grid.contains(name[:-1]):
-                    yield Entry(name[:-1], fault="a folder")
+                    yield Finding(name[:-1], "a folder", "a file")
             elif name and name != DOCUMENT:
                 yield Entry(name, self._members[self._keys[i]].file_size)
 
     async def size(self, key: str) -> int:
         return self._members[key].file_size
-
-    async def pieces(self, key: str, size: int, step: int) -> AsyncIterator[bytes]:
-        with self._archive.open(key) as member:
-            for start in range(0, size, step):
-                yield member.read(min(step, size - start))
-
-
-def refuse_large(size: int) -> None:
-    """Refuse a document of `size` bytes that would fill the memory.
-
-    Raises
-    ------
-    OSError
-        If it has more than 256 MiB.
-    """
-    if size > _LARGEST_DOCUMENT:
-        most = in_digits(_LARGEST_DOCUMENT)
-        raise OSError(f"{in_digits(size)} bytes; a document of more than {most} is not read")

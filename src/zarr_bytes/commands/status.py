@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import platform
 import warnings
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import zarr
-from zarr.dtype import ZDType, data_type_registry
+from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
 from zarr.storage import LocalStore
 
 from zarr_bytes.activation import CLASSES, VARIABLES
-from zarr_bytes.commands.in_force import (
-    CodecInForce,
-    DataType,
-    Origin,
-    PipelineInForce,
-    Setting,
-    Status,
-)
-from zarr_bytes.commands.origin import origin_of
+from zarr_bytes.commands.origin import Origin, origin_of
+from zarr_bytes.commands.reports import Result
 from zarr_bytes.data_type.extension import ExtensionDataType
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import MissingPackageError
@@ -39,13 +33,122 @@ from zarr_bytes.zarr_versions import LOADS_DATA_TYPES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["status"]
+__all__ = ["CodecInForce", "DataType", "PipelineInForce", "Setting", "Status", "status"]
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
-_PIPELINE: Final = "zarr_bytes.BytesPipeline"
-_ALONE: Final = "are read where `bytes` is the only codec of an array"
-_BEHIND_TRANSPOSE: Final = "are read where an array has `transpose` codecs, `bytes` and no other"
+_ACTS_FOR: Final = {  # by whether the pipeline is this package's
+    False: "are read where `bytes` is the only codec of an array",
+    True: "are read where an array has `transpose` codecs, `bytes` and no other",
+}
 _SERIALIZER: Final = "serializer=zarr_bytes.BytesCodec() gives them this one"
+
+
+@dataclass(frozen=True)
+class CodecInForce:
+    """The class that zarr uses for a codec name, or why there is none."""
+
+    name: str
+    found: str
+    expected: str
+    origin: Origin
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is this package's."""
+        return self.found == self.expected
+
+
+@dataclass(frozen=True)
+class PipelineInForce:
+    """The codec pipeline that zarr's configuration names.
+
+    Attributes
+    ----------
+    found : str
+        Its class.
+    is_active : bool
+        Whether it is this package's.
+    acts_for : str
+        In words, for which arrays this package reads parts of chunks.
+    """
+
+    found: str
+    is_active: bool
+    acts_for: str
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class DataType:
+    """The class that zarr has for a data type name, and the package that it lacks."""
+
+    name: str
+    found: str
+    is_active: bool
+    lacks: str | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of this package: its value, and who decided it."""
+
+    name: str
+    value: object
+    origin: Origin
+
+
+@dataclass(frozen=True, repr=False)
+class Status(Result):
+    """What is in force in this process.
+
+    Prints as the tables that the command shows. A loop over it gives the `CodecInForce` of each
+    codec name.
+
+    Attributes
+    ----------
+    versions : dict
+        By package.
+    codecs : list of CodecInForce
+        The class that zarr has for `bytes`, and for `endian`.
+    pipeline : PipelineInForce
+        The one that zarr's configuration names.
+    data_types : list of DataType
+        Each that this package has.
+    data_types_need_import : bool
+        Whether this zarr knows the data types only after ``import zarr_bytes``.
+    settings : list of Setting
+        Each of this package.
+    new_arrays : str
+        The codec of arrays that code has just made, and how to have this one.
+    unknown : list of str
+        Settings and environment variables that have no effect, with the nearest that has one.
+    problems, advice : list of str
+        Values of settings that are not permitted, and what to do where the package is not active.
+    """
+
+    versions: dict[str, str]
+    codecs: list[CodecInForce]
+    pipeline: PipelineInForce
+    data_types: list[DataType]
+    data_types_need_import: bool
+    settings: list[Setting]
+    new_arrays: str
+    unknown: list[str]
+    problems: list[str]
+    advice: list[str]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether zarr uses this package for `bytes`, and every value of a setting is permitted."""
+        return self.codecs[0].is_active and not self.problems
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the package is active, and nothing is set that has no effect."""
+        return self.is_active and not self.unknown
+
+    def __iter__(self) -> Iterator[CodecInForce]:
+        return iter(self.codecs)
 
 
 def status() -> Status:
@@ -64,40 +167,28 @@ def status() -> Status:
     ['zarr_bytes.codec.BytesCodec', 'zarr_bytes.codec.EndianCodec']
     """
     codecs = [_codec(name) for name in CLASSES]
-    problems = list(dict.fromkeys(_problems()))
+    is_active = codecs[0].is_active
+    until = " until they are reopened" if is_active else ", also when they are reopened"
+    new_arrays = f"zarr's own codec{until}; {_SERIALIZER}{' at once' * is_active}"
+    key = "codec_pipeline.path"
+    pipeline = zarr.config.get(key, "none")
+    is_ours = pipeline == "zarr_bytes.BytesPipeline"
+    acts_for = _ACTS_FOR[is_ours] if is_active else "are not read: every chunk is read whole"
     return Status(
         versions=dict(_versions()),
         codecs=codecs,
-        pipeline=_pipeline(is_active=codecs[0].is_active),
+        pipeline=PipelineInForce(str(pipeline), is_ours, acts_for, origin_of(key)),
         data_types=[_data_type(name) for name in DATA_TYPES],
         data_types_need_import=not LOADS_DATA_TYPES,
         settings=[
             Setting(name, zarr.config.get(name, default), origin_of(name))
             for name, default in SETTINGS.items()
         ],
-        new_arrays=_new_arrays(is_active=codecs[0].is_active),
+        new_arrays=new_arrays,
         unknown=unknown_settings(),
-        problems=problems,
+        problems=list(dict.fromkeys(_problems())),
         advice=list(dict.fromkeys(_advice(codecs))),
     )
-
-
-def _new_arrays(*, is_active: bool) -> str:
-    if is_active:
-        return f"zarr's own codec until they are reopened; {_SERIALIZER} at once"
-    return f"zarr's own codec, also when they are reopened; {_SERIALIZER}"
-
-
-def _pipeline(*, is_active: bool) -> PipelineInForce:
-    key = "codec_pipeline.path"
-    found = zarr.config.get(key, "none")
-    is_ours = found == _PIPELINE
-    acts_for = (
-        (_BEHIND_TRANSPOSE if is_ours else _ALONE)
-        if is_active
-        else "are not read: every chunk is read whole"
-    )
-    return PipelineInForce(str(found), is_ours, acts_for, origin_of(key))
 
 
 def _versions() -> Iterator[tuple[str, str]]:
@@ -124,23 +215,15 @@ def _codec(name: str) -> CodecInForce:
 
 
 def _data_type(name: str) -> DataType:
-    registered = data_type_registry.contents.get(name)
-    return DataType(
-        name=name,
-        found="none" if registered is None else _path_of(registered),
-        is_active=registered is DATA_TYPES[name],
-        lacks=_lacking_package(DATA_TYPES[name]),
-    )
-
-
-def _lacking_package(data_type: type[ZDType[Any, Any]]) -> str | None:
-    """The package that a data type needs and that is not installed."""
+    expected, registered = DATA_TYPES[name], data_type_registry.contents.get(name)
+    lacks = None
     try:
-        if issubclass(data_type, ExtensionDataType):
-            data_type().to_native_dtype()
+        if issubclass(expected, ExtensionDataType):
+            expected().to_native_dtype()
     except MissingPackageError as error:
-        return error.name
-    return None
+        lacks = error.name
+    found = "none" if registered is None else _path_of(registered)
+    return DataType(name, found, registered is expected, lacks)
 
 
 def _problems() -> Iterator[str]:

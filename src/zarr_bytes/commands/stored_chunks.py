@@ -6,7 +6,7 @@ Specification: Zarr 3.1, "Chunk key encoding"; bytes codec 1.0, "Supported data 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -15,19 +15,21 @@ import numpy as np
 import zarr
 
 from zarr_bytes.chunk.elements import find_wrong_bool
+from zarr_bytes.commands.chunk_grid import ChunkGrid
+from zarr_bytes.commands.conformance import LARGEST_ELEMENT, is_plain
 from zarr_bytes.commands.reports import Finding
-from zarr_bytes.commands.sources import Entry, is_unfinished, within
+from zarr_bytes.commands.sources import Entry, Found, is_unfinished, within
 from zarr_bytes.commands.text import in_digits
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from zarr_bytes.chunk.layout import ElementLayout
-    from zarr_bytes.commands.chunk_grid import ChunkGrid
+    from zarr_bytes.commands.reports import ArrayReport, Progress
     from zarr_bytes.commands.sources import Source
 
-__all__ = ["MOST_REQUESTS", "check_chunks", "note_unfinished"]
+__all__ = ["check_chunks", "note_unfinished", "plain_chunks"]
 
 MOST_REQUESTS: Final = 100_000  # for the chunks of an array, in a store that cannot list
 _PIECE: Final = 2**23  # bytes of bools to hold at once, for each of the concurrent requests
@@ -60,94 +62,79 @@ async def note_unfinished(source: Source, path: str, *, below: bool) -> list[Fin
     return list(names.notes(*_UNFINISHED))
 
 
+def plain_chunks(
+    document: Mapping[str, Any], layout: ElementLayout | None
+) -> tuple[ChunkGrid, ElementLayout]:
+    """What chunks are that can be checked; a ValueError says why those of a document are not."""
+    if not is_plain(document.get("codecs")):
+        raise ValueError("not plain bytes")
+    if layout is None:
+        raise ValueError("item size not known")
+    return ChunkGrid.of_document(document), layout
+
+
 async def check_chunks(
     source: Source,
-    path: str,
+    report: ArrayReport,
     grid: ChunkGrid,
     layout: ElementLayout,
-    *,
-    listed: bool,
-    progress: Callable[[int], None],
-) -> tuple[int, list[Finding]]:
-    """Hold every stored chunk of an array to its size, and its bools to 0 and 1.
+    progress: Callable[[Progress], None],
+    state: Progress,
+) -> None:
+    """Hold every stored chunk of the array of `report` to its size, and its bools to 0 and 1.
 
-    Parameters
-    ----------
-    source, path
-        The store, and the array in it. Nothing is written.
-    grid, layout
-        What the metadata says of the chunks and of their elements.
-    listed : bool
-        Whether the store can list; if not, every possible chunk is asked for, up to 100,000.
-    progress : callable
-        Called with the number of chunks done so far.
-
-    Returns
-    -------
-    stored : int
-        Number of stored chunks.
-    findings : list of Finding
-        What is wrong with some of them, and then the notes.
+    Where the store cannot list, every possible chunk is asked for, up to 100,000.
     """
     findings: list[Finding] = []
     strays, unfinished = _Names(), _Names()
-    stored = asked = 0
+    report.chunks, report.stored_chunks, done = grid.count, 0, 0
 
-    async def check(entry: Entry) -> None:
-        nonlocal asked
-        if entry.fault:
-            findings.append(Finding(entry.key, entry.fault, entry.permitted))
-        elif listed and not grid.contains(entry.key):
+    async def check(entry: Found) -> None:
+        nonlocal done
+        if isinstance(entry, Finding):
+            findings.append(entry)
+        elif source.is_listed and not grid.contains(entry.key):
             (unfinished if is_unfinished(entry.key) else strays).add(entry.key)
             return
         else:
-            await check_chunk(entry)
-        asked += entry.times
-        progress(asked)
-
-    async def check_chunk(entry: Entry) -> None:
-        nonlocal stored
-        try:
-            key = within(path, entry.key)
-            size = await source.size(key) if entry.size is None else entry.size
-            stored += entry.times
-            finding = await _chunk_finding(source, key, entry.key, size, grid, layout)
-            findings.extend([] if finding is None else [finding])
-        except FileNotFoundError:
-            pass  # a chunk that is not stored is the fill value
-        except Exception as error:  # noqa: BLE001 -- of any store: one chunk is not to stop the rest
-            findings.append(Finding(entry.key, in_words(error), "readable"))
+            finding = await _chunk_finding(source, report, entry, grid, layout)
+            findings.extend([finding] if finding else [])
+        done += getattr(entry, "times", 1)
+        progress(replace(state, chunks_done=done, chunks=grid.count))
 
     try:
-        await _concurrently(source.entries(path, grid) if listed else _possible(grid), check)
+        is_listed = source.is_listed
+        await _each(source.entries(report.path, grid) if is_listed else _possible(grid), check)
     except ExceptionGroup as errors:
         found = f"they cannot be listed: {in_words(errors.exceptions[0])}"
         findings.append(Finding("chunks", found, "listed"))
-    if not listed and grid.count > MOST_REQUESTS:
+    if not source.is_listed and grid.count > MOST_REQUESTS:
+        report.not_checked = "more than are asked for"
         of_all = in_digits(grid.count)
         found = f"the store cannot list: {MOST_REQUESTS:,} of {of_all} chunks were asked for"
         findings.append(Finding("chunks", found, is_note=True))
     findings += strays.notes("chunks", "stored under the array, no chunk of its grid")
     findings += unfinished.notes(*_UNFINISHED)
-    return stored, sorted(findings, key=lambda finding: (finding.is_note, finding.subject))
+    if layout.item_size > LARGEST_ELEMENT:
+        report.not_checked = "elements too large to read"
+    report.findings += sorted(findings, key=lambda finding: (finding.is_note, finding.subject))
 
 
-async def _possible(grid: ChunkGrid) -> AsyncIterator[Entry]:
+async def _possible(grid: ChunkGrid) -> AsyncIterator[Found]:
     for key in grid.keys(MOST_REQUESTS):
         yield Entry(key)
 
 
-async def _concurrently(entries: AsyncIterator[Entry], check: Callable[[Entry], Any]) -> None:
+async def _each(entries: AsyncIterator[Found], check: Callable[[Found], Awaitable[None]]) -> None:
     """Await `check` of every entry, within zarr's ``async.concurrency``; none is held for long."""
     one_at_a_time = asyncio.Lock()
 
     async def work() -> None:
         while True:
             async with one_at_a_time:
-                try:
-                    entry = await anext(entries)
-                except StopAsyncIteration:
-                    return
+                entry = await anext(entries, None)
+            if entry is None:
+                return
             await check(entry)
 
     async with asyncio.TaskGroup() as group:
@@ -156,13 +143,27 @@ async def _concurrently(entries: AsyncIterator[Entry], check: Callable[[Entry], 
 
 
 async def _chunk_finding(
+    source: Source, report: ArrayReport, entry: Entry, grid: ChunkGrid, layout: ElementLayout
+) -> Finding | None:
+    key = within(report.path, entry.key)
+    try:
+        size = await source.size(key) if entry.size is None else entry.size
+        report.stored_chunks = (report.stored_chunks or 0) + entry.times
+        expected = prod(grid.chunk_shape) * layout.item_size
+        if size != expected:
+            return Finding(entry.key, f"{size:,} bytes", f"{in_digits(expected)} bytes")
+        if layout.bool_offsets:
+            return await _bool_finding(source, key, entry.key, size, grid, layout)
+    except FileNotFoundError:
+        pass  # a chunk that is not stored is the fill value
+    except Exception as error:  # noqa: BLE001 -- of any store: one is not to stop the rest
+        return Finding(entry.key, in_words(error), "readable")
+    return None
+
+
+async def _bool_finding(
     source: Source, key: str, subject: str, size: int, grid: ChunkGrid, layout: ElementLayout
 ) -> Finding | None:
-    expected = prod(grid.chunk_shape) * layout.item_size
-    if size != expected:
-        return Finding(subject, f"{size:,} bytes", f"{in_digits(expected)} bytes")
-    if not layout.bool_offsets:
-        return None
     start = 0
     step = max(_PIECE // layout.item_size, 1) * layout.item_size
     async for part in source.pieces(key, size, step):

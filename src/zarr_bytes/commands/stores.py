@@ -1,37 +1,37 @@
-"""Stores by their path or URL: opening one, being allowed to write to it, and closing it."""
+"""Stores by their path or URL: opened, asked on zarr's own event loop, and closed."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from contextlib import suppress
+import os
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from threading import Event
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 from zipfile import BadZipFile
 
+from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from zarr_bytes.commands.folder import Folder
 from zarr_bytes.commands.sources import Source, Zip
 from zarr_bytes.errors import StoreError, in_words
+from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 
-    from zarr.abc.store import Store
+__all__ = ["asked", "hint", "opened", "run", "source_of", "storage_options", "writable"]
 
-__all__ = ["close", "hint", "open_store", "source_of", "storage_options", "writable"]
+Result = TypeVar("Result")
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
     """What fsspec is to be called with, from texts ``key=value``.
 
     A value is JSON where it can be, true and false in any case of letters, and else the text.
-
-    Raises
-    ------
-    StoreError
-        If a text has no ``=``.
 
     Examples
     --------
@@ -44,30 +44,15 @@ def storage_options(texts: list[str]) -> dict[str, object]:
         if not (name and separator):
             raise StoreError(f"--storage-option: {text!r} is no key=value")
         try:
-            options[name] = json.loads(value.lower() if value.lower() in _BOOLS else value)
+            is_bool = value.lower() in ("true", "false")
+            options[name] = json.loads(value.lower() if is_bool else value)
         except (RecursionError, ValueError):
             options[name] = value
     return options
 
 
-_BOOLS: Final = ("true", "false")
-
-
-async def open_store(location: str, options: Mapping[str, object] | None = None) -> Store:
-    """Store at a path or URL, to be read: a folder, a ``.zip`` file, or what fsspec opens.
-
-    Parameters
-    ----------
-    location : str
-        Path or URL.
-    options : mapping
-        What fsspec is to be called with; only for a URL.
-
-    Raises
-    ------
-    StoreError
-        If there is nothing, or a package is missing that opens such a URL.
-    """
+async def _open(location: str, options: Mapping[str, object] | None) -> Store:
+    """Store at a path or URL, to be read: a folder, a ``.zip`` file, or what fsspec opens."""
     if not location:  # such as a variable of the shell that is not set
         raise StoreError("no store is named; . is the folder you are in")
     try:
@@ -93,8 +78,12 @@ async def open_store(location: str, options: Mapping[str, object] | None = None)
 
 def hint(error: BaseException, store: Store) -> str:
     """What to do where `error` says that a store behind a URL lets nobody in."""
-    lacks_credentials = isinstance(error, PermissionError) or "Credential" in type(error).__name__
-    if not (isinstance(store, FsspecStore) and (lacks_credentials or _is_refusal(error))):
+    is_refused = (
+        isinstance(error, PermissionError)
+        or "Credential" in type(error).__name__
+        or getattr(error, "status", None) in (401, 403)  # as aiohttp has it
+    )
+    if not (isinstance(store, FsspecStore) and is_refused):
         return ""
     return (
         ". Give credentials with --storage-option key=value, once for each, or say"
@@ -104,25 +93,41 @@ def hint(error: BaseException, store: Store) -> str:
     )
 
 
-def _is_refusal(error: BaseException) -> bool:
-    return getattr(error, "status", None) in (401, 403)  # as aiohttp has it
-
-
 def writable(store: Store) -> Store:
-    """The same store, to be written; with the same connections, which are one event loop's.
-
-    Raises
-    ------
-    StoreError
-        If a document in it cannot be replaced.
-    """
+    """The same store, to be written; with the same connections, which are one event loop's."""
     if not (store.supports_writes and store.supports_deletes):
         advice = ": unpack it first" if isinstance(store, ZipStore) else ""
         raise StoreError(f"a document in it cannot be replaced{advice}")
     return store.with_read_only(read_only=False)
 
 
-async def close(store: Store) -> None:
+@contextmanager
+def opened(
+    store: str | os.PathLike[str] | Store, storage_options: Mapping[str, object] | None = None
+) -> Iterator[tuple[Store, str]]:
+    """A store and its name, to be read; one that is opened here is closed.
+
+    A StoreError begins with the name, also of what fails in here because of the store.
+    """
+    if not isinstance(store, str | os.PathLike | Store):
+        raise TypeError(
+            f"store is of type {type(store).__qualname__}; permitted are a path, a URL and a zarr"
+            " store, such as array.store"
+        )
+    name = str(store) if isinstance(store, Store) else os.fspath(store)
+    source = None
+    try:
+        source = store if isinstance(store, Store) else run(_open(name, storage_options))
+        yield source, name
+    except (StoreError, OSError) as error:
+        advice = "" if source is None or isinstance(error, StoreError) else hint(error, source)
+        raise StoreError(f"{name}: {error}{advice}") from error
+    finally:
+        if source is not None and source is not store:
+            run(_close(source))
+
+
+async def _close(store: Store) -> None:
     """Close a store, with the connections that fsspec leaves to its caller."""
     if isinstance(store, FsspecStore):
         session = getattr(store.fs, "_session", None)
@@ -132,6 +137,33 @@ async def close(store: Store) -> None:
     store.close()
 
 
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Result of `work`, which runs on zarr's own event loop: connections of stores belong to it.
+
+    Also where this thread has a loop that runs, as in a notebook. An interruption cancels `work`
+    and waits until it has stopped.
+    """
+    started: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+    stopped = Event()
+
+    async def cancellable() -> Result:
+        started.append((asyncio.get_running_loop(), asyncio.current_task()))
+        try:
+            return await work
+        finally:
+            stopped.set()
+
+    try:
+        return sync(cancellable())
+    except BaseException:
+        if started and not stopped.is_set():
+            loop, task = started[0]
+            if task is not None:
+                loop.call_soon_threadsafe(task.cancel)
+            stopped.wait(10)  # seconds, for a request that is on its way
+        raise
+
+
 def source_of(store: Store) -> Source:
     """How to ask `store`."""
     if isinstance(store, LocalStore):
@@ -139,3 +171,11 @@ def source_of(store: Store) -> Source:
     if isinstance(store, ZipStore) and store.path:
         return Zip(store, store.path)
     return Source(store)
+
+
+@asynccontextmanager
+async def asked(store: Store) -> AsyncIterator[Source]:
+    """How to ask `store`, which has said whether it can list."""
+    with closing(source_of(store)) as source:
+        source.is_listed = await source.can_list()
+        yield source

@@ -5,9 +5,9 @@ from __future__ import annotations
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
-from zarr_bytes.commands.json_text import indented
+from zarr_bytes.commands.draft import indented
 from zarr_bytes.commands.reports import CheckReport, Migration
-from zarr_bytes.commands.screen import PATH, line, plain, table
+from zarr_bytes.commands.screen import PATH, Line, Table, plain
 from zarr_bytes.commands.text import brief, cut, in_digits, number
 from zarr_bytes.errors import HOW_TO_INSTALL
 from zarr_bytes.settings import UNITS
@@ -15,9 +15,10 @@ from zarr_bytes.settings import UNITS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
 
-    from zarr_bytes.commands.in_force import DataType, Origin, Setting, Status
+    from zarr_bytes.commands.origin import Origin
     from zarr_bytes.commands.reports import ArrayReport, Change, Finding
-    from zarr_bytes.commands.screen import Line, Part, Text
+    from zarr_bytes.commands.screen import Part, Text
+    from zarr_bytes.commands.status import DataType, Setting, Status
 
 __all__ = ["drawn", "text_of"]
 
@@ -47,46 +48,44 @@ def _status_verdict(found: Status) -> Line:
     if found.is_active and found.unknown:
         first, *others = found.unknown
         more = f", and {len(others)} more below" if others else ""
-        return line(("Active, but", "bold yellow"), f" {first}{more}.")
+        return Line(("Active, but", "bold yellow"), f" {first}{more}.")
     if found.is_active:
-        lacking = [codec.name for codec in found.codecs if not codec.is_active]
-        but = f" Not so for {' and '.join(lacking)}." if lacking else ""
-        return line(
-            ("Active:", "bold green"), f" zarr reads and writes bytes through zarr-bytes.{but}"
-        )
+        lacking = " and ".join(codec.name for codec in found.codecs if not codec.is_active)
+        but = f" Not so for {lacking}." if lacking else ""
+        does = " zarr reads and writes bytes through zarr-bytes."
+        return Line(("Active:", "bold green"), does, but)
     if found.problems:
-        return line(("Not working:", "bold red"), " a setting is not permitted.")
-    return line(("Not active:", "bold red"), " zarr does not use zarr-bytes.")
+        return Line(("Not working:", "bold red"), " a setting is not permitted.")
+    return Line(("Not active:", "bold red"), " zarr does not use zarr-bytes.")
 
 
 def _status(found: Status, *, in_full: bool) -> Iterator[Part]:
     """What is active, who decided it, and what to do where it is not."""
-    yield line((", ".join(f"{name} {version}" for name, version in found.versions.items()), "dim"))
-    codecs: list[tuple[Text, ...]] = [
+    yield Line((", ".join(f"{name} {version}" for name, version in found.versions.items()), "dim"))
+    pipeline = found.pipeline
+    classes: list[tuple[Text, ...]] = [
         (codec.name, (codec.found, "green" if codec.is_active else "red"), _who(codec.origin))
         for codec in found.codecs
     ]
-    pipeline = found.pipeline
-    codecs.append(("pipeline", (pipeline.found, PATH), _who(pipeline.origin)))
-    yield from (line(), table(("Codec", "Class", "Decided by"), codecs), line())
-    yield line(("Parts of chunks ", "bold"), f"{pipeline.acts_for}.")
-    yield line(("New arrays ", "bold"), f"have {found.new_arrays}.")
+    classes += [("pipeline", (pipeline.found, PATH), _who(pipeline.origin))]
+    yield from (Line(), Table(("Codec", "Class", "Decided by"), classes), Line())
+    yield Line(("Parts of chunks ", "bold"), f"{pipeline.acts_for}.")
+    yield Line(("New arrays ", "bold"), f"have {found.new_arrays}.")
     if found.data_types_need_import:
-        loads = f"zarr {found.versions['zarr']} does not load them by itself."
-        text = f"need `import zarr_bytes` first: {loads}"
-        yield line(("Data types ", "bold"), (text, "yellow"))
+        text = "need `import zarr_bytes` first: zarr {zarr} does not load them by itself."
+        yield Line(("Data types ", "bold"), (text.format_map(found.versions), "yellow"))
     if in_full:
-        yield from (line(), table(("Data type", "Class"), _grouped(found.data_types)))
+        yield from (Line(), Table(("Data type", "Class"), _grouped(found.data_types)))
     else:
         yield _data_types(found.data_types)
     settings = ((s.name, _value(s), _who(s.origin)) for s in found.settings)
-    yield from (line(), table(("Setting", "Value", "Decided by"), settings))
+    yield from (Line(), Table(("Setting", "Value", "Decided by"), settings))
     texts = (*found.problems, *found.unknown, *found.advice)
     if texts:
-        yield from (line(), line(("What to do", "bold")))
+        yield from (Line(), Line(("What to do", "bold")))
     for text in texts:
         # A command is to be copied as one line.
-        yield line(text, indent=2, is_whole=text.startswith(("export ", "unset ")))
+        yield Line(text, indent=2, is_whole=text.startswith(("export ", "unset ")))
 
 
 def _data_types(data_types: list[DataType]) -> Line:
@@ -94,15 +93,10 @@ def _data_types(data_types: list[DataType]) -> Line:
     lacking = [d for d in data_types if d.lacks]
     others = [d.name for d in data_types if not (d.is_active or d.lacks)]
     active = len(data_types) - len(lacking) - len(others)
-    texts: list[Text] = [
-        ("Data types: ", "bold"),
-        f"{active} of {len(data_types)} by zarr-bytes",
-    ]
-    if lacking:
-        texts.append((f"; {len(lacking)} lack {_how(lacking[0])}", "yellow"))
-    if others:
-        texts.append((f"; by others: {', '.join(others)}", "yellow"))
-    return line(*texts, ("; --verbose lists them", "dim"))
+    but = f"; {len(lacking)} lack {_how(lacking[0])}" if lacking else ""
+    but += f"; by others: {', '.join(others)}" if others else ""
+    found = f"{active} of {len(data_types)} by zarr-bytes"
+    return Line(("Data types: ", "bold"), found, (but, "yellow"), ("; --verbose lists them", "dim"))
 
 
 def _how(data_type: DataType) -> str:
@@ -144,7 +138,7 @@ def _who(origin: Origin) -> Text:
 def _check_verdict(found: CheckReport) -> Line:
     colour = "green" if found.is_complete else "yellow"
     style = f"bold {colour if found.conforms else 'red'}"
-    return line((f"{found.verdict}: ", style), found.store)
+    return Line((f"{found.verdict}: ", style), found.store)
 
 
 def _check(reports: list[ArrayReport], *, in_full: bool) -> Iterator[Part]:
@@ -158,14 +152,13 @@ def _check(reports: list[ArrayReport], *, in_full: bool) -> Iterator[Part]:
         quiet = len(rows) - len(listed)
         rows = listed[:most]
     if rows:
-        columns = ("Array", "Data type", "Codecs", "Chunks", "")
-        yield from (line(), table(columns, map(_array_row, rows)))
+        names = ("Array", "Data type", "Codecs", "Chunks", "")
+        yield from (Line(), Table(names, map(_array_row, rows)))
     if quiet:
-        yield line((f"{number(quiet, 'array')} without findings: --all lists them", "dim"))
+        yield Line((f"{number(quiet, 'array')} without findings: --all lists them", "dim"))
     for report in found[:most]:
-        columns_of_findings = ((f"/{report.path}", PATH), "Found", "Permitted")
-        rows_of_findings = map(_finding_row, report.findings[:_SHOWN])
-        yield from (line(), table(columns_of_findings, rows_of_findings))
+        columns = ((f"/{report.path}", PATH), "Found", "Permitted")
+        yield from (Line(), Table(columns, map(_finding_row, report.findings[:_SHOWN])))
         yield from _and_more(report.findings, _SHOWN, ": zarr-bytes check --json gives all")
     yield from _and_more(found, most, " with findings: --all lists them")
 
@@ -174,27 +167,18 @@ def _array_row(report: ArrayReport) -> tuple[Text, ...]:
     named = report.data_type
     name = named.get("name") if isinstance(named, dict) else named
     data_type = name if isinstance(name, str) else "" if name is None else brief(name)
-    codecs = ", ".join(report.codecs)
-    return (f"/{report.path}", PATH), data_type, codecs, _chunks(report), _result(report)
-
-
-def _chunks(report: ArrayReport) -> str:
-    if report.kind == "link":
-        return report.not_checked
-    texts = [f"not checked: {report.not_checked}"] if report.not_checked else []
+    chunks = [f"not checked: {report.not_checked}"] if report.not_checked else []
     if report.stored_chunks is not None:
-        chunks = f"{in_digits(report.stored_chunks)} of {in_digits(report.chunks or 0)} stored"
-        texts.insert(0, chunks)
-    return "; ".join(texts)
-
-
-def _result(report: ArrayReport) -> Text:
+        stored = f"{in_digits(report.stored_chunks)} of {in_digits(report.chunks or 0)} stored"
+        chunks.insert(0, stored)
     count = sum(not finding.is_note for finding in report.findings)
+    result: Text = ("metadata conforms", "yellow") if report.not_checked else ("conforms", "green")
     if count:
-        return number(count, "finding"), "red"
-    if report.kind in ("format 2", "link"):
-        return ""
-    return ("metadata conforms", "yellow") if report.not_checked else ("conforms", "green")
+        result = number(count, "finding"), "red"
+    elif report.kind in ("format 2", "link"):
+        result = ""
+    found = report.not_checked if report.kind == "link" else "; ".join(chunks)
+    return (f"/{report.path}", PATH), data_type, ", ".join(report.codecs), found, result
 
 
 def _finding_row(finding: Finding) -> tuple[Text, ...]:
@@ -206,22 +190,19 @@ def _finding_row(finding: Finding) -> tuple[Text, ...]:
 def _migration_verdict(found: Migration) -> Line:
     draft = "migrated" if found.is_written else "of the draft form"
     leftover = "removed" if found.is_written else "of an earlier run"
-    counts = [
-        f"{number(len(things), noun)} {state}"
-        for things, noun, state in (
-            (found.changes, "metadata document", draft),
-            (found.leftovers, "leftover", leftover),
-            (found.refused, "metadata document", "not migrated"),
-        )
-        if things
-    ]
+    things: tuple[tuple[Sized, str, str], ...] = (
+        (found.changes, "metadata document", draft),
+        (found.leftovers, "leftover", leftover),
+        (found.refused, "metadata document", "not migrated"),
+    )
+    counts = [f"{number(len(them), noun)} {state}" for them, noun, state in things if them]
     counts = counts or ["Nothing to migrate"]
     if found.format_2:
         old = f"{number(len(found.format_2), 'array')} of Zarr format 2"
         counts.append(f"{old}, which has no draft form")
     is_open = (found.changes or found.leftovers) and not found.is_written
     colour = "yellow" if is_open else "red" if found.refused else "green"
-    return line((f"{'; '.join(counts)}: ", f"bold {colour}"), found.store)
+    return Line((f"{'; '.join(counts)}: ", f"bold {colour}"), found.store)
 
 
 def _migration(found: Migration) -> Iterator[Part]:
@@ -229,14 +210,14 @@ def _migration(found: Migration) -> Iterator[Part]:
     yield from _changes(found.changes)
     if found.leftovers:
         title = "Left by an earlier run that was stopped, and to be removed"
-        yield from (line(), line((title, "bold")))
+        yield from (Line(), Line((title, "bold")))
         for key in list(found.leftovers)[:_MANY]:
-            yield line((key, PATH), indent=2, is_cut=True)
+            yield Line((key, PATH), indent=2, is_cut=True)
         yield from _and_more(found.leftovers, _MANY)
     if found.refused:
         refused = list(found.refused.items())[:_MANY]
         rows = (((f"/{path}", PATH), (reason, "red")) for path, reason in refused)
-        yield from (line(), table(("Not migrated", "Reason"), rows))
+        yield from (Line(), Table(("Not migrated", "Reason"), rows))
         yield from _and_more(found.refused, _MANY, ": zarr-bytes check --json gives all")
 
 
@@ -246,13 +227,13 @@ def _changes(changes: list[Change]) -> Iterator[Line]:
     for change in changes:
         alike.setdefault(tuple(change.steps), []).append(change)
     for first, *others in list(alike.values())[:_SHOWN]:
-        yield from (line(), line((first.key, "bold"), is_cut=True))
+        yield from (Line(), Line((first.key, "bold"), is_cut=True))
         for text, style in _change_lines(first):
-            yield line((f"  {text}", style), is_cut=True)
+            yield Line((f"  {text}", style), is_cut=True)
         if others:
             keys = ", ".join(cut(other.key, 80) for other in others[:_SHOWN])
             more = "" if len(others) <= _SHOWN else f" and {len(others) - _SHOWN:,} more"
-            yield line(f"the same in {keys}{more}", indent=2)
+            yield Line(f"the same in {keys}{more}", indent=2)
     yield from _and_more(alike, _SHOWN, " that change in another way")
 
 
@@ -280,4 +261,4 @@ def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
 def _and_more(things: Sized, shown: int, advice: str = "") -> Iterator[Line]:
     """A line that says how many were left out, if any were."""
     if len(things) > shown:
-        yield line((f"... and {len(things) - shown:,} more{advice}", "dim"))
+        yield Line((f"... and {len(things) - shown:,} more{advice}", "dim"))

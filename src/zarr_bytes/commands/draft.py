@@ -1,0 +1,220 @@
+"""Metadata of the draft form to today's: `endian` to `bytes`, and an explicit codec for none.
+
+Specification: endian codec 1.0. Its configuration is that of `bytes`, and where it was omitted the
+elements were little-endian. Single bytes keep the `endian` that the draft required: today's
+specification permits it.
+
+Values of the text are replaced, and every other byte is kept. Reading and writing a document would
+lose what Python does not hold: the spelling of numbers, the order of doubled members, the
+indentation. The texts are known to be JSON when they come here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from zarr_bytes.commands.conformance import inner_chains, kind_of, name_of
+from zarr_bytes.commands.hierarchy import consolidated
+from zarr_bytes.errors import MigrationError
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+__all__ = ["indented", "migrated"]
+
+_LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
+_ADDED: Final = "bytes added, little-endian as the draft had it"
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_INDENT: Final = re.compile(r"\s*\{\r?\n([ \t]+)")
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
+# Of a text of many megabytes, an edit is not to look at more than what is near it.
+_WIDEST: Final = 10_000  # characters of indentation
+_BEGINNING: Final = 10_000  # characters that show how a text is spaced
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)  # only the end is asked for
+
+
+class Span(NamedTuple):
+    """Where a value begins and ends in a text."""
+
+    start: int
+    stop: int
+
+
+class Edit(NamedTuple):
+    """What is to stand instead of a span of a text."""
+
+    span: Span
+    replacement: str
+
+
+def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
+    """Today's form of a metadata document, and in words what was changed.
+
+    Of a group, the arrays in its consolidated metadata are meant, but for those whose paths are in
+    `skip`.
+
+    Raises
+    ------
+    MigrationError
+        If an unknown codec may or may not be the one that turns an array into bytes.
+
+    Examples
+    --------
+    >>> migrated('{"node_type": "array", "codecs": []}')[1]
+    ['codecs: bytes added, little-endian as the draft had it']
+    """
+    found = list(_document_edits(text, 0, "", skip))
+    pieces, end = [], 0
+    for (start, stop), replacement in sorted(edit for edit, _ in found):
+        pieces += [text[end:start], replacement]
+        end = stop
+    return "".join([*pieces, text[end:]]), [step for _, step in found]
+
+
+def _document_edits(
+    text: str, start: int, where: str, skip: Container[str]
+) -> Iterator[tuple[Edit, str]]:
+    spans = members(text, start)
+    document = {name: value(text, span) for name, span in spans.items()}
+    if document.get("node_type") == "array":
+        if "codecs" in document:
+            yield from _chain_edits(text, spans["codecs"], f"{where}codecs")
+        else:
+            yield _insert_member(text, start, "codecs", [_LITTLE]), f"{where}codecs: {_ADDED}"
+    elif copies := consolidated(document):
+        metadata = members(text, spans["consolidated_metadata"].start)["metadata"]
+        for path, span in members(text, metadata.start).items():
+            if path not in skip and isinstance(copies[path], Mapping):
+                yield from _document_edits(text, span.start, f"{path}: ", skip)
+
+
+def _chain_edits(text: str, span: Span, where: str) -> Iterator[tuple[Edit, str]]:
+    codecs = value(text, span)
+    if not isinstance(codecs, list):
+        return  # not the draft's form either: `check` says so
+    for i, (codec, place) in enumerate(zip(codecs, items(text, span.start), strict=True)):
+        if name_of(codec) == "endian" and isinstance(codec, Mapping):
+            name = members(text, place.start)["name"]
+            yield Edit(name, '"bytes"'), f"{where}[{i}]: endian becomes bytes"
+        for member in inner_chains(codec):
+            configuration = members(text, place.start)["configuration"]
+            chain = members(text, configuration.start)[member]
+            yield from _chain_edits(text, chain, f"{where}[{i}].{member}")
+    kinds = list(map(kind_of, codecs))
+    if "array -> bytes" in kinds:
+        return
+    if None in kinds:
+        unknown = name_of(codecs[kinds.index(None)])
+        raise MigrationError(f"{where}: the codec {unknown!r} is not known here; install it first")
+    yield _insert_item(text, span, kinds.count("array -> array"), _LITTLE), f"{where}: {_ADDED}"
+
+
+def value(text: str, span: Span) -> Any:
+    """The value at `span`."""
+    return json.loads(text[span.start : span.stop])
+
+
+def members(text: str, start: int = 0) -> dict[str, Span]:
+    """Spans of the values of the object that begins at `start`, by name; the last of a name."""
+    return dict(_parts(text, start))
+
+
+def items(text: str, start: int) -> list[Span]:
+    """Spans of the items of the array that begins at `start`."""
+    return [span for _, span in _parts(text, start)]
+
+
+def _parts(text: str, start: int) -> Iterator[tuple[str, Span]]:
+    """Names, empty in an array, and spans of what is in the object or array at `start`."""
+    start = _skip(text, start)
+    is_object, i = text[start] == "{", _skip(text, start + 1)
+    while text[i] not in "]}":
+        name = ""
+        if is_object:
+            name, i = _DECODER.raw_decode(text, i)
+            i = _skip(text, _skip(text, i) + 1)  # over the colon
+        _, stop = _DECODER.raw_decode(text, i)
+        yield name, Span(i, stop)
+        i = _skip(text, stop)
+        i = _skip(text, i + 1) if text[i] == "," else i
+
+
+def _insert_item(text: str, array: Span, index: int, item: object) -> Edit:
+    """Insert `item` into an array, on lines of its own where the others have theirs."""
+    spans = items(text, array.start)
+    if not spans:
+        return Edit(array, _rendered([item], text, _line_indent(text, array.start)))
+    first = spans[0].start
+    comma, colon = _separators(text)
+    if text[max(first - _WIDEST, 0) : first].rstrip(" \t").endswith("\n"):
+        indent = _line_indent(text, first)
+        rendered, comma = _rendered(item, text, indent), f",\n{indent}"
+    else:
+        rendered = json.dumps(item, separators=(comma, colon))
+    if index < len(spans):
+        return Edit(Span(spans[index].start, spans[index].start), rendered + comma)
+    return Edit(Span(spans[-1].stop, spans[-1].stop), comma + rendered)
+
+
+def _insert_member(text: str, start: int, name: str, member: object) -> Edit:
+    """Insert a member behind the last of the object that begins at `start`, which has some."""
+    last = list(members(text, start).values())[-1]
+    indent = _line_indent(text, last.start)
+    comma, colon = _separators(text)
+    comma = f",\n{indent}" if _INDENT.match(text) else comma
+    inserted = f"{comma}{json.dumps(name)}{colon}{_rendered(member, text, indent)}"
+    return Edit(Span(last.stop, last.stop), inserted)
+
+
+def indented(text: str) -> str:
+    """`text` on many lines, with every value as it is spelled, however deep.
+
+    Examples
+    --------
+    >>> print(indented('{"a": [1.50]}'))
+    {
+      "a": [
+        1.50
+      ]
+    }
+    """
+    pieces: list[str] = []
+    depth = 0
+    for part in _TOKEN.findall(text):
+        if part in ("]", "}"):
+            depth -= 1
+            pieces.append("" if pieces[-1] in ("[", "{") else _line(depth))
+        elif pieces and pieces[-1] in ("[", "{", ","):
+            pieces.append(_line(depth))
+        depth += part in ("[", "{")
+        pieces.append(": " if part == ":" else part)
+    return "".join(pieces)
+
+
+def _line(depth: int) -> str:
+    return "\n" + "  " * min(depth, 100)  # or deep texts would be mostly spaces
+
+
+def _skip(text: str, i: int) -> int:
+    space = _SPACE.match(text, i)
+    return space.end() if space else i
+
+
+def _line_indent(text: str, i: int) -> str:
+    line = text[max(i - _WIDEST, 0) : i].rpartition("\n")[2]
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _separators(text: str) -> tuple[str, str]:
+    return (", ", ": ") if '": ' in text[:_BEGINNING] else (",", ":")
+
+
+def _rendered(new: object, text: str, indent: str) -> str:
+    """`new` in the style of `text`: on one line, or indented further than `indent`."""
+    step = _INDENT.match(text)
+    if step is None:
+        return json.dumps(new, separators=_separators(text))
+    return json.dumps(new, indent=step[1]).replace("\n", f"\n{indent}")
