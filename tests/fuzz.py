@@ -6,6 +6,7 @@ so long, on other examples each time.
 
 import asyncio
 import functools
+import importlib.util
 import os
 import time
 import zipfile
@@ -167,14 +168,16 @@ class SynchronousStore(CountingStore):
         return self._store.get_sync(key, prototype=prototype, byte_range=byte_range)
 
 
-KINDS = ["local", "zip", "memory", "requests", "fsspec"]
+KINDS = ["local", "zip", "memory", "requests"]
+if importlib.util.find_spec("fsspec"):
+    KINDS.append("fsspec")
 if hasattr(MemoryStore, "get_sync"):
     KINDS.append("synchronous")
 
 
 @functools.cache
 def _fsspec_memory():
-    fsspec = pytest.importorskip("fsspec")
+    import fsspec
     from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
     return AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=True)

@@ -80,7 +80,7 @@ def sharded(draw, example, document):
 @fuzz(examples=40, share=0.07)
 @given(data=st.data())
 def test_every_write_is_what_numpy_assigns(tmp_path_factory, pipeline, data):
-    kind = data.draw(st.sampled_from(["local", "local", "memory", "requests", "zip", "fsspec"]))
+    kind = data.draw(st.sampled_from(["local", *KINDS]))
     example = data.draw(arrays())
     document = example.document()
     chain = data.draw(st.sampled_from(["bytes", "bytes", "shard", "compressor"]))

@@ -105,6 +105,27 @@ class TestChunksOfOtherShapes:
             assert np.array_equal(out, expected)
 
 
+@pytest.mark.usefixtures("pipeline")
+def test_index_arrays_behind_a_slice_are_not_taken_for_each_other(tmp_path):
+    array = stored(LocalStore(tmp_path), numbers((6, 8)))
+    with zarr.config.set({"zarr_bytes.gap.local": 0}):
+        for columns in 5, [5], [1, 2], [2, 5], [2, 5], [3]:
+            assert np.array_equal(array.oindex[1:3, columns], numbers((6, 8))[1:3, columns])
+
+
+def test_chunks_of_one_spec_may_have_either_byte_order():
+    """Of the codec: no spec says what it is."""
+    endians = ["little", "big"]
+    arrays = [
+        stored(MemoryStore(), numbers((6,)), serializer=BytesCodec(endian=e)) for e in endians
+    ]
+    spec = spec_of(arrays[0])
+    for array in arrays * 2:
+        codec, getter = array.metadata.codecs[0], array.store_path / "c/0"
+        found = asyncio.run(codec._decode_partial_single(getter, (slice(1, 4),), spec))
+        assert found.as_numpy_array().tolist() == [1, 2, 3]
+
+
 if "rectilinear_chunks" in zarr.config.get("array"):  # from zarr 3.3 on
 
     @pytest.mark.usefixtures("pipeline")

@@ -4,16 +4,11 @@ Servers run on free ports of the loopback interface. A test whose server or pack
 skipped and says so; `.ci/run` installs them all.
 """
 
-import asyncio
-import functools
-import http.server
 import os
-import re
 import shutil
 import socket
 import subprocess
 import threading
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -287,58 +282,3 @@ def test_xarray_writes_a_new_dataset_with_this_codec_where_its_encoding_names_it
     opened = xarray.open_zarr(tmp_path / "a.zarr", **options)
     assert isinstance(opened["v"].encoding["serializer"], BytesCodec)  # and so is a copy's
     assert opened.equals(dataset)
-
-
-class Holding(http.server.SimpleHTTPRequestHandler):
-    """Answers the first range of a chunk, and with 404 a `missing` one; the others have to wait."""
-
-    def do_GET(self):
-        if "/c/" not in self.path:
-            return super().do_GET()
-        first, last = map(int, re.findall(r"\d+", self.headers["Range"]))
-        if first == self.server.missing:
-            return self.send_error(404)
-        if self.server.answered:
-            self.server.waits.set()
-            self.server.is_over.wait(10)
-        self.server.answered.append(first)
-        with suppress(ConnectionError):  # a client that has given up
-            self.send_response(206)
-            self.send_header("Content-Length", str(last + 1 - first))
-            self.end_headers()
-            self.wfile.write(bytes(last + 1 - first))
-        return None
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.mark.parametrize("end", ["error", "cancelled"])
-def test_a_read_that_ends_early_leaves_no_task_on_the_event_loop(tmp_path, pipeline, end):
-    """Ten of 60 requests have been sent when one fails, or when the caller is cancelled."""
-    pytest.importorskip("aiohttp")
-    options = {"shape": VALUES.shape, "chunks": VALUES.shape, "dtype": ">f8", "compressors": None}
-    zarr.create_array(tmp_path, **options)
-
-    async def tasks_left():
-        before = asyncio.all_tasks()
-        read = asyncio.ensure_future(array._async_array.getitem(np.s_[:, 5, 6]))
-        await asyncio.to_thread(server.waits.wait, 10)
-        if end == "cancelled":
-            read.cancel()
-        with pytest.raises(ChunkSizeError if end == "error" else asyncio.CancelledError):
-            await read
-        return asyncio.all_tasks() - before
-
-    handler = functools.partial(Holding, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-        server.answered, server.waits, server.is_over = [], threading.Event(), threading.Event()
-        server.missing = 9 * VALUES[0].nbytes + (5 * 20 + 6) * 8 if end == "error" else None
-        url = f"http://127.0.0.1:{server.server_port}"
-        array = zarr.open_array(FsspecStore.from_url(url), mode="r")
-        with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
-            left = zarr.core.sync.sync(tasks_left())
-        server.is_over.set()
-        server.shutdown()
-    assert left == set()

@@ -291,59 +291,41 @@ class TestSeveralThreads:
 
     THREADS = {"codec_pipeline.max_workers": 3, "async.concurrency": 2}
     REQUESTS = {"codec_pipeline.max_workers": 2, "async.concurrency": 3}
-    MEBIBYTE = (1, 2**20)
 
-    def array(self, root, chunks, *, is_known):
-        """Twelve chunks."""
-        shape = (12, chunks[1])
-        array = stored(LocalStore(root), np.ones(shape, "u1"), chunks=chunks)
+    def read_by(self, count, root, columns, *, is_known):
+        """Whether so many threads read twelve chunks, all at the same time."""
+        array = stored(LocalStore(root), np.ones((12, columns), "u1"), chunks=(1, columns))
         if is_known:
             array[0, 0]
-        return array
-
-    def read_by(self, count, root, array):
-        """Whether so many threads read the array, all at the same time."""
         with watched(root, before=meeting(count)) as files:
             assert array[...].all()
         return len(set(files.threads)) == count
 
     @needs_nowait
     @pytest.mark.usefixtures("bytes_pipeline")
-    def test_read_many_bytes(self, tmp_path):
-        array = self.array(tmp_path, self.MEBIBYTE, is_known=True)
-        assert array.nbytes > LIMITS.one_thread
+    @pytest.mark.parametrize(("columns", "count"), [(2**20, 3), (2**17, 1)], ids=["many", "few"])
+    def test_read_many_bytes_and_one_reads_few(self, tmp_path, columns, count):
+        assert LIMITS.loop < 12 * 2**17 <= LIMITS.one_thread < 12 * 2**20
         with zarr.config.set(self.THREADS):
-            assert self.read_by(3, tmp_path, array)
-
-    @needs_nowait
-    @pytest.mark.usefixtures("bytes_pipeline")
-    def test_of_which_one_reads_fewer(self, tmp_path):
-        array = self.array(tmp_path, (1, 2**17), is_known=True)
-        assert LIMITS.loop < array.nbytes <= LIMITS.one_thread
-        with zarr.config.set(self.THREADS):
-            assert self.read_by(1, tmp_path, array)
+            assert self.read_by(count, tmp_path, columns, is_known=True)
 
     @pytest.mark.usefixtures("bytes_pipeline")
     def test_read_where_files_may_have_to_be_waited_for(self, tmp_path):
-        array = self.array(tmp_path, (1, 8), is_known=False)
         with zarr.config.set(self.REQUESTS):
-            assert self.read_by(3, tmp_path, array)
+            assert self.read_by(3, tmp_path, 8, is_known=False)
 
-    @pytest.mark.parametrize(
-        ("chunks", "is_known"), [(MEBIBYTE, True), ((1, 8), False)], ids=["many bytes", "may wait"]
-    )
-    def test_read_the_batches_of_zarrs_pipeline(self, tmp_path, chunks, is_known):
+    @pytest.mark.parametrize("columns", [2**20, 8], ids=["many bytes", "may wait"])
+    def test_read_the_batches_of_zarrs_pipeline(self, tmp_path, columns):
         with zarr.config.set(BATCHES | self.REQUESTS):
-            array = self.array(tmp_path, chunks, is_known=is_known)
-            assert self.read_by(3, tmp_path, array)
+            assert self.read_by(3, tmp_path, columns, is_known=columns > 8)
 
     @pytest.mark.skipif(os.name == "nt", reason="zarr writes the chunks there")
     @pytest.mark.usefixtures("bytes_pipeline")
     @pytest.mark.parametrize("selection", [np.s_[...], np.s_[:, 3:5]], ids=["whole", "parts"])
     @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
     def test_write(self, tmp_path, way, selection):
-        self.array(tmp_path, (1, 8), is_known=False)
         expected = np.ones((12, 8), "u1")
+        stored(LocalStore(tmp_path), expected, chunks=(1, 8))
         expected[selection] = 7
         with (
             zarr.config.set(way | self.THREADS),
