@@ -368,6 +368,16 @@ class TestBytesOfTransposedChunks:
                 for selection in np.s_[...], np.s_[:rows], np.s_[rows:, 5:]:
                     assert np.array_equal(array[selection], values[selection])
 
+    def test_several_transposes_are_taken_one_after_another(self, tmp_path):
+        orders, values = [(1, 2, 0), (1, 0, 2), (0, 2, 1)], numbers((2, 3, 4))
+        filters = [TransposeCodec(order=order) for order in orders]
+        array = stored(LocalStore(tmp_path), values, filters=filters)
+        assert np.array_equal(array[...], values)
+        assert np.array_equal(array[1, ::2, 1:3], values[1, ::2, 1:3])
+        for order in orders:
+            values = values.transpose(order)
+        assert (tmp_path / "c/0/0/0").read_bytes() == values.astype(">f8").tobytes()
+
     def test_the_requests_are_for_the_selected_bytes_and_no_others(self):
         array = self.array(CountingStore(MemoryStore()))
         for name, selection in SELECTIONS.items():
