@@ -278,15 +278,17 @@ class Stop:
         assert self.go_on.wait(30)
 
     def cancelled(self, work, times=1):
-        """Cancel `work`, a coroutine, so often while it stops here; whether it still runs then."""
+        """Cancel `work`, a coroutine, so often while it stops here; whether it still runs then.
+
+        The event loop has one thread.
+        """
 
         async def run():
+            loop = asyncio.get_running_loop()
+            loop.set_default_executor(ThreadPoolExecutor(1))
             task = asyncio.ensure_future(work)
-            # In a thread that no other job takes.
-            with ThreadPoolExecutor(1) as thread:
-                assert await asyncio.get_running_loop().run_in_executor(
-                    thread, self.has_begun.wait, 30
-                )
+            with ThreadPoolExecutor(1) as thread:  # that no other job takes
+                assert await loop.run_in_executor(thread, self.has_begun.wait, 30)
             for _ in range(times):
                 task.cancel()
                 await asyncio.sleep(0)

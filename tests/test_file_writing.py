@@ -704,15 +704,14 @@ def rows_written(folder):
     return {path.parent.name for path in folder.glob("c/*/0") if path.read_bytes() == content}
 
 
-ONE_THREAD = {"codec_pipeline.max_workers": 1, "async.concurrency": 1}
-
-
 class TestCancelling:
     @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "BytesPipeline"])
-    def test_no_other_chunk_is_begun(self, tmp_path, monkeypatch, pipeline):
+    @pytest.mark.parametrize("limit", [1, 100], ids=["one task", "a task for each chunk"])
+    def test_no_other_chunk_is_begun(self, tmp_path, monkeypatch, pipeline, limit):
         array, stop = array_of_rows(tmp_path, pipeline, 40), Stop()
         fail_at(monkeypatch, "pwrite", 0, before=stop)
-        with zarr.config.set(ONE_THREAD), watched(tmp_path) as files:
+        settings = {"codec_pipeline.max_workers": 1, "async.concurrency": limit}
+        with zarr.config.set(settings), watched(tmp_path) as files:
             assert stop.cancelled(array.async_array.setitem(np.s_[:, :5], 5))
         assert files.keys == ["c/0/0"]
         assert rows_written(tmp_path) == {"0"}

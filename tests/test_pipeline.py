@@ -49,6 +49,8 @@ from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.codec import EndianCodec, PartialWriteBytesCodec
 
+pytest.importorskip("resource", reason="files are replaced by this package on POSIX systems")
+
 pytestmark = pytest.mark.filterwarnings("ignore:The data type", "ignore:.*does not answer byte")
 
 CHOSEN = {"codec_pipeline.path": PIPELINES["BytesPipeline"]}

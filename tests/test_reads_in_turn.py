@@ -1,6 +1,7 @@
 """What is found once for a chunk is not taken for another chunk, nor for other settings."""
 
 import asyncio
+import os
 from itertools import product
 
 import numpy as np
@@ -46,6 +47,7 @@ class TestSettings:
                 assert np.array_equal(array[self.SELECTION], self.VALUES[self.SELECTION])
             assert array.store_path.store.counted()[0] == requests
 
+    @pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
     def test_of_files(self, tmp_path):
         array = stored(LocalStore(tmp_path), self.VALUES)
         for setting, requests in settings_of("local")[:4]:  # those of more than a few bytes each
