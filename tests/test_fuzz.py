@@ -77,7 +77,7 @@ def sharded(draw, example, document):
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.filterwarnings("ignore:Duplicate name")  # in a zip, of a chunk that is replaced
-@fuzz(examples=40, share=0.07)
+@fuzz(examples=25, share=0.07)
 @given(data=st.data())
 def test_every_write_is_what_numpy_assigns(tmp_path_factory, pipeline, data):
     kind = data.draw(st.sampled_from(["local", *KINDS]))

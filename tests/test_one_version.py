@@ -202,7 +202,7 @@ def outcome(folder, read, array, **faults):
 class TestErrors:
     """They are made of what has been read, in the words of zarr's batched pipeline."""
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
     def test_take_no_second_reading(self, tmp_path_factory, pipeline, data):
         """Zarr's pipelines let the store read transposed chunks; here there are none."""

@@ -671,6 +671,7 @@ class TestErrorsOfWriting:
         assert not list(tmp_path.rglob("*.partial"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filters", [[], [TRANSPOSED]], ids=["plain", "transposed"])
 class TestMemory:
     """A chunk of 48 MiB, that zarr's own way copies whole at least once."""

@@ -38,6 +38,7 @@ def run_python(code, *arguments, **options):
     return run.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pipeline")
 class TestThreads:
     """Settings are the process's: a read takes those of the moment, and its values are the same."""
