@@ -6,6 +6,7 @@ so long, on other examples each time.
 
 import asyncio
 import functools
+import importlib.util
 import os
 import time
 import zipfile
@@ -18,12 +19,12 @@ import zarr
 from conftest import PIPELINES
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from stored_arrays import CountingStore
 from system_calls import ending_early
-from test_partial_read import CountingStore
 from zarr.buffer.cpu import Buffer
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
 
-from zarr_bytes.chunk import limits
+from zarr_bytes.chunk import file_writing, limits, mapped_writing
 from zarr_bytes.chunk.limits import Limits
 
 SECONDS = float(os.environ.get("ZARR_BYTES_FUZZ_SECONDS", "0"))
@@ -74,12 +75,16 @@ TYPES = {
     "r24": ("V3", [1] * 3, 255, [0] * 3),
     "datetime": ("M8[s]", [8], 255, 0),
     "text": ("U2", [4] * 2, 0, ""),
+    "ascii": ("S3", [1] * 3, 127, ""),
     "struct": ([("a", "i2"), ("b", "u1"), ("c", "f8")], [2, 1, 8], 255, "AAAAAAAAAAAAAAA="),
+    "nested": ([("a", "?"), ("b", [("c", "f4"), ("d", "i2")])], [1, 4, 2], 1, "AAAAAAAAAA=="),
 }
 LONG_NAMES = {
     "datetime": {"name": "numpy.datetime64", "configuration": {"unit": "s", "scale_factor": 1}},
     "text": {"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}},
+    "ascii": {"name": "null_terminated_bytes", "configuration": {"length_bytes": 3}},
     "struct": _struct(("a", "int16"), ("b", "uint8"), ("c", "float64")),
+    "nested": _struct(("a", "bool"), ("b", _struct(("c", "float32"), ("d", "int16")))),
 }
 try:
     import extension_types as extensions
@@ -163,14 +168,16 @@ class SynchronousStore(CountingStore):
         return self._store.get_sync(key, prototype=prototype, byte_range=byte_range)
 
 
-KINDS = ["local", "zip", "memory", "requests", "fsspec"]
+KINDS = ["local", "zip", "memory", "requests"]
+if importlib.util.find_spec("fsspec"):
+    KINDS.append("fsspec")
 if hasattr(MemoryStore, "get_sync"):
     KINDS.append("synchronous")
 
 
 @functools.cache
 def _fsspec_memory():
-    fsspec = pytest.importorskip("fsspec")
+    import fsspec
     from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
     return AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=True)
@@ -248,6 +255,9 @@ def conditions(draw, pipeline, **others):
         nullcontext() if seed is None else ending_early(seed),
     ):
         patch.setattr(limits, "LIMITS", draw(thresholds()))
+        if draw(st.booleans()):  # as on a file system that is known, where writes may be mapped
+            patch.setattr(file_writing, "is_local", lambda file: True)
+            patch.setattr(mapped_writing, "_BATCH", 2)
         yield
 
 

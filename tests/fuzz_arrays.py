@@ -4,7 +4,7 @@
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
@@ -39,6 +39,19 @@ class Example:
             slice(i * c, (i + 1) * c) for i, c in zip(index, self.chunk_shape, strict=True)
         )
 
+    @property
+    def keys(self):
+        """Of its chunks."""
+        grid = [-(-n // c) for n, c in zip(self.shape, self.chunk_shape, strict=True)]
+        return ["/".join(["c", *map(str, index)]) for index in np.ndindex(*grid)]
+
+    def numbers_of_chunks(self):
+        """For each element, the number of its chunk among the keys."""
+        numbers = np.zeros(self.shape, int)
+        for number, key in enumerate(self.keys):
+            numbers[self.region(key)] = number
+        return numbers
+
     def chunks(self, values):
         """Key and bytes of each chunk that is not missing."""
         chunks = chunks_of(values, self.chunk_shape, self.name, self.endian, self.orders)
@@ -58,18 +71,18 @@ def arrays(draw, least_size=0, can_be_missing=False):
     ndim = draw(st.sampled_from([0, 1, 2, 2, 3, 3, 3, 4]))
     shape = draw(st.tuples(*[st.integers(least_size, 9)] * ndim))
     chunk_shape = tuple(draw(st.integers(1, max(n, 1) + 2)) for n in shape)
-    grid = [-(-n // c) for n, c in zip(shape, chunk_shape, strict=True)]
-    keys = ["/".join(["c", *map(str, index)]) for index in np.ndindex(*grid)]
-    is_any = keys and can_be_missing
-    return Example(
+    example = Example(
         name=draw(st.sampled_from(list(TYPES))),
         endian=draw(st.sampled_from(["little", "big"])),
         shape=shape,
         chunk_shape=chunk_shape,
         orders=draw(orders_of(len(shape))),
-        missing=draw(st.lists(st.sampled_from(keys), max_size=2)) if is_any else [],
+        missing=[],
         seed=draw(st.integers(0, 2**32)),
     )
+    if not (can_be_missing and example.keys):
+        return example
+    return replace(example, missing=draw(st.lists(st.sampled_from(example.keys), max_size=2)))
 
 
 def orders_of(ndim):
@@ -115,6 +128,14 @@ def orthogonal(draw, shape):
     return tuple(entries)
 
 
+@st.composite
+def blocks(draw, shape, chunk_shape):
+    """A chunk, by its place in the grid, and the elements of it that the array has."""
+    sizes = list(zip(shape, chunk_shape, strict=True))
+    block = shown("block", tuple(draw(st.integers(0, max(-(-n // c) - 1, 0))) for n, c in sizes))
+    return block, tuple(slice(b * c, (b + 1) * c) for b, (_, c) in zip(block, sizes, strict=True))
+
+
 def take_orthogonally(values, entries):
     """NumPy, one dimension after another from the last."""
     for axis in reversed(range(len(entries))):
@@ -143,14 +164,9 @@ def reads(draw, shape, chunk_shape):
         mask = shown(kind, np.random.default_rng(draw(st.integers(0, 99))).random(shape) < 0.3)
         return lambda array: array.vindex[mask], lambda values: values[mask]
     if kind == "blocks":
-        blocks = [
-            draw(st.integers(0, max(-(-n // c) - 1, 0)))
-            for n, c in zip(shape, chunk_shape, strict=True)
-        ]
-        block = shown(kind, tuple(blocks))
+        block, part = draw(blocks(shape, chunk_shape))
         if 0 in shape:
             return lambda array: array[...], lambda values: values
-        part = tuple(slice(b * c, (b + 1) * c) for b, c in zip(block, chunk_shape, strict=True))
         return lambda array: array.blocks[block], lambda values: values[part]
     form = draw(st.sampled_from([(1,), (3,), (5,), (2, 3), (1, 2)]))
     indices = [draw(st.lists(st.integers(-n, n - 1), min_size=6, max_size=6)) for n in shape]
@@ -159,9 +175,14 @@ def reads(draw, shape, chunk_shape):
 
 
 @st.composite
-def writes(draw, shape):
-    """A write of values to an array, and the index by which NumPy assigns them."""
-    kinds = ["all", "basic", "orthogonal", "mask"] + ["points"] * (0 not in shape)
+def writes(draw, shape, chunk_shape=None, may_repeat=False):
+    """A write of values to an array, and the index by which NumPy assigns them.
+
+    Blocks too, where the shape of the chunks is given; and the same point more than once, if it may
+    be: zarr sorts points by their chunk, so that not the last of the same counts.
+    """
+    kinds = ["all", "basic", "orthogonal", "mask"]
+    kinds += ["points"] * (0 not in shape) + ["block"] * (chunk_shape is not None)
     kind = draw(st.sampled_from(kinds if shape else ["all", "basic"]))
     if kind in ("all", "basic"):
         entries = shown(kind, draw(basic(shape))) if kind == "basic" else ...
@@ -171,9 +192,14 @@ def writes(draw, shape):
         return lambda array, value: array.set_mask_selection(mask, value), mask
     if kind == "points":
         places = st.integers(0, int(np.prod(shape)) - 1)
-        flat = draw(st.lists(places, min_size=1, max_size=5, unique=True))
+        flat = draw(st.lists(places, min_size=1, max_size=5, unique=not may_repeat))
         points = shown(kind, np.unravel_index(flat, shape))
         return lambda array, value: array.set_coordinate_selection(points, value), points
+    if kind == "block":
+        block, part = draw(blocks(shape, chunk_shape))
+        if 0 in shape:
+            return lambda array, value: array.__setitem__(..., value), ...
+        return lambda array, value: array.set_block_selection(block, value), part
     entries = [
         np.unique(np.arange(n)[entry]) if isinstance(entry, np.ndarray) else entry
         for n, entry in zip(shape, draw(orthogonal(shape)), strict=True)

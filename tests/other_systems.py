@@ -1,8 +1,8 @@
 """What `test_other_systems.py` runs in a process that lacks what its system would lack.
 
-    python tests/other_systems.py SYSTEM FOLDER
+    python tests/other_systems.py FOLDER
 
-prints, as JSON, the traceback of every behaviour that does not hold there, or null.
+prints, as JSON, for each system the tracebacks of every behaviour that does not hold there.
 """
 
 import json
@@ -237,20 +237,32 @@ BEHAVIOURS = [
 ]
 
 
-def main(system, root):
+def failed_on(system, root):
+    """The behaviours that do not hold on `system`, with their tracebacks."""
     become(system)
     failed = {}
     for pipeline in PIPELINES:
         path = f"zarr.core.codec_pipeline.{pipeline}"
         for behaviour in BEHAVIOURS:
-            folder = Path(root, f"{pipeline}-{BEHAVIOURS.index(behaviour)}")
+            folder = Path(root, f"{system}-{pipeline}-{BEHAVIOURS.index(behaviour)}")
             folder.mkdir()
             try:
                 with zarr.config.set({"codec_pipeline.path": path}):
                     behaviour(system, folder)
             except Exception:  # noqa: BLE001 -- it is the outcome
                 failed.setdefault(behaviour.__name__, []).append(traceback.format_exc())
-    print(json.dumps(failed))  # noqa: T201
+    return failed
+
+
+def main(root):
+    for system in LACKING:
+        process = os.fork()
+        if not process:
+            Path(root, f"{system}.json").write_text(json.dumps(failed_on(system, root)))
+            os._exit(0)
+        os.waitpid(process, 0)
+    reports = {system: Path(root, f"{system}.json").read_text() for system in LACKING}
+    print(json.dumps({system: json.loads(report) for system, report in reports.items()}))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import numpy as np
 import zarr
-from in_place import IN_PLACE
+from stored_arrays import IN_PLACE
 
 COUNT = 4  # processes
 

@@ -1,13 +1,26 @@
-"""Calls of the system that do less than they were asked for, or between which something happens."""
+"""Calls of the system, watched: they fail, do less than they were asked for, or something happens.
 
+What no file system does when it is told to, or not at that very moment.
+"""
+
+import asyncio
 import errno
+import mmap
 import os
+import re
+import subprocess
 import sys
-from contextlib import contextmanager
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 import pytest
+
+from zarr_bytes.chunk import file_systems, mapped_writing
 
 READING = ("read", "pread", "preadv", "readv")
 WRITING = ("write", "pwrite", "pwritev", "writev")
@@ -60,13 +73,8 @@ def ending_early(seed):
             must_not_wait = offset_and_flags[1:] and offset_and_flags[1] & os.RWF_NOWAIT
             if must_not_wait and not number(*offset_and_flags) % 4:
                 raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-            memories = [np.frombuffer(memory, np.uint8) for memory in memories]
-            left = part_of(sum(m.size for m in memories), *offset_and_flags)
-            cut = []
-            for memory in memories:
-                cut.append(memory[:left])
-                left -= cut[-1].size
-            return function(file, [memory for memory in cut if memory.size], *offset_and_flags)
+            left = part_of(sum(memoryview(m).nbytes for m in memories), *offset_and_flags)
+            return function(file, first_of(memories, left), *offset_and_flags)
 
         if name.endswith("v"):
             return of_memories
@@ -98,4 +106,248 @@ def before_each(act):
         return wrapped
 
     with _replaced(READING + WRITING + OTHERS, replacement):
+        yield
+
+
+NEVER = 2**62
+NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+needs_nowait = pytest.mark.skipif(not NOWAIT, reason="this system has no RWF_NOWAIT")
+
+
+class ChunkFiles:
+    """What is opened and read below the folder `root` of an array, by the keys of its chunks.
+
+    Parameters
+    ----------
+    root : path
+        Of the array.
+    most : int
+        Bytes that one call reads at most.
+    waits_after : int
+        Bytes of each chunk after which what is not waited for is refused.
+    refusal : int
+        Number of the error that says so.
+    before : callable
+        Called with the key before each chunk is opened.
+    then : callable
+        Called with the key after each open and each read of a chunk.
+    """
+
+    def __init__(
+        self,
+        root,
+        *,
+        most=NEVER,
+        waits_after=NEVER,
+        refusal=errno.EAGAIN,
+        before=lambda key: None,
+        then=lambda key: None,
+    ):
+        self._root, self._most, self._before, self._then = f"{root}/", most, before, then
+        self.waits_after, self._refusal = waits_after, refusal
+        self._keys = {}  # by descriptor
+        self.keys = []  # of the chunks that are opened, also of those that are missing
+        self.threads = []  # that open them
+        self.reads = []  # of each read: thread, offset and bytes
+        self.nbytes = Counter()  # by key
+        self.refused = 0
+
+    @property
+    def opened(self):
+        """How often each chunk is opened."""
+        return Counter(self.keys)
+
+    def replacement(self, name, function):
+        """What is called instead of ``os.<name>``."""
+
+        def opening(path, *args, **options):
+            key = os.fspath(path).removeprefix(self._root)
+            if key.partition("/")[0] != "c":
+                return function(path, *args, **options)
+            self.keys.append(key)
+            self.threads.append(threading.get_ident())
+            self._before(key)
+            file = function(path, *args, **options)
+            self._keys[file] = key
+            self._then(key)
+            return file
+
+        def closing(file):
+            self._keys.pop(file, None)
+            function(file)
+
+        def reading(file, wanted, *offset_and_flags):
+            key = self._keys.get(file)
+            if key is None:
+                return function(file, wanted, *offset_and_flags)
+            left, flags = self._most, sum(offset_and_flags[1:])
+            if flags & NOWAIT:
+                left = min(left, self.waits_after - self.nbytes[key])
+                if left <= 0:
+                    self.refused += 1
+                    raise OSError(self._refusal, os.strerror(self._refusal))
+            wanted = min(wanted, left) if isinstance(wanted, int) else first_of(wanted, left)
+            # Whether the page cache has it is not left to the system.
+            content = function(file, wanted, *offset_and_flags[:1])
+            count = content if isinstance(content, int) else len(content)
+            self.nbytes[key] += count
+            self.reads.append((threading.get_ident(), sum(offset_and_flags[:1]), count))
+            self._then(key)
+            return content
+
+        return {"open": opening, "close": closing}.get(name, reading)
+
+
+def first_of(memories, left):
+    """The first `left` bytes of several memories."""
+    cut = []
+    for memory in memories:
+        cut.append(np.frombuffer(memory, np.uint8)[:left])
+        left -= cut[-1].size
+    return [memory for memory in cut if memory.size]
+
+
+@contextmanager
+def watched(root, **options):
+    """`ChunkFiles` of the array at `root`."""
+    files = ChunkFiles(root, **options)
+    with _replaced(("open", "close", "read", "pread", "preadv"), files.replacement):
+        yield files
+
+
+@contextmanager
+def written_to(path):
+    """Offset and length of each write to the file at `path`, by system call or mapping."""
+    ranges, mapped_at = [], []
+    pwrite, scatter, mapped = os.pwrite, mapped_writing.scatter, mmap.mmap
+
+    def is_chunk(file):
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(file), path.stat())
+        return str(Path(f"/proc/self/fd/{file}").readlink()).startswith(f"{path}.")
+
+    def counting_pwrite(file, memory, offset):
+        count = pwrite(file, memory, offset)
+        if is_chunk(file):
+            ranges.append((offset, count))
+        return count
+
+    def counting_scatter(source, places, begin):
+        count = scatter(source, places, begin)
+        ranges.extend((int(start) - mapped_at[0], int(size)) for start, size in places)
+        return count
+
+    def counting_mmap(*args):
+        mapping = mapped(*args)
+        mapped_at[:] = [np.frombuffer(mapping, "u1").__array_interface__["data"][0]]
+        return mapping
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "pwrite", counting_pwrite)
+        patch.setattr(mapped_writing, "scatter", counting_scatter)
+        patch.setattr(mmap, "mmap", counting_mmap)
+        yield ranges
+
+
+def fail_at(monkeypatch, name, call, error=None, before=None):
+    """Let ``os.<name>``, or `scatter`, do something else first at its `call`-th call, from 0."""
+    module = mapped_writing if name == "scatter" else os
+    real, calls = getattr(module, name), []
+
+    def wrapped(*args, **options):
+        calls.append(args)
+        if len(calls) == call + 1:
+            if before is not None:
+                before()
+            if error is not None:
+                raise error
+        return real(*args, **options)
+
+    monkeypatch.setattr(module, name, wrapped)
+    return calls
+
+
+class Stop:
+    """To be called in another thread, which waits there until it may `go_on`."""
+
+    def __init__(self):
+        self.has_begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *_):
+        self.has_begun.set()
+        assert self.go_on.wait(30)
+
+    def cancelled(self, work, times=1):
+        """Cancel `work`, a coroutine, so often while it stops here; whether it still runs then.
+
+        The event loop has one thread.
+        """
+
+        async def run():
+            loop = asyncio.get_running_loop()
+            loop.set_default_executor(ThreadPoolExecutor(1))
+            task = asyncio.ensure_future(work)
+            with ThreadPoolExecutor(1) as thread:  # that no other job takes
+                assert await loop.run_in_executor(thread, self.has_begun.wait, 30)
+            for _ in range(times):
+                task.cancel()
+                await asyncio.sleep(0)
+            is_waited_for = not task.done()
+            self.go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return is_waited_for
+
+        return asyncio.run(run())
+
+
+@contextmanager
+def no_file_larger_than(nbytes):
+    """The system stops a write in the middle, at a limit of file sizes."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+HOLD_A_LEASE = """
+import fcntl, sys, time
+file = open(sys.argv[1], "r+b")
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+time.sleep(60)  # until the signal that somebody waits for the lease ends this process
+"""
+
+
+@contextmanager
+def leased(path):
+    """Another process has a lease on the file, and gives it back by dying."""
+    fcntl = pytest.importorskip("fcntl")
+    if not hasattr(fcntl, "F_SETLEASE"):
+        pytest.skip("this system has no leases")
+    command = [sys.executable, "-c", HOLD_A_LEASE, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        if holder.stdout.readline() != "held\n":
+            pytest.skip("this file system has no leases")
+        yield
+
+
+@contextmanager
+def mounted_as(kind, file_in_it, mounts):
+    """The file system of a file is said to be of a kind; nothing is known of it before.
+
+    Without a kind nothing is said of it, and with None nothing of any.
+    """
+    with file_in_it.open() as file:
+        about = Path(f"/proc/self/fdinfo/{file.fileno()}").read_text()
+    mount = re.search(r"mnt_id:\s*(\d+)", about)[1]
+    mounts.unlink(missing_ok=True)
+    if kind is not None:
+        mounts.write_text(f"{mount} 1 8:1 / / rw - {kind} /dev/x rw\n" if kind else "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_systems, "_MOUNTS", mounts)
+        patch.setattr(file_systems, "_known", {})
         yield

@@ -10,28 +10,34 @@ import mmap
 import os
 import re
 import shutil
-import socket
 import stat
 import subprocess
 import sys
 import tempfile
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
-from in_place import created, written_to
-from test_partial_read import HOLD_A_LEASE
+from stored_arrays import KINDS_OF_NO_FILE, created, put
+from system_calls import (
+    Stop,
+    fail_at,
+    leased,
+    mounted_as,
+    no_file_larger_than,
+    watched,
+    written_to,
+)
 from zarr.storage import LocalStore
 
 from zarr_bytes import ChunkFileError, ChunkSizeError
 from zarr_bytes.chunk import file_systems, file_writing, mapped_writing
 
-resource = pytest.importorskip("resource", reason="files are written in place on POSIX systems")
+pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
 SHAPE = (3000, 40)  # of 4 bytes: 480,000, so that a column is three batches of a mapping
 ROW, ROWS, COLUMN = np.s_[7], np.s_[5:2900], np.s_[:, 3]
@@ -86,24 +92,6 @@ def expected(selection, number, of=7):
     return values
 
 
-def fail_at(monkeypatch, name, call, error=None, before=None):
-    """Let ``os.<name>``, or `scatter`, do something else first at its `call`-th call, from 0."""
-    module = mapped_writing if name == "scatter" else os
-    real, calls = getattr(module, name), []
-
-    def wrapped(*args, **options):
-        calls.append(args)
-        if len(calls) == call + 1:
-            if before is not None:
-                before()
-            if error is not None:
-                raise error
-        return real(*args, **options)
-
-    monkeypatch.setattr(module, name, wrapped)
-    return calls
-
-
 @contextmanager
 def as_somebody_else():
     """As a user who is not root: root may write to every file."""
@@ -119,22 +107,16 @@ def as_somebody_else():
 
 @pytest.mark.usefixtures("pipeline")
 class TestWhatIsThere:
-    def test_a_file_with_another_name_is_left_to_that_name(self, chunk, folder, selection):
-        os.link(chunk.path, folder / "backup")
+    @pytest.mark.parametrize("name", ["backup", "c/0/0.backup"], ids=["elsewhere", "beside it"])
+    def test_a_file_with_another_name_is_left_to_that_name(self, chunk, folder, selection, name):
+        os.link(chunk.path, folder / name)
         before = chunk.path.read_bytes()
         chunk.array[selection] = 5
-        assert (folder / "backup").read_bytes() == before
+        assert (folder / name).read_bytes() == before
         assert np.array_equal(chunk.values, expected(selection, 5))
         with written_to(chunk.path) as ranges:
             chunk.array[0, 0] = 6
         assert ranges == [(0, 4)]  # from now on there is one name
-
-    def test_a_name_in_the_same_folder_is_a_name_too(self, chunk, selection):
-        os.link(chunk.path, chunk.path.with_name("0.backup"))
-        before = chunk.path.read_bytes()
-        chunk.array[selection] = 5
-        assert chunk.path.with_name("0.backup").read_bytes() == before
-        assert np.array_equal(chunk.values, expected(selection, 5))
 
     def test_the_temporary_name_of_one_who_was_killed_is_none(self, chunk, selection):
         left = chunk.path.with_name(f"0.{32 * 'a'}.partial")
@@ -161,24 +143,21 @@ class TestWhatIsThere:
         assert not (folder / "nothing").exists()
         assert np.array_equal(missing.values, expected(selection, 5, of=0))
 
-    @pytest.mark.parametrize("mode", [0o444, 0o644], ids=["for nobody", "for its owner"])
-    def test_a_file_that_must_not_be_written_is_replaced(self, chunk, selection, mode):
+    @pytest.mark.parametrize(
+        ("mode", "as_user"),
+        [(0o444, as_somebody_else), (0o644, as_somebody_else), (0o444, nullcontext)],
+        ids=["for nobody", "for its owner", "for nobody, as root"],
+    )
+    def test_a_file_that_must_not_be_written_is_replaced(self, chunk, selection, mode, as_user):
         if mode == 0o644 and os.geteuid() != 0:
             pytest.skip("a file of another owner: needs the user root")
         chunk.path.chmod(mode)
         chunk.path.parent.chmod(0o777)
         inode = chunk.path.stat().st_ino
-        with chunk.path.open("rb") as before, as_somebody_else():
+        with chunk.path.open("rb") as before, as_user():
             chunk.array[selection] = 5
             assert (np.frombuffer(before.read(), ">i4") == 7).all()
         assert chunk.path.stat().st_ino != inode
-        assert np.array_equal(chunk.values, expected(selection, 5))
-
-    def test_root_too_replaces_a_file_that_nobody_may_write(self, chunk, selection):
-        chunk.path.chmod(0o444)
-        with chunk.path.open("rb") as before:
-            chunk.array[selection] = 5
-            assert (np.frombuffer(before.read(), ">i4") == 7).all()
         assert np.array_equal(chunk.values, expected(selection, 5))
 
     def test_whoever_may_read_new_files_may_read_a_chunk_that_was_replaced(self, chunk):
@@ -202,40 +181,20 @@ class TestWhatIsThere:
         assert chunk.path.read_bytes() == before
         assert chunk.path.stat().st_mtime_ns == status.st_mtime_ns
 
-    @pytest.mark.parametrize("kind", ["FIFO", "device", "socket", "folder", "link to a FIFO"])
-    @pytest.mark.parametrize("number", [0, 5], ids=["fill value", "number"])
-    @pytest.mark.parametrize("selected", [ROW, ...], ids=["part", "whole"])
-    def test_what_is_no_file_neither_hangs_nor_is_written(
-        self, missing, folder, kind, number, selected
-    ):
+    @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
+    def test_what_is_no_file_neither_hangs_nor_is_written(self, missing, folder, kind):
         path = missing.path
-        path.parent.mkdir(parents=True)
-        if kind == "FIFO":
-            os.mkfifo(path)
-        elif kind == "link to a FIFO":
-            os.mkfifo(folder / "fifo")
-            path.symlink_to(folder / "fifo")
-        elif kind == "device":
-            try:
-                os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # endless zeros
-            except PermissionError:
-                pytest.skip("no permission to make a device")
-        elif kind == "socket":
-            with socket.socket(socket.AF_UNIX) as made:
-                made.bind(str(path))
-        else:
-            path.mkdir()
-            (path / "file").write_text("of somebody")
+        put(kind, path)
         before = path.lstat()
-        named = f"{re.escape(str(path))} is a.* {kind.split()[-1]}"
-        with pytest.raises(ChunkFileError, match=named):
-            missing.array[selected] = number
+        if kind == "folder":
+            (path / "file").write_text("of somebody")
+        named = f"{re.escape(str(path))} is a {kind.removeprefix('link to a ')}"
+        for selected in ROW, ...:
+            for number in 0, 5:  # the fill value and another one
+                with pytest.raises(ChunkFileError, match=named):
+                    missing.array[selected] = number
         after = path.lstat()
-        assert (after.st_mode, after.st_ino, after.st_mtime) == (
-            before.st_mode,
-            before.st_ino,
-            before.st_mtime,
-        )
+        assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
         if kind == "folder":
             assert (path / "file").read_text() == "of somebody"
 
@@ -244,13 +203,6 @@ class TestWhatIsThere:
         with pytest.raises(OSError, match=re.escape(str(missing.path))):
             missing.array[ROW] = 5
         assert missing.path.parent.parent.read_text() == "of somebody"
-
-    def test_a_folder_that_must_not_be_written_is_an_error(self, missing, selection):
-        missing.path.parent.mkdir(parents=True)
-        missing.path.parent.chmod(0o555)
-        with as_somebody_else(), pytest.raises(PermissionError):
-            missing.array[selection] = 5
-        assert list(missing.path.parent.iterdir()) == []
 
     @pytest.mark.parametrize(
         ("is_there", "selected", "number", "outcome"),
@@ -306,14 +258,8 @@ class TestWhatIsThere:
         assert (chunk.values == 7).all()  # and the fixture finds no temporary file
 
     def test_a_file_that_another_process_has_a_lease_on_is_waited_for(self, chunk):
-        fcntl = pytest.importorskip("fcntl")
-        if not hasattr(fcntl, "F_SETLEASE"):
-            pytest.skip("this system has no leases")
         inode = chunk.path.stat().st_ino
-        command = [sys.executable, "-c", HOLD_A_LEASE, str(chunk.path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
-            if holder.stdout.readline() != "held\n":
-                pytest.skip("this file system has no leases")
+        with leased(chunk.path):
             chunk.array[ROW] = 5
         assert chunk.path.stat().st_ino == inode
         assert np.array_equal(chunk.values, expected(ROW, 5))
@@ -517,20 +463,13 @@ class TestFaults:
         chunk.array[COLUMN] = np.arange(3000)
         assert np.array_equal(chunk.values, expected(COLUMN, np.arange(3000)))
 
-    @pytest.mark.parametrize("mounts", ["", "nonsense", None], ids=["none", "unknown", "no /proc"])
+    @pytest.mark.parametrize("kind", ["nfs4", "", None], ids=["network", "unknown", "no /proc"])
     def test_a_file_system_that_others_may_share_is_not_mapped(
-        self, chunk, monkeypatch, tmp_path, mounts
+        self, chunk, monkeypatch, tmp_path, kind
     ):
-        with chunk.path.open() as file:
-            about = Path(f"/proc/self/fdinfo/{file.fileno()}").read_text()
-        mount = re.search(r"mnt_id:\s*(\d+)", about)[1]
-        if mounts is not None:
-            line = f"{mount} 1 8:1 / / rw - nfs4 server:/x rw\n" if mounts else ""
-            (tmp_path / "mounts").write_text(line)
-        monkeypatch.setattr(file_systems, "_MOUNTS", tmp_path / "mounts")
-        monkeypatch.setattr(file_systems, "_known", {})
         calls = fail_at(monkeypatch, "scatter", 0)
-        chunk.array[COLUMN] = 5
+        with mounted_as(kind, chunk.path, tmp_path / "mounts"):
+            chunk.array[COLUMN] = 5
         assert calls == []
         assert np.array_equal(chunk.values, expected(COLUMN, 5))
 
@@ -539,15 +478,13 @@ class TestFaults:
         self, chunk, monkeypatch, tmp_path, major, finds
     ):
         """Numbers of other file systems are given again: to one of a network, perhaps."""
-        with chunk.path.open() as file:
-            about = Path(f"/proc/self/fdinfo/{file.fileno()}").read_text()
-            mount = re.search(r"mnt_id:\s*(\d+)", about)[1]
-            monkeypatch.setattr(file_systems, "_MOUNTS", tmp_path / "mounts")
-            monkeypatch.setattr(file_systems, "_known", {})
-            monkeypatch.setattr(os, "major", lambda device: major)
-            for kind, is_found in zip(("ext4", "nfs4"), finds, strict=True):
-                (tmp_path / "mounts").write_text(f"{mount} 1 8:1 / / rw - {kind} /dev/x rw\n")
-                assert file_systems.is_local(file.fileno()) == is_found
+        monkeypatch.setattr(os, "major", lambda device: major)
+        mounts, found = tmp_path / "mounts", []
+        with mounted_as("ext4", chunk.path, mounts), chunk.path.open() as file:
+            for kind in "ext4", "nfs4":
+                mounts.write_text(mounts.read_text().replace("ext4", kind))
+                found.append(file_systems.is_local(file.fileno()))
+        assert found == finds
 
     @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux says what is open")
     def test_after_an_error_no_file_stays_open(self, chunk, selection):
@@ -651,16 +588,6 @@ class TestFaults:
         assert np.array_equal(chunk.values, expected(ROW, 5))
 
 
-@contextmanager
-def no_file_larger_than(nbytes):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.usefixtures("pipeline")
 class TestLimits:
     """The system stops a write in the middle, at a limit of file sizes."""
@@ -689,231 +616,144 @@ class TestLimits:
         assert not missing.path.exists()
 
 
-def test_a_full_disk(tmp_path):
-    reports = on_a_small_disk(tmp_path)
-    assert reports.keys() == {"row", "column", "new", "new column", "filled"}
-    for name, report in reports.items():
-        assert report["errno"] == errno.ENOSPC, name
-        assert re.search(r"byte \d+ of the chunk could not be written", report["error"]), name
-        assert report["path"] in report["error"], name
-        assert report["temporary"] == [], name
-        if "unselected stay" in report:
-            assert report["unselected stay"], name
-            assert re.search(r"; \d+ bytes of the selection have been", report["error"]), name
-        else:
-            assert "the chunk has not been made" in report["error"], name
-            assert not report["exists"], name
-
-
 SCRIPT = """
-import json, os, sys
+import json, sys
 from pathlib import Path
-import numpy as np
-from in_place import created, fill
+import numpy as np, zarr
+from stored_arrays import created, fill
 from zarr.storage import LocalStore
 
-disk = Path(sys.argv[1])
-shape, reports = (512, 8192), {}  # 4 MiB, a disk of 1 MiB
+disk, reports = Path(sys.argv[1]), {}  # of 1 MiB; a chunk of 4 MiB is mostly holes
+names = ("row", "column", "new", "new column", "filled")
 arrays = {
-    name: created(LocalStore(disk / name), shape, "u1", fill_value=9 if name == "filled" else 0)
-    for name in ("row", "column", "new", "new column", "filled")
+    name: created(LocalStore(disk / name), (512, 8192), "u1", fill_value=9 * (name == "filled"))
+    for name in names
 }
-selections = {"row": np.s_[3], "column": np.s_[:, 5], "new": np.s_[3:], "new column": np.s_[:, 5]}
-for name in ("row", "column"):
-    arrays[name][:2, :100] = 7  # the rest are holes
+with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytesPipeline"}):
+    for name in ("whole", "in another order"):
+        arrays[name] = created(LocalStore(disk / name), (300, 1000), "u1")
+        arrays[name][...] = 7
+for name in names:
     (disk / name / "c/0").mkdir(parents=True, exist_ok=True)
-for name in ("new", "new column", "filled"):
-    (disk / name / "c/0").mkdir(parents=True, exist_ok=True)
+    if name in ("row", "column"):
+        arrays[name][:2, :100] = 7
 fill(disk)
 for name, array in arrays.items():
-    selection, path = selections.get(name, np.s_[3]), disk / name / "c/0/0"
-    before = np.fromfile(path, "u1").reshape(shape) if path.exists() else None
+    path = disk / name / "c/0/0"
+    before = path.read_bytes() if path.exists() else None
+    value = np.full(array.shape, 5, "u1", order="F" if name == "in another order" else "C")
+    selections = {"column": np.s_[:, 5], "new": np.s_[3:], "new column": np.s_[:, 5]}
+    selection = selections.get(name, np.s_[...] if array.shape[0] == 300 else np.s_[3])
     report = reports[name] = {"path": str(path)}
     try:
-        array[selection] = 5
+        array[selection] = value[selection]
     except OSError as error:
         report |= {"errno": error.errno, "error": str(error)}
-    report["exists"] = path.exists()
     report["temporary"] = [str(p) for p in disk.rglob("*.partial")]
-    if before is not None:
-        after = np.fromfile(path, "u1").reshape(shape)
+    after = path.read_bytes() if path.exists() else None
+    if name in ("row", "column"):
+        before = np.frombuffer(before, "u1").reshape(array.shape).copy()
+        after = np.frombuffer(after, "u1").reshape(array.shape).copy()
         before[selection] = after[selection] = 0
-        report["unselected stay"] = bool((before == after).all())
+        before, after = before.tobytes(), after.tobytes()
+    report["all else stays"] = before == after
 print(json.dumps(reports))
 """
 
 
-def on_a_small_disk(folder, script=SCRIPT):
-    """What `script` prints of its writes on a file system of 1 MiB that is full."""
+def test_a_full_disk(tmp_path):
+    """A file system of 1 MiB is full, while parts of chunks and whole ones are written."""
     if not shutil.which("unshare"):
         pytest.skip("there is no unshare")
-    disk = folder / "disk"
+    disk = tmp_path / "disk"
     disk.mkdir()
     mount = f"mount -t tmpfs -o size=1m none '{disk}'"
     if subprocess.run(["unshare", "-Urm", "sh", "-c", mount], capture_output=True).returncode:  # noqa: S607
         pytest.skip("no permission to mount a file system")
     run = ["unshare", "-Urm", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c"]
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [*run, script, disk],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        [*run, SCRIPT, disk], capture_output=True, text=True, check=False, env=os.environ | path
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    parts, new = {"row", "column"}, {"new", "new column", "filled"}
+    reports = json.loads(done.stdout)
+    assert reports.keys() == {*parts, *new, "whole", "in another order"}
+    for name, report in reports.items():
+        assert report["errno"] == errno.ENOSPC, name
+        assert re.search(r"byte \d+ of the chunk could not be written", report["error"]), name
+        outcome = "made" if name in new else "replaced"
+        said = r"; \d+ bytes of the selection" if name in parts else f"has not been {outcome}"
+        assert re.search(said, report["error"]), name
+        assert report["path"] in report["error"], name
+        assert report["temporary"] == [], name
+        assert report["all else stays"], name
 
 
-class Blocked:
-    """An array of more chunks than threads, of which none is written before `go_on` is set."""
-
-    def __init__(self, folder, pipeline, monkeypatch):
-        self.folder, self.chunks = folder, 40 + 2 * os.cpu_count()
-        with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
-            array = created(LocalStore(folder), (self.chunks, 10), "i4", chunks=(1, 10))
-        array[...] = 7
-        self.array = array.async_array
-        self.begun = set()
-        self.two_have_begun, self.go_on = threading.Event(), threading.Event()
-        self.all_are_done, done = threading.Event(), []
-        open_, pwrite = os.open, os.pwrite
-
-        def noting(path, *args, **options):
-            if str(path).startswith(f"{folder}/c/"):
-                self.begun.add(int(Path(path).parent.name))
-                if len(self.begun) == 2:
-                    self.two_have_begun.set()
-            return open_(path, *args, **options)
-
-        def waiting(*args):
-            assert self.go_on.wait(30)
-            done.append(pwrite(*args))
-            if len(done) == self.chunks:
-                self.all_are_done.set()
-            return done[-1]
-
-        monkeypatch.setattr(os, "open", noting)
-        monkeypatch.setattr(os, "pwrite", waiting)
-
-    def write(self):
-        """Write a part of every chunk."""
-        return asyncio.ensure_future(self.array.setitem(np.s_[:, :5], 5))
-
-    @property
-    def written(self):
-        content = np.array(5 * [5] + 5 * [7], ">i4").tobytes()
-        chunks = range(self.chunks)
-        return {i for i in chunks if (self.folder / f"c/{i}/0").read_bytes() == content}
+def array_of_rows(folder, pipeline, count):
+    """Each a chunk of ten elements, all of them 7."""
+    with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
+        array = created(LocalStore(folder), (count, 10), "i4", chunks=(1, 10))
+    array[...] = 7
+    return array
 
 
-@contextmanager
-def two_threads():
-    """For the event loop that runs; in the end the jobs that wait for them have run."""
-    with (
-        zarr.config.set({"codec_pipeline.max_workers": 2}),
-        ThreadPoolExecutor(2) as executor,
-    ):
-        asyncio.get_running_loop().set_default_executor(executor)
-        yield
-
-
-def wait_for(event):
-    """Wait in a thread that no other job takes."""
-    return asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), event.wait, 30)
+def rows_written(folder):
+    """The chunks of which the first half is 5."""
+    content = np.array(5 * [5] + 5 * [7], ">i4").tobytes()
+    return {path.parent.name for path in folder.glob("c/*/0") if path.read_bytes() == content}
 
 
 class TestCancelling:
     @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "BytesPipeline"])
-    @pytest.mark.parametrize("limit", [10, 100], ids=["some tasks", "a task for each chunk"])
+    @pytest.mark.parametrize("limit", [1, 100], ids=["one task", "a task for each chunk"])
     def test_no_other_chunk_is_begun(self, tmp_path, monkeypatch, pipeline, limit):
-        chunks = Blocked(tmp_path, pipeline, monkeypatch)
-
-        async def cancelled():
-            with two_threads():
-                write = chunks.write()
-                assert await wait_for(chunks.two_have_begun)
-                write.cancel()
-                await asyncio.sleep(0)
-                chunks.go_on.set()
-                with pytest.raises(asyncio.CancelledError):
-                    await write
-                if pipeline == "BytesPipeline":  # nothing is written any more
-                    assert chunks.written == chunks.begun
-
-        with zarr.config.set({"async.concurrency": limit}):
-            asyncio.run(cancelled())
-        assert len(chunks.begun) == 2
-        assert chunks.written == chunks.begun
+        array, stop = array_of_rows(tmp_path, pipeline, 40), Stop()
+        fail_at(monkeypatch, "pwrite", 0, before=stop)
+        settings = {"codec_pipeline.max_workers": 1, "async.concurrency": limit}
+        with zarr.config.set(settings), watched(tmp_path) as files:
+            assert stop.cancelled(array.async_array.setitem(np.s_[:, :5], 5))
+        assert files.keys == ["c/0/0"]
+        assert rows_written(tmp_path) == {"0"}
 
     if HAS_FUSED_PIPELINE:
 
         def test_zarrs_fused_pipeline_writes_every_chunk_all_the_same(self, tmp_path, monkeypatch):
-            chunks = Blocked(tmp_path, "FusedCodecPipeline", monkeypatch)
+            array, stop = array_of_rows(tmp_path, "FusedCodecPipeline", 4), Stop()
+            pwrite, written, all_are_written = os.pwrite, [], threading.Event()
 
-            async def cancelled():
-                with two_threads():
-                    write = chunks.write()
-                    assert await wait_for(chunks.two_have_begun)
-                    write.cancel()
-                    with pytest.raises(asyncio.CancelledError):
-                        await write
-                    assert not chunks.written
-                    chunks.go_on.set()
-                    assert await wait_for(chunks.all_are_done)
+            def writing(*args):
+                stop()
+                written.append(pwrite(*args))
+                if len(written) == 4:
+                    all_are_written.set()
+                return written[-1]
 
-            asyncio.run(cancelled())
-            assert chunks.written == set(range(chunks.chunks))
+            monkeypatch.setattr(os, "pwrite", writing)
+            stop.cancelled(array.async_array.setitem(np.s_[:, :5], 5))
+            assert all_are_written.wait(30)
+            assert rows_written(tmp_path) == set("0123")
 
+    @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "BytesPipeline"], indirect=True)
+    @pytest.mark.parametrize("selection", [np.s_[5:26:5], ...], ids=["part", "whole"])
     @pytest.mark.parametrize("times", [1, 3])
-    def test_a_write_that_has_begun_is_completed(self, chunk, monkeypatch, times):
-        begun, go_on = threading.Event(), threading.Event()
-
-        def wait():
-            begun.set()
-            assert go_on.wait(30)
-
-        fail_at(monkeypatch, "pwrite", 1, before=wait)
-
-        async def cancelled():
-            loop = asyncio.get_running_loop()
-            write = asyncio.ensure_future(chunk.array._async_array.setitem(np.s_[5:26:5], 5))
-            await loop.run_in_executor(None, begun.wait)
-            for _ in range(times):
-                write.cancel()
-                await asyncio.sleep(0)
-            assert not write.done()
-            go_on.set()
-            with pytest.raises(asyncio.CancelledError):
-                await write
-            return chunk.values
-
-        assert np.array_equal(asyncio.run(cancelled()), expected(np.s_[5:26:5], 5))
+    def test_a_write_that_has_begun_is_completed(
+        self, pipeline, chunk, monkeypatch, selection, times
+    ):
+        stop = Stop()
+        fail_at(monkeypatch, "pwrite", 0, before=stop)
+        assert stop.cancelled(chunk.array.async_array.setitem(selection, 5), times)
+        assert np.array_equal(chunk.values, expected(selection, 5))
 
     def test_the_error_of_a_cancelled_write_is_not_logged(self, chunk, monkeypatch, caplog):
-        begun, go_on = threading.Event(), threading.Event()
-
-        def wait():
-            begun.set()
-            assert go_on.wait(30)
-
-        fail_at(monkeypatch, "pwrite", 0, before=wait, error=OSError(errno.EIO, "the disk"))
-
-        async def cancelled():
-            loop = asyncio.get_running_loop()
-            write = asyncio.ensure_future(chunk.array._async_array.setitem(ROW, 5))
-            await loop.run_in_executor(None, begun.wait)
-            write.cancel()
-            await asyncio.sleep(0)
-            go_on.set()
-            with pytest.raises(asyncio.CancelledError):
-                await write
-
-        asyncio.run(cancelled())
+        stop = Stop()
+        fail_at(monkeypatch, "pwrite", 0, before=stop, error=OSError(errno.EIO, "the disk"))
+        assert stop.cancelled(chunk.array.async_array.setitem(ROW, 5))
         assert [r.message for r in caplog.records if r.name == "asyncio"] == []
 
     def test_a_write_that_has_not_begun_changes_nothing(self, chunk):
         async def cancelled():
-            write = asyncio.ensure_future(chunk.array._async_array.setitem(ROW, 5))
+            write = asyncio.ensure_future(chunk.array.async_array.setitem(ROW, 5))
             write.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await write
@@ -923,34 +763,30 @@ class TestCancelling:
 
 
 class TestAfterAnError:
-    """What each of zarr's pipelines does with the other chunks; ours is in `test_pipeline`."""
+    """What zarr's default pipeline does with the other chunks; ours is in `test_pipeline`."""
 
-    def test_zarrs_default_pipeline_writes_them(self, tmp_path, monkeypatch):
-        chunks = Blocked(tmp_path, "BatchedCodecPipeline", monkeypatch)
-        chunks.go_on.set()
+    def test_zarrs_default_pipeline_writes_them(self, tmp_path):
+        array = array_of_rows(tmp_path, "BatchedCodecPipeline", 40)
         os.truncate(tmp_path / "c/0/0", 39)
 
         async def failing():
             with pytest.raises(ChunkSizeError, match="c/0/0 are 40 bytes, found 39"):
-                await chunks.write()
+                await array.async_array.setitem(np.s_[:, :5], 5)
             others = asyncio.all_tasks() - {asyncio.current_task()}
             await asyncio.gather(*others, return_exceptions=True)
 
         asyncio.run(failing())
-        assert chunks.written == set(range(1, chunks.chunks))
+        assert rows_written(tmp_path) == {str(i) for i in range(1, 40)}
 
     if HAS_FUSED_PIPELINE:
 
-        def test_zarrs_fused_pipeline_begins_none(self, tmp_path, monkeypatch):
-            chunks = Blocked(tmp_path, "FusedCodecPipeline", monkeypatch)
+        def test_zarrs_fused_pipeline_begins_none(self, tmp_path):
+            array = array_of_rows(tmp_path, "FusedCodecPipeline", 40)
             os.truncate(tmp_path / "c/0/0", 39)
-
-            async def failing():
-                with two_threads():
-                    with pytest.raises(ChunkSizeError, match="c/0/0 are 40 bytes, found 39"):
-                        await chunks.write()
-                    chunks.go_on.set()
-                    await chunks.array.getitem(np.s_[1:3])  # after what waits in zarr's threads
-
-            asyncio.run(failing())
-            assert len(chunks.begun) <= chunks.chunks / 2  # one in each of zarr's threads
+            with (
+                zarr.config.set({"codec_pipeline.max_workers": 1}),
+                watched(tmp_path) as files,
+                pytest.raises(ChunkSizeError, match="c/0/0 are 40 bytes, found 39"),
+            ):
+                array[:, :5] = 5
+            assert len(files.opened) <= 20

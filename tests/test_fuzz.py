@@ -63,35 +63,34 @@ def can_be_sharded(example, pipeline):
     return not (is_limited and pipeline == "FusedCodecPipeline")
 
 
+def sharded(draw, example, document):
+    """The document of an array of shards, whose inner chunks the codecs encode."""
+    divisors = [[d for d in range(1, n + 1) if n % d == 0] for n in example.chunk_shape]
+    index_codecs = [{"name": "bytes", "configuration": {"endian": example.endian}}]
+    configuration = {
+        "chunk_shape": [draw(st.sampled_from(sizes)) for sizes in divisors],
+        "codecs": document["codecs"],
+        "index_codecs": [*index_codecs, {"name": "crc32c"}],
+    }
+    return document | {"codecs": [{"name": "sharding_indexed", "configuration": configuration}]}
+
+
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.filterwarnings("ignore:Duplicate name")  # in a zip, of a chunk that is replaced
-@fuzz(examples=20, share=0.07)
+@fuzz(examples=25, share=0.07)
 @given(data=st.data())
 def test_every_write_is_what_numpy_assigns(tmp_path_factory, pipeline, data):
-    kind = data.draw(st.sampled_from(["local", "local", "memory", "requests", "zip"]))
+    kind = data.draw(st.sampled_from(["local", *KINDS]))
     example = data.draw(arrays())
     document = example.document()
-    is_sharded = data.draw(st.booleans()) and can_be_sharded(example, pipeline)
-    if is_sharded:
-        inner = [
-            data.draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0]))
-            for n in example.chunk_shape
-        ]
-        document["codecs"] = [
-            {
-                "name": "sharding_indexed",
-                "configuration": {
-                    "chunk_shape": inner,
-                    "codecs": document["codecs"],
-                    "index_codecs": [
-                        {"name": "bytes", "configuration": {"endian": example.endian}},
-                        {"name": "crc32c"},
-                    ],
-                },
-            }
-        ]
+    chain = data.draw(st.sampled_from(["bytes", "bytes", "shard", "compressor"]))
+    if chain == "shard" and can_be_sharded(example, pipeline):
+        document = sharded(data.draw, example, document)
+    elif chain != "bytes":
+        document["codecs"].append({"name": "crc32c"})
     # Zarr takes -0.0 for an empty chunk, or an inner one of a shard; nothing is deleted from a zip.
-    is_exact = pipeline == "BytesPipeline" and kind != "zip" and not is_sharded
+    is_exact = pipeline == "BytesPipeline" and kind != "zip" and chain == "bytes"
+    is_one_chunk = example.chunk_shape == example.shape and chain == "bytes"
     folder = tmp_path_factory.mktemp("a")
     with conditions(
         data.draw, pipeline, array__write_empty_chunks=not is_exact or data.draw(st.booleans())
@@ -100,7 +99,7 @@ def test_every_write_is_what_numpy_assigns(tmp_path_factory, pipeline, data):
         array = zarr.open_array(store, mode="r+")
         model = np.zeros(example.shape, array.dtype)
         for step in range(3):
-            write, where = data.draw(writes(example.shape))
+            write, where = data.draw(writes(example.shape, example.chunk_shape, is_one_chunk))
             part = values_of(example.name, np.shape(model[where]), example.seed + step)
             if part.size and data.draw(st.booleans()):
                 part = part.flat[0]

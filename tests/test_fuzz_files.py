@@ -78,14 +78,6 @@ def is_of_one_version_each(found, versions, numbers):
     )
 
 
-def number_of_each_chunk(example, keys):
-    """For each element of an array, the number of its chunk."""
-    numbers = np.zeros(example.shape, int)
-    for number, key in enumerate(keys):
-        numbers[example.region(key)] = number
-    return numbers
-
-
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @fuzz(examples=20, share=0.04)
 @given(data=st.data())
@@ -100,7 +92,7 @@ def test_a_read_sees_one_version_of_each_chunk_that_others_replace(
     events = st.lists(st.sampled_from(["replace", other, None, None]), min_size=1, max_size=20)
     stored = [example.chunks(values) for values in versions]
     others = Others(folder, stored, cycle(data.draw(events)))
-    numbers = number_of_each_chunk(example, stored[0])
+    numbers = example.numbers_of_chunks()
     possible = [*versions, *[np.zeros_like(versions[0])] * (other == "delete")]
     with conditions(data.draw, pipeline, **ONE_AFTER_ANOTHER):
         array = zarr.open_array(store, mode="r")
@@ -146,7 +138,7 @@ def test_a_write_is_done_to_one_version_of_each_chunk_that_others_replace(
     for version in possible[:]:
         possible.append(version.copy())
         possible[-1][where] = part
-    assert is_of_one_version_each(found, possible, number_of_each_chunk(example, stored[0]))
+    assert is_of_one_version_each(found, possible, example.numbers_of_chunks())
     assert not list(folder.rglob("*.partial"))
     stored = [example.chunks(values) for values in possible]
     is_narrow = TYPES[example.name][2] not in (0, 255)  # other bits may be stored than in memory

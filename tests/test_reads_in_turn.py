@@ -7,13 +7,15 @@ from itertools import product
 import numpy as np
 import pytest
 import zarr
+from conftest import PIPELINES
 from fuzz import store_with
-from in_place import created
-from test_partial_read import CountingStore, numbers, stored
+from stored_arrays import CountingStore, created, numbers, pipeline_of, spec_of, stored
+from system_calls import watched
 from zarr.buffer import cpu
 from zarr.codecs import TransposeCodec
-from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.storage import LocalStore, MemoryStore
+
+from zarr_bytes import BytesCodec
 
 
 def settings_of(where):
@@ -46,31 +48,12 @@ class TestSettings:
             assert array.store_path.store.counted()[0] == requests
 
     @pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
-    def test_of_files(self, tmp_path, monkeypatch):
+    def test_of_files(self, tmp_path):
         array = stored(LocalStore(tmp_path), self.VALUES)
-        preadv, ranges = os.preadv, set()
-
-        def counting(file, buffers, offset, flags=0):
-            count = preadv(file, buffers, offset, flags)
-            ranges.add((offset, count))
-            return count
-
-        monkeypatch.setattr(os, "preadv", counting)
         for setting, requests in settings_of("local")[:4]:  # those of more than a few bytes each
-            ranges.clear()
-            with zarr.config.set(setting):
+            with zarr.config.set(setting), watched(tmp_path) as files:
                 assert np.array_equal(array[self.SELECTION], self.VALUES[self.SELECTION])
-            assert len(ranges) == requests
-
-
-def spec_of(array, shape):
-    return ArraySpec(
-        shape=shape,
-        dtype=array.metadata.data_type,
-        fill_value=0,
-        config=ArrayConfig.from_dict({}),
-        prototype=cpu.buffer_prototype,
-    )
+            assert len({offset for _, offset, _ in files.reads}) == requests
 
 
 SHAPES = [(4, 2), (4, 6), (8, 3), (2, 12)]
@@ -88,11 +71,6 @@ SELECTIONS = [
 class TestChunksOfOtherShapes:
     """The same selection of each, where chunks of any shape follow those of any other."""
 
-    @pytest.fixture(autouse=True)
-    def _ranges(self):
-        with zarr.config.set({"zarr_bytes.gap": {"local": 0, "remote": 0}}):
-            yield
-
     @pytest.fixture(params=["local", "requests", "memory"])
     def chunks(self, request, tmp_path):
         """An array, and the values of each chunk of its store."""
@@ -101,15 +79,15 @@ class TestChunksOfOtherShapes:
         objects = {f"c/{i}": v.astype(">f8").tobytes() for i, v in enumerate(values)}
         store = store_with(request.param, objects, tmp_path)
         created(store, (1,), "f8")
-        return zarr.open_array(store, mode="r"), values
+        with zarr.config.set({"zarr_bytes.gap": {"local": 0, "remote": 0}}):
+            yield zarr.open_array(store, mode="r"), values
 
     def test_by_the_codec(self, chunks):
         array, values = chunks
         codec = array.metadata.codecs[0]
         for selection in SELECTIONS:
             for i, chunk in enumerate(values):
-                getter = array.store_path / f"c/{i}"
-                spec = spec_of(array, chunk.shape)
+                getter, spec = array.store_path / f"c/{i}", spec_of(array, chunk.shape)
                 found = asyncio.run(codec._decode_partial_single(getter, selection, spec))
                 assert np.array_equal(found.as_numpy_array(), chunk[selection])
 
@@ -125,9 +103,29 @@ class TestChunksOfOtherShapes:
                 expected[place] = part
                 spec = spec_of(array, chunk.shape)
                 batch.append((array.store_path / f"c/{i}", spec, selection, place, False))
-            buffer = cpu.NDBuffer.from_numpy_array(out)
-            asyncio.run(array.async_array.codec_pipeline.read(batch, buffer))
+            asyncio.run(pipeline_of(array).read(batch, cpu.NDBuffer.from_numpy_array(out)))
             assert np.array_equal(out, expected)
+
+
+@pytest.mark.usefixtures("pipeline")
+def test_index_arrays_behind_a_slice_are_not_taken_for_each_other(tmp_path):
+    array = stored(LocalStore(tmp_path), numbers((6, 8)))
+    with zarr.config.set({"zarr_bytes.gap.local": 0}):
+        for columns in 5, [5], [1, 2], [2, 5], [2, 5], [3]:
+            assert np.array_equal(array.oindex[1:3, columns], numbers((6, 8))[1:3, columns])
+
+
+def test_chunks_of_one_spec_may_have_either_byte_order():
+    """Of the codec: no spec says what it is."""
+    endians = ["little", "big"]
+    arrays = [
+        stored(MemoryStore(), numbers((6,)), serializer=BytesCodec(endian=e)) for e in endians
+    ]
+    spec = spec_of(arrays[0])
+    for array in arrays * 2:
+        codec, getter = array.metadata.codecs[0], array.store_path / "c/0"
+        found = asyncio.run(codec._decode_partial_single(getter, (slice(1, 4),), spec))
+        assert found.as_numpy_array().tolist() == [1, 2, 3]
 
 
 if "rectilinear_chunks" in zarr.config.get("array"):  # from zarr 3.3 on
@@ -140,6 +138,7 @@ if "rectilinear_chunks" in zarr.config.get("array"):  # from zarr 3.3 on
             store = LocalStore(tmp_path)
             array = created(store, (9, 8), "i4", chunks=[[4, 5], [2, 4, 2]], filters=filters)
         array[...] = model = numbers((9, 8), "i4")
+        array[2:8, 1::2] = model[2:8, 1::2] = -1
         for start in range(8):
             for stop in range(start + 1, 9):
                 assert np.array_equal(array[:, start:stop], model[:, start:stop])
@@ -152,19 +151,22 @@ if "rectilinear_chunks" in zarr.config.get("array"):  # from zarr 3.3 on
 
 @pytest.mark.usefixtures("pipeline")
 def test_arrays_of_other_forms(tmp_path):
-    """Shapes of chunks, chunks at the edge, orders of axes, byte orders and fill values."""
+    """Shapes of chunks, edges, orders of axes, data types, byte orders and fill values."""
+    little = BytesCodec(endian="little")
     forms = [
         {"chunks": (4, 6)},
         {"chunks": (6, 4)},
         {"chunks": (3, 8)},  # of the same size
         {"chunks": (5, 5)},  # edges on both axes
         {"chunks": (4, 6), "filters": [TransposeCodec(order=(1, 0))]},
-        {"chunks": (4, 6), "serializer": {"name": "bytes", "configuration": {"endian": "little"}}},
+        {"chunks": (4, 6), "serializer": little},
+        {"chunks": (4, 6), "dtype": "f4"},
+        {"chunks": (4, 6), "dtype": "i8"},
         {"chunks": (4, 6), "fill_value": 7},
     ]
     arrays, models = [], []
     for i, form in enumerate(forms):
-        values = numbers((12, 12), "i4") + 1000 * i
+        values = numbers((12, 12), form.pop("dtype", "i4")) + 1000 * i
         stored(LocalStore(tmp_path / str(i)), values, **form)
         (tmp_path / str(i) / "c/1/1").unlink()
         rows, columns = form["chunks"]
@@ -175,3 +177,44 @@ def test_arrays_of_other_forms(tmp_path):
         for array, model in zip(arrays, models, strict=True):
             assert np.array_equal(array[selection], model[selection])
             assert np.array_equal(array[selection], model[selection])
+
+
+class TestSelectionsOfSmallChunks:
+    """By this package's pipeline, a chunk is read as the one before where it is selected alike."""
+
+    @pytest.fixture(autouse=True)
+    def _pipeline(self):
+        with zarr.config.set(
+            {"codec_pipeline.path": PIPELINES["BytesPipeline"], "zarr_bytes.gap.local": 0}
+        ):
+            yield
+
+    def read(self, array, selections, places):
+        """What a selection of each of the first chunks puts in its place among five elements."""
+        spec = spec_of(array)
+        batch = [
+            (array.store_path / f"c/{row}/0", spec, selection, place, False)
+            for row, (selection, place) in enumerate(zip(selections, places, strict=True))
+        ]
+        out = cpu.NDBuffer.from_numpy_array(np.full(5, -1.0))
+        asyncio.run(pipeline_of(array).read(batch, out))
+        return out.as_numpy_array()
+
+    def test_an_array_of_one_index_is_not_taken_for_the_index(self, tmp_path):
+        """NumPy finds them equal, but keeps the axis of the first alone."""
+        array = stored(LocalStore(tmp_path), numbers((6, 8)), chunks=(1, 8))
+        selections = [(0, 5), (0, np.array([5])), (0, 5), (0, slice(5, 6)), (slice(0, 1), 5)]
+        places = [(0,), (slice(1, 2),), (2,), (slice(3, 4),), (slice(4, 5),)]
+        for _ in "unknown", "known":  # whether the file system is local
+            found = self.read(array, selections, places)
+            assert found.tolist() == numbers((6, 8))[:5, 5].tolist()
+
+    @pytest.mark.parametrize("index", [0, 1])
+    def test_a_mask_of_one_element_is_not_taken_for_the_index_that_it_equals(self, tmp_path, index):
+        """NumPy finds them equal, and here it refuses the mask."""
+        array = stored(LocalStore(tmp_path), numbers((6, 8)), chunks=(2, 8))
+        found = self.read(array, [(index, 5), (index, 5)], [(0,), (1,)])
+        assert found[:2].tolist() == [8 * index + 5, 16 + 8 * index + 5]
+        mask = np.array([bool(index)])
+        with pytest.raises(IndexError, match="boolean"):
+            self.read(array, [(index, 5), (mask, 5)], [(0,), (slice(1, 2),)])

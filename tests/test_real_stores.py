@@ -4,20 +4,17 @@ Servers run on free ports of the loopback interface. A test whose server or pack
 skipped and says so; `.ci/run` installs them all.
 """
 
-import asyncio
-import functools
-import http.server
 import os
-import re
 import shutil
 import socket
 import subprocess
 import threading
-from contextlib import suppress
 
 import numpy as np
 import pytest
 import zarr
+from conftest import PIPELINES
+from stored_arrays import numbers, stored
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from zarr_bytes import BytesCodec, ChunkSizeError
@@ -25,47 +22,38 @@ from zarr_bytes import BytesCodec, ChunkSizeError
 # What the clients and servers of others warn of is not this package's.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-VALUES = np.arange(300 * 200 * 20, dtype="f8").reshape(300, 200, 20)  # one chunk of 9.6 MB
+VALUES = numbers((60, 50, 20))  # one chunk of 480 kB
+SMALL_GAPS = {"zarr_bytes.gap": {"local": 4096, "remote": 4096}}
 SELECTIONS = {
     "plane": np.s_[7],
     "row": np.s_[7, 8],
     "point": np.s_[7, 8, 9],
     "box": np.s_[10:20, 30:60],
-    "stepped": np.s_[::100, ::50, ::3],
+    "stepped": np.s_[::20, ::25, ::3],
     "column": np.s_[:, 5, 6],
     "whole": ...,
 }
 
 
 def write(store):
-    array = zarr.create_array(
-        store,
-        shape=VALUES.shape,
-        chunks=VALUES.shape,
-        dtype=VALUES.dtype,
-        compressors=None,
-        serializer=BytesCodec(endian="big"),
-        config={"write_empty_chunks": True},
-        overwrite=True,
-    )
-    array[...] = VALUES
+    with zarr.config.set({"codec_pipeline.path": PIPELINES["BytesPipeline"]}):
+        stored(store, VALUES, overwrite=True)
 
 
 def check(store):
     """Every selection through `store`, with gaps small enough that ranges are read."""
-    array = zarr.open_array(store, mode="r")
-    assert type(array.metadata.codecs[0]) is BytesCodec
-    with zarr.config.set({"zarr_bytes.gap": {"local": 4096, "remote": 4096}}):
-        for name, selection in SELECTIONS.items():
-            assert np.array_equal(array[selection], VALUES[selection]), name
-        points = ([3, 200, 7], [1, 2, 3], [4, 5, 6])
-        assert np.array_equal(array.vindex[points], VALUES[points])
-        assert np.array_equal(
-            array.oindex[[5, 1], :, [0, 19]], VALUES[np.ix_([5, 1], range(200), [0, 19])]
-        )
+    for path in PIPELINES.values():
+        with zarr.config.set({"codec_pipeline.path": path} | SMALL_GAPS):
+            array = zarr.open_array(store, mode="r")
+            assert type(array.metadata.codecs[0]) is BytesCodec
+            for name, selection in SELECTIONS.items():
+                assert np.array_equal(array[selection], VALUES[selection]), name
+            points = ([3, 50, 7], [1, 2, 3], [4, 5, 6])
+            assert np.array_equal(array.vindex[points], VALUES[points])
+            grid = np.ix_([5, 1], range(50), [0, 19])
+            assert np.array_equal(array.oindex[[5, 1], :, [0, 19]], VALUES[grid])
 
 
-@pytest.mark.usefixtures("pipeline")
 class TestOnThisMachine:
     def test_local_files(self, tmp_path):
         write(LocalStore(tmp_path))
@@ -163,20 +151,12 @@ def nginx(tmp_path_factory):
     server.process.wait()
 
 
-@pytest.mark.usefixtures("pipeline")
 class TestHttp:
-    def test_fsspec(self, nginx):
-        pytest.importorskip("aiohttp")
-        check(FsspecStore.from_url(nginx.url))
+    @pytest.mark.parametrize("client", ["fsspec", "obstore"])
+    def test_every_selection_reads(self, nginx, client):
+        check(store_at(nginx.url, client))
 
-    def test_obstore(self, nginx):
-        pytest.importorskip("obstore")
-        from obstore.store import HTTPStore
-
-        options = {"allow_http": True}
-        check(zarr.storage.ObjectStore(HTTPStore(nginx.url, client_options=options)))
-
-    def test_the_server_sends_what_is_needed(self, nginx):
+    def test_the_server_sends_what_is_needed(self, nginx, pipeline):
         pytest.importorskip("aiohttp")
         array = zarr.open_array(FsspecStore.from_url(nginx.url), mode="r")
         requests, nbytes = nginx.chunks_sent()
@@ -189,26 +169,26 @@ class TestHttp:
                 assert nginx.chunks_sent() == (requests, nbytes)
 
     @pytest.mark.parametrize("client", ["fsspec", "obstore"])
-    @pytest.mark.parametrize("selection", [299, np.s_[149:151], ...], ids=["past", "end", "whole"])
-    def test_a_truncated_object_is_an_error_with_key_range_and_sizes(
-        self, nginx, client, selection
-    ):
+    def test_a_truncated_object_is_an_error_with_key_range_and_sizes(self, nginx, client, pipeline):
         """Also where the server answers a range past the end with an error of its own."""
-        if client == "obstore":
-            pytest.importorskip("obstore")
-            from obstore.store import HTTPStore
+        array = zarr.open_array(store_at(nginx.url + "/cut", client), mode="r")
+        for selection in 59, np.s_[29:31], ...:
+            with (
+                zarr.config.set({"zarr_bytes.gap.remote": 4096}),
+                pytest.raises(ChunkSizeError, match=r"bytes \d+ to \d+ of .*c/0/0/0 are .* found"),
+            ):
+                array[selection]
 
-            options = {"allow_http": True}
-            store = zarr.storage.ObjectStore(HTTPStore(nginx.url + "/cut", client_options=options))
-        else:
-            pytest.importorskip("aiohttp")
-            store = FsspecStore.from_url(nginx.url + "/cut")
-        array = zarr.open_array(store, mode="r")
-        with (
-            zarr.config.set({"zarr_bytes.gap.remote": 4096}),
-            pytest.raises(ChunkSizeError, match=r"bytes \d+ to \d+ of .*c/0/0/0 are .* found"),
-        ):
-            array[selection]
+
+def store_at(url, client):
+    """A store of objects that an HTTP server has, by the package that fetches them."""
+    if client == "fsspec":
+        pytest.importorskip("aiohttp")
+        return FsspecStore.from_url(url)
+    pytest.importorskip("obstore")
+    from obstore.store import HTTPStore
+
+    return zarr.storage.ObjectStore(HTTPStore(url, client_options={"allow_http": True}))
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +201,7 @@ def s3():
     server.stop()
 
 
-@pytest.mark.usefixtures("pipeline")
+@pytest.mark.slow
 class TestS3:
     KEYS = {"key": "testing", "secret": "testing"}
 
@@ -256,7 +236,7 @@ class TestS3:
         check(zarr.storage.ObjectStore(store))
 
 
-@pytest.mark.usefixtures("pipeline")
+@pytest.mark.slow
 def test_a_netcdf_3_file_behind_virtualizarr(tmp_path):
     pytest.importorskip("virtualizarr")
     pytest.importorskip("obstore")
@@ -272,13 +252,15 @@ def test_a_netcdf_3_file_behind_virtualizarr(tmp_path):
         file.createVariable("v", ">f8", ("t", "y", "x"))[:] = VALUES
     registry = ObjectStoreRegistry({"file://": LocalObjects()})
     store = NetCDF3Parser()(url=f"file://{path}", registry=registry)
-    array = zarr.open_group(store, mode="r")["v"]
-    assert type(array.metadata.codecs[0]) is BytesCodec
-    with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
-        for name, selection in SELECTIONS.items():
-            assert np.array_equal(array[selection], VALUES[selection]), name
+    for path in PIPELINES.values():
+        with zarr.config.set({"codec_pipeline.path": path} | SMALL_GAPS):
+            array = zarr.open_group(store, mode="r")["v"]
+            assert type(array.metadata.codecs[0]) is BytesCodec
+            for name, selection in SELECTIONS.items():
+                assert np.array_equal(array[selection], VALUES[selection]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
 def test_xarray_writes_a_new_dataset_with_this_codec_where_its_encoding_names_it(
     tmp_path, monkeypatch, named
@@ -300,58 +282,3 @@ def test_xarray_writes_a_new_dataset_with_this_codec_where_its_encoding_names_it
     opened = xarray.open_zarr(tmp_path / "a.zarr", **options)
     assert isinstance(opened["v"].encoding["serializer"], BytesCodec)  # and so is a copy's
     assert opened.equals(dataset)
-
-
-class Holding(http.server.SimpleHTTPRequestHandler):
-    """Answers the first range of a chunk, and with 404 a `missing` one; the others have to wait."""
-
-    def do_GET(self):
-        if "/c/" not in self.path:
-            return super().do_GET()
-        first, last = map(int, re.findall(r"\d+", self.headers["Range"]))
-        if first == self.server.missing:
-            return self.send_error(404)
-        if self.server.answered:
-            self.server.waits.set()
-            self.server.is_over.wait(10)
-        self.server.answered.append(first)
-        with suppress(ConnectionError):  # a client that has given up
-            self.send_response(206)
-            self.send_header("Content-Length", str(last + 1 - first))
-            self.end_headers()
-            self.wfile.write(bytes(last + 1 - first))
-        return None
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.mark.parametrize("end", ["error", "cancelled"])
-def test_a_read_that_ends_early_leaves_no_task_on_the_event_loop(tmp_path, pipeline, end):
-    """Ten of 300 requests have been sent when one fails, or when the caller is cancelled."""
-    pytest.importorskip("aiohttp")
-    options = {"shape": VALUES.shape, "chunks": VALUES.shape, "dtype": ">f8", "compressors": None}
-    zarr.create_array(tmp_path, **options)
-
-    async def tasks_left():
-        before = asyncio.all_tasks()
-        read = asyncio.ensure_future(array._async_array.getitem(np.s_[:, 5, 6]))
-        await asyncio.to_thread(server.waits.wait, 10)
-        if end == "cancelled":
-            read.cancel()
-        with pytest.raises(ChunkSizeError if end == "error" else asyncio.CancelledError):
-            await read
-        return asyncio.all_tasks() - before
-
-    handler = functools.partial(Holding, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-        server.answered, server.waits, server.is_over = [], threading.Event(), threading.Event()
-        server.missing = 9 * VALUES[0].nbytes + (5 * 20 + 6) * 8 if end == "error" else None
-        url = f"http://127.0.0.1:{server.server_port}"
-        array = zarr.open_array(FsspecStore.from_url(url), mode="r")
-        with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
-            left = zarr.core.sync.sync(tasks_left())
-        server.is_over.set()
-        server.shutdown()
-    assert left == set()

@@ -3,15 +3,14 @@
 import json
 import subprocess
 import sys
-import tracemalloc
 from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from documents import BIG
-from zarr.core.array_spec import ArrayConfig, ArraySpec
+from fuzz import document_of
+from stored_arrays import most_memory, spec_of
 from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes import BytesCodec
@@ -30,32 +29,22 @@ def peak():
 array = zarr.open_array(sys.argv[1], mode="r")
 array[0, 0]  # what the first read imports
 before = peak()
-part = array[eval(sys.argv[2])]
-assert part.nbytes == 2**20, part.nbytes
+for selection in numpy.s_[5], numpy.s_[:128, 100:1124], numpy.s_[:, 7:135]:
+    part = array[selection]
+    assert part.nbytes == 2**20, part.nbytes
 print(peak() - before)
 """
 
 
-@pytest.mark.parametrize(
-    "selection", ["numpy.s_[5]", "numpy.s_[:128, 100:1124]", "numpy.s_[:, 7:135]"]
-)
-def test_reading_1_mib_of_1_gib_takes_less_than_16_mib_of_memory(tmp_path, selection):
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [1024, 131072],
-        "data_type": "float64",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1024, 131072]}},
-        "chunk_key_encoding": {"name": "default"},
-        "fill_value": 0,
-        "codecs": BIG,
-    }
+@pytest.mark.slow
+def test_reading_1_mib_of_1_gib_takes_less_than_16_mib_of_memory(tmp_path):
+    document = document_of("float64", [1024, 131072], [1024, 131072], "big")
     (tmp_path / "zarr.json").write_text(json.dumps(document))
     chunk = tmp_path / "c/0/0"
     chunk.parent.mkdir(parents=True)
     with chunk.open("wb") as file:
         file.truncate(1024 * MEBIBYTE)  # sparse
-    command = [sys.executable, "-c", READ, str(tmp_path), selection]
+    command = [sys.executable, "-c", READ, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 16 * MEBIBYTE
@@ -81,26 +70,22 @@ def test_gaps_take_no_memory_of_their_own_accord(tmp_path, shape, selection):
     assert peak < result.nbytes + 64 * MEBIBYTE
 
 
-ROWS = np.random.default_rng(0).permutation(20_000)
-
-
-@pytest.mark.parametrize(
-    ("shape", "selection"),
-    [
-        ((20_000, 8_000), (np.arange(20_000), slice(None))),
-        ((20_000, 8_000), (ROWS, slice(None))),
-        ((20_000, 8_000), (np.repeat(ROWS, 2), slice(4_000))),
-        ((20_000, 8_000), np.ix_(ROWS, np.arange(8_000)[::-1])),
-        ((20_000, 8_000), (slice(None), np.arange(8_000).reshape(2, -1))),
-        ((20_000, 8_000), (ROWS % 2 == 0, slice(None))),
-    ],
-    ids=["rows", "any order", "repeated", "grid", "transposed", "mask"],
-)
-def test_indices_one_by_one_take_their_result_once(tmp_path, shape, selection):
+@pytest.mark.slow
+def test_indices_one_by_one_take_their_result_once(tmp_path):
     """The result, the indices and 64 MiB; results have 80 to 320 MB."""
-    result, peak = read_sparse_chunk(tmp_path, shape, selection)
-    assert not result.any()
-    assert peak < result.nbytes + 64 * MEBIBYTE
+    rows, columns = np.random.default_rng(0).permutation(20_000), np.arange(8_000)
+    selections = {
+        "rows": (np.arange(20_000), slice(None)),
+        "any order": (rows, slice(None)),
+        "repeated": (np.repeat(rows, 2), slice(4_000)),
+        "grid": np.ix_(rows, columns[::-1]),
+        "transposed": (slice(None), columns.reshape(2, -1)),
+        "mask": (rows % 2 == 0, slice(None)),
+    }
+    for name, selection in selections.items():
+        result, peak = read_sparse_chunk(tmp_path / name, (20_000, 8_000), selection)
+        assert not result.any()
+        assert (name, peak) < (name, result.nbytes + 64 * MEBIBYTE)
 
 
 def read_sparse_chunk(folder, shape, selection):
@@ -112,21 +97,10 @@ def read_sparse_chunk(folder, shape, selection):
     chunk.parent.mkdir(parents=True)
     with chunk.open("wb") as file:
         file.truncate(prod(shape))  # sparse
-    spec = ArraySpec(
-        shape=shape,
-        dtype=array.metadata.data_type,
-        fill_value=1,
-        config=ArrayConfig.from_dict({}),
-        prototype=zarr.buffer.cpu.buffer_prototype,
-    )
     getter = StorePath(store, chunk.relative_to(folder).as_posix())
-    tracemalloc.start()
-    try:
-        result = read_selection_sync(getter, selection, spec, None).as_numpy_array()
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    return result, peak
+    return most_memory(
+        lambda: read_selection_sync(getter, selection, spec_of(array), None).as_numpy_array()
+    )
 
 
 @pytest.mark.slow

@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE
-from test_partial_read import CountingStore, numbers, stored
-from zarr.storage import FsspecStore, LocalStore, MemoryStore
+from stored_arrays import CountingStore, numbers, stored
+from test_real_stores import store_at
+from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import ChunkSizeError
+from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.limits import Limits
 
 VALUES = numbers((60, 50, 50))  # 60 planes of 20,000 bytes, in one chunk or two
 SELECTIONS = {
@@ -67,14 +70,7 @@ def server(tmp_path):
 
 
 def open_url(client, url):
-    if client == "fsspec":
-        pytest.importorskip("aiohttp")
-        return zarr.open_array(FsspecStore.from_url(url), mode="r")
-    pytest.importorskip("obstore")
-    from obstore.store import HTTPStore
-
-    store = HTTPStore(url, client_options={"allow_http": True})
-    return zarr.open_array(zarr.storage.ObjectStore(store), mode="r")
+    return zarr.open_array(store_at(url, client), mode="r")
 
 
 # aiohttp's sessions are closed when their loop is.
@@ -111,16 +107,16 @@ class TestPythonsHttpServer:
         assert "600000" in message
         assert "240 were needed" in message
 
-    @pytest.mark.parametrize("selection", [np.s_[7], np.s_[:30, 5, 6], ...], ids=str)
     def test_a_truncated_object_is_an_error_with_the_sizes_of_the_chunk(
-        self, server, client, selection, tmp_path
+        self, server, client, tmp_path
     ):
         chunk = tmp_path / "c/0/0/0"
         chunk.write_bytes(chunk.read_bytes()[:-1])
-        array = open_url(client, server.url)
         message = r"bytes 0 to 600000 of .*c/0/0/0 are 600000 bytes, found 599999: .* truncated"
-        with pytest.raises(ChunkSizeError, match=message):
-            array[selection]
+        for selection in np.s_[7], np.s_[:30, 5, 6], ...:
+            array = open_url(client, server.url)
+            with pytest.raises(ChunkSizeError, match=message):
+                array[selection]
 
     def test_a_missing_chunk_is_the_fill_value(self, server, client, tmp_path):
         (tmp_path / "c/0/0/0").unlink()
@@ -168,34 +164,27 @@ STORES = [WithoutRanges] + [SynchronouslyWithoutRanges] * HAS_FUSED_PIPELINE
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("answer", [whole_object, refusal])
 class TestRequests:
-    @pytest.fixture
-    def array(self, kind, answer):
-        array = stored(kind(MemoryStore(), answer), VALUES)
-        array.store_path.store.requests.clear()
-        return array
-
-    @pytest.mark.parametrize("name", SELECTIONS)
-    def test_the_first_read_has_one_range_and_the_second_none(self, array, answer, name):
-        selection, store = SELECTIONS[name], array.store_path.store
-        with warnings.catch_warnings(record=True) as record:
-            warnings.simplefilter("always")
-            assert np.array_equal(array[selection], VALUES[selection])
-            ranged = [request for request in store.requests if request is not None]
-            assert len(ranged) == len(warned(record)) == (name not in ("whole", "nothing"))
-            assert len(store.requests) == (name != "nothing") * (
-                1 + (ranged != [] and answer is refusal)
-            )
+    def test_the_first_read_has_one_range_and_the_second_none(self, kind, answer):
+        for name, selection in SELECTIONS.items():
+            array = stored(kind(MemoryStore(), answer), VALUES)
+            store, is_asked = array.store_path.store, name != "nothing"
             store.requests.clear()
-            assert np.array_equal(array[selection], VALUES[selection])
-        assert store.requests == [None] * (name != "nothing")
-        assert len(warned(record)) <= 1
+            with warnings.catch_warnings(record=True) as record:
+                warnings.simplefilter("always")
+                assert np.array_equal(array[selection], VALUES[selection])
+                ranged = [request for request in store.requests if request is not None]
+                assert len(ranged) == len(warned(record)) == (name not in ("whole", "nothing"))
+                assert len(store.requests) == is_asked + (bool(ranged) and answer is refusal)
+                store.requests.clear()
+                assert np.array_equal(array[selection], VALUES[selection])
+            assert store.requests == [None] * is_asked
+            assert len(warned(record)) <= 1
 
-    def test_another_store_is_asked_for_ranges_anew(self, array, kind, answer):
-        with pytest.warns(UserWarning, match=WARNING):
-            array[7]
-        other = stored(kind(MemoryStore(), answer), VALUES)
-        with pytest.warns(UserWarning, match=WARNING):
-            other[7]
+    def test_another_store_is_asked_for_ranges_anew(self, kind, answer):
+        for _ in range(2):
+            array = stored(kind(MemoryStore(), answer), VALUES)
+            with pytest.warns(UserWarning, match=WARNING):
+                array[7]
 
     def test_a_store_that_nobody_uses_is_forgotten(self, kind, answer):
         array = stored(kind(MemoryStore(), answer), VALUES)
@@ -245,37 +234,15 @@ class TestSizes:
             array[7]
 
 
-@pytest.mark.usefixtures("pipeline")
-class TestStoresWithRanges:
-    """The first range of a store goes alone, and the others together once it is answered."""
-
-    def test_nothing_is_fetched_twice(self):
-        array = stored(CountingStore(MemoryStore()), VALUES)
-        store = array.store_path.store
-        store.counted()
-        for _ in range(2):
-            assert np.array_equal(array[:, 5, 6], VALUES[:, 5, 6])
-            assert store.counted() == (60, 60 * 8)
-
-
-def test_a_selection_in_parts_is_fetched_whole_once_that_is_known(pipeline):
+def test_a_selection_in_parts_is_fetched_whole_once_that_is_known(pipeline, monkeypatch):
     """Once for a range, where nothing is known of the store yet, and then as the chunk."""
-
-    class WithoutRanges(CountingStore):
-        async def get(self, key, prototype, byte_range=None):
-            buffer = await super().get(key, prototype, byte_range)
-            return buffer if byte_range is None else await super().get(key, prototype)
-
-    values = np.zeros(10**8, "u1")
-    values[::10_000] = np.arange(10_000) % 251
-    array = stored(WithoutRanges(MemoryStore()), values)
-    store = array.store_path.store
+    monkeypatch.setattr(limits, "LIMITS", Limits(unselected=1000, runs=4))
+    array = stored(WithoutRanges(MemoryStore(), whole_object), VALUES)
+    store, requests = array.store_path.store, []
     for _ in range(2):
         store.requests.clear()
-        with (
-            warnings.catch_warnings(record=True),
-            zarr.config.set({"zarr_bytes.gap.remote": 2**18}),
-        ):
+        with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
-            assert np.array_equal(array[::10_000], values[::10_000])
-        assert store.requests.count(None) == 1
+            assert np.array_equal(array[:, 5, 6], VALUES[:, 5, 6])
+        requests.append([request is None for request in store.requests])
+    assert requests == [[False], [True]]

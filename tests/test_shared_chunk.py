@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
-from in_place import created
 from sharing import COUNT, create_chunks, keep, write_columns, write_rows
+from stored_arrays import created
 from zarr.storage import LocalStore
 
 pytestmark = pytest.mark.slow

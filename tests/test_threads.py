@@ -1,29 +1,35 @@
 """Where chunks are read and written: on the event loop, in one thread, or in several at a time."""
 
 import asyncio
+import errno
 import os
-import re
 import sys
 import threading
 import time
-from pathlib import Path
+from collections import Counter
 
 import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
-from in_place import IN_PLACE
-from test_partial_read import FaultyStore, numbers, stored
-from zarr.buffer import cpu
-from zarr.core.array_spec import ArrayConfig, ArraySpec
-from zarr.storage import LocalStore, MemoryStore
-
-from zarr_bytes.chunk import file_systems
-from zarr_bytes.chunk.limits import LIMITS
-
-needs_nowait = pytest.mark.skipif(
-    not hasattr(os, "RWF_NOWAIT"), reason="this system cannot tell what is in the page cache"
+from stored_arrays import (
+    IN_PLACE,
+    KINDS_OF_NO_FILE,
+    faulty,
+    numbers,
+    pipeline_of,
+    put,
+    spec_of,
+    stored,
 )
+from system_calls import mounted_as, needs_nowait, watched
+from zarr.buffer import cpu
+from zarr.storage import LocalStore
+
+from zarr_bytes import ChunkFileError, ChunkSizeError
+from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.limits import LIMITS, Limits
+from zarr_bytes.chunk.threads import in_threads
 
 
 @pytest.fixture(params=["BatchedCodecPipeline", "BytesPipeline"])
@@ -39,200 +45,239 @@ def bytes_pipeline():
         yield
 
 
-class Calls:
-    """By thread: chunks that are opened below a folder, and the bytes of each read."""
+def on_the_loop(array, selection=...):
+    """What is read of `array` on an event loop of this thread."""
+    return asyncio.run(array.async_array.getitem(selection))
 
-    def __init__(self, monkeypatch, root):
-        self.opened, self.read = [], []
-        self._root = f"{root}/c/"
-        self._open = os.open
-        monkeypatch.setattr(os, "open", self._counting_open)
-        for name in ("read", "pread", "preadv", "readv"):
-            if hasattr(os, name):
-                monkeypatch.setattr(os, name, self._counting(getattr(os, name)))
 
-    def _counting_open(self, path, *args, **named):
-        if str(path).startswith(self._root):
-            self.opened.append(threading.get_ident())
-        return self._open(path, *args, **named)
-
-    def _counting(self, read):
-        def counting(*args):
-            found = read(*args)
-            count = found if isinstance(found, int) else len(found)
-            self.read.append((threading.get_ident(), count))
-            return found
-
-        return counting
-
-    def of(self, array, selection=...):
-        """The chunks opened and the bytes read by the thread whose event loop reads `array`."""
-        self.opened.clear()
-        self.read.clear()
-        result = asyncio.run(array.async_array.getitem(selection))
-        here = threading.get_ident()
-        nbytes = [count for thread, count in self.read if thread == here]
-        return result, self.opened.count(here), nbytes
+def read_here(root, array, selection=...):
+    """The result, the chunks that this thread opens, and the bytes of each of its reads."""
+    here = threading.get_ident()
+    with watched(root) as files:
+        result = on_the_loop(array, selection)
+    nbytes = [count for thread, _, count in files.reads if thread == here]
+    return result, files.threads.count(here), nbytes
 
 
 @needs_nowait
 class TestOnTheEventLoop:
     """Up to a size that the guide names, and nothing that is larger by one byte."""
 
-    def calls(self, monkeypatch, root, shape, chunks):
+    def array(self, root, shape, chunks):
         array = stored(LocalStore(root), numbers(shape, "u1"), chunks=chunks)
         array[0, 0]  # now the file system is known
-        return array, Calls(monkeypatch, root)
+        return array
 
     @pytest.mark.parametrize("more", [0, 1])
-    def test_a_chunk_for_zarrs_pipeline(self, tmp_path, monkeypatch, more):
+    def test_a_chunk_for_zarrs_pipeline(self, tmp_path, more):
         columns = LIMITS.loop_chunk + more
         with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-            array, calls = self.calls(monkeypatch, tmp_path, (1, columns), (1, columns))
-            result, opened, nbytes = calls.of(array)
+            array = self.array(tmp_path, (1, columns), (1, columns))
+            result, opened, nbytes = read_here(tmp_path, array)
         assert np.array_equal(result, numbers((1, columns), "u1"))
         assert (opened, sum(nbytes)) == ((0, 0) if more else (1, columns))
 
     @pytest.mark.usefixtures("bytes_pipeline")
     @pytest.mark.parametrize("more", [0, 1])
-    def test_the_chunks_of_a_read_together(self, tmp_path, monkeypatch, more):
-        columns = LIMITS.loop // 8 + more
-        array, calls = self.calls(monkeypatch, tmp_path, (8, columns), (1, columns))
-        result, opened, nbytes = calls.of(array)
-        assert np.array_equal(result, numbers((8, columns), "u1"))
-        assert (opened, sum(nbytes)) == ((0, 0) if more else (8, 8 * columns))
-
-    @pytest.mark.usefixtures("bytes_pipeline")
-    @pytest.mark.parametrize("more", [0, 1])
-    def test_many_chunks_of_few_bytes_each(self, tmp_path, monkeypatch, more):
-        rows, columns = LIMITS.loop // LIMITS.loop_each + 32, LIMITS.loop_each + more
-        array, calls = self.calls(monkeypatch, tmp_path, (rows, columns), (1, columns))
-        result, opened, nbytes = calls.of(array)
+    @pytest.mark.parametrize(
+        ("rows", "columns"),
+        [(8, LIMITS.loop // 8), (LIMITS.loop // LIMITS.loop_each + 32, LIMITS.loop_each)],
+        ids=["together", "many of few bytes each"],
+    )
+    def test_the_chunks_of_a_read(self, tmp_path, rows, columns, more):
+        columns += more
+        array = self.array(tmp_path, (rows, columns), (1, columns))
+        result, opened, nbytes = read_here(tmp_path, array)
         assert np.array_equal(result, numbers((rows, columns), "u1"))
         assert (opened, sum(nbytes)) == ((0, 0) if more else (rows, rows * columns))
 
     @pytest.mark.parametrize("more", [0, 1])
-    def test_what_is_read_counts_and_not_what_is_selected(
-        self, tmp_path, monkeypatch, pipeline, more
-    ):
+    def test_what_is_read_counts_and_not_what_is_selected(self, tmp_path, pipeline, more):
         """Two bytes, and all those between them."""
         apart = LIMITS.loop_chunk - 1 + more
-        array, calls = self.calls(monkeypatch, tmp_path, (1, 8 * apart), (1, 8 * apart))
+        array = self.array(tmp_path, (1, 8 * apart), (1, 8 * apart))
         with zarr.config.set({"zarr_bytes.gap.local": apart}):
-            result, opened, nbytes = calls.of(array, np.s_[0, : apart + 1 : apart])
+            result, opened, nbytes = read_here(tmp_path, array, np.s_[0, : apart + 1 : apart])
         assert result.tolist() == [0, apart % 256]
         assert (opened, sum(nbytes)) == ((0, 0) if more else (1, apart + 1))
 
     @pytest.mark.parametrize("more", [0, 1])
-    def test_a_number_of_ranges(self, tmp_path, monkeypatch, pipeline, more):
+    def test_a_number_of_ranges(self, tmp_path, pipeline, more):
         rows = LIMITS.loop_ranges + more
-        array, calls = self.calls(monkeypatch, tmp_path, (rows, 100), (rows, 100))
+        array = self.array(tmp_path, (rows, 100), (rows, 100))
         with zarr.config.set({"zarr_bytes.gap.local": 0}):
-            result, opened, nbytes = calls.of(array, np.s_[:, 3])
+            result, opened, nbytes = read_here(tmp_path, array, np.s_[:, 3])
         assert np.array_equal(result, numbers((rows, 100), "u1")[:, 3])
         assert (opened, nbytes) == ((0, []) if more else (1, [1] * rows))
 
+    @pytest.mark.parametrize("most", [2**62, 5], ids=["at once", "piecemeal"])
+    def test_small_chunks_and_missing_ones(self, tmp_path, pipeline, most):
+        array, expected = small_chunks(tmp_path)
+        (tmp_path / "c/7/0").unlink()
+        expected[7] = 0
+        for selection in np.s_[...], np.s_[:, 2:5], np.s_[::3, 4], np.s_[7, ::3]:
+            with watched(tmp_path, most=most) as files:
+                assert np.array_equal(on_the_loop(array, selection), expected[selection])
+            assert set(files.threads) == {threading.get_ident()}
 
-class Clock:
-    """The clock of this package, which stands still until it is put ahead."""
+    @pytest.mark.usefixtures("bytes_pipeline")
+    def test_others_have_their_turn_between_many_chunks(self, tmp_path, monkeypatch):
+        array, expected = small_chunks(tmp_path, 600)
+        monkeypatch.setattr(limits, "LIMITS", Limits(loop_chunks=20))
+        monkeypatch.delattr(asyncio, "to_thread")
 
-    def __init__(self, monkeypatch):
-        self.now = time.monotonic()
-        modules = [
-            module
-            for name, module in sys.modules.items()
-            if name.startswith("zarr_bytes.") and hasattr(module, "monotonic")
-        ]
-        assert modules
-        for module in modules:
-            monkeypatch.setattr(module, "monotonic", lambda: self.now)
+        async def run():
+            reading, turns = asyncio.ensure_future(array.async_array.getitem(...)), 0
+            while not reading.done():
+                await asyncio.sleep(0)
+                turns += 1
+            return reading.result(), turns
+
+        result, turns = asyncio.run(run())
+        assert np.array_equal(result, expected)
+        assert turns >= 600 / 20
+
+
+def small_chunks(folder, rows=10):
+    """Chunks of 64 bytes, on a file system that is known to be local, and what they hold."""
+    values = numbers((rows, 8)) + 1
+    array = stored(LocalStore(folder), values, chunks=(1, 8))
+    assert array[0, 0] == 1
+    return array, values
+
+
+@pytest.mark.parametrize(("columns", "most"), [(16, 1), (2**19, 10)], ids=["small", "large"])
+def test_a_batch_of_chunks_takes_few_hops_to_a_thread(tmp_path, monkeypatch, columns, most):
+    values = numbers((40, columns), "u1")
+    stored(LocalStore(tmp_path), values, chunks=(1, columns))
+    hops, to_thread = [], asyncio.to_thread
+    settings = {
+        "codec_pipeline.path": PIPELINES["BatchedCodecPipeline"],
+        "codec_pipeline.batch_size": 40,
+    }
+    with zarr.config.set(settings):
+        array = zarr.open_array(tmp_path, mode="r")
+    array[0, 0]  # now the file system is known
+    monkeypatch.setattr(
+        asyncio, "to_thread", lambda *args: (hops.append(args[0]), to_thread(*args))[1]
+    )
+    assert np.array_equal(array[...], values)
+    assert 0 < len(hops) <= most
+    (tmp_path / "c/7/0").unlink()
+    assert not array[7].any()
+    assert np.array_equal(array[6::2, 3], values[6::2, 3])
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    return Clock(monkeypatch)
-
-
-@pytest.fixture
-def mounted(tmp_path, monkeypatch):
-    """A function that says of what kind the file system of `tmp_path` is from now on."""
-    mounts, probe = tmp_path / "mounts", tmp_path / "probe"
-    with probe.open("w") as file:
-        about = Path(f"/proc/self/fdinfo/{file.fileno()}").read_text()
-    mount = re.search(r"mnt_id:\s*(\d+)", about)[1]
-    monkeypatch.setattr(file_systems, "_MOUNTS", mounts)
-    monkeypatch.setattr(file_systems, "_known", {})
-    return lambda kind: mounts.write_text(f"{mount} 1 8:1 / / rw - {kind} /dev/x rw\n")
+    """The clock of this package, in a list, which stands still until it is put ahead."""
+    now = [time.monotonic()]
+    modules = [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("zarr_bytes.") and hasattr(module, "monotonic")
+    ]
+    assert modules
+    for module in modules:
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    return now
 
 
 @needs_nowait
 class TestWhatIsKnownOfAFileSystem:
-    @pytest.fixture
-    def array(self, tmp_path, pipeline):
-        return stored(LocalStore(tmp_path / "a"), numbers((3, 4)))
-
-    def is_on_the_loop(self, calls, array):
-        result, opened, _ = calls.of(array)
-        assert np.array_equal(result, numbers((3, 4)))
-        assert len(calls.opened) - opened in (0, 1)
-        return bool(opened)
-
     @pytest.mark.parametrize("major", [8, 0], ids=["of a disk", "of no disk"])
-    def test_is_looked_at_again_after_a_minute(
-        self, tmp_path, monkeypatch, array, clock, mounted, major
-    ):
+    def test_is_looked_at_again_after_a_minute(self, tmp_path, monkeypatch, clock, pipeline, major):
         """Files of a network are opened in a thread: the server may not answer."""
+        root, found = tmp_path / "a", []
+        array = stored(LocalStore(root), numbers((3, 4)))
         monkeypatch.setattr(os, "major", lambda device: major)
-        calls, found = Calls(monkeypatch, tmp_path / "a"), []
         for kind in ("ext4", "nfs4", "ext4"):
-            mounted(kind)
-            found.append([])
-            for seconds in (1, 1, 57, 0.5):
-                clock.now += seconds
-                found[-1].append(self.is_on_the_loop(calls, array))
-            clock.now += 1
+            with mounted_as(kind, root / "zarr.json", tmp_path / "mounts"):
+                found.append([])
+                for seconds in (1, 1, 57, 0.5):
+                    clock[0] += seconds
+                    result, opened, _ = read_here(root, array)
+                    assert np.array_equal(result, numbers((3, 4)))
+                    found[-1].append(opened == 1)
+                clock[0] += 1
         # The first read looks, in a thread; those of the next minute go by what it has found.
         assert found == [[False, True, True, True], [False] * 4, [False, True, True, True]]
 
     def test_one_whose_files_had_to_be_waited_for_is_tried_again_after_a_second(
-        self, tmp_path, monkeypatch, array, clock, mounted
+        self, tmp_path, clock, pipeline
     ):
-        mounted("ext4")
-        preadv, is_busy, tries = os.preadv, False, []
-
-        def read_now(file, buffers, offset, flags=0):
-            if flags == os.RWF_NOWAIT:
-                tries.append(offset)
-                if is_busy:
-                    raise BlockingIOError
-            return preadv(file, buffers, offset, flags)
-
-        monkeypatch.setattr(os, "preadv", read_now)
-        calls, found = Calls(monkeypatch, tmp_path / "a"), []
-        assert not self.is_on_the_loop(calls, array)  # now the file system is known
-        for is_busy, seconds in [(False, 0), (True, 0), (False, 0), (False, 0.5), (False, 1)]:  # noqa: B007
-            clock.now += seconds
-            tries.clear()
-            result, _, _ = calls.of(array)
-            assert np.array_equal(result, numbers((3, 4)))
-            is_in_a_thread = {thread for thread, _ in calls.read} != {threading.get_ident()}
-            found.append((len(tries), is_in_a_thread))
-        assert found == [(1, False), (1, True), (0, True), (0, True), (1, False)]
+        root, found = tmp_path / "a", []
+        array = stored(LocalStore(root), numbers((3, 4)))
+        with mounted_as("ext4", root / "zarr.json", tmp_path / "mounts"):
+            assert read_here(root, array)[1] == 0  # now the file system is known
+            for is_busy, seconds in [(0, 0), (1, 0), (0, 0), (0, 0.5), (0, 1)]:
+                clock[0] += seconds
+                with watched(root, waits_after=0 if is_busy else 2**62) as files:
+                    assert np.array_equal(on_the_loop(array), numbers((3, 4)))
+                threads = {thread for thread, _, _ in files.reads}
+                found.append((files.refused, threads == {threading.get_ident()}))
+                assert files.opened == {"c/0/0": 1}  # also where a thread reads on
+        assert found == [(0, True), (1, False), (0, False), (0, False), (0, True)]
 
 
-def meeting(monkeypatch, root, count):
-    """The threads that open chunks; the first `count` of them wait for each other."""
-    threads, together, open_ = [], threading.Barrier(count, timeout=30), os.open
+@needs_nowait
+class TestWaiting:
+    """Small chunks that need not be waited for are read on the event loop."""
 
-    def waiting(path, *args, **named):
-        if str(path).startswith(f"{root}/c/"):
-            threads.append(threading.get_ident())
-            if len(threads) <= count:
-                together.wait()
-        return open_(path, *args, **named)
+    @pytest.mark.parametrize("fault", ["truncated", "too long", *KINDS_OF_NO_FILE])
+    def test_is_not_due_for_others_because_one_chunk_is_an_error(self, tmp_path, pipeline, fault):
+        array, values = small_chunks(tmp_path)
+        path = tmp_path / "c/3/0"
+        if fault in ("truncated", "too long"):
+            path.write_bytes(path.read_bytes()[:20] if fault == "truncated" else bytes(67))
+        else:
+            path.unlink()
+            put(fault, path)
+        for selection in 3, (3, slice(2, 5)):
+            if (fault, selection) != ("too long", (3, slice(2, 5))):  # of which a part is no error
+                with pytest.raises((ChunkSizeError, ChunkFileError)):
+                    on_the_loop(array, selection)
+            with watched(tmp_path) as files:
+                assert np.array_equal(on_the_loop(array, np.s_[4:]), values[4:])
+            assert set(files.threads) == {threading.get_ident()}
 
-    monkeypatch.setattr(os, "open", waiting)
-    return threads
+    @pytest.mark.parametrize("refusal", [errno.EAGAIN, errno.EOPNOTSUPP], ids=["wait", "unable"])
+    @pytest.mark.parametrize("selection", [3, (3, slice(2, 5))], ids=["whole", "range"])
+    def test_is_due_for_all_chunks_for_a_while_where_it_was_for_one(
+        self, tmp_path, clock, pipeline, refusal, selection
+    ):
+        array, values = small_chunks(tmp_path)
+        with watched(tmp_path, waits_after=0, refusal=refusal) as files:
+            assert np.array_equal(on_the_loop(array, selection), values[selection])
+            assert (files.refused, files.opened["c/3/0"]) == (1, 1)
+            assert np.array_equal(on_the_loop(array, np.s_[4:]), values[4:])
+            assert files.refused == 1
+
+    @pytest.mark.usefixtures("bytes_pipeline")
+    def test_from_the_first_on_that_must_be_waited_for_are_read_in_a_thread(self, tmp_path, clock):
+        array, values = small_chunks(tmp_path, 60)
+
+        def wait_from_the_41st_on(key):
+            if len(files.threads) == 41:
+                files.waits_after = 0
+
+        with watched(tmp_path, before=wait_from_the_41st_on) as files:
+            assert np.array_equal(on_the_loop(array), values)
+        assert files.refused == 1
+        is_here = [thread == threading.get_ident() for thread in files.threads]
+        assert is_here == [True] * 41 + [False] * 19
+
+
+def meeting(count):
+    """A function for `watched`: the first `count` chunks that are opened wait for each other."""
+    together, opened = threading.Barrier(count, timeout=30), []
+
+    def meet(key):
+        opened.append(key)
+        if len(opened) <= count:
+            together.wait()
+
+    return meet
 
 
 BATCHES = {
@@ -246,118 +291,102 @@ class TestSeveralThreads:
 
     THREADS = {"codec_pipeline.max_workers": 3, "async.concurrency": 2}
     REQUESTS = {"codec_pipeline.max_workers": 2, "async.concurrency": 3}
-    MEBIBYTE = (1, 2**20)
 
-    def array(self, root, chunks, *, is_known):
-        """Twelve chunks."""
-        shape = (12, chunks[1])
-        array = stored(LocalStore(root), np.ones(shape, "u1"), chunks=chunks)
+    def read_by(self, count, root, columns, *, is_known):
+        """Whether so many threads read twelve chunks, all at the same time."""
+        array = stored(LocalStore(root), np.ones((12, columns), "u1"), chunks=(1, columns))
         if is_known:
             array[0, 0]
-        return array
+        with watched(root, before=meeting(count)) as files:
+            assert array[...].all()
+        return len(set(files.threads)) == count
 
     @needs_nowait
     @pytest.mark.usefixtures("bytes_pipeline")
-    def test_read_many_bytes(self, tmp_path, monkeypatch):
-        array = self.array(tmp_path, self.MEBIBYTE, is_known=True)
-        assert array.nbytes > LIMITS.one_thread
-        threads = meeting(monkeypatch, tmp_path, 3)
+    @pytest.mark.parametrize(("columns", "count"), [(2**20, 3), (2**17, 1)], ids=["many", "few"])
+    def test_read_many_bytes_and_one_reads_few(self, tmp_path, columns, count):
+        assert LIMITS.loop < 12 * 2**17 <= LIMITS.one_thread < 12 * 2**20
         with zarr.config.set(self.THREADS):
-            assert array[...].all()
-        assert len(set(threads)) == 3
-
-    @needs_nowait
-    @pytest.mark.usefixtures("bytes_pipeline")
-    def test_of_which_one_reads_fewer(self, tmp_path, monkeypatch):
-        array = self.array(tmp_path, (1, 2**17), is_known=True)
-        assert LIMITS.loop < array.nbytes <= LIMITS.one_thread
-        threads = meeting(monkeypatch, tmp_path, 1)
-        with zarr.config.set(self.THREADS):
-            assert array[...].all()
-        assert len(set(threads)) == 1
+            assert self.read_by(count, tmp_path, columns, is_known=True)
 
     @pytest.mark.usefixtures("bytes_pipeline")
-    def test_read_where_files_may_have_to_be_waited_for(self, tmp_path, monkeypatch):
-        array = self.array(tmp_path, (1, 8), is_known=False)
-        threads = meeting(monkeypatch, tmp_path, 3)
+    def test_read_where_files_may_have_to_be_waited_for(self, tmp_path):
         with zarr.config.set(self.REQUESTS):
-            assert array[...].all()
-        assert len(set(threads)) == 3
+            assert self.read_by(3, tmp_path, 8, is_known=False)
 
-    @pytest.mark.parametrize(
-        ("chunks", "is_known"), [(MEBIBYTE, True), ((1, 8), False)], ids=["many bytes", "may wait"]
-    )
-    def test_read_the_batches_of_zarrs_pipeline(self, tmp_path, monkeypatch, chunks, is_known):
+    @pytest.mark.parametrize("columns", [2**20, 8], ids=["many bytes", "may wait"])
+    def test_read_the_batches_of_zarrs_pipeline(self, tmp_path, columns):
         with zarr.config.set(BATCHES | self.REQUESTS):
-            array = self.array(tmp_path, chunks, is_known=is_known)
-            threads = meeting(monkeypatch, tmp_path, 3)
-            assert array[...].all()
-        assert len(set(threads)) == 3
+            assert self.read_by(3, tmp_path, columns, is_known=columns > 8)
 
     @pytest.mark.skipif(os.name == "nt", reason="zarr writes the chunks there")
     @pytest.mark.usefixtures("bytes_pipeline")
     @pytest.mark.parametrize("selection", [np.s_[...], np.s_[:, 3:5]], ids=["whole", "parts"])
     @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
-    def test_write(self, tmp_path, monkeypatch, way, selection):
-        self.array(tmp_path, (1, 8), is_known=False)
+    def test_write(self, tmp_path, way, selection):
         expected = np.ones((12, 8), "u1")
+        stored(LocalStore(tmp_path), expected, chunks=(1, 8))
         expected[selection] = 7
-        with zarr.config.set(way | self.THREADS):
+        with (
+            zarr.config.set(way | self.THREADS),
+            watched(tmp_path, before=meeting(3)) as files,
+        ):
             array = zarr.open_array(tmp_path, mode="r+")
-            threads = meeting(monkeypatch, tmp_path, 3)
             array[selection] = 7
-        assert len(set(threads)) == 3
-        monkeypatch.undo()
+        assert len(set(files.threads)) == 3
         assert np.array_equal(array[...], expected)
+
+    def test_each_takes_the_next_item(self):
+        taken = Counter()
+
+        def work(items):
+            for item in items:
+                taken[item] += 1
+                yield -item
+
+        assert asyncio.run(in_threads(work, range(5000), 8)) == [-i for i in range(5000)]
+        assert taken == Counter(range(5000))
 
 
 class TestTheLastChunkIsReadFirst:
     """Results stand where they belong, in whatever order they come."""
 
-    def first_waits(self, monkeypatch, root, last):
-        """The first chunk is opened once the last one is."""
-        is_open, open_ = threading.Event(), os.open
+    @pytest.fixture
+    def array(self, tmp_path):
+        array = stored(LocalStore(tmp_path), numbers((4, 8)), chunks=(1, 8))
+        last_is_read = threading.Event()
 
-        def waiting(path, *args, **named):
-            if str(path) == f"{root}/c/0/0":
-                assert is_open.wait(30)
-            file = open_(path, *args, **named)
-            if str(path) == f"{root}/c/{last}/0":
-                is_open.set()
-            return file
+        def wait(key):
+            if key == "c/0/0":
+                assert last_is_read.wait(30)
 
-        monkeypatch.setattr(os, "open", waiting)
+        def note(key):
+            if key == "c/3/0":
+                last_is_read.set()
+
+        with zarr.config.set({"async.concurrency": 2}), watched(tmp_path, before=wait, then=note):
+            yield array
 
     def is_there(self, array, rows):
         """What the pipeline says of each of `rows`, each a chunk: whether it is there."""
-        spec = ArraySpec(
-            shape=array.chunks,
-            dtype=array.metadata.data_type,
-            fill_value=0,
-            config=ArrayConfig.from_dict({}),
-            prototype=cpu.buffer_prototype,
-        )
+        spec = spec_of(array)
         batch = [
             (array.store_path / f"c/{row}/0", spec, (slice(1), slice(8)), (row, slice(8)), True)
             for row in range(rows)
         ]
         out = cpu.NDBuffer.from_numpy_array(np.full((rows, 8), -1.0))
-        found = asyncio.run(array.async_array.codec_pipeline.read(batch, out))
+        found = asyncio.run(pipeline_of(array).read(batch, out))
         return [result["status"] for result in found], out.as_numpy_array()
 
-    def test_of_a_batch_of_zarrs_pipeline(self, tmp_path, monkeypatch):
-        with zarr.config.set(BATCHES | {"async.concurrency": 2}):
-            array = stored(LocalStore(tmp_path), numbers((4, 8)), chunks=(1, 8))
-            self.first_waits(monkeypatch, tmp_path, 3)
+    def test_of_a_batch_of_zarrs_pipeline(self, array):
+        with zarr.config.set(BATCHES):
+            array = zarr.open_array(array.store, mode="r")
             assert np.array_equal(array[...], numbers((4, 8)))
 
-    @pytest.mark.usefixtures("bytes_pipeline")
-    def test_of_files(self, tmp_path, monkeypatch):
-        array = stored(LocalStore(tmp_path), numbers((4, 8)), chunks=(1, 8))
+    def test_of_files(self, array, tmp_path):
         (tmp_path / "c/0/0").unlink()
-        self.first_waits(monkeypatch, tmp_path, 3)
-        with zarr.config.set({"async.concurrency": 2}):
-            found, result = self.is_there(array, 4)
+        with zarr.config.set({"codec_pipeline.path": PIPELINES["BytesPipeline"]}):
+            found, result = self.is_there(zarr.open_array(array.store, mode="r"), 4)
         assert found == ["missing", "present", "present", "present"]
         assert np.array_equal(result, numbers((4, 8)) * [[0], [1], [1], [1]])
 
@@ -371,9 +400,7 @@ class TestTheLastChunkIsReadFirst:
             return None
 
         last = asyncio.Event()
-        array = stored(FaultyStore(MemoryStore(), fault), numbers((4, 8)), chunks=(1, 8))
-        array.store_path.store.requests.clear()
-        array.store_path.store.fault = fault
+        array = faulty(fault, numbers((4, 8)), chunks=(1, 8))
         with zarr.config.set({"async.concurrency": 2}):
             found, result = self.is_there(array, 4)
         assert found == ["missing", "present", "present", "present"]
@@ -388,8 +415,6 @@ class TestTheLastChunkIsReadFirst:
             return buffer
 
         last = asyncio.Event()
-        array = stored(FaultyStore(MemoryStore(), fault), numbers((5, 5000)))
-        array.store_path.store.requests.clear()
-        array.store_path.store.fault = fault
+        array = faulty(fault, numbers((5, 5000)))
         with zarr.config.set({"async.concurrency": 2, "zarr_bytes.gap.remote": 100}):
             assert np.array_equal(array[:, 7], numbers((5, 5000))[:, 7])

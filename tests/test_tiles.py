@@ -3,7 +3,6 @@
 The oracle is NumPy.
 """
 
-import tracemalloc
 from itertools import islice, product
 from math import prod
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stored_arrays import most_memory
 from zarr.buffer import cpu
 
 from zarr_bytes.chunk.plan import PlannedChunks
@@ -221,14 +221,6 @@ def test_a_column_of_a_million_short_rows_is_one_request():
     plan = plan_of((10**6, 10), np.s_[:, 3], Cost(2**15, 2**40))
     assert plan.ranges == 1
     assert plan.nbytes == 80 * (10**6 - 1) + 8
-
-
-def most_memory(act):
-    tracemalloc.start()
-    try:
-        return act(), tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

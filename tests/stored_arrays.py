@@ -1,0 +1,226 @@
+"""Arrays of the tests: made, stored, and in stores that count, fail, or have no ranges.
+
+Also what lies in the place of a chunk, and sizes so small that small arrays go the ways of large
+ones. Programs that tests run in other processes import this module too.
+"""
+
+import json
+import os
+import socket
+import tempfile
+import tracemalloc
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import zarr
+from zarr.abc.buffer import Buffer, BufferPrototype
+from zarr.buffer import cpu
+from zarr.core.array_spec import ArrayConfig, ArraySpec
+from zarr.storage import LocalStore, MemoryStore, WrapperStore
+
+from zarr_bytes import BytesCodec
+from zarr_bytes.chunk.limits import Limits
+
+IN_PLACE = {"zarr_bytes.partial_writes": True}
+
+# Small arrays go the ways of large ones: windows, blocks and parts.
+SMALL = Limits(
+    loop=0,
+    loop_each=0,
+    one_thread=0,
+    assigned=24,
+    direct=8,
+    block=48,
+    block_out_of_order=96,
+    windowed=16,
+    size_not_asked=16,
+    runs=4,
+    compared=16,
+)
+
+
+def numbers(shape, dtype="<f8"):
+    return np.arange(np.prod(shape)).astype(dtype).reshape(shape)
+
+
+def created(store, shape, dtype, chunks=None, **options):
+    """An array of which parts of chunks are written in place."""
+    options = {"compressors": None, "serializer": BytesCodec(endian="big"), **options}
+    with zarr.config.set(IN_PLACE):
+        return zarr.create_array(store, shape=shape, dtype=dtype, chunks=chunks or shape, **options)
+
+
+def stored(store, values, **options):
+    """`values` as one chunk in `store`, opened again so that metadata chooses the codec."""
+    options = {
+        "chunks": values.shape,
+        "serializer": BytesCodec(endian="big"),
+        "config": {"write_empty_chunks": True},
+        **options,
+    }
+    array = zarr.create_array(
+        store, shape=values.shape, dtype=values.dtype, compressors=None, **options
+    )
+    array[...] = values
+    return zarr.open_array(store, mode="r+")
+
+
+def spec_of(array, shape=None, prototype=cpu.buffer_prototype):
+    """What zarr tells a codec or a pipeline of the chunks of `array`."""
+    return ArraySpec(
+        shape=array.chunks if shape is None else shape,
+        dtype=array.metadata.data_type,
+        fill_value=0,
+        config=ArrayConfig.from_dict({}),
+        prototype=prototype,
+    )
+
+
+def written_documents(folder, document):
+    """A store with the metadata document of an array: a folder, or memory where that is None."""
+    content = json.dumps(document).encode()
+    if folder is None:
+        return MemoryStore({"zarr.json": cpu.Buffer.from_bytes(content)})
+    folder.mkdir(exist_ok=True)
+    (folder / "zarr.json").write_bytes(content)
+    return LocalStore(folder)
+
+
+def runs_of(shape, item_size, selection, order):
+    """Offset and length of each run of selected bytes of a chunk, stored in this order of axes."""
+    selected = np.zeros((*shape, item_size), bool)
+    selected[selection] = True
+    flat = selected.transpose(*order, len(shape)).reshape(-1).view("i1")
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], flat, [0]])))
+    return [(int(start), int(stop - start)) for start, stop in edges.reshape(-1, 2)]
+
+
+def pipeline_of(array):
+    return array.async_array.codec_pipeline
+
+
+def keys_of(store):
+    """Keys of the chunks that are stored."""
+
+    async def listed():
+        return [key async for key in store.list() if not key.endswith("zarr.json")]
+
+    return sorted(zarr.core.sync.sync(listed()))
+
+
+def most_memory(act):
+    """What `act` gives, and the most memory that is taken while it runs, in bytes."""
+    tracemalloc.start()
+    try:
+        return act(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+class CountingStore(WrapperStore):
+    """A store that is read through `get`, and keeps which ranges of chunks were asked for."""
+
+    _supports_sync_io = False
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.requests = []
+
+    async def get(self, key, prototype, byte_range=None):
+        if not key.endswith("zarr.json"):
+            self.requests.append(byte_range)
+        return await super().get(key, prototype, byte_range)
+
+    def counted(self):
+        """Requests and bytes since the last call; a whole chunk counts as None bytes."""
+        requests, self.requests = self.requests, []
+        if None in requests:
+            return len(requests), None
+        return len(requests), sum(request.end - request.start for request in requests)
+
+
+class FaultyStore(CountingStore):
+    """Chunks of which requests end as `await fault(number of the request, buffer)` says."""
+
+    def __init__(self, store, fault=None):
+        super().__init__(store)
+        self.fault = fault
+        self.running = 0  # requests at this moment
+        self.most = 0  # and at any before
+
+    def _with_store(self, store):
+        return type(self)(store, self.fault)
+
+    async def get(self, key, prototype, byte_range=None):
+        buffer = await super().get(key, prototype, byte_range)
+        if self.fault is None or key.endswith("zarr.json"):
+            return buffer
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            return await self.fault(len(self.requests), buffer)
+        finally:
+            self.running -= 1
+
+
+def faulty(fault, values=None, store_class=FaultyStore, **options):
+    """An array of one chunk in such a store; without `values`, of 50 rows of 40,000 bytes."""
+    values = numbers((50, 5000)) if values is None else values
+    array = stored(store_class(MemoryStore()), values, **options)
+    array.store_path.store.requests.clear()
+    array.store_path.store.fault = fault
+    return array
+
+
+KINDS_OF_NO_FILE = ["folder", "FIFO", "socket", "character device", "link to a FIFO"]
+
+
+def put(kind, path):
+    """Put something that is no file in a chunk's place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "character device":
+        path.symlink_to("/dev/zero")
+    elif kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "link to a FIFO":
+        os.mkfifo(path.with_name("fifo"))
+        path.symlink_to(path.with_name("fifo"))
+    else:
+        folder = tempfile.mkdtemp()  # the name of a socket must be short
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(f"{folder}/s")
+        Path(folder, "s").rename(path)
+        Path(folder).rmdir()
+
+
+def fill(disk):
+    """Write a file to a small file system until nothing more fits."""
+    with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while filler.write(bytes(4096)):
+            pass
+
+
+class DeviceBuffer(Buffer):
+    """Bytes in a memory that is not NumPy's, as that of a device; no subclass of zarr's own."""
+
+    create_zero_length = from_buffer = combine = None
+
+    @classmethod
+    def from_bytes(cls, data):
+        return cls(np.frombuffer(data, "u1"))
+
+    def as_numpy_array(self):
+        return self._data
+
+
+DeviceBuffer.__abstractmethods__ = frozenset()
+
+
+class DeviceNDBuffer(cpu.NDBuffer):
+    pass
+
+
+DEVICE = BufferPrototype(DeviceBuffer, DeviceNDBuffer)
