@@ -37,6 +37,7 @@ def through_json(value):
     return json.loads(json.dumps(value, allow_nan=False))
 
 
+@pytest.mark.slow
 def test_every_float16_goes_to_json_and_back():
     dtype = np.dtype("float16")
     for bits in range(2**16):
@@ -44,7 +45,7 @@ def test_every_float16_goes_to_json_and_back():
         assert bits_of(float_from_json(through_json(float_to_json(scalar)), dtype)) == bits
 
 
-@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("name", CODES)
 @given(data=st.data())
 def test_every_float_goes_to_json_and_back(name, data):
     dtype = np.dtype(name)
