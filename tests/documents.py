@@ -44,6 +44,11 @@ def text_of(document):
     return document if isinstance(document, bytes) else document.encode("utf-8", "surrogatepass")
 
 
+def with_text(document, member, text):
+    """A document as text, of which one member is `text`, which may be deeper than Python writes."""
+    return json.dumps(document | {member: "HERE"}).replace('"HERE"', text)
+
+
 def write(folder, document=ARRAY, **chunks):
     """A node on disk, with `chunks` by the coordinates after ``c/``, such as ``c0=b"..."``."""
     folder.mkdir(parents=True, exist_ok=True)
