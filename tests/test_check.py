@@ -123,6 +123,7 @@ class TestMetadata:
             ("zarr.json", {"dimension_names": ["1", "2"]}, "zarr does not open it", ""),
             ("zarr.json", {"fill_value": float("nan")}, "NaN is no JSON", '"NaN"'),
             ("more", 1, "1", '"must_understand": false'),
+            ("more", {"x": 1}, '{"x": 1}', '"must_understand": false'),
         ],
     )
     def test_what_is_not_is_found_beside_what_is(self, member, value, found, permitted):
@@ -155,11 +156,17 @@ class TestMetadata:
     def test_a_chain_that_is_none_is_found(self, codecs, found):
         assert any(found in f[1] for f in findings_of(store_of("float32", codecs=codecs)))
 
-    def test_the_chains_within_a_shard_are_checked_too(self):
-        configuration = {"chunk_shape": [1], "codecs": BARE, "index_codecs": ENDIAN}
+    @pytest.mark.parametrize(
+        ("data_type", "index_codecs", "found"),
+        [
+            ("int16", ENDIAN, ["codecs[0].codecs[0]", "codecs[0].index_codecs[0]"]),
+            ("uint8", BARE, ["codecs[0].index_codecs[0]"]),  # its elements are of 8 bytes
+        ],
+    )
+    def test_the_chains_within_a_shard_are_checked_too(self, data_type, index_codecs, found):
+        configuration = {"chunk_shape": [1], "codecs": BARE, "index_codecs": index_codecs}
         codecs = [{"name": "sharding_indexed", "configuration": configuration}]
-        subjects = [f[0] for f in findings_of(store_of("int16", codecs=codecs))]
-        assert subjects == ["codecs[0].codecs[0]", "codecs[0].index_codecs[0]"]
+        assert [f[0] for f in findings_of(store_of(data_type, codecs=codecs))] == found
 
     @pytest.mark.parametrize(
         ("data_type", "fill_value", "permitted"),
