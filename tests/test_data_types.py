@@ -230,10 +230,8 @@ class TestParametersOfOtherCodecs:
         assert array.dtype == data_type
         chunk = np.array(stored).astype(np.dtype(data_type).newbyteorder("<")).tobytes()
         assert stored_chunk(array) == chunk
-
-    def test_they_are_given_to_the_codec_itself(self):
-        codec = zarr.codecs.ScaleOffset(offset="0.5", scale="2")
-        array = zarr.create_array({}, shape=2, dtype="float32", filters=codec, compressors=None)
+        codec = zarr.codecs.ScaleOffset(offset=offset, scale=scale)
+        array = zarr.create_array({}, shape=2, dtype=data_type, filters=codec, compressors=None)
         array[:] = [1, 2]
         assert zarr.open_array(array.store)[:].tolist() == [1, 2]
         assert stored_document(array)["codecs"][0] == codec.to_dict()

@@ -302,6 +302,7 @@ class TestTerminal:
         assert result.exit_code == 1
         assert not has_danger(result.stdout + result.stderr)
         assert "\\x1b" in result.stdout or "\\u001b" in result.stdout
+        assert "\\n" in result.stdout
 
     def test_in_what_migrate_prints_and_asks(self, tmp_path):
         store = self.store(tmp_path, attributes={"\x7f\x9b\u202e": "\x85\u2028"})
