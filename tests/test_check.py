@@ -410,10 +410,17 @@ class TestChunkKeys:
 
     @pytest.mark.parametrize(
         ("key", "is_chunk"),
-        [(str(10**400 - 2), True), (str(10**400 - 1), False), ("9" * 5000, False)],
-        ids=["last", "next", "more digits than Python reads"],
+        [
+            ("0", True),
+            ("00", False),
+            ("01", False),
+            (str(10**400 - 2), True),
+            (str(10**400 - 1), False),
+            ("9" * 5000, False),  # more digits than Python reads
+        ],
+        ids=["0", "00", "01", "last", "next", "long"],
     )
-    def test_coordinates_of_any_size_are_compared_exactly(self, key, is_chunk):
+    def test_coordinates_are_numbers_as_they_are_written(self, key, is_chunk):
         members = {"shape": [10**400 - 1], "chunk_grid": regular([1])}
         document = ARRAY | members | {"chunk_key_encoding": {"name": "v2"}}
         (report,) = reports_of(memory({"": document}, **{key: bytes(2)})).values()
