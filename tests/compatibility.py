@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import zarr
-from documents import BIG, store_of
+from documents import BIG, store_of, struct_of
 from zarr.core import codec_pipeline
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
@@ -130,9 +130,7 @@ def chunks_in_shards_have_the_codec():
 
 
 def big_endian_records_read():
-    fields = [{"name": "a", "data_type": "int16"}, {"name": "b", "data_type": "float64"}]
-    data_type = {"name": "struct", "configuration": {"fields": fields}}
-    array = opened(data_type, RECORDS, {"a": 0, "b": 0})
+    array = opened(struct_of(a="int16", b="float64"), RECORDS, {"a": 0, "b": 0})
     return array[...].tolist() == RECORDS.tolist()
 
 

@@ -37,6 +37,12 @@ def consolidated(copies):
     return GROUP | {"consolidated_metadata": member}
 
 
+def struct_of(**fields):
+    """The data type of records, of the data types of its fields by their names."""
+    members = [{"name": name, "data_type": data_type} for name, data_type in fields.items()]
+    return {"name": "struct", "configuration": {"fields": members}}
+
+
 def text_of(document):
     """The bytes of a document, which is a dict, a text or already bytes."""
     if isinstance(document, dict):

@@ -31,6 +31,7 @@ from documents import (
     memory,
     regular,
     store_of,
+    struct_of,
     text_of,
     write,
 )
@@ -425,6 +426,7 @@ class TestChunkKeys:
         document = ARRAY | members | {"chunk_key_encoding": {"name": "v2"}}
         (report,) = reports_of(memory({"": document}, **{key: bytes(2)})).values()
         assert report.stored_chunks == is_chunk
+        assert [f.is_note for f in report.findings] == [True] * (not is_chunk)
 
     @pytest.mark.parametrize(
         ("members", "reason"),
@@ -471,10 +473,9 @@ class TestChunks:
     def test_a_bool_that_is_neither_0_nor_1_is_found_also_where_a_chunk_is_read_in_pieces(
         self, item
     ):
-        fields = [{"name": "n", "data_type": "int16"}, {"name": "flag", "data_type": "bool"}]
-        struct = {"name": "struct", "configuration": {"fields": fields}}
+        record = struct_of(n="int16", flag="bool")
         item = item if hasattr(zarr.dtype, "Struct") else 1  # from zarr 3.2 on
-        data_type, fill_value = ("bool", False) if item == 1 else (struct, {"n": 0, "flag": False})
+        data_type, fill_value = ("bool", False) if item == 1 else (record, {"n": 0, "flag": False})
         piece = 2**23 // item  # elements that are read at once
         for place in (0, piece - 1, piece, piece + 1, 3000 * 3000 - 1):
             flags = np.zeros((3000 * 3000, item), "u1")

@@ -9,7 +9,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
-from documents import open_document, rewritten_document, stored_chunk
+from documents import open_document, rewritten_document, stored_chunk, struct_of
 from extension_types import BY_LAYOUT, INTEGERS, PAIRS, RECORDS, component_of, numpy_type
 from zarr.buffer.cpu import Buffer
 from zarr.codecs import BloscCodec, ShardingCodec, ZstdCodec
@@ -191,16 +191,8 @@ class TestRecords:
     if hasattr(zarr.dtype, "Struct"):  # zarr 3.2 has it
 
         def test_the_fill_value_of_each_field_keeps_its_bits(self):
-            inner = [
-                {"name": "d", "data_type": "float8_e5m2"},
-                {"name": "e", "data_type": "complex_bfloat16"},
-            ]
-            fields = [
-                {"name": "a", "data_type": "bfloat16"},
-                {"name": "b", "data_type": "int4"},
-                {"name": "c", "data_type": {"name": "struct", "configuration": {"fields": inner}}},
-            ]
-            data_type = {"name": "struct", "configuration": {"fields": fields}}
+            inner = struct_of(d="float8_e5m2", e="complex_bfloat16")
+            data_type = struct_of(a="bfloat16", b="int4", c=inner)
             fill_value = {"a": "0x7f81", "b": -3, "c": {"d": "NaN", "e": [1.5, "-Infinity"]}}
             found = open_document(data_type, fill_value=fill_value)[0]
             assert found.tobytes() == bytes.fromhex(

@@ -277,12 +277,6 @@ class TestFillValues:
         with pytest.raises(FillValueError, match=f".+ is no fill value of data type {name}"):
             zarr.create_array(MemoryStore(), shape=2, dtype=name, fill_value=given)
 
-    @pytest.mark.parametrize("name", NAMES)
-    def test_the_default_is_the_element_of_zero_bits(self, name):
-        array = zarr.create_array(MemoryStore(), shape=2, dtype=name)
-        assert not any(array.fill_value.tobytes())
-        assert not any(zarr.open_array(array.store, mode="r")[...].tobytes())
-
 
 @pytest.mark.parametrize("name", ["bfloat16", *PAIRS])
 def test_the_byte_order_in_memory_is_that_of_the_machine(name):
@@ -293,9 +287,11 @@ def test_the_byte_order_in_memory_is_that_of_the_machine(name):
 
 class TestNames:
     @pytest.mark.parametrize("name", NAMES)
-    def test_a_name_makes_an_array_and_is_written_back(self, name):
+    def test_a_name_makes_an_array_of_zero_bits_and_is_written_back(self, name):
         array = zarr.create_array(MemoryStore(), shape=2, dtype=name)
         assert array.dtype == numpy_type(name)
+        assert not any(array.fill_value.tobytes())
+        assert not any(zarr.open_array(array.store, mode="r")[...].tobytes())
         assert stored_document(array)["data_type"] == name
         assert rewritten_document(name, fill_value=one_of(name))["data_type"] == name
 

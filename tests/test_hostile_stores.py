@@ -25,6 +25,7 @@ from documents import (
     memory,
     regular,
     store_of,
+    struct_of,
     text_of,
     with_text,
     write,
@@ -535,17 +536,11 @@ SHARD = {
     "name": "sharding_indexed",
     "configuration": {"chunk_shape": [1], "codecs": DRAFT["codecs"], "index_codecs": LITTLE},
 }
-STRUCT = {
-    "name": "struct",
-    "configuration": {
-        "fields": [{"name": "a", "data_type": "bool"}, {"name": "b", "data_type": "float32"}]
-    },
-}
 FORMS = [
     ARRAY,
     DRAFT | {"codecs": [GZIP]},
     ARRAY | {"codecs": [SHARD], "data_type": "float32", "fill_value": "NaN"},
-    ARRAY | {"data_type": STRUCT, "fill_value": {"a": True, "b": 0.0}},
+    ARRAY | {"data_type": struct_of(a="bool", b="float32"), "fill_value": {"a": True, "b": 0.0}},
     ARRAY | {"data_type": "complex_bfloat16", "fill_value": [0.0, "NaN"]},
     ARRAY | {"codecs": [{"name": "transpose", "configuration": {"order": [0]}}, *LITTLE]},
     consolidated({"a": DRAFT, "g/b": ARRAY, "g": GROUP}),
