@@ -128,7 +128,7 @@ TOGETHER = sorted(
     (page for page in CODE if NEEDS[page] <= PACKAGES and page != OF_ZARR),
     key=lambda page: "zarr_bytes" in NEEDS[page],
 )
-PROCESSES = [TOGETHER, *([page] for page in CODE if page not in TOGETHER)]
+WITH_OTHERS = [page for page in CODE if not NEEDS[page] <= PACKAGES]
 
 RUN = """
 import contextlib, io, json, os, sys, tempfile, zarr
@@ -147,7 +147,15 @@ if "icechunk" in sys.modules:
 """
 
 
-@pytest.mark.parametrize("pages", PROCESSES, ids=lambda pages: pages[-1])
+@pytest.mark.parametrize(
+    "pages",
+    [
+        TOGETHER,
+        *([page] for page in CODE if page == OF_ZARR),
+        *(pytest.param([page], marks=pytest.mark.slow) for page in WITH_OTHERS),
+    ],
+    ids=lambda pages: pages[-1],
+)
 def test_the_code_of_pages_runs_and_prints_what_its_comments_say(pages, tmp_path):
     """Of those that need nothing else in one process, each in a folder of its own."""
     for module in set().union(*(NEEDS[page] for page in pages)):

@@ -137,6 +137,7 @@ class TestWhatUsersDo:
         assert target["a"][...].tobytes() == self.values(name).tobytes()
         assert target["a"].metadata.data_type == root["a"].metadata.data_type
 
+    @pytest.mark.slow
     def test_opened_by_xarray(self, name):
         xarray = pytest.importorskip("xarray", reason="xarray is not installed (extra stores)")
         root = zarr.create_group(MemoryStore())

@@ -548,7 +548,7 @@ FORMS = [
 
 
 class TestWrongTypesEverywhere:
-    @settings(max_examples=300)
+    @settings(max_examples=150)
     @given(st.sampled_from(FORMS).flatmap(mutated))
     def test_are_findings_or_none_and_never_an_error(self, document):
         with warnings.catch_warnings():

@@ -203,6 +203,7 @@ class TestAsking:
         assert changed == ({"zarr.json"} if is_written else set())
         assert text.endswith("Nothing written; --yes writes.\n") == (code == 1)
 
+    @pytest.mark.slow
     @pytest.mark.skipif(os.name != "posix", reason="the shell is POSIX")
     def test_without_a_standard_input_too(self, draft):
         shell = f'"{sys.executable}" -m zarr_bytes migrate "{draft}" <&-'

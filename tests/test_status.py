@@ -133,6 +133,7 @@ class TestNotActive:
         assert found.codecs[0].origin.kind == "code"
         assert "zarr.config.set" in found.advice[0]
 
+    @pytest.mark.slow
     def test_without_the_configuration_file_the_advice_is_two_variables_that_help(
         self, another_prefix
     ):
