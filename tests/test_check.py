@@ -426,7 +426,9 @@ class TestChunkKeys:
         document = ARRAY | members | {"chunk_key_encoding": {"name": "v2"}}
         (report,) = reports_of(memory({"": document}, **{key: bytes(2)})).values()
         assert report.stored_chunks == is_chunk
-        assert [f.is_note for f in report.findings] == [True] * (not is_chunk)
+        # zarr 3.2 makes a float of the shape, and refuses it.
+        findings = [f.is_note for f in report.findings if f.subject != "zarr.json"]
+        assert findings == [True] * (not is_chunk)
 
     @pytest.mark.parametrize(
         ("members", "reason"),
