@@ -259,7 +259,7 @@ class TestWhatStays:
             assert list(after) == list(document)
         # NaN is not equal to itself; a text is.
         assert json.dumps(after) == json.dumps(expected)
-        if style.get("separators") is None:
+        if "separators" not in style or '": ' not in text:  # which may stand in a string, too
             assert new == json.dumps(expected, **style)
 
 
