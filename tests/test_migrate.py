@@ -191,6 +191,7 @@ class TestAsking:
             ((), "y\n", 0, True),
             ((), "n\n", 1, False),
             ((), "", 1, False),
+            ((), "\n", 1, False),
             (("--yes",), "", 0, True),
             (("--dry-run",), "", 0, False),
             (("--dry-run", "--yes"), "", 0, False),
