@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import zarr
-from zarr.buffer import cpu
+from documents import BIG, store_of, struct_of
 from zarr.core import codec_pipeline
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
-BIG = [{"name": "bytes", "configuration": {"endian": "big"}}]
 VALUES = np.arange(6000, dtype=">f4").reshape(60, 100)
 LARGE = np.arange(10**6, dtype=">f4").reshape(1000, 1000)
 RECORDS = np.array([(1, 2.5), (-3, 4.5)], [("a", ">i2"), ("b", ">f8")])
@@ -37,27 +36,10 @@ class CountingStore(WrapperStore):
         return self._counted(key, super().get_sync(key, *args, **options))
 
 
-def stored(data_type, values, fill_value=0, codecs=BIG, folder=None):
+def stored(data_type, values, fill_value=0, codecs=BIG):
     """A store with an array of one chunk, made by hand."""
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": values.shape,
-        "data_type": data_type,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": values.shape}},
-        "chunk_key_encoding": {"name": "default"},
-        "fill_value": fill_value,
-        "codecs": codecs,
-    }
-    chunk = "/".join(["c", *("0" for _ in values.shape)])
-    objects = {"zarr.json": json.dumps(document).encode(), chunk: values.tobytes()}
-    if folder is not None:
-        for key, content in objects.items():
-            path = Path(folder, key)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        return LocalStore(folder)
-    return MemoryStore({k: cpu.Buffer.from_bytes(v) for k, v in objects.items()})
+    members = {"fill_value": fill_value, "codecs": codecs, "chunk": values.tobytes()}
+    return store_of(data_type, shape=values.shape, **members)
 
 
 def opened(*args, **options):
@@ -127,7 +109,8 @@ def transposed_chunks_are_read_in_part():
 
 def parts_are_written_in_place():
     with tempfile.TemporaryDirectory() as folder:
-        store = stored("float32", VALUES, folder=folder)
+        options = {"chunks": VALUES.shape, "compressors": None}
+        store = zarr.create_array(LocalStore(folder), data=VALUES, **options).store
         chunk = Path(folder, "c/0/0")
         with zarr.config.set({"zarr_bytes.partial_writes": True}):
             array = zarr.open_array(store, mode="r+")
@@ -138,21 +121,16 @@ def parts_are_written_in_place():
 
 
 def chunks_in_shards_have_the_codec():
-    codecs = (zarr.codecs.BytesCodec(),)
-    shards = zarr.codecs.ShardingCodec(chunk_shape=(30, 50), codecs=codecs)
+    shards = {"shape": (60, 100), "chunks": (30, 50), "shards": (60, 100), "dtype": "f4"}
     store = MemoryStore()
-    zarr.create_array(
-        store, shape=(60, 100), chunks=(60, 100), dtype="f4", serializer=shards, compressors=None
-    )[...] = VALUES
+    zarr.create_array(store, **shards, compressors=None)[...] = VALUES
     array = zarr.open_array(store)
     (inner,) = array.metadata.codecs[0].codecs
     return type(inner).__module__ == "zarr_bytes.codec" and (array[...] == VALUES).all()
 
 
 def big_endian_records_read():
-    fields = [{"name": "a", "data_type": "int16"}, {"name": "b", "data_type": "float64"}]
-    data_type = {"name": "struct", "configuration": {"fields": fields}}
-    array = opened(data_type, RECORDS, {"a": 0, "b": 0})
+    array = opened(struct_of(a="int16", b="float64"), RECORDS, {"a": 0, "b": 0})
     return array[...].tolist() == RECORDS.tolist()
 
 

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import json
 import pkgutil
 import re
 import subprocess
@@ -111,25 +112,60 @@ def test_every_file_that_a_page_links_to_exists(page):
 
 
 # What the newest zarr does, older ones do otherwise.
-NEWEST_ONLY = [] if zarr.__version__ >= "3.4" else ["docs/what-zarr-could-change.md"]
+OF_ZARR = "docs/what-zarr-could-change.md"
+CODE = {
+    page: "\n".join(blocks(page, "python"))
+    for page in PAGES
+    if blocks(page, "python") and (page != OF_ZARR or zarr.__version__ >= "3.4")
+}
+NEEDS = {
+    page: {module.partition(".")[0] for module in modules_imported_in(code)}
+    for page, code in CODE.items()
+}
+PACKAGES = {"ml_dtypes", "numpy", "zarr", "zarr_bytes", *sys.stdlib_module_names}
+# Those that import this package come last: the others are to do without.
+TOGETHER = sorted(
+    (page for page in CODE if NEEDS[page] <= PACKAGES and page != OF_ZARR),
+    key=lambda page: "zarr_bytes" in NEEDS[page],
+)
+WITH_OTHERS = [page for page in CODE if not NEEDS[page] <= PACKAGES]
+
+RUN = """
+import contextlib, io, json, os, sys, tempfile, zarr
+printed = {}
+for page, code in json.loads(sys.argv[1]).items():
+    os.chdir(tempfile.mkdtemp(dir=sys.argv[2]))
+    zarr.config.refresh()
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        exec(compile(code, page, "exec"), {"__name__": "__main__"})
+    printed[page] = output.getvalue().splitlines()
+print(json.dumps(printed), flush=True)
+# Its threads of Rust outlive the interpreter: with Python 3.13.0 one of twelve such processes is
+# killed by a segmentation fault once its code is done.
+if "icechunk" in sys.modules:
+    os._exit(0)
+"""
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python") and page not in NEWEST_ONLY]
+    "pages",
+    [
+        TOGETHER,
+        *([page] for page in CODE if page == OF_ZARR),
+        *(pytest.param([page], marks=pytest.mark.slow) for page in WITH_OTHERS),
+    ],
+    ids=lambda pages: pages[-1],
 )
-def test_the_code_of_a_page_runs_and_prints_what_its_comments_say(page, tmp_path):
-    code = "\n".join(blocks(page, "python"))
-    for module in modules_imported_in(code):
+def test_the_code_of_pages_runs_and_prints_what_its_comments_say(pages, tmp_path):
+    """Of those that need nothing else in one process, each in a folder of its own."""
+    for module in set().union(*(NEEDS[page] for page in pages)):
         pytest.importorskip(module, reason=f"{module} is not installed (extra stores)")
-    if "icechunk" in code:
-        # Its threads of Rust outlive the interpreter: with Python 3.13.0 one of twelve such
-        # processes is killed by a segmentation fault once its code is done.
-        code += "\nimport os, sys; sys.stdout.flush(); os._exit(0)"
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
+    code = json.dumps({page: CODE[page] for page in pages})
+    command = [sys.executable, "-W", "error", "-c", RUN, code, str(tmp_path)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines() == re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE)
+    comments = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
+    assert json.loads(run.stdout) == {page: comments.findall(CODE[page]) for page in pages}
 
 
 def test_the_examples_of_the_docstrings_hold():

@@ -27,6 +27,12 @@ MULTI_BYTE = {
 }
 
 
+def bytes_of(values, **options):
+    """The bytes of the one chunk that an array of `values` is stored in."""
+    options = {"serializer": BytesCodec(), **options}
+    return stored_chunk(zarr.create_array({}, data=values, compressors=None, **options))
+
+
 class TestBytesCodecName:
     def test_the_value_of_the_name_member_must_be_bytes(self):
         assert BytesCodec.from_dict({"name": "bytes"}).to_dict() == {"name": "bytes"}
@@ -96,23 +102,13 @@ class TestEndianParameter:
 
 class TestFormatAndAlgorithm:
     def test_elements_are_encoded_in_lexicographical_order(self):
-        array = zarr.create_array(
-            {}, shape=(2, 3), dtype="uint8", compressors=None, serializer=BytesCodec()
-        )
-        array[...] = np.asfortranarray([[1, 2, 3], [4, 5, 6]])
-        assert stored_chunk(array) == bytes([1, 2, 3, 4, 5, 6])
+        values = np.asfortranarray([[1, 2, 3], [4, 5, 6]], "u1")
+        assert bytes_of(values) == bytes([1, 2, 3, 4, 5, 6])
 
     def test_the_transpose_codec_gives_another_order(self):
-        array = zarr.create_array(
-            {},
-            shape=(2, 3),
-            dtype="uint8",
-            filters=[zarr.codecs.TransposeCodec(order=(1, 0))],
-            compressors=None,
-            serializer=BytesCodec(),
-        )
-        array[...] = [[1, 2, 3], [4, 5, 6]]
-        assert stored_chunk(array) == bytes([1, 4, 2, 5, 3, 6])
+        values = np.array([[1, 2, 3], [4, 5, 6]], "u1")
+        transpose = zarr.codecs.TransposeCodec(order=(1, 0))
+        assert bytes_of(values, filters=[transpose]) == bytes([1, 4, 2, 5, 3, 6])
 
     def test_a_big_int32_is_4_byte_big_endian_twos_complement(self):
         array = open_document("int32", codecs=BIG, chunk=b"\xff\xff\xff\xfe\x00\x00\x00\x02")
@@ -145,11 +141,7 @@ class TestSupportedDataTypes:
             zarr.open_array(store)[...]
 
     def test_a_true_that_numpy_holds_as_another_byte_is_written_as_1(self):
-        array = zarr.create_array(
-            {}, shape=3, dtype="bool", compressors=None, serializer=BytesCodec()
-        )
-        array[:] = np.array([0, 1, 255], "u1").view("bool")
-        assert stored_chunk(array) == b"\x00\x01\x01"
+        assert bytes_of(np.array([0, 1, 255], "u1").view("bool")) == b"\x00\x01\x01"
 
     @pytest.mark.parametrize(("endian", "codecs"), [("<", LITTLE), (">", BIG)])
     @pytest.mark.parametrize(("data_type", "code"), MULTI_BYTE.items())
@@ -236,12 +228,11 @@ class TestEndianCodec:
     @pytest.mark.parametrize("endian", ["big", "little"])
     def test_stores_the_bytes_of_the_bytes_codec(self, endian):
         values = np.arange(12, dtype="f8").reshape(3, 4)
-        chunks = []
-        for codec in (EndianCodec(endian=endian), BytesCodec(endian=endian)):
-            array = zarr.create_array({}, data=values, compressors=None, serializer=codec)
-            assert np.array_equal(array[...], values)
-            chunks.append(stored_chunk(array))
-        assert chunks[0] == chunks[1]
+        chunk = bytes_of(values, serializer=EndianCodec(endian=endian))
+        assert chunk == bytes_of(values, serializer=BytesCodec(endian=endian))
+        codecs = [{"name": "endian", "configuration": {"endian": endian}}]
+        array = open_document("float64", shape=(3, 4), codecs=codecs, chunk=chunk)
+        assert np.array_equal(array[...], values)
 
 
 class TestPermittedFillValues:

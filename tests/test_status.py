@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from contextlib import contextmanager
 from importlib import metadata
 
 import pytest
@@ -14,7 +15,6 @@ from command import call
 from packaging.version import Version
 
 import zarr_bytes
-from zarr_bytes.commands.origin import Origin, origin_of
 from zarr_bytes.data_type.names import DATA_TYPES
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
@@ -32,20 +32,31 @@ def command(*arguments, python=sys.executable, **environment):
     )
 
 
-def status_json(**options):
-    done = command("-m", "zarr_bytes", "status", "--json", **options)
-    return done.returncode, json.loads(done.stdout)
+@contextmanager
+def started_with(columns=80, lines=24, **variables):
+    """As in a process that was started with these environment variables, on such a terminal."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            if name.startswith("ZARR_"):
+                patch.delenv(name)
+        for name, value in {"COLUMNS": columns, "LINES": lines, **variables}.items():
+            patch.setenv(name, str(value))
+        zarr.config.refresh()
+        yield
+    zarr.config.refresh()
 
 
-@pytest.fixture
-def another_prefix(tmp_path):
-    """A Python whose packages are the same, but that has no `etc/zarr`: as `pip install --user`."""
-    venv.create(tmp_path / "env", with_pip=False)
-    packages = {"base": tmp_path / "env", "platbase": tmp_path / "env"}
-    site_packages = sysconfig.get_path("purelib", "venv", packages)
-    line = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
-    (tmp_path / "env").joinpath(site_packages, "outer.pth").write_text(line)
-    return sysconfig.get_path("scripts", "venv", packages) + "/python"
+def printed(*options, **environment):
+    """Exit status and text of the command."""
+    with started_with(**environment):
+        result = call("status", *options)
+    assert result.stderr == ""
+    return result.exit_code, result.stdout
+
+
+def status_json(**environment):
+    code, text = printed("--json", **environment)
+    return code, json.loads(text)
 
 
 class TestActive:
@@ -62,99 +73,131 @@ class TestActive:
             assert codec["origin"]["name"].endswith("etc/zarr/zarr-bytes.yaml")
         assert not found["advice"]
 
-    def test_the_text_says_so_first_and_names_versions_and_counts_data_types(self):
+    def test_a_process_says_so_first_and_names_versions_and_counts_data_types(self):
         done = command("-m", "zarr_bytes", "status")
+        assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("Active: ")
         assert f"zarr {zarr.__version__}" in done.stdout
         assert f"Data types: {len(DATA_TYPES)} of {len(DATA_TYPES)} by zarr-bytes" in done.stdout
-        assert done.stderr == ""
 
-    def test_verbose_lists_the_data_types(self):
-        assert "complex128" in command("-m", "zarr_bytes", "status", "--verbose").stdout
-
-    def test_the_first_screen_says_whether_the_data_types_need_an_import(self):
-        done = command("-m", "zarr_bytes", "status", "--verbose", COLUMNS="80")
-        screen = "\n".join(done.stdout.splitlines()[:24])
+    def test_verbose_lists_the_data_types_and_first_whether_they_need_an_import(self):
+        text = printed("--verbose")[1]
+        assert "complex128" in text
         needs_import = Version(zarr.__version__) < Version("3.4")
-        assert ("Data types need `import zarr_bytes` first" in screen) == needs_import
+        first_screen = "\n".join(text.splitlines()[:24])
+        assert ("Data types need `import zarr_bytes` first" in first_screen) == needs_import
         assert zarr_bytes.status().data_types_need_import == needs_import
 
-    @pytest.mark.parametrize("columns", ["80", "100"])
+    @pytest.mark.parametrize("columns", [80, 100])
     def test_the_text_fits_the_terminal(self, columns):
-        done = command("-m", "zarr_bytes", "status", COLUMNS=columns)
-        assert max(map(len, done.stdout.splitlines())) <= int(columns)
+        assert max(map(len, printed(columns=columns)[1].splitlines())) <= columns
 
 
 class TestNotActive:
+    @pytest.fixture
+    def another_prefix(self, tmp_path):
+        """A Python with the same packages and no `etc/zarr`: as `pip install --user`."""
+        venv.create(tmp_path / "env", with_pip=False)
+        packages = {"base": tmp_path / "env", "platbase": tmp_path / "env"}
+        site_packages = sysconfig.get_path("purelib", "venv", packages)
+        line = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+        (tmp_path / "env").joinpath(site_packages, "outer.pth").write_text(line)
+        return sysconfig.get_path("scripts", "venv", packages) + "/python"
+
     def test_an_environment_variable_is_named_and_to_be_unset(self):
         code, found = status_json(ZARR_CODECS__BYTES=ZARRS_OWN)
         assert code == 1
-        assert found["codecs"][0]["origin"] == {
-            "kind": "environment variable",
-            "name": "ZARR_CODECS__BYTES",
-        }
+        origin = {"kind": "environment variable", "name": "ZARR_CODECS__BYTES"}
+        assert found["codecs"][0]["origin"] == origin
         assert found["advice"] == ["unset ZARR_CODECS__BYTES"]
 
     def test_a_later_configuration_file_is_named(self, tmp_path):
-        path = tmp_path / "mine.yaml"
+        path = tmp_path / "a-rather-long-name" / "and-another-one" / "mine.yaml"
+        path.parent.mkdir(parents=True)
         path.write_text(f"codecs: {{bytes: {ZARRS_OWN}}}")
-        code, found = status_json(ZARR_CONFIG=str(path))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(zarr.config, "paths", [*zarr.config.paths, str(path)])
+            code, found = status_json()
+            text = printed()[1]
+        zarr.config.refresh()
         assert code == 1
         assert found["codecs"][0]["origin"] == {"kind": "file", "name": str(path)}
         assert found["advice"][0].startswith(f"{path} sets codecs.bytes")
+        for name in path.parts[1:]:  # on 80 columns
+            assert name in text
 
     def test_code_is_told_from_files_and_variables(self):
         with zarr.config.set({"codecs.bytes": ZARRS_OWN}):
             found = zarr_bytes.status()
         assert not found.is_active
-        assert found.codecs[0].origin == Origin("code")
+        assert found.codecs[0].origin.kind == "code"
         assert "zarr.config.set" in found.advice[0]
 
+    @pytest.mark.slow
     def test_without_the_configuration_file_the_advice_is_two_variables_that_help(
         self, another_prefix
     ):
-        code, found = status_json(python=another_prefix)
+        def run(**variables):
+            arguments = ("-m", "zarr_bytes", "status", "--json")
+            done = command(*arguments, python=another_prefix, **variables)
+            return done.returncode, json.loads(done.stdout)
+
+        code, found = run()
         assert code == 1
         assert [c["origin"]["kind"] for c in found["codecs"]] == ["default", "default"]
         exports = [line.split()[1] for line in found["advice"] if line.startswith("export ")]
         variables = dict(line.split("=") for line in exports)
         assert set(variables) == {"ZARR_CODECS__BYTES", "ZARR_CODECS__ENDIAN"}
-        assert status_json(python=another_prefix, **variables)[0] == 0
+        assert run(**variables)[0] == 0
 
     def test_a_class_that_is_not_registered_is_reported(self):
         code, found = status_json(ZARR_CODECS__BYTES="no.such.Codec")
         assert code == 1
         assert found["codecs"][0]["found"].startswith("none: ")
 
+    def test_the_verdict_is_on_the_last_screen_where_there_is_much_to_do(self):
+        """Of 24 lines, the last is the next prompt."""
+        not_active = {"ZARR_CODECS__BYTES": ZARRS_OWN, "ZARR_ZARR_BYTES__GAPS": "1"}
+        not_working = not_active | {"ZARR_ZARR_BYTES__GAP__LOCAL": "x"}
+        for verdict, variables in (
+            ("Active: ", {}),
+            ("Not active: ", not_active),
+            ("Not working: ", not_working),
+        ):
+            screen = printed(**variables)[1].splitlines()[-23:]
+            assert any(line.startswith(verdict) for line in screen)
+
 
 def test_a_data_type_that_lacks_a_package_says_how_to_get_it(without_ml_dtypes):
     lacking = [d.name for d in zarr_bytes.status().data_types if d.lacks == "ml_dtypes"]
     assert {"bfloat16", "int4", "complex_float16", "complex_float8_e5m2"} <= set(lacking)
     assert not {"float16", "complex_float32", "r*"} & set(lacking)
-    printed = call("status").stdout
-    assert 'lack ml_dtypes: pip install "ml_dtypes>=0.6"' in " ".join(printed.split())
+    text = " ".join(call("status").stdout.split())
+    assert 'lack ml_dtypes: pip install "ml_dtypes>=0.6"' in text
 
 
 class TestSettings:
     def test_each_is_marked_default_or_set(self):
-        _, found = status_json(ZARR_ZARR_BYTES__GAP__LOCAL="4096")
-        settings = {s["name"]: s for s in found["settings"]}
-        assert settings["zarr_bytes.gap.local"]["value"] == 4096
-        assert settings["zarr_bytes.gap.local"]["origin"]["name"] == "ZARR_ZARR_BYTES__GAP__LOCAL"
-        assert settings["zarr_bytes.gap.remote"]["origin"]["kind"] == "default"
-
-    def test_one_that_is_set_in_code_is_told(self):
-        with zarr.config.set({"zarr_bytes.partial_reads": False}):
-            assert origin_of("zarr_bytes.partial_reads") == Origin("code")
+        with (
+            started_with(ZARR_ZARR_BYTES__GAP__LOCAL="4096"),
+            zarr.config.set({"zarr_bytes.partial_reads": False}),
+        ):
+            settings = {s.name.partition(".")[2]: s for s in zarr_bytes.status().settings}
+        assert settings["gap.local"].value == 4096
+        assert settings["gap.local"].origin.name == "ZARR_ZARR_BYTES__GAP__LOCAL"
+        assert settings["gap.remote"].origin.kind == "default"
+        assert settings["partial_reads"].origin.kind == "code"
 
     @pytest.mark.parametrize(
         ("name", "value"),
         [
             ("partial_reads", "no"),
+            ("partial_writes", "no"),
             ("gap.local", -1),
             ("gap.remote", -1),
             ("largest_request.remote", 0),
             ("fill_values", "loose"),
+            ("other_chains", "fast"),
         ],
     )
     def test_a_value_that_is_not_permitted_is_a_problem(self, name, value):
@@ -181,61 +224,29 @@ class TestSettings:
         assert result.exit_code == 1
         assert result.stdout.startswith("Active, but the setting ")
 
-    def test_one_that_is_unknown_is_seen_in_the_environment(self):
+    def test_variables_that_have_no_effect_are_seen_and_how_they_are_written(self):
         code, found = status_json(ZARR_ZARR_BYTES__PARTIAL_READ="False")
-        assert code == 1
-        assert found["active"]
+        assert (code, found["active"]) == (1, True)
         assert "zarr_bytes.partial_reads" in found["unknown"][0]
-
-    def test_variables_with_one_underscore_are_seen_and_how_they_are_written(self):
         wrong = {"ZARR_ZARR_BYTES_PARTIAL_WRITES": "1", "ZARR_BYTES_FILL_VALUES": "lenient"}
-        done = command("-m", "zarr_bytes", "status", **wrong)
-        assert done.returncode == 1
-        text = " ".join(done.stdout.split())
+        code, text = printed(columns=100, **wrong)
+        text = " ".join(text.split())
+        assert code == 1
         assert text.startswith("Active, but the variable `ZARR_")
         assert "1 more below" in text
         for variable in ("ZARR_ZARR_BYTES__PARTIAL_WRITES", "ZARR_ZARR_BYTES__FILL_VALUES"):
             assert f"(nearest: `{variable}`)" in text
 
-    @pytest.mark.parametrize(
-        "environment",
-        [{"ZARR_ZARR_BYTES": "5"}, {"ZARR_ZARR_BYTES__GAP": "5"}, {"ZARR_CODECS": "5"}],
-    )
-    def test_a_value_in_place_of_a_section_is_no_traceback(self, environment):
-        done = command("-m", "zarr_bytes", "status", **environment)
-        assert done.returncode == 1
-        assert done.stderr == ""
-        assert done.stdout.startswith("Not ")
+    @pytest.mark.parametrize("variable", ["ZARR_ZARR_BYTES", "ZARR_ZARR_BYTES__GAP", "ZARR_CODECS"])
+    def test_a_value_in_place_of_a_section_is_no_traceback(self, variable):
+        code, text = printed(**{variable: "5"})
+        assert code == 1
+        assert text.startswith("Not ")
 
     def test_a_value_that_looks_like_markup_is_shown_as_it_is(self):
-        done = command("-m", "zarr_bytes", "status", ZARR_ZARR_BYTES__FILL_VALUES="[/]\x1b[2J")
-        assert "[/]\\x1b[2J" in done.stdout
-        assert "\x1b" not in done.stdout
-
-
-def on_a_screen(*arguments, **environment):
-    """What a terminal of 80 columns and 24 lines shows at the end."""
-    done = command("-m", "zarr_bytes", *arguments, COLUMNS="80", LINES="24", **environment)
-    return done.stdout.splitlines()[-23:]  # and the next prompt
-
-
-class TestScreen:
-    def test_the_verdict_is_on_it(self):
-        assert any(line.startswith("Active: ") for line in on_a_screen("status"))
-
-    def test_the_verdict_is_on_it_where_there_is_much_to_do(self):
-        wrong = {"ZARR_CODECS__BYTES": ZARRS_OWN, "ZARR_ZARR_BYTES__GAPS": "1"}
-        assert any(line.startswith("Not active: ") for line in on_a_screen("status", **wrong))
-        wrong |= {"ZARR_ZARR_BYTES__GAP__LOCAL": "x"}
-        assert any(line.startswith("Not working: ") for line in on_a_screen("status", **wrong))
-
-    def test_a_long_path_is_not_broken_within_a_name(self, tmp_path):
-        path = tmp_path / "a-rather-long-name" / "and-another-one" / "mine.yaml"
-        path.parent.mkdir(parents=True)
-        path.write_text(f"codecs: {{bytes: {ZARRS_OWN}}}")
-        done = command("-m", "zarr_bytes", "status", ZARR_CONFIG=str(path), COLUMNS="80")
-        for name in path.parts[1:]:
-            assert name in done.stdout
+        text = printed(ZARR_ZARR_BYTES__FILL_VALUES="[/]\x1b[2J")[1]
+        assert "[/]\\x1b[2J" in text
+        assert "\x1b" not in text
 
 
 class TestPipeline:
@@ -244,7 +255,7 @@ class TestPipeline:
             found = zarr_bytes.status().pipeline
         assert (found.found, found.is_active) == ("zarr.core.codec_pipeline.Other", False)
         assert found.acts_for == "are read where `bytes` is the only codec of an array"
-        assert found.origin == Origin("code")
+        assert found.origin.kind == "code"
 
     def test_this_packages_acts_for_transposed_chunks_too(self):
         with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytesPipeline"}):
@@ -270,12 +281,9 @@ class TestPipeline:
 
 
 class TestFromPython:
-    def test_it_prints_what_the_command_prints_without_rich(self):
-        without_rich = "import sys; sys.modules['rich'] = None\n"
-        code = "from zarr_bytes.__main__ import main; sys.exit(main(['status']))"
-        done = command("-c", without_rich + code, LINES="100")
-        assert done.returncode == 0
-        assert done.stdout == f"{zarr_bytes.status()}\n"
+    def test_it_prints_what_the_command_prints_without_rich(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "rich", None)
+        assert printed(lines=100)[1] == f"{zarr_bytes.status()}\n"
 
     def test_a_loop_over_it_gives_the_codecs(self):
         names = [(codec.name, codec.is_active) for codec in zarr_bytes.status()]
@@ -296,14 +304,9 @@ class TestFromPython:
 
 
 class TestCommand:
-    def test_this_process_gives_what_the_terminal_gives(self):
-        result = call("status", "--json")
-        assert result.exit_code == 0
-        assert json.loads(result.stdout)["active"] is True
-
     def test_the_version_is_that_of_the_metadata(self):
         version = metadata.version("zarr-bytes")
-        assert command("-m", "zarr_bytes", "--version").stdout == f"zarr-bytes {version}\n"
+        assert call("--version").stdout == f"zarr-bytes {version}\n"
         assert zarr_bytes.__version__ == version
 
     def test_no_command_prints_the_help(self):

@@ -47,6 +47,7 @@ if zarr.__version__ == VERSION:
     def test_each_patch_applies_alone(source, heading):
         assert applied(source, "--check", patch=PATCHES[heading][1]).stderr == ""
 
+    @pytest.mark.slow
     def test_with_all_patches_every_case_prints_what_the_page_promises(source, tmp_path):
         shutil.copytree(source, tmp_path, dirs_exist_ok=True)
         for patch, _ in (found.groups() for found in PATCHES.values()):
