@@ -21,6 +21,8 @@ from plain_zarr import outcome
 
 # OSError: a chunk that is no gzip.
 CLEAN = {"ValueError", "TypeError", "KeyError", "OSError", "NotImplementedError", "ImportError"}
+if zarr.__version__ < "3.3":
+    CLEAN.add("ArithmeticError")  # zarr divides by a shape of chunks of 0, or of 2**1000
 
 FILL_VALUES = {
     "bool": [True, False],
@@ -92,7 +94,7 @@ def mutated(draw, document):
 def documents(draw, is_permitted=False):
     """A document, permitted or nearly so, and the bytes of its chunk."""
     # zarr up to 3.2 does not swap the fields of records.
-    names = [name for name in TYPES if name != "struct" or zarr.__version__ > "3.3"]
+    names = [name for name in TYPES if name not in ("struct", "nested") or zarr.__version__ > "3.3"]
     name = draw(st.sampled_from(names))
     shape = draw(st.sampled_from([(), (2,), (2, 1), (0,)]))
     endian = draw(st.sampled_from(["little", "big"]))
