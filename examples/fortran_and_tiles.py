@@ -5,7 +5,7 @@
 - A map in 1,024 tiles of 1 KiB, each a chunk.
 
 zarr reads the whole file for any selection of the field, because a `transpose` stands before the
-codec, and spends its time on scheduling for the map. `zarr_bytes.BytesPipeline` and zarrs, a
+codec, and spends its time on scheduling for the map. `zarr_bytes.BatchedBytesPipeline` and zarrs, a
 pipeline in Rust, read what is selected.
 
     python examples/fortran_and_tiles.py [--picture PATH]
@@ -39,7 +39,7 @@ READS = {  # what is read, and the bytes that are selected
 PIPELINES = {  # and the codec
     "zarr": ("zarr.core.codec_pipeline.BatchedCodecPipeline", "zarr.codecs.bytes.BytesCodec"),
     "zarrs": ("zarrs.ZarrsCodecPipeline", "zarr.codecs.bytes.BytesCodec"),
-    "zarr-bytes": ("zarr_bytes.BytesPipeline", "zarr_bytes.codec.BytesCodec"),
+    "zarr-bytes": ("zarr_bytes.BatchedBytesPipeline", "zarr_bytes.codec.BytesCodec"),
 }
 COUNTERS = 4096  # bytes at most that counting costs
 
@@ -82,7 +82,7 @@ def write_map(folder: Path) -> np.ndarray:
     """Write hills in tiles."""
     north, east = np.mgrid[0 : 12 : 1j * TILES[0], 0 : 12 : 1j * TILES[1]]
     heights = np.float32(200 + 90 * np.sin(east + np.cos(north)) * np.cos(0.7 * north))
-    with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytesPipeline"}):
+    with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BatchedBytesPipeline"}):
         zarr.create_array(
             folder / "map",
             data=heights,

@@ -23,7 +23,7 @@ PIPELINES = {
         if HAS_FUSED_PIPELINE
         else {}
     ),
-    "BytesPipeline": "zarr_bytes.BytesPipeline",
+    "BatchedBytesPipeline": "zarr_bytes.BatchedBytesPipeline",
 }
 """By name, what chooses each codec pipeline in zarr's configuration."""
 

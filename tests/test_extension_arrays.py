@@ -9,6 +9,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
+from conftest import PIPELINES
 from documents import open_document, rewritten_document, stored_chunk, struct_of
 from extension_types import BY_LAYOUT, INTEGERS, PAIRS, RECORDS, component_of, numpy_type
 from zarr.buffer.cpu import Buffer
@@ -249,7 +250,8 @@ class TestLimits:
         values = np.array([1 + 2j], ml_dtypes.complex32)
         ours, zarrs = ("3c004000", "40003c00") if OTHER == "big" else ("003c0040", "0040003c")
         for codec, expected in ((BytesCodec, ours), (zarr.codecs.BytesCodec, zarrs)):
-            array = zarr.create_array(
-                MemoryStore(), data=values, compressors=None, serializer=codec(endian=OTHER)
-            )
+            with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
+                array = zarr.create_array(
+                    MemoryStore(), data=values, compressors=None, serializer=codec(endian=OTHER)
+                )
             assert stored_chunk(array).hex() == expected

@@ -629,7 +629,7 @@ arrays = {
     name: created(LocalStore(disk / name), (512, 8192), "u1", fill_value=9 * (name == "filled"))
     for name in names
 }
-with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytesPipeline"}):
+with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BatchedBytesPipeline"}):
     for name in ("whole", "in another order"):
         arrays[name] = created(LocalStore(disk / name), (300, 1000), "u1")
         arrays[name][...] = 7
@@ -705,7 +705,7 @@ def rows_written(folder):
 
 
 class TestCancelling:
-    @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "BytesPipeline"])
+    @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "BatchedBytesPipeline"])
     @pytest.mark.parametrize("limit", [1, 100], ids=["one task", "a task for each chunk"])
     def test_no_other_chunk_is_begun(self, tmp_path, monkeypatch, pipeline, limit):
         array, stop = array_of_rows(tmp_path, pipeline, 40), Stop()
@@ -734,7 +734,9 @@ class TestCancelling:
             assert all_are_written.wait(30)
             assert rows_written(tmp_path) == set("0123")
 
-    @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "BytesPipeline"], indirect=True)
+    @pytest.mark.parametrize(
+        "pipeline", ["BatchedCodecPipeline", "BatchedBytesPipeline"], indirect=True
+    )
     @pytest.mark.parametrize("selection", [np.s_[5:26:5], ...], ids=["part", "whole"])
     @pytest.mark.parametrize("times", [1, 3])
     def test_a_write_that_has_begun_is_completed(

@@ -200,7 +200,7 @@ def test_writes_between_resizes_leave_what_zarr_alone_leaves(tmp_path_factory, p
     document = document_of(dtype, shape, chunk_shape, "big", orders) | {"fill_value": fill_value}
     objects = {"zarr.json": json.dumps(document).encode()}
     store = store_with(kind, objects, tmp_path_factory.mktemp("a"))
-    if is_replaced or orders or pipeline == "BytesPipeline":
+    if is_replaced or orders or pipeline == "BatchedBytesPipeline":
         with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
             expected = zarr.create_array(
                 MemoryStore(),

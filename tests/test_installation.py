@@ -42,6 +42,7 @@ array = zarr.open_array(store, mode="r")
 print(json.dumps({
     "imported by zarr": imported_by_zarr,
     "codec": type(array.metadata.codecs[0]).__module__,
+    "pipeline": type(array._async_array.codec_pipeline).__module__,
     "data type": type(array.metadata.data_type).__module__,
     "fill value": array[:].tobytes().hex(),
 }))
@@ -130,13 +131,21 @@ warnings.simplefilter("error")
 @pytest.mark.parametrize(
     ("first", "environment", "expected"),
     [
-        ("", {}, {"codec": "zarr_bytes.codec", "imported by zarr": False}),
+        (
+            "",
+            {},
+            {"codec": "zarr_bytes.codec", "pipeline": "zarr_bytes", "imported by zarr": False},
+        ),
         (
             "" if LOADS_DATA_TYPES else "import zarr_bytes\n",
             {},
             {"data type": "zarr_bytes.data_type.core", "fill value": "0100807f"},
         ),
-        ("", {"ZARR_CODECS__BYTES": OWN}, {"codec": "zarr.codecs.bytes"}),
+        (
+            "",
+            {"ZARR_CODECS__BYTES": OWN},
+            {"codec": "zarr.codecs.bytes", "pipeline": "zarr.core.codec_pipeline"},
+        ),
         (SET_OWN, {}, {"codec": "zarr.codecs.bytes"}),
         (LENIENT, {"ZARR_ZARR_BYTES__FILL_VALUES": "lenient"}, {"codec": "zarr_bytes.codec"}),
     ],
@@ -196,11 +205,12 @@ def test_where_zarr_does_not_find_the_file_importing_says_so_once_with_a_line_th
     _, said = environment.run("import zarr_bytes, zarr, zarr_bytes")
     assert said.count("zarr-bytes is installed and zarr does not use it") == 1
     (line,) = re.findall(r"zarr\.config\.set\(.*\)", said)
-    assert environment.probe(f"import zarr; {line}; import zarr_bytes\n")["codec"] == (
-        "zarr_bytes.codec"
-    )
-    ((name, value),) = re.findall(r"(ZARR_\w+)=(\S+)", said)
-    assert environment.probe("import zarr_bytes\n", **{name: value})["codec"] == "zarr_bytes.codec"
+    variables = dict(re.findall(r"(ZARR_\w+)=(\S+)", said))
+    for found in (
+        environment.probe(f"import zarr; {line}; import zarr_bytes\n"),
+        environment.probe("import zarr_bytes\n", **variables),
+    ):
+        assert (found["codec"], found["pipeline"]) == ("zarr_bytes.codec", "zarr_bytes")
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +272,19 @@ def test_uninstalling_leaves_zarr_as_it_was(tmp_path, wheel, how):
     environment.pip("uninstall", "--yes", "zarr-bytes")
     assert not (tmp_path / "etc/zarr/zarr-bytes.yaml").exists()
     assert environment.probe() == before
+
+
+def test_a_file_that_stays_without_the_package_is_an_error_that_names_the_pipeline(tmp_path):
+    environment = Environment(tmp_path)
+    file = tmp_path / "etc/zarr/zarr-bytes.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_bytes((ROOT / "src/etc/zarr/zarr-bytes.yaml").read_bytes())
+    code = (
+        "try: zarr.create_array({}, shape=3, dtype='i4')\nexcept Exception as error: print(error)"
+    )
+    printed, _ = environment.run(f"import zarr\n{code}")
+    expected = "'zarr_bytes.BatchedBytesPipeline' not found in registered pipelines"
+    assert expected in printed  # as the page about installing says
 
 
 def test_the_wheel_declares_what_the_package_registers(wheel):

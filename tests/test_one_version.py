@@ -72,7 +72,7 @@ def selected_by_numpy(values, form):
 @pytest.fixture(
     params=[
         *((name, []) for name in PIPELINES),
-        ("BytesPipeline", [TransposeCodec(order=(2, 0, 1))]),
+        ("BatchedBytesPipeline", [TransposeCodec(order=(2, 0, 1))]),
     ],
     ids=[*PIPELINES, "transposed"],
 )

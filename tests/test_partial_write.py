@@ -108,7 +108,7 @@ class TestBytes:
     }
 
     @pytest.fixture(
-        params=[*((name, (0, 1, 2)) for name in PIPELINES), ("BytesPipeline", (2, 0, 1))],
+        params=[*((name, (0, 1, 2)) for name in PIPELINES), ("BatchedBytesPipeline", (2, 0, 1))],
         ids=[*PIPELINES, "transposed"],
     )
     def way(self, request):
@@ -489,7 +489,7 @@ class TestOtherWays:
         array[...] = model = np.arange(72, dtype="i4").reshape(8, 9)
         with written_to(tmp_path / "c/0/0") as ranges:
             array[2, 3] = model[2, 3] = 99
-        is_folded = (chain, pipeline) == ("filters", "BytesPipeline")
+        is_folded = (chain, pipeline) == ("filters", "BatchedBytesPipeline")
         assert ranges == ([((3 * 8 + 2) * 4, 4)] if is_folded else [])
         assert np.array_equal(array[...], model)
 

@@ -1,16 +1,13 @@
-"""The pipeline of this package: when it acts, and that it reads and writes what NumPy says.
+"""The pipeline of this package reads and writes what NumPy says, and leaves to zarr what it must.
 
 The tests of the codec run with it too; here is what it does otherwise. Most of its ways are for
 large arrays: their limits are made small here, so that small arrays go each way.
 """
 
 import asyncio
-import copy
 import errno
 import os
-import pickle
 import re
-import subprocess
 import sys
 import threading
 from functools import partial
@@ -18,7 +15,7 @@ from functools import partial
 import numpy as np
 import pytest
 import zarr
-from conftest import HAS_FUSED_PIPELINE, PIPELINES
+from conftest import PIPELINES
 from fuzz import same, settings_of, store_with, values_of
 from fuzz_arrays import arrays, basic
 from hypothesis import HealthCheck, given, settings
@@ -41,10 +38,16 @@ from stored_arrays import (
 from system_calls import Stop, fail_at, no_file_larger_than, watched
 from test_partial_read import deleted_at_the_twentieth, fails_at_the_fifth
 from zarr.buffer import cpu
-from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import BoolValueError, BytesCodec, BytesPipeline, ChunkFileError, ChunkSizeError
+from zarr_bytes import (
+    BatchedBytesPipeline,
+    BoolValueError,
+    BytesCodec,
+    ChunkFileError,
+    ChunkSizeError,
+)
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.codec import EndianCodec, PartialWriteBytesCodec
@@ -53,7 +56,7 @@ pytest.importorskip("resource", reason="files are replaced by this package on PO
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data type", "ignore:.*does not answer byte")
 
-CHOSEN = {"codec_pipeline.path": PIPELINES["BytesPipeline"]}
+CHOSEN = {"codec_pipeline.path": PIPELINES["BatchedBytesPipeline"]}
 MEBIBYTE = 2**20
 
 
@@ -69,155 +72,36 @@ def sizes(request, monkeypatch):
         monkeypatch.setattr(limits, "LIMITS", SMALL)
 
 
-class TestChoosing:
-    def test_it_is_off_unless_chosen(self):
-        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-            array = zarr.create_array({}, shape=3, dtype="i4", serializer=BytesCodec())
-        assert not isinstance(pipeline_of(array), BytesPipeline)
-        done = in_a_process("print(zarr.config.get('codec_pipeline.path'))")
-        assert "zarr_bytes" not in done
-
-    def test_by_zarrs_configuration(self):
-        array = created(MemoryStore(), (3,), "i4")
-        assert type(pipeline_of(array)) is BytesPipeline
-        assert pipeline_of(array).acts
-
-    def test_by_the_environment_with_nothing_imported(self):
-        code = (
-            "a = zarr.create_array({}, shape=3, dtype='i4', compressors=None,"
-            " serializer={'name': 'bytes', 'configuration': {'endian': 'big'}});"
-            "a[:] = 7;"
-            "print(type(a._async_array.codec_pipeline).__name__, a[1])"
-        )
-        path = {"ZARR_CODEC_PIPELINE__PATH": "zarr_bytes.BytesPipeline"}
-        assert in_a_process(code, **path) == "BytesPipeline 7\n"
-
-    @pytest.mark.parametrize("again", [lambda a: pickle.loads(pickle.dumps(a)), copy.deepcopy])  # noqa: S301
-    def test_an_array_that_is_sent_to_another_process_keeps_it(self, tmp_path, again):
-        array = created(LocalStore(tmp_path), (6, 4), "i4", filters=[TransposeCodec(order=(1, 0))])
-        array[...] = numbers((6, 4))
-        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-            found = again(array)
-            assert pipeline_of(found) == pipeline_of(array)
-            assert hash(pipeline_of(found)) == hash(pipeline_of(array))
-            assert np.array_equal(found[2:, 1], numbers((6, 4))[2:, 1])
-
-    @pytest.mark.slow
-    def test_dask_reads_and_writes_through_it(self, tmp_path):
-        dask_array = pytest.importorskip("dask.array")
-        array = created(LocalStore(tmp_path), (8, 6), "f8", chunks=(4, 3))
-        values = dask_array.from_array(numbers((8, 6)), chunks=(4, 3))
-        dask_array.store(values, array, lock=False, scheduler="threads")
-        total = dask_array.from_array(array, chunks=(4, 3)).sum(axis=0)
-        found = total.compute(scheduler="threads", num_workers=2)
-        assert np.array_equal(found, numbers((8, 6)).sum(axis=0))
-
-    @pytest.mark.parametrize("name", ["batched"] + ["fused"] * HAS_FUSED_PIPELINE)
-    def test_one_of_zarrs_stands_behind_it(self, name):
-        with zarr.config.set({"zarr_bytes.other_chains": name}):
-            array = zarr.create_array({}, shape=3, dtype="i4", compressors=ZstdCodec())
-        assert type(pipeline_of(array).other).__name__ == f"{name.title()}CodecPipeline"
-        array[:] = 7
-        assert array[:].tolist() == [7, 7, 7]
-
-    @pytest.mark.parametrize("name", ["batched"] + ["fused"] * HAS_FUSED_PIPELINE)
-    @pytest.mark.parametrize("chain", ["compressor", "shard", "format 2"])
-    def test_which_is_fitted_to_the_array_as_by_zarr(self, name, chain):
-        store, found = MemoryStore(), []
-        zarr.create_array(store, shape=(7, 9), chunks=(4, 6), dtype="i4", **OTHER_CHAINS[chain])
-        for path in (PIPELINES[f"{name.title()}CodecPipeline"], PIPELINES["BytesPipeline"]):
-            with zarr.config.set({"codec_pipeline.path": path, "zarr_bytes.other_chains": name}):
-                found.append(pipeline_of(zarr.open_array(store)))
-        assert found[1].other == found[0]
-
-    if HAS_FUSED_PIPELINE:  # up to zarr 3.2 no pipeline is fitted
-
-        def test_fitting_it_to_a_data_type_fits_its_codecs(self):
-            spec = spec_of(zarr.create_array({}, shape=(3,), dtype="u1"))
-            with zarr.config.set(IN_PLACE):
-                fitted = BytesPipeline.from_codecs([BytesCodec()]).evolve_from_array_spec(spec)
-            for codec in (fitted.codec, *fitted):
-                assert type(codec) is PartialWriteBytesCodec
-                assert codec.endian is None
-
-    def test_a_name_that_is_none_of_them_is_an_error(self):
-        expected = "zarr_bytes.other_chains is 'rust'; permitted with zarr .* are 'batched'"
-        with (
-            zarr.config.set({"zarr_bytes.other_chains": "rust"}),
-            pytest.raises(ValueError, match=expected),
-        ):
-            zarr.create_array({}, shape=3, dtype="i4")
-
-
-def in_a_process(code, **variables):
-    done = subprocess.run(
-        [sys.executable, "-c", f"import zarr; {code}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **variables},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 TRANSPOSED = TransposeCodec(order=(1, 0))
-BIG_ENDIAN = {"compressors": None, "serializer": BytesCodec(endian="big")}
-OTHER_CHAINS = {
-    "compressor": BIG_ENDIAN | {"compressors": ZstdCodec()},
-    "checksum": BIG_ENDIAN | {"compressors": Crc32cCodec()},
-    "compressor behind transpose": BIG_ENDIAN
-    | {"filters": [TRANSPOSED], "compressors": BloscCodec()},
-    "shard": BIG_ENDIAN
-    | {"serializer": ShardingCodec(chunk_shape=(2, 3), codecs=[BytesCodec(endian="big")])},
-    "shard of transposed chunks": BIG_ENDIAN
-    | {
-        "serializer": ShardingCodec(
-            chunk_shape=(2, 3), codecs=[TRANSPOSED, BytesCodec(endian="big")]
-        )
-    },
-    "zarr's own codec": BIG_ENDIAN | {"serializer": zarr.codecs.BytesCodec(endian="big")},
-    "format 2": {"compressors": None, "zarr_format": 2},
-}
+
+
+@pytest.mark.slow
+def test_dask_reads_and_writes_through_it(tmp_path):
+    dask_array = pytest.importorskip("dask.array")
+    array = created(LocalStore(tmp_path), (8, 6), "f8", chunks=(4, 3))
+    values = dask_array.from_array(numbers((8, 6)), chunks=(4, 3))
+    dask_array.store(values, array, lock=False, scheduler="threads")
+    total = dask_array.from_array(array, chunks=(4, 3)).sum(axis=0)
+    found = total.compute(scheduler="threads", num_workers=2)
+    assert np.array_equal(found, numbers((8, 6)).sum(axis=0))
+
+
+def test_fitting_it_to_a_data_type_fits_its_codec():
+    spec = spec_of(zarr.create_array({}, shape=(3,), dtype="u1"))
+    with zarr.config.set(IN_PLACE):
+        fitted = BatchedBytesPipeline.from_codecs([BytesCodec()]).evolve_from_array_spec(spec)
+    (codec,) = fitted
+    assert codec is fitted.array_bytes_codec
+    assert type(codec) is PartialWriteBytesCodec
+    assert codec.endian is None
 
 
 def created_without_parts(folder, **options):
-    return zarr.create_array(folder, shape=(3, 4), dtype="i4", **BIG_ENDIAN | options)
+    options = {"compressors": None, "serializer": BytesCodec(endian="big")} | options
+    return zarr.create_array(folder, shape=(3, 4), dtype="i4", **options)
 
 
-class TestActing:
-    @pytest.mark.parametrize("count", [0, 1, 2])
-    @pytest.mark.parametrize("codec", [BytesCodec, EndianCodec])
-    @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
-    def test_for_any_number_of_transposes_and_this_packages_codec(self, count, codec, way):
-        filters = [TRANSPOSED, TransposeCodec(order=(0, 1))][:count]
-        with zarr.config.set(way):
-            array = zarr.create_array(
-                {}, shape=(3, 4), dtype="i4", compressors=None, filters=filters, serializer=codec()
-            )
-        assert pipeline_of(array).acts
-        assert [type(c) for c in pipeline_of(array)][:-1] == [TransposeCodec] * count
-
-    @pytest.mark.parametrize("other", ["batched"] + ["fused"] * HAS_FUSED_PIPELINE)
-    @pytest.mark.parametrize("chain", OTHER_CHAINS)
-    def test_every_other_chain_reads_and_writes_as_with_zarrs_pipeline(self, chain, other):
-        contents = []
-        for path in (PIPELINES["BatchedCodecPipeline"], PIPELINES["BytesPipeline"]):
-            store, model = MemoryStore(), numbers((7, 9), "i4")
-            with zarr.config.set({"codec_pipeline.path": path, "zarr_bytes.other_chains": other}):
-                array = zarr.create_array(
-                    store, shape=(7, 9), chunks=(4, 6), dtype="i4", **OTHER_CHAINS[chain]
-                )
-                array[...] = model
-                array[2:5, ::2] = model[2:5, ::2] = -1
-                assert np.array_equal(array[...], model)
-                assert np.array_equal(array[3, 1:8:3], model[3, 1:8:3])
-                assert np.array_equal(array.oindex[[5, 1], [8, 0]], model[np.ix_([5, 1], [8, 0])])
-            if "zarr_bytes" in path:
-                assert not pipeline_of(array).acts
-            contents.append({key: value.to_bytes() for key, value in store._store_dict.items()})
-        assert contents[0] == contents[1]
-
+class TestWhatIsLeftToZarr:
     @pytest.mark.parametrize("codec", [BytesCodec, EndianCodec])
     @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
     def test_a_subclass_of_the_codec_does_what_it_does_otherwise(self, tmp_path, codec, way):
@@ -263,19 +147,19 @@ class TestActing:
     def test_buffers_of_another_memory_are_left_to_zarrs_pipeline(self, tmp_path):
         asked = []
 
-        class Other(type(pipeline_of(created({}, (2,), "i4")).other)):
-            async def read(self, *arguments, **named):
+        class Noted(BatchedBytesPipeline):
+            async def read_batch(self, *arguments):
                 asked.append("read")
-                return await super().read(*arguments, **named)
+                return await super().read_batch(*arguments)
 
-            async def write(self, *arguments, **named):
+            async def write_batch(self, *arguments):
                 asked.append("write")
-                return await super().write(*arguments, **named)
+                return await super().write_batch(*arguments)
 
         array = created(LocalStore(tmp_path), (8, 9), "i4")
         array[...] = model = numbers((8, 9), "i4")
-        ours = pipeline_of(array)
-        object.__setattr__(ours, "other", Other.from_codecs(list(ours)))
+        noted = Noted.from_codecs(pipeline_of(array))
+        object.__setattr__(array._async_array, "codec_pipeline", noted)
         values = np.array([7, 8], "i4")
         array.set_basic_selection(np.s_[2, 3:5], values, prototype=DEVICE)
         model[2, 3:5] = values
@@ -405,7 +289,7 @@ class TestErrorsOfReading:
     def test_chunks_of_a_few_pages_have_the_size_that_they_must(self, tmp_path, endian):
         """These are read straight into the result, where their byte order is its own."""
         codec, model = BytesCodec(endian=endian), numbers((256, 64))
-        with zarr.config.set({"codec_pipeline.path": PIPELINES["BytesPipeline"]}):
+        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedBytesPipeline"]}):
             array = stored(LocalStore(tmp_path), model, chunks=(128, 64), serializer=codec)
         path = tmp_path / "c/1/0"
         content = path.read_bytes()

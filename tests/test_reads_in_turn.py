@@ -185,7 +185,7 @@ class TestSelectionsOfSmallChunks:
     @pytest.fixture(autouse=True)
     def _pipeline(self):
         with zarr.config.set(
-            {"codec_pipeline.path": PIPELINES["BytesPipeline"], "zarr_bytes.gap.local": 0}
+            {"codec_pipeline.path": PIPELINES["BatchedBytesPipeline"], "zarr_bytes.gap.local": 0}
         ):
             yield
 

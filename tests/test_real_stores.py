@@ -36,7 +36,7 @@ SELECTIONS = {
 
 
 def write(store):
-    with zarr.config.set({"codec_pipeline.path": PIPELINES["BytesPipeline"]}):
+    with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedBytesPipeline"]}):
         stored(store, VALUES, overwrite=True)
 
 
@@ -262,23 +262,19 @@ def test_a_netcdf_3_file_behind_virtualizarr(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
-def test_xarray_writes_a_new_dataset_with_this_codec_where_its_encoding_names_it(
-    tmp_path, monkeypatch, named
-):
+def test_xarray_writes_a_new_dataset_through_the_pipeline(tmp_path, named):
     xarray = pytest.importorskip("xarray")
-    encode = BytesCodec._encode_sync
-    encoded = []
-
-    def watched(self, chunk, spec):
-        encoded.append(spec.shape)
-        return encode(self, chunk, spec)
-
-    monkeypatch.setattr(BytesCodec, "_encode_sync", watched)
     dataset = xarray.Dataset({"v": (("y", "x"), np.arange(6.0).reshape(2, 3))})
     encoding = {"compressors": None} | ({"serializer": BytesCodec()} if named else {})
     options = {"zarr_format": 3, "consolidated": False}
-    dataset.to_zarr(tmp_path / "a.zarr", encoding={"v": encoding}, **options)
-    assert encoded == ([(2, 3)] if named else [])
+    with zarr.config.set({"zarr_bytes.partial_writes": True}):
+        dataset.to_zarr(tmp_path / "a.zarr", encoding={"v": encoding}, **options)
+        before = (tmp_path / "a.zarr/v/c/0/0").stat().st_ino
+        part = dataset.isel(y=[1]) + 1
+        part.to_zarr(
+            tmp_path / "a.zarr", region={"y": slice(1, 2)}, safe_chunks=False, consolidated=False
+        )
+    assert (tmp_path / "a.zarr/v/c/0/0").stat().st_ino == before
     opened = xarray.open_zarr(tmp_path / "a.zarr", **options)
     assert isinstance(opened["v"].encoding["serializer"], BytesCodec)  # and so is a copy's
-    assert opened.equals(dataset)
+    assert opened["v"].values.tolist() == [[0, 1, 2], [4, 5, 6]]

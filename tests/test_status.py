@@ -134,9 +134,7 @@ class TestNotActive:
         assert "zarr.config.set" in found.advice[0]
 
     @pytest.mark.slow
-    def test_without_the_configuration_file_the_advice_is_two_variables_that_help(
-        self, another_prefix
-    ):
+    def test_without_the_configuration_file_the_advice_is_variables_that_help(self, another_prefix):
         def run(**variables):
             arguments = ("-m", "zarr_bytes", "status", "--json")
             done = command(*arguments, python=another_prefix, **variables)
@@ -147,8 +145,11 @@ class TestNotActive:
         assert [c["origin"]["kind"] for c in found["codecs"]] == ["default", "default"]
         exports = [line.split()[1] for line in found["advice"] if line.startswith("export ")]
         variables = dict(line.split("=") for line in exports)
-        assert set(variables) == {"ZARR_CODECS__BYTES", "ZARR_CODECS__ENDIAN"}
-        assert run(**variables)[0] == 0
+        codecs = {"ZARR_CODECS__BYTES", "ZARR_CODECS__ENDIAN"}
+        assert set(variables) == {*codecs, "ZARR_CODEC_PIPELINE__PATH"}
+        code, found = run(**variables)
+        assert code == 0
+        assert found["pipeline"]["is_active"]
 
     def test_a_class_that_is_not_registered_is_reported(self):
         code, found = status_json(ZARR_CODECS__BYTES="no.such.Codec")
@@ -258,7 +259,7 @@ class TestPipeline:
         assert found.origin.kind == "code"
 
     def test_this_packages_acts_for_transposed_chunks_too(self):
-        with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytesPipeline"}):
+        with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BatchedBytesPipeline"}):
             found = zarr_bytes.status()
         assert found.pipeline.is_active
         expected = "are read where an array has `transpose` codecs, `bytes` and no other"
@@ -271,7 +272,7 @@ class TestPipeline:
         assert not found.is_active
         (problem,) = found.problems
         assert "'zarr_bytes.BytePipeline' not found" in problem
-        assert "zarr_bytes.BytesPipeline" in problem
+        assert "zarr_bytes.BatchedBytesPipeline" in problem
 
     def test_without_the_codec_parts_are_read_for_no_chain(self):
         with zarr.config.set({"codecs.bytes": ZARRS_OWN}):
@@ -289,11 +290,28 @@ class TestFromPython:
         names = [(codec.name, codec.is_active) for codec in zarr_bytes.status()]
         assert names == [("bytes", True), ("endian", True)]
 
-    def test_it_says_how_new_arrays_get_the_codec(self):
+    def test_it_says_what_new_arrays_have_with_each_pipeline(self):
         found = zarr_bytes.status()
+        assert found.pipeline.is_active
+        assert "read and written as if it were this one" in found.new_arrays
+        assert found.new_arrays in str(found)
+        path = {"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}
+        with zarr.config.set(path):
+            found = zarr_bytes.status()
+        assert not found.pipeline.is_active
         assert "until they are reopened" in found.new_arrays
         assert "serializer=zarr_bytes.BytesCodec()" in found.new_arrays
-        assert found.new_arrays in str(found)
+
+    def test_a_file_that_the_installed_one_overrides_is_named_with_the_line_that_helps(
+        self, tmp_path, monkeypatch
+    ):
+        path = "zarr.core.codec_pipeline.BatchedCodecPipeline"
+        (tmp_path / "a.yaml").write_text(f"codec_pipeline: {{path: {path}}}")
+        monkeypatch.setattr(zarr.config, "paths", [str(tmp_path), *zarr.config.paths])
+        sentence, more, line = zarr_bytes.status().advice
+        assert sentence.startswith(f"{tmp_path}/a.yaml sets codec_pipeline.path, and ")
+        assert more.endswith("put this line into ~/.config/zarr/zarr.yaml:")
+        assert line == f"codec_pipeline: {{path: {path}}}"
 
     def test_the_draft_codec_alone_does_not_make_it_inactive(self):
         with zarr.config.set({"codecs.endian": ZARRS_OWN}):

@@ -32,7 +32,7 @@ from zarr_bytes.chunk.limits import LIMITS, Limits
 from zarr_bytes.chunk.threads import in_threads
 
 
-@pytest.fixture(params=["BatchedCodecPipeline", "BytesPipeline"])
+@pytest.fixture(params=["BatchedCodecPipeline", "BatchedBytesPipeline"])
 def pipeline(request):
     """The pipelines that read on the event loop of their caller, in turn."""
     with zarr.config.set({"codec_pipeline.path": PIPELINES[request.param]}):
@@ -41,7 +41,7 @@ def pipeline(request):
 
 @pytest.fixture
 def bytes_pipeline():
-    with zarr.config.set({"codec_pipeline.path": PIPELINES["BytesPipeline"]}):
+    with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedBytesPipeline"]}):
         yield
 
 
@@ -385,7 +385,7 @@ class TestTheLastChunkIsReadFirst:
 
     def test_of_files(self, array, tmp_path):
         (tmp_path / "c/0/0").unlink()
-        with zarr.config.set({"codec_pipeline.path": PIPELINES["BytesPipeline"]}):
+        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedBytesPipeline"]}):
             found, result = self.is_there(zarr.open_array(array.store, mode="r"), 4)
         assert found == ["missing", "present", "present", "present"]
         assert np.array_equal(result, numbers((4, 8)) * [[0], [1], [1], [1]])

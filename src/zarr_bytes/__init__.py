@@ -27,7 +27,7 @@ from zarr_bytes.errors import (
     MissingPackageError,
     StoreError,
 )
-from zarr_bytes.pipeline import BytesPipeline
+from zarr_bytes.pipeline import BatchedBytesPipeline
 
 if TYPE_CHECKING:
     from zarr_bytes.commands.check import check
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BatchedBytesPipeline",
     "BoolValueError",
     "BytesCodec",
-    "BytesPipeline",
     "ChunkFileError",
     "ChunkSizeError",
     "ConfigurationError",

@@ -1,4 +1,4 @@
-"""Whether anything has told zarr which codecs to choose, and what to do where nothing has.
+"""Whether anything has told zarr which codecs and pipeline to choose; what to do where nothing has.
 
 The wheel brings ``etc/zarr/zarr-bytes.yaml``. zarr's configuration looks for it in ``/etc/zarr``,
 below `sys.prefix` and in ``~/.config/zarr``, and some ways of installing put it elsewhere.
@@ -11,7 +11,7 @@ from typing import Final
 
 import zarr
 
-__all__ = ["CLASSES", "VARIABLES", "is_undecided", "say_where_undecided"]
+__all__ = ["CLASSES", "PIPELINE", "VARIABLES", "is_undecided", "say_where_undecided"]
 
 CLASSES: Final = {
     "bytes": "zarr_bytes.codec.BytesCodec",
@@ -22,11 +22,16 @@ CLASSES: Final = {
 VARIABLES: Final = {name: f"ZARR_CODECS__{name.upper()}" for name in CLASSES}
 """The environment variable that chooses the class of each."""
 
+PIPELINE: Final = "zarr_bytes.BatchedBytesPipeline"
+"""The pipeline, as zarr's configuration names it under ``codec_pipeline.path``."""
+
 _HINT: Final = (
     "zarr-bytes is installed and zarr does not use it: the configuration file zarr-bytes.yaml is"
     " not where zarr looks for it.\n"
-    f'  Before zarr_bytes is imported: zarr.config.set({{"codecs.bytes": "{CLASSES["bytes"]}"}})\n'
-    f"  Or in the environment: {VARIABLES['bytes']}={CLASSES['bytes']}\n"
+    f'  Before zarr_bytes is imported: zarr.config.set({{"codecs.bytes": "{CLASSES["bytes"]}",'
+    f' "codec_pipeline.path": "{PIPELINE}"}})\n'
+    f"  Or in the environment: {VARIABLES['bytes']}={CLASSES['bytes']}"
+    f" ZARR_CODEC_PIPELINE__PATH={PIPELINE}\n"
     "  To go without it: the same with zarr.codecs.bytes.BytesCodec, zarr's own"
 )
 

@@ -135,6 +135,18 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
             object.__setattr__(codec, "_read_configuration", dict(configuration))
         return codec
 
+    @classmethod
+    def in_place_of(cls, codec: codecs.BytesCodec) -> BytesCodec:
+        """Codec of this package for one of zarr, with the settings of the moment.
+
+        Examples
+        --------
+        >>> BytesCodec.in_place_of(codecs.BytesCodec(endian="big"))
+        zarr_bytes.BytesCodec(endian='big')
+        """
+        own = cls(endian=codec.endian)
+        return own._fitted(own._endian)
+
     def to_dict(self) -> dict[str, JSON]:
         """Codec object for array metadata, as it was read.
 

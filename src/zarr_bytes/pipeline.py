@@ -1,24 +1,28 @@
-"""A pipeline for chains that are bytes: chunks are read straight into the result.
+"""The pipeline of arrays whose chunks are plain bytes: they are read straight into the result.
 
 Zarr's pipelines ask the codec for each chunk, and copy what it gives. This one uses the plan, the
 files, the requests and the encoding of the codec, and decides once for all chunks of a read or a
-write in which threads that is done. Every other chain is left to a pipeline of zarr.
+write in which threads that is done. Arrays of every other chain get a pipeline of zarr.
 """
 
 from __future__ import annotations
 
 import asyncio
+import warnings
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from importlib import metadata
 from typing import TYPE_CHECKING, Final, Self, cast
 
 import numpy as np
 import zarr
-from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin, CodecPipeline
+from zarr import codecs as zarr_codecs
+from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.buffer import cpu
 from zarr.codecs import TransposeCodec
 from zarr.storage import LocalStore, StorePath
 
+from zarr_bytes.activation import CLASSES
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.files import WouldWaitError, is_tried
@@ -35,26 +39,20 @@ from zarr_bytes.codec import (
     PartialWriteEndianCodec,
 )
 from zarr_bytes.settings import pipeline_of_other_chains
+from zarr_bytes.zarr_versions import BatchedCodecPipeline, unknown_in_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from zarr.abc.buffer import Buffer, NDBuffer
+    from zarr.abc.buffer import NDBuffer
     from zarr.abc.codec import Codec, GetResult
     from zarr.abc.store import ByteGetter
-    from zarr.dtype import ZDType
 
     from zarr_bytes.chunk.gathering import ChunkOfWrite
     from zarr_bytes.chunk.scattering import ChunkOfRead
-    from zarr_bytes.zarr_versions import (
-        ArraySpec,
-        ChunkGridMetadata,
-        SelectorTuple,
-        TBaseDType,
-        TBaseScalar,
-    )
+    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
-__all__ = ["BytesPipeline"]
+__all__ = ["BatchedBytesPipeline"]
 
 _CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec)
 
@@ -63,102 +61,46 @@ _MISSING: Final[GetResult] = {"status": "missing"}
 
 
 @dataclass(frozen=True)
-class BytesPipeline(CodecPipeline):
-    """Pipeline that reads and writes chunks of plain bytes, transposed or not, by itself.
+class BatchedBytesPipeline(BatchedCodecPipeline):
+    """Zarr's pipeline, which reads and writes chunks of plain bytes by itself, transposed or not.
 
-    It acts where the codecs are any number of `transpose` and then this package's `bytes` or
-    `endian`, in the memory of this machine. Whatever else is to be read or written is left to the
-    pipeline of zarr that the setting ``zarr_bytes.other_chains`` names.
+    It is the pipeline of arrays whose codecs are any number of `transpose` and then `bytes` or
+    `endian`, while zarr chooses this package's class for ``bytes``. Arrays with other codecs get
+    the pipeline of zarr that the setting ``zarr_bytes.other_chains`` names.
 
     Parameters
     ----------
-    other : zarr.abc.codec.CodecPipeline
-        Pipeline of zarr with the same codecs.
-    codec : BytesCodec or None
-        The codec, where this pipeline acts.
-    order : tuple of int or None
-        The axis of the array that each stored axis is, by the codecs before it; None where they
-        are in order.
+    array_array_codecs, array_bytes_codec, bytes_bytes_codecs, batch_size
+        As of zarr's ``BatchedCodecPipeline``.
 
     Notes
     -----
     Specification: bytes codec 1.0 and transpose codec 1.0. An array has the pipeline that is
-    configured when it is opened.
+    configured when it is opened. Zarr's own ``bytes`` codec, which a new array has, is taken for
+    this package's.
 
     Examples
     --------
-    >>> with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytesPipeline"}):
-    ...     array = zarr.create_array({}, shape=3, dtype="int32", serializer=BytesCodec())
-    >>> array.async_array.codec_pipeline.acts  # not with a compressor
-    False
+    >>> array = zarr.create_array({}, shape=3, dtype="int32", compressors=None)
+    >>> array.async_array.codec_pipeline.array_bytes_codec
+    zarr_bytes.BytesCodec(endian='little')
     """
 
-    other: CodecPipeline
-    codec: BytesCodec | None = None
-    order: tuple[int, ...] | None = None
-
     @classmethod
-    def from_codecs(cls, codecs: Iterable[Codec]) -> Self:
-        """Pipeline of `codecs`."""
-        # Up to zarr 3.2 they are fitted to the array, and no pipeline is.
-        return cls._before(pipeline_of_other_chains().from_codecs(tuple(codecs)))
+    def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
+        """Pipeline of `codecs`: one of zarr's, where they are not plain bytes."""
+        chain = tuple(codecs)
+        own = _own_chain(chain) if _is_known() else None
+        # zarr takes any pipeline.
+        other = cast("type[Self]", pipeline_of_other_chains())
+        if own is None:
+            return other.from_codecs(chain, batch_size=batch_size)
+        return super().from_codecs(own, batch_size=batch_size)
 
-    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
-        """The same pipeline for one array."""
-        return self._before(self.other.evolve_from_array_spec(array_spec))
-
-    @classmethod
-    def _before(cls, other: CodecPipeline) -> Self:
-        """The pipeline that leaves to `other` what it does not do itself."""
-        *before, last = cast("Iterable[Codec]", other)
-        if type(last) not in _CODECS or any(type(codec) is not TransposeCodec for codec in before):
-            return cls(other)
-        orders = [cast("TransposeCodec", codec).order for codec in before]
-        return cls(other, cast("BytesCodec", last), order_of(orders))
-
-    @property
-    def acts(self) -> bool:
-        """Whether chunks are read and written here, and not by a pipeline of zarr."""
-        return self.codec is not None
-
-    @property
-    def supports_partial_decode(self) -> bool:
-        """As of zarr's pipeline; zarr never asks."""
-        return self.other.supports_partial_decode
-
-    @property
-    def supports_partial_encode(self) -> bool:
-        """As of zarr's pipeline; zarr never asks."""
-        return self.other.supports_partial_encode
-
-    def __iter__(self) -> Iterator[Codec]:
-        return iter(cast("Iterable[Codec]", self.other))
-
-    def validate(
-        self,
-        *,
-        shape: tuple[int, ...],
-        dtype: ZDType[TBaseDType, TBaseScalar],
-        chunk_grid: ChunkGridMetadata,
-    ) -> None:
-        """Refuse what a codec refuses."""
-        self.other.validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
-
-    def compute_encoded_size(self, byte_length: int, array_spec: ArraySpec) -> int:
-        """Size of a stored chunk, in bytes."""
-        return self.other.compute_encoded_size(byte_length, array_spec)
-
-    async def decode(
-        self, chunk_bytes_and_specs: Iterable[tuple[Buffer | None, ArraySpec]]
-    ) -> Iterable[NDBuffer | None]:
-        """Chunks from their bytes; by zarr's pipeline."""
-        return await self.other.decode(chunk_bytes_and_specs)
-
-    async def encode(
-        self, chunk_arrays_and_specs: Iterable[tuple[NDBuffer | None, ArraySpec]]
-    ) -> Iterable[Buffer | None]:
-        """Bytes of chunks; by zarr's pipeline."""
-        return await self.other.encode(chunk_arrays_and_specs)
+    @cached_property
+    def order(self) -> tuple[int, ...] | None:
+        """Axis of the array that each stored axis is; None where they are in order."""
+        return order_of(cast("TransposeCodec", codec).order for codec in self.array_array_codecs)
 
     async def read(
         self,
@@ -190,10 +132,10 @@ class BytesPipeline(CodecPipeline):
         """
         batch = cast("list[ChunkOfRead]", list(batch_info))
         array = out.as_ndarray_like()
-        if self.codec is None or not isinstance(array, np.ndarray) or not self._is_taken(batch):
-            return await self.other.read(batch, out, drop_axes)
+        if not isinstance(array, np.ndarray) or not _is_taken(batch):
+            return await super().read(batch, out, drop_axes)
         store = batch[0][0].store
-        scatter = Scatter(array, drop_axes, self.codec.stored_endian, self.order, store)
+        scatter = Scatter(array, drop_axes, self._codec.stored_endian, self.order, store)
         if type(store) is LocalStore:
             found = await _read_files(scatter, batch, array.nbytes, str(store.root))
         else:
@@ -223,15 +165,15 @@ class BytesPipeline(CodecPipeline):
             As `zarr_bytes.chunk.writing.write_selection`.
         """
         batch = list(batch_info)
-        if self.codec is None or not self._is_taken(batch):
-            await self.other.write(batch, value, drop_axes)
+        if not _is_taken(batch):
+            await super().write(batch, value, drop_axes)
             return
         gather = Gather(
             value,
             drop_axes,
-            self.codec.stored_endian,
+            self._codec.stored_endian,
             self.order,
-            in_place=isinstance(self.codec, ArrayBytesCodecPartialEncodeMixin),
+            in_place=isinstance(self._codec, ArrayBytesCodecPartialEncodeMixin),
         )
         if is_local_chunk(batch[0][0]):
             # A rename waits for the file system (ext4 allocates the blocks then), so that several
@@ -241,12 +183,29 @@ class BytesPipeline(CodecPipeline):
         else:
             await for_each(gather.write, batch)
 
-    def _is_taken(self, batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:
-        """Whether chunks of stores, in the memory of this machine, are selected as zarr does."""
-        if not batch:
-            return False
-        getter, spec, *_ = batch[0]
-        return isinstance(getter, StorePath) and issubclass(spec.prototype.buffer, cpu.Buffer)
+    @property
+    def _codec(self) -> BytesCodec:
+        return cast("BytesCodec", self.array_bytes_codec)
+
+
+def _own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
+    """The chain with this package's codec for bytes; None for chunks that are not plain bytes."""
+    if not chain or any(type(codec) is not TransposeCodec for codec in chain[:-1]):
+        return None
+    if zarr.config.get("codecs.bytes", None) != CLASSES["bytes"]:
+        return None
+    last = chain[-1]
+    if type(last) is zarr_codecs.BytesCodec:
+        return (*chain[:-1], BytesCodec.in_place_of(last))
+    return chain if type(last) in _CODECS else None
+
+
+def _is_taken(batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:
+    """Whether chunks of stores, in the memory of this machine, are selected as zarr does."""
+    if not batch:
+        return False
+    getter, spec, *_ = batch[0]
+    return isinstance(getter, StorePath) and issubclass(spec.prototype.buffer, cpu.Buffer)
 
 
 async def _read_files(
@@ -274,5 +233,25 @@ async def _read_files(
     return [*found, *await in_threads(scatter.read_files, rest, threads)]
 
 
+_unknown = unknown_in_pipeline(BatchedCodecPipeline)
+
+
+def _is_known() -> bool:
+    """Whether zarr's pipeline is as this one needs it; warns once where it is not."""
+    global _unknown_is_said
+    if _unknown and not _unknown_is_said:
+        _unknown_is_said = True
+        warnings.warn(
+            f"zarr-bytes {metadata.version('zarr-bytes')} does not know the pipeline of zarr"
+            f" {zarr.__version__} ({_unknown}), so that zarr's own pipeline is used, and only the"
+            " codec of this package; a newer zarr-bytes may know it",
+            UserWarning,
+            stacklevel=2,
+        )
+    return not _unknown
+
+
+_unknown_is_said = False
+
 # Zarr's registry knows a pipeline by its module and name.
-BytesPipeline.__module__ = "zarr_bytes"
+BatchedBytesPipeline.__module__ = "zarr_bytes"

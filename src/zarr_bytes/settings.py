@@ -169,7 +169,7 @@ def fill_values_are_lenient() -> bool:
 
 
 def pipeline_of_other_chains() -> type[CodecPipeline]:
-    """Pipeline of zarr for chains that `zarr_bytes.BytesPipeline` does not act on.
+    """Pipeline of zarr for chains that `zarr_bytes.BatchedBytesPipeline` does not act on.
 
     Raises
     ------

@@ -5,11 +5,13 @@ Each entry says which version of zarr lets it go.
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields, is_dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
 from zipfile import ZIP_STORED, ZipFile
 
 import zarr
-import zarr.core.codec_pipeline
 from zarr import dtype, errors
 
 # Private, up to 3.4.2: the bases by which zarr knows that a data type needs a byte order, and that
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import SyncByteGetter as SyncByteGetter
     from zarr.abc.store import SyncByteSetter as SyncByteSetter
     from zarr.core.array_spec import ArraySpec as ArraySpec
+    from zarr.core.codec_pipeline import BatchedCodecPipeline as BatchedCodecPipeline
     from zarr.core.dtype.wrapper import TBaseDType as TBaseDType
     from zarr.core.dtype.wrapper import TBaseScalar as TBaseScalar
     from zarr.core.indexing import SelectorTuple as SelectorTuple
@@ -44,15 +47,63 @@ def _data_type_validation_error() -> type[ValueError]:
 DataTypeValidationError = _data_type_validation_error()
 
 
-# Private, up to 3.4.2: the pipelines of zarr itself; the second is there from 3.3 on.
-PIPELINES: Final[dict[str, type[CodecPipeline]]] = {
-    name: getattr(zarr.core.codec_pipeline, class_name)
-    for name, class_name in {
-        "batched": "BatchedCodecPipeline",
-        "fused": "FusedCodecPipeline",
-    }.items()
-    if hasattr(zarr.core.codec_pipeline, class_name)
+def _pipeline(name: str) -> type[CodecPipeline] | None:
+    # Private, up to 3.4.2: where zarr's own pipelines are.
+    try:
+        return cast("type[CodecPipeline]", getattr(import_module("zarr.core.codec_pipeline"), name))
+    except (ImportError, AttributeError):
+        return None
+
+
+def _default_pipeline() -> type[CodecPipeline]:
+    """The class that zarr's defaults name, however it is called by then."""
+    path = zarr.config.defaults[0]["codec_pipeline"]["path"]
+    module, _, name = path.rpartition(".")
+    return cast("type[CodecPipeline]", getattr(import_module(module), name))
+
+
+if not TYPE_CHECKING:
+    # This package's pipeline is a subclass of it. Goes when zarr has a public one.
+    BatchedCodecPipeline = _pipeline("BatchedCodecPipeline") or _default_pipeline()
+
+_FIELDS: Final = ("array_array_codecs", "array_bytes_codec", "bytes_bytes_codecs", "batch_size")
+_PARAMETERS: Final = {
+    "from_codecs": ("codecs", "batch_size"),
+    "evolve_from_array_spec": ("self", "array_spec"),
+    "read": ("self", "batch_info", "out", "drop_axes"),
+    "write": ("self", "batch_info", "value", "drop_axes"),
 }
+_RESULTS_OF_READ: Final = ("tuple[GetResult, ...]", "None")  # None up to 3.1
+
+
+def unknown_in_pipeline(pipeline: type) -> str | None:
+    """The first thing in a class of zarr's that a subclass of ours does not know, in words.
+
+    Goes when zarr has a public pipeline to derive from.
+    """
+    found = tuple(field.name for field in fields(pipeline)) if is_dataclass(pipeline) else ()
+    if found != _FIELDS:
+        return f"its fields are {', '.join(found) or 'none'}"
+    for name, parameters in _PARAMETERS.items():
+        method = getattr(pipeline, name, None)
+        if method is None:
+            return f"it has no `{name}`"
+        signature = inspect.signature(method)
+        if tuple(signature.parameters) != parameters:
+            return f"its `{name}` takes {', '.join(signature.parameters)}"
+        if name in ("read", "write") and not inspect.iscoroutinefunction(method):
+            return f"its `{name}` is not awaited"
+        if name == "read" and signature.return_annotation not in _RESULTS_OF_READ:
+            return f"its `read` returns {signature.return_annotation}"
+    return None
+
+
+PIPELINES: Final[dict[str, type[CodecPipeline]]] = {
+    "batched": BatchedCodecPipeline,
+    # From 3.3 on.
+    **({} if (fused := _pipeline("FusedCodecPipeline")) is None else {"fused": fused}),
+}
+"""The pipelines of zarr itself."""
 
 
 def is_deflated(store: ZipStore, key: str) -> bool:

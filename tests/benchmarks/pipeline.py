@@ -1,4 +1,4 @@
-"""`zarr_bytes.BytesPipeline` beside zarr's two pipelines, zarrs and TensorStore.
+"""`zarr_bytes.BatchedBytesPipeline` beside zarr's two pipelines, zarrs and TensorStore.
 
     python tests/benchmarks/pipeline.py --picture tests/benchmarks/pipeline.png
 
@@ -47,7 +47,7 @@ from zarr.storage import FsspecStore, ObjectStore, StorePath
 
 PIPELINE, TENSORSTORE = "zarr-bytes pipeline", "TensorStore"
 CONTENDERS = {  # zarr's pipelines with this package's codec, and with zarr's own
-    PIPELINE: ("zarr_bytes.BytesPipeline", OURS),
+    PIPELINE: ("zarr_bytes.BatchedBytesPipeline", OURS),
     "zarr-bytes, default": (DEFAULT, OURS),
     "zarr-bytes, fused": (FUSED, OURS),
     "zarr default": (DEFAULT, THEIRS),

@@ -15,8 +15,9 @@ from zarr.storage import LocalStore
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.files import EndOfFileError, open_chunk
 from zarr_bytes.chunk.plan import chunks_like
-from zarr_bytes.chunk.reading import cost_of, read_chunk, read_open_file
+from zarr_bytes.chunk.reading import read_chunk, read_open_file
 from zarr_bytes.chunk.selection import entries_of, is_basic
+from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.plan import Plan, PlannedChunks
-    from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ChunkOfRead", "Scatter"]
@@ -90,6 +90,8 @@ class Scatter:
     ) -> None:
         self._out = out
         self._root = str(store.root) if isinstance(store, LocalStore) else ""
+        # Asked here and not in a thread, where a warning would not know who has called zarr.
+        self._cost = reading_cost(store) if isinstance(store, LocalStore) else None
         self._drop_axes = drop_axes
         self._endian = endian
         self._order = order
@@ -118,14 +120,11 @@ class Scatter:
             Where a thread must be asked, for a chunk and those after it.
         """
         out, root = self._out, self._root
-        cost = _UNKNOWN
         alike: _Alike | None = None
         for chunk in chunks:
             getter, spec, selection, place, _ = chunk
             if alike is None or not alike.has(spec, selection):
-                if cost is _UNKNOWN:
-                    cost = cost_of(getter)
-                alike = self._alike(chunk, cost)
+                alike = self._alike(chunk)
             # Flat, in the order of the memory, which is that of the stored axes (`_result`).
             target = None if alike.result is None else alike.result[place].ravel(order="K")
             is_direct = target is not None and _is_view(target, alike.result)
@@ -173,10 +172,10 @@ class Scatter:
         canvas, grid = placed
         read_open_file(plan if grid is plan.grid else plan.placed(grid), file, canvas)
 
-    def _alike(self, chunk: ChunkOfRead, cost: Cost | None) -> _Alike:
+    def _alike(self, chunk: ChunkOfRead) -> _Alike:
         _, spec, selection, place, _ = chunk
         chunks = self._chunks_of(spec)
-        plan = chunks.plan(entries_of(selection), cost)
+        plan = chunks.plan(entries_of(selection), self._cost)
         types = [*map(type, entries_of(selection))] if is_basic(selection) else []
         alike = _Alike(spec, selection, types, plan)
         tile = plan.plain_range
@@ -230,9 +229,6 @@ class Scatter:
             chunks = chunks_like(spec.shape, dtype, self._endian, self._order, spec.prototype)
             self._last = last = spec, chunks  # one tuple: no thread sees half of it
         return last[1]
-
-
-_UNKNOWN = cast("Cost | None", object())
 
 
 def _is_view(array: Array, of: Array | None) -> bool:

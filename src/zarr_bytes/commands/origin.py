@@ -18,7 +18,7 @@ from zarr_bytes.commands.text import nested
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Origin", "origin_of"]
+__all__ = ["Origin", "origin_of", "overridden"]
 
 _MISSING: Final = object()
 
@@ -48,6 +48,20 @@ def origin_of(key: str) -> Origin:
             origin, decided = source, found
     in_force = zarr.config.get(key, _MISSING)
     return origin if in_force is decided or in_force == decided else Origin("code")
+
+
+def overridden(key: str) -> list[tuple[str, object]]:
+    """Files that set `key`, and their values, where the installed file is read after them."""
+    given = [
+        (source.name, nested(values, *key.split("."), default=_MISSING))
+        for source, values in _sources()
+        if source.kind == "file"
+    ]
+    origin, in_force = origin_of(key), zarr.config.get(key, _MISSING)
+    if Path(origin.name).name != "zarr-bytes.yaml":
+        return []
+    before = given[: [name for name, _ in given].index(origin.name)]
+    return [(name, value) for name, value in before if value not in (_MISSING, in_force)]
 
 
 def _sources() -> Iterator[tuple[Origin, object]]:

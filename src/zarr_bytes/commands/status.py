@@ -14,8 +14,8 @@ from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
 from zarr.storage import LocalStore
 
-from zarr_bytes.activation import CLASSES, VARIABLES
-from zarr_bytes.commands.origin import Origin, origin_of
+from zarr_bytes.activation import CLASSES, PIPELINE, VARIABLES
+from zarr_bytes.commands.origin import Origin, origin_of, overridden
 from zarr_bytes.commands.reports import Result
 from zarr_bytes.data_type.extension import ExtensionDataType
 from zarr_bytes.data_type.names import DATA_TYPES
@@ -36,11 +36,20 @@ if TYPE_CHECKING:
 __all__ = ["CodecInForce", "DataType", "PipelineInForce", "Setting", "Status", "status"]
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
+_PIPELINE: Final = "codec_pipeline.path"
 _ACTS_FOR: Final = {  # by whether the pipeline is this package's
     False: "are read where `bytes` is the only codec of an array",
     True: "are read where an array has `transpose` codecs, `bytes` and no other",
 }
-_SERIALIZER: Final = "serializer=zarr_bytes.BytesCodec() gives them this one"
+_NEW: Final = {
+    False: "zarr's own codec until they are reopened; serializer=zarr_bytes.BytesCodec() gives"
+    " them this one at once",
+    True: "zarr's own codec in their metadata, and are read and written as if it were this one",
+}
+_SWITCHED_OFF: Final = (
+    "zarr's own codec, also when they are reopened; serializer=zarr_bytes.BytesCodec() gives them"
+    " this one"
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,7 @@ class Status(Result):
     settings : list of Setting
         Each of this package.
     new_arrays : str
-        The codec of arrays that code has just made, and how to have this one.
+        In words, the codec of arrays that code has just made.
     unknown : list of str
         Settings and environment variables that have no effect, with the nearest that has one.
     problems, advice : list of str
@@ -168,23 +177,20 @@ def status() -> Status:
     """
     codecs = [_codec(name) for name in CLASSES]
     is_active = codecs[0].is_active
-    until = " until they are reopened" if is_active else ", also when they are reopened"
-    new_arrays = f"zarr's own codec{until}; {_SERIALIZER}{' at once' * is_active}"
-    key = "codec_pipeline.path"
-    pipeline = zarr.config.get(key, "none")
-    is_ours = pipeline == "zarr_bytes.BytesPipeline"
+    pipeline = zarr.config.get(_PIPELINE, "none")
+    is_ours = pipeline == PIPELINE
     acts_for = _ACTS_FOR[is_ours] if is_active else "are not read: every chunk is read whole"
     return Status(
         versions=dict(_versions()),
         codecs=codecs,
-        pipeline=PipelineInForce(str(pipeline), is_ours, acts_for, origin_of(key)),
+        pipeline=PipelineInForce(str(pipeline), is_ours, acts_for, origin_of(_PIPELINE)),
         data_types=[_data_type(name) for name in DATA_TYPES],
         data_types_need_import=not LOADS_DATA_TYPES,
         settings=[
             Setting(name, zarr.config.get(name, default), origin_of(name))
             for name, default in SETTINGS.items()
         ],
-        new_arrays=new_arrays,
+        new_arrays=_NEW[is_ours] if is_active else _SWITCHED_OFF,
         unknown=unknown_settings(),
         problems=list(dict.fromkeys(_problems())),
         advice=list(dict.fromkeys(_advice(codecs))),
@@ -263,3 +269,11 @@ def _advice(codecs: list[CodecInForce]) -> Iterator[str]:
                 yield f"zarr reads its configuration from {places}: zarr-bytes.yaml is in none."
                 yield "Install into a virtual environment, or say it yourself:"
                 yield choose
+                if codec.name == "bytes":
+                    yield f"export ZARR_CODEC_PIPELINE__PATH={PIPELINE}"
+    for key in ("codecs.bytes", _PIPELINE):
+        section, _, name = key.partition(".")
+        for file, value in overridden(key):
+            yield f"{file} sets {key}, and {origin_of(key).name} is read after it. To have the"
+            yield "value of the first, put this line into ~/.config/zarr/zarr.yaml:"
+            yield f"{section}: {{{name}: {value}}}"

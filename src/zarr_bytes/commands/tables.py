@@ -84,8 +84,8 @@ def _status(found: Status, *, in_full: bool) -> Iterator[Part]:
     if texts:
         yield from (Line(), Line(("What to do", "bold")))
     for text in texts:
-        # A command is to be copied as one line.
-        yield Line(text, indent=2, is_whole=text.startswith(("export ", "unset ")))
+        # A command, or a line of a file, is to be copied as one line.
+        yield Line(text, indent=2, is_whole=text.startswith(("export ", "unset ", "codec")))
 
 
 def _data_types(data_types: list[DataType]) -> Line:
