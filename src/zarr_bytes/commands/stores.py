@@ -134,6 +134,8 @@ async def _close(store: Store) -> None:
         if session is not None and hasattr(session, "close"):
             with suppress(Exception):  # at the end, what it says helps nobody
                 await session.close()
+            # fsspec gives all callers one file system: the next one connects anew.
+            store.fs._session = None
     store.close()
 
 
