@@ -8,7 +8,6 @@ write in which threads that is done. Arrays of every other chain get a pipeline 
 from __future__ import annotations
 
 import asyncio
-import warnings
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import metadata
@@ -23,6 +22,7 @@ from zarr.codecs import TransposeCodec
 from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes.activation import CLASSES
+from zarr_bytes.caller import warn_caller
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.files import WouldWaitError, is_tried
@@ -98,7 +98,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         return super().from_codecs(own, batch_size=batch_size)
 
     @cached_property
-    def order(self) -> tuple[int, ...] | None:
+    def _order(self) -> tuple[int, ...] | None:
         """Axis of the array that each stored axis is; None where they are in order."""
         return order_of(cast("TransposeCodec", codec).order for codec in self.array_array_codecs)
 
@@ -135,7 +135,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         if not isinstance(array, np.ndarray) or not _is_taken(batch):
             return await super().read(batch, out, drop_axes)
         store = batch[0][0].store
-        scatter = Scatter(array, drop_axes, self._codec.stored_endian, self.order, store)
+        scatter = Scatter(array, drop_axes, self._codec.stored_endian, self._order, store)
         if type(store) is LocalStore:
             found = await _read_files(scatter, batch, array.nbytes, str(store.root))
         else:
@@ -172,7 +172,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
             value,
             drop_axes,
             self._codec.stored_endian,
-            self.order,
+            self._order,
             in_place=isinstance(self._codec, ArrayBytesCodecPartialEncodeMixin),
         )
         if is_local_chunk(batch[0][0]):
@@ -234,6 +234,7 @@ async def _read_files(
 
 
 _unknown = unknown_in_pipeline(BatchedCodecPipeline)
+_unknown_is_said = False
 
 
 def _is_known() -> bool:
@@ -241,17 +242,13 @@ def _is_known() -> bool:
     global _unknown_is_said
     if _unknown and not _unknown_is_said:
         _unknown_is_said = True
-        warnings.warn(
+        warn_caller(
             f"zarr-bytes {metadata.version('zarr-bytes')} does not know the pipeline of zarr"
             f" {zarr.__version__} ({_unknown}), so that zarr's own pipeline is used, and only the"
-            " codec of this package; a newer zarr-bytes may know it",
-            UserWarning,
-            stacklevel=2,
+            " codec of this package; a newer zarr-bytes may know it"
         )
     return not _unknown
 
-
-_unknown_is_said = False
 
 # Zarr's registry knows a pipeline by its module and name.
 BatchedBytesPipeline.__module__ = "zarr_bytes"
