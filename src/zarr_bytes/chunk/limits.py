@@ -32,7 +32,7 @@ class Limits(NamedTuple):
     direct : int
         Of a chunk, from which on it pays to find out that nothing need be assigned.
     block, block_out_of_order : int
-        That are worked on at once: half of a processor's second cache; more where the axes are
+        That are worked on at once: about a processor's second cache; more where the axes are
         stored in another order, to fill the lines of the cache.
     windowed : int
         Of a range, from which on reading it through a window is worth the making of the window.
@@ -62,7 +62,7 @@ class Limits(NamedTuple):
     one_thread_codec: int = 2**23
     assigned: int = 2**18
     direct: int = 2**14
-    block: int = 2**19
+    block: int = 2**20
     block_out_of_order: int = 2**23
     windowed: int = 2**18
     short_range: int = 2**10
