@@ -109,6 +109,18 @@ def keys_of(store):
     return sorted(zarr.core.sync.sync(listed()))
 
 
+def contents_of(store):
+    """Keys and bytes of everything that is stored."""
+
+    async def got():
+        prototype = cpu.buffer_prototype
+        return {
+            k: (await store.get(k, prototype)).to_bytes() for k in [k async for k in store.list()]
+        }
+
+    return zarr.core.sync.sync(got())
+
+
 def most_memory(act):
     """What `act` gives, and the most memory that is taken while it runs, in bytes."""
     tracemalloc.start()

@@ -16,7 +16,7 @@ from fuzz import fuzz, same, values_of
 from fuzz_arrays import arrays, reads, writes
 from hypothesis import given
 from hypothesis import strategies as st
-from stored_arrays import CountingStore, numbers, pipeline_of
+from stored_arrays import CountingStore, contents_of, numbers, pipeline_of
 from zarr.codecs import (
     BloscCodec,
     Crc32cCodec,
@@ -25,9 +25,7 @@ from zarr.codecs import (
     VLenUTF8Codec,
     ZstdCodec,
 )
-from zarr.core.buffer import default_buffer_prototype
 from zarr.core.codec_pipeline import BatchedCodecPipeline
-from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import BatchedBytesPipeline, BytesCodec, EndianCodec
@@ -142,15 +140,8 @@ class TestInstalled:
                     array.resize((9, 12))
                     array.append(np.full((2, 12), 5, "i4"))
                     array[2:5, ::2] = 0
-        contents = [
-            {
-                path.relative_to(folder): path.read_bytes()
-                for path in folder.rglob("*")
-                if path.is_file()
-            }
-            for folder in folders.values()
-        ]
-        assert contents[0] == contents[1]
+        first, second = (contents_of(LocalStore(folder)) for folder in folders.values())
+        assert first == second
 
 
 class TestOtherChains:
@@ -366,14 +357,4 @@ def test_new_and_opened_arrays_hold_what_plain_zarr_makes_of_them(tmp_path_facto
             write(array, part)
             read, _ = data.draw(reads(example.shape, example.chunk_shape))
             same(read(array), read(plain))
-    assert contents(array.store) == contents(plain.store)
-
-
-def contents(store):
-    """Keys and bytes of everything in a store."""
-    keys = sync(_keys(store))
-    return {key: sync(store.get(key, default_buffer_prototype())).to_bytes() for key in keys}
-
-
-async def _keys(store):
-    return [key async for key in store.list()]
+    assert contents_of(array.store) == contents_of(plain.store)

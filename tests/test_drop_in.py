@@ -4,6 +4,7 @@ import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
+import documents
 import numcodecs
 import numpy as np
 import pytest
@@ -164,7 +165,7 @@ class TestStructuredTypesWithoutEndian:
     }
 
     def test_they_are_read_as_little_endian_with_a_warning(self):
-        with pytest.warns(UserWarning, match="Missing 'endian'.*Assuming little-endian"):
+        with pytest.warns(UserWarning, match="Missing 'endian'.*Assuming little-endian") as caught:
             array = open_document(
                 self.DATA_TYPE,
                 fill_value="AAAA",
@@ -172,6 +173,7 @@ class TestStructuredTypesWithoutEndian:
                 chunk=b"\x01\x00\x02\x03\x00\x04",
             )
         assert array[:].tolist() == [(1, 2), (3, 4)]
+        assert caught[0].filename == documents.__file__  # and not a line of zarr
 
     def test_without_multi_byte_fields_nothing_is_assumed(self):
         data_type = {"name": "structured", "configuration": {"fields": [["a", "int8"]]}}

@@ -87,8 +87,9 @@ class TestPythonsHttpServer:
 
     def test_each_chunk_comes_once_and_the_later_ones_without_a_range(self, server, client):
         array = open_url(client, server.url)
-        with pytest.warns(UserWarning, match=WARNING):
+        with pytest.warns(UserWarning, match=WARNING) as caught:
             array[:30, 5, 6]  # 30 ranges of the first chunk
+        assert caught[0].filename == __file__
         refused = ["bytes=2048-2055"]
         assert server.requests == refused + ([] if client == "fsspec" else [None])
         server.requests.clear()

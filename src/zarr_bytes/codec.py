@@ -11,7 +11,6 @@ earlier versions of zarr wrote such arrays.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
@@ -19,6 +18,7 @@ from zarr import codecs
 from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodecPartialEncodeMixin
 from zarr.dtype import VariableLengthUTF8
 
+from zarr_bytes.caller import warn_caller
 from zarr_bytes.chunk.elements import decode_elements, encode_elements
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.chunk.reading import are_local, read_local, read_selection, read_selection_sync
@@ -196,11 +196,9 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         if self._endian is not None:
             return self._fitted(self._endian)
         if dtype.names is not None:
-            warnings.warn(
+            warn_caller(
                 "Missing 'endian' for structured dtype with multi-byte fields. "
-                "Assuming little-endian for legacy compatibility.",
-                UserWarning,
-                stacklevel=2,
+                "Assuming little-endian for legacy compatibility."
             )
             return type(self)(endian="little")._fitted("little")
         raise ConfigurationError(

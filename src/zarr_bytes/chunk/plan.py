@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.errors import BoolValueError, ChunkSizeError
     from zarr_bytes.settings import Cost
+    from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Plan", "PlannedChunks", "chunks_like"]
+__all__ = ["Plan", "PlannedChunks", "chunks_like", "chunks_of"]
 
 _EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
 
@@ -237,6 +238,30 @@ def _nth(entry: slice | Offsets, i: int) -> int:
     return entry.start + i if type(entry) is slice else int(np.ravel(entry)[i])
 
 
+def chunks_of(
+    spec: ArraySpec, endian: Endian | None, order: tuple[int, ...] | None
+) -> PlannedChunks:
+    """Chunks of a spec, in the stored byte order `endian` and the stored order of axes.
+
+    The ones that were asked for last are kept by their spec: zarr makes one for all chunks of a
+    read, and never changes it. To find them again by its parts takes two microseconds.
+    """
+    global _last  # one tuple, assigned at once: no thread sees half of it
+    last_spec, last_endian, last_order, chunks = _last
+    if last_spec is not spec or last_endian != endian or last_order != order or chunks is None:
+        chunks = chunks_like(
+            spec.shape, spec.dtype.to_native_dtype(), endian, order, spec.prototype
+        )
+        _last = spec, endian, order, chunks
+    return chunks
+
+
+_last: tuple[ArraySpec | None, Endian | None, tuple[int, ...] | None, PlannedChunks | None] = (
+    None,
+    None,
+    None,
+    None,
+)
 chunks_like: Callable[
     [tuple[int, ...], DType, Endian | None, tuple[int, ...] | None, BufferPrototype], PlannedChunks
 ] = lru_cache(maxsize=128)(PlannedChunks)

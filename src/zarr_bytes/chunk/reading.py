@@ -23,7 +23,7 @@ from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.files import EndOfFileError, WouldWaitError, is_tried, open_chunk
-from zarr_bytes.chunk.plan import chunks_like
+from zarr_bytes.chunk.plan import chunks_of
 from zarr_bytes.chunk.requests import MissingChunkError, Requests, sends_whole_objects
 from zarr_bytes.chunk.selection import entries_of
 from zarr_bytes.chunk.tasks import finished
@@ -87,7 +87,7 @@ async def read_selection(
     BoolValueError
         If a byte that was read as a bool is neither 0 nor 1.
     """
-    chunks = _chunks_of(chunk_spec, endian)
+    chunks = chunks_of(chunk_spec, endian, None)
     array = await read_chunk(getter, chunks, selection, chunk_spec, is_sync=False)
     return None if array is None else chunks.buffer(array)
 
@@ -96,7 +96,7 @@ def read_selection_sync(
     getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec, endian: Endian | None
 ) -> NDBuffer | None:
     """`read_selection` on a store that reads synchronously, in the calling thread."""
-    chunks = _chunks_of(chunk_spec, endian)
+    chunks = chunks_of(chunk_spec, endian, None)
     array = finished(read_chunk(getter, chunks, selection, chunk_spec, is_sync=True))
     return None if array is None else chunks.buffer(array)
 
@@ -114,7 +114,7 @@ async def read_local(
         getter, selection, chunk_spec = chunk
         return read_selection_sync(cast("SyncByteGetter", getter), selection, chunk_spec, endian)
 
-    nbytes = sum(_chunks_of(chunk_spec, endian).nbytes for _, _, chunk_spec in batch)
+    nbytes = sum(chunks_of(chunk_spec, endian, None).nbytes for _, _, chunk_spec in batch)
     store = cast("LocalStore", cast("StorePath", batch[0][0]).store)
     is_quick = nbytes <= limits.LIMITS.one_thread_codec and is_known_to_be_local(str(store.root))
     limit = 1 if is_quick else zarr.config.get("async.concurrency") or len(batch)
@@ -271,18 +271,3 @@ def cost_of(getter: StorePath) -> Cost | None:
     ):
         return None
     return reading_cost(store)
-
-
-# The spec of the chunk that was read last: zarr makes one for all chunks of a read, and it never
-# changes. What is found again by its parts takes two microseconds.
-_last: tuple[ArraySpec | None, Endian | None, PlannedChunks | None] = (None, None, None)
-
-
-def _chunks_of(chunk_spec: ArraySpec, endian: Endian | None) -> PlannedChunks:
-    global _last  # one tuple, assigned at once: no thread sees half of it
-    last_spec, last_endian, chunks = _last
-    if last_spec is not chunk_spec or last_endian != endian or chunks is None:
-        dtype = chunk_spec.dtype.to_native_dtype()
-        chunks = chunks_like(chunk_spec.shape, dtype, endian, None, chunk_spec.prototype)
-        _last = chunk_spec, endian, chunks
-    return chunks

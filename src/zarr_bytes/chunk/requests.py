@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -24,6 +23,7 @@ import numpy as np
 from zarr.abc.store import RangeByteRequest, Store
 from zarr.storage import StorePath
 
+from zarr_bytes.caller import warn_caller
 from zarr_bytes.chunk.tasks import EnoughError, slots_of_loop, together
 from zarr_bytes.errors import partly_missing, wrong_size
 
@@ -156,7 +156,7 @@ class Requests:
             return cast("Bytes", collected.fetched)
         self._checked(collected.whole)
         if _remember(_without_ranges, self._getter):
-            warnings.warn(self._cost_of_whole(), UserWarning, stacklevel=2)
+            warn_caller(self._cost_of_whole())
         return self._part(tile)
 
     def _checked(self, buffer: Buffer | None) -> Bytes | None:

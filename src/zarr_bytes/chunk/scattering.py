@@ -14,7 +14,7 @@ from zarr.storage import LocalStore
 
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.files import EndOfFileError, open_chunk
-from zarr_bytes.chunk.plan import chunks_like
+from zarr_bytes.chunk.plan import chunks_of
 from zarr_bytes.chunk.reading import read_chunk, read_open_file
 from zarr_bytes.chunk.selection import entries_of, is_basic
 from zarr_bytes.settings import reading_cost
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.plan import Plan, PlannedChunks
+    from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ChunkOfRead", "Scatter"]
@@ -95,7 +95,6 @@ class Scatter:
         self._drop_axes = drop_axes
         self._endian = endian
         self._order = order
-        self._last: tuple[ArraySpec, PlannedChunks] | None = None
         self.left_open: dict[str, ChunkFile] = {}  # by path, for a thread to read on
 
     def read_files(self, chunks: Iterable[ChunkOfRead], *, waits: bool = True) -> Iterator[bool]:
@@ -155,7 +154,9 @@ class Scatter:
     async def read(self, chunk: ChunkOfRead) -> bool:
         """`read_files` of one chunk through the `get` of any store."""
         getter, spec, selection, _, _ = chunk
-        array = await read_chunk(getter, self._chunks_of(spec), selection, spec, is_sync=False)
+        array = await read_chunk(
+            getter, chunks_of(spec, self._endian, self._order), selection, spec, is_sync=False
+        )
         if array is None:
             self._fill(chunk)
             return False
@@ -174,7 +175,7 @@ class Scatter:
 
     def _alike(self, chunk: ChunkOfRead) -> _Alike:
         _, spec, selection, place, _ = chunk
-        chunks = self._chunks_of(spec)
+        chunks = chunks_of(spec, self._endian, self._order)
         plan = chunks.plan(entries_of(selection), self._cost)
         types = [*map(type, entries_of(selection))] if is_basic(selection) else []
         alike = _Alike(spec, selection, types, plan)
@@ -221,14 +222,6 @@ class Scatter:
 
     def _squeezed(self, array: Array) -> Array:
         return array.squeeze(axis=self._drop_axes) if self._drop_axes else array
-
-    def _chunks_of(self, spec: ArraySpec) -> PlannedChunks:
-        last = self._last
-        if last is None or last[0] is not spec:
-            dtype = spec.dtype.to_native_dtype()
-            chunks = chunks_like(spec.shape, dtype, self._endian, self._order, spec.prototype)
-            self._last = last = spec, chunks  # one tuple: no thread sees half of it
-        return last[1]
 
 
 def _is_view(array: Array, of: Array | None) -> bool:
