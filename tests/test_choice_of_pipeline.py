@@ -44,13 +44,33 @@ PLAIN = {
     "behind a transpose": {"filters": [TRANSPOSED]},
     "behind two": {"filters": [TRANSPOSED, TRANSPOSED]},
 }
+SHARDS = {
+    "shard": {"serializer": ShardingCodec(chunk_shape=(2, 3), codecs=[BIG])},
+    "shard of transposed chunks": {
+        "serializer": ShardingCodec(
+            chunk_shape=(2, 3), codecs=[TRANSPOSED, BIG], index_location="start"
+        )
+    },
+    "shard without a checksum": {
+        "serializer": ShardingCodec(chunk_shape=(2, 3), codecs=[BIG], index_codecs=[BIG])
+    },
+}
 OTHER = {
     "compressor": {"compressors": ZstdCodec()},
     "checksum": {"compressors": Crc32cCodec()},
     "compressor behind a transpose": {"filters": [TRANSPOSED], "compressors": BloscCodec()},
-    "shard": {"serializer": ShardingCodec(chunk_shape=(2, 3), codecs=[BIG])},
-    "shard of transposed chunks": {
-        "serializer": ShardingCodec(chunk_shape=(2, 3), codecs=[TRANSPOSED, BIG])
+    "shard of compressed chunks": {
+        "serializer": ShardingCodec(chunk_shape=(2, 3), codecs=[BIG, ZstdCodec()])
+    },
+    "shard of shards": {
+        "serializer": ShardingCodec(
+            chunk_shape=(2, 6), codecs=[ShardingCodec(chunk_shape=(2, 3), codecs=[BIG])]
+        )
+    },
+    "shard with a transposed index": {
+        "serializer": ShardingCodec(
+            chunk_shape=(2, 3), codecs=[BIG], index_codecs=[TransposeCodec(order=(2, 0, 1)), BIG]
+        )
     },
     "format 2": {"zarr_format": 2},
 }
@@ -85,15 +105,16 @@ class TestInstalled:
         )
         assert printed(code) == "BatchedBytesPipeline 7"
 
-    @pytest.mark.parametrize("chain", PLAIN)
+    @pytest.mark.parametrize("chain", PLAIN | SHARDS)
     def test_so_has_every_chain_of_transposes_and_bytes_new_and_opened(self, chain):
         store = MemoryStore()
-        array = created(store, **PLAIN[chain])
+        array = created(store, **(PLAIN | SHARDS)[chain])
         array[...] = VALUES
         opened = zarr.open_array(store)
         for found in (array, opened):
             assert type(pipeline_of(found)) is BatchedBytesPipeline
-            assert isinstance(pipeline_of(found).array_bytes_codec, BytesCodec)
+            codec = pipeline_of(found).array_bytes_codec
+            assert isinstance(codec.codecs[-1] if chain in SHARDS else codec, BytesCodec)
             assert np.array_equal(found[2:6, ::4], VALUES[2:6, ::4])
 
     def test_it_is_zarrs_own_pipeline_with_its_fields(self):

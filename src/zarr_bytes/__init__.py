@@ -25,6 +25,7 @@ from zarr_bytes.errors import (
     FillValueError,
     MigrationError,
     MissingPackageError,
+    ShardIndexError,
     StoreError,
 )
 from zarr_bytes.pipeline import BatchedBytesPipeline
@@ -48,6 +49,7 @@ __all__ = [
     "FillValueError",
     "MigrationError",
     "MissingPackageError",
+    "ShardIndexError",
     "StoreError",
     "__version__",
     "check",

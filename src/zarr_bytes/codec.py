@@ -144,8 +144,11 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         >>> BytesCodec.in_place_of(codecs.BytesCodec(endian="big"))
         zarr_bytes.BytesCodec(endian='big')
         """
-        own = cls(endian=codec.endian)
-        return own._fitted(own._endian)
+        return cls(endian=codec.endian).with_settings()
+
+    def with_settings(self) -> Self:
+        """The codec, or one for partial writes while ``zarr_bytes.partial_writes`` is True."""
+        return self._fitted(self._endian)
 
     def to_dict(self) -> dict[str, JSON]:
         """Codec object for array metadata, as it was read.

@@ -13,6 +13,7 @@ __all__ = [
     "FillValueError",
     "MigrationError",
     "MissingPackageError",
+    "ShardIndexError",
     "StoreError",
     "causes_of_a_wrong_size",
     "in_short",
@@ -44,6 +45,17 @@ class ChunkFileError(ValueError):
 
     A folder, a FIFO, a socket or a device: reading it could wait for ever. The message gives the
     path and what is there.
+    """
+
+
+class ShardIndexError(ValueError):
+    """The index of a shard is truncated or damaged, or names bytes that are no inner chunk.
+
+    The message gives the shard, the inner chunk, what was found and what is permitted.
+
+    Notes
+    -----
+    Specification: sharding codec 1.0, "Binary shard format".
     """
 
 

@@ -8,17 +8,17 @@ write in which threads that is done. Arrays of every other chain get a pipeline 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 import numpy as np
 import zarr
 from zarr import codecs as zarr_codecs
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.buffer import cpu
-from zarr.codecs import TransposeCodec
+from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes.activation import CLASSES
@@ -29,6 +29,7 @@ from zarr_bytes.chunk.files import WouldWaitError, is_tried
 from zarr_bytes.chunk.gathering import Gather
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.selection import order_of
+from zarr_bytes.chunk.shards import sharding_of
 from zarr_bytes.chunk.tasks import for_each
 from zarr_bytes.chunk.threads import in_threads, number_of_threads
 from zarr_bytes.chunk.writing import is_local_chunk
@@ -45,11 +46,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from zarr.abc.buffer import NDBuffer
-    from zarr.abc.codec import Codec, GetResult
+    from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
     from zarr.abc.store import ByteGetter
 
     from zarr_bytes.chunk.gathering import ChunkOfWrite
     from zarr_bytes.chunk.scattering import ChunkOfRead
+    from zarr_bytes.chunk.shards import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["BatchedBytesPipeline"]
@@ -91,16 +93,21 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         """Pipeline of `codecs`: one of zarr's, where they are not plain bytes."""
         chain = tuple(codecs)
         own = _own_chain(chain) if _is_known() else None
-        # zarr takes any pipeline.
-        other = cast("type[Self]", pipeline_of_other_chains())
         if own is None:
+            # zarr takes any pipeline.
+            other = cast("type[Self]", pipeline_of_other_chains())
             return other.from_codecs(chain, batch_size=batch_size)
-        return super().from_codecs(own, batch_size=batch_size)
+        # Not by zarr's `from_codecs`, which warns that shards behind a `transpose` are read whole.
+        return cls(
+            array_array_codecs=cast("tuple[ArrayArrayCodec, ...]", tuple(own[:-1])),
+            array_bytes_codec=cast("ArrayBytesCodec", own[-1]),
+            bytes_bytes_codecs=(),
+            batch_size=batch_size or zarr.config.get("codec_pipeline.batch_size"),
+        )
 
     @cached_property
-    def _order(self) -> tuple[int, ...] | None:
-        """Axis of the array that each stored axis is; None where they are in order."""
-        return order_of(cast("TransposeCodec", codec).order for codec in self.array_array_codecs)
+    def _stored(self) -> _Stored:
+        return _stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
     async def read(
         self,
@@ -135,7 +142,8 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         if not isinstance(array, np.ndarray) or not _is_taken(batch):
             return await super().read(batch, out, drop_axes)
         store = batch[0][0].store
-        scatter = Scatter(array, drop_axes, self._codec.stored_endian, self._order, store)
+        codec, order, sharding = self._stored
+        scatter = Scatter(array, drop_axes, codec.stored_endian, order, store, sharding)
         if type(store) is LocalStore:
             found = await _read_files(scatter, batch, array.nbytes, str(store.root))
         else:
@@ -168,12 +176,14 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         if not _is_taken(batch):
             await super().write(batch, value, drop_axes)
             return
+        codec, order, sharding = self._stored
         gather = Gather(
             value,
             drop_axes,
-            self._codec.stored_endian,
-            self._order,
-            in_place=isinstance(self._codec, ArrayBytesCodecPartialEncodeMixin),
+            codec.stored_endian,
+            order,
+            sharding,
+            in_place=isinstance(codec, ArrayBytesCodecPartialEncodeMixin),
         )
         if is_local_chunk(batch[0][0]):
             # A rename waits for the file system (ext4 allocates the blocks then), so that several
@@ -183,21 +193,57 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         else:
             await for_each(gather.write, batch)
 
-    @property
-    def _codec(self) -> BytesCodec:
-        return cast("BytesCodec", self.array_bytes_codec)
+
+class _Stored(NamedTuple):
+    """How a chain stores elements."""
+
+    codec: BytesCodec
+    order: tuple[int, ...] | None  # axis of the array that each stored one is; None for their order
+    sharding: Sharding | None
 
 
 def _own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
     """The chain with this package's codec for bytes; None for chunks that are not plain bytes."""
-    if not chain or any(type(codec) is not TransposeCodec for codec in chain[:-1]):
-        return None
     if zarr.config.get("codecs.bytes", None) != CLASSES["bytes"]:
         return None
+    if not chain or any(type(codec) is not TransposeCodec for codec in chain[:-1]):
+        return None
     last = chain[-1]
+    if type(last) is ShardingCodec:
+        inner = _own_chain(last.codecs) if _has_plain_index(last) else None
+        if inner is None or type(inner[-1]) is ShardingCodec:
+            return None
+        # Not left to zarr, which keeps a codec for one that is equal to it.
+        fitted = cast("BytesCodec", inner[-1]).with_settings()
+        if fitted is last.codecs[-1]:
+            return chain
+        return (*chain[:-1], replace(last, codecs=(*inner[:-1], fitted)))
     if type(last) is zarr_codecs.BytesCodec:
         return (*chain[:-1], BytesCodec.in_place_of(last))
     return chain if type(last) in _CODECS else None
+
+
+def _has_plain_index(codec: ShardingCodec) -> bool:
+    """Whether the index of shards is stored by `bytes`, with or without a checksum."""
+    first, *others = codec.index_codecs
+    return (
+        type(first) in (zarr_codecs.BytesCodec, *_CODECS)
+        and cast("BytesCodec", first).endian is not None
+        and [type(other) for other in others] in ([], [Crc32cCodec])
+    )
+
+
+def _stored_by(chain: Sequence[Codec]) -> _Stored:
+    """How a chain that `_own_chain` gives stores elements."""
+    *transposes, last = chain
+    orders = [cast("TransposeCodec", codec).order for codec in transposes]
+    if not isinstance(last, ShardingCodec):
+        return _Stored(cast("BytesCodec", last), order_of(orders), None)
+    inner = _stored_by(last.codecs)
+    nesting = order_of(orders) or tuple(range(len(last.chunk_shape)))
+    inner_orders = [cast("TransposeCodec", codec).order for codec in last.codecs[:-1]]
+    sharding = sharding_of(last, nesting)
+    return _Stored(inner.codec, order_of([*orders, *inner_orders]), sharding)
 
 
 def _is_taken(batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:

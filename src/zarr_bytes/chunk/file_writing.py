@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,12 +28,10 @@ from zarr_bytes.chunk.opening import closing, no_file, opened
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.chunk.tiles import Tile
 
-__all__ = ["NewChunk", "write_file"]
+__all__ = ["NewChunk", "Selected", "write_file"]
 
 # Windows has the second of these alone. Where one is missing, a chunk is replaced, as zarr does.
 _IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
@@ -46,21 +44,30 @@ _ATTEMPTS: Final = 100  # to open or make the chunk while other processes replac
 
 
 class NewChunk(NamedTuple):
-    """What a chunk is before anything has been written to it.
+    """A chunk or a shard before anything has been written to it.
 
     Attributes
     ----------
     nbytes : int
-        Its size.
+        Size of its elements, in bytes.
     fill : bytes
         One element, as it is stored.
     leave_out_empty : bool
         Whether a chunk that holds nothing but the fill value is not stored.
+    before, after : bytes
+        The index of a shard, where the elements are between them.
     """
 
     nbytes: int
     fill: bytes
     leave_out_empty: bool
+    before: bytes = b""
+    after: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Size of the file, in bytes."""
+        return len(self.before) + self.nbytes + len(self.after)
 
     def is_left_out(self, data: Bytes) -> bool:
         """Whether nothing is to be stored where `data`, whole elements, is all there is.
@@ -79,37 +86,46 @@ class NewChunk(NamedTuple):
         )
 
 
-def write_file(
-    path: str, tile: Tile, data: Bytes, nbytes: int, new_chunk: Callable[[], NewChunk]
-) -> bool:
-    """Write the ranges of `tile` to the file at `path`, which is created where it is missing.
+class Selected(Protocol):
+    """The selected bytes of a chunk or a shard, for `write_file`."""
+
+    def in_new(self) -> tuple[NewChunk, Tile, Bytes]:
+        """A new chunk, the ranges in it, and the bytes of all ranges one after another."""
+
+    def in_file(self, file: int, size: int, path: str) -> tuple[Tile, Bytes] | None:
+        """The ranges in an open file of `size` bytes; None if the file is to be replaced.
+
+        Raises
+        ------
+        ChunkSizeError, ShardIndexError
+            If the file is not as the metadata say.
+        """
+
+
+def write_file(path: str, selected: Selected) -> bool:
+    """Write selected bytes to the file at `path`, which is created where it is missing.
 
     Parameters
     ----------
     path : str
         Of the chunk.
-    tile : Tile
-        Its ranges hold selected bytes alone.
-    data : array of uint8, 1-D
-        The bytes of all ranges one after another.
-    nbytes : int
-        Size of the chunk.
-    new_chunk : callable
-        Gives the chunk, if there is no file yet.
+    selected : Selected
+        Ranges that hold selected bytes alone.
 
     Returns
     -------
     bool
         False if the chunk is to be replaced by another file: the file has other names, is a
-        symbolic link, must not be written, or is missing where no link can be made.
+        symbolic link, must not be written, lacks an inner chunk, or is missing where no link can
+        be made.
 
     Raises
     ------
     ChunkFileError
         If something other than a file is at `path`.
-    ChunkSizeError
-        If the file has another size than the chunk; nothing has been written then, unless somebody
-        else has shortened it meanwhile.
+    ChunkSizeError, ShardIndexError
+        If the file has another size than the chunk, or another index than a shard; nothing has been
+        written then, unless somebody else has shortened it meanwhile.
     OSError
         If the system does not write what was asked for.
     """
@@ -123,13 +139,13 @@ def write_file(
                 raise
             return False
         if file is None:
-            new = new_chunk()
+            new, tile, data = selected.in_new()
             if new.is_left_out(data):
                 return True
             is_written = _create(path, tile, data, new)
         else:
             with closing(file):
-                is_written = _overwrite(file, path, tile, data, nbytes)
+                is_written = _overwrite(file, path, selected)
         if is_written is not None:
             return is_written
     raise OSError(
@@ -141,7 +157,7 @@ def write_file(
     )
 
 
-def _overwrite(file: int, path: str, tile: Tile, data: Bytes, nbytes: int) -> bool | None:
+def _overwrite(file: int, path: str, selected: Selected) -> bool | None:
     """Write to the open file at `path`; None if it has been replaced, and is to be opened again."""
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
@@ -153,19 +169,20 @@ def _overwrite(file: int, path: str, tile: Tile, data: Bytes, nbytes: int) -> bo
     is_read_only = not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
     if is_read_only or _has_other_names(file, status, path):
         return False
-    _check_size(status, nbytes, path)
+    size = status.st_size
+    found = selected.in_file(file, size, path)
+    if found is None:
+        return False
+    tile, data = found
     try:
-        _write_ranges(file, tile, data, nbytes)
+        _write_ranges(file, tile, data, size)
     except StoppedError as error:
         outcome = f"{error.written} bytes of the selection have been written"
         raise failed(error, path, outcome) from error.__cause__
-    _check_size(os.fstat(file), nbytes, path)
+    size_now = os.fstat(file).st_size
+    if size_now != size:
+        raise wrong_size(path, 0, size, size_now)
     return True
-
-
-def _check_size(status: os.stat_result, nbytes: int, path: str) -> None:
-    if status.st_size != nbytes:
-        raise wrong_size(path, 0, nbytes, status.st_size)
 
 
 def _has_other_names(file: int, status: os.stat_result, path: str) -> bool:
@@ -202,7 +219,7 @@ def _create(path: str, tile: Tile, data: Bytes, new: NewChunk) -> bool | None:
 
     def write(file: int) -> None:
         _fill(file, new)
-        _write_ranges(file, tile, data, new.nbytes)
+        _write_ranges(file, tile, data, new.size)
 
     return make_file(path, write, _link, "the chunk has not been made")
 
@@ -222,17 +239,20 @@ def _link(temporary: str, path: str) -> bool | None:
 def _fill(file: int, new: NewChunk) -> None:
     """Make the open file a chunk of fill values; zeros take no room on the disk."""
     try:
-        os.truncate(file, new.nbytes)
+        os.truncate(file, new.size)
     except OSError as error:
         raise StoppedError(0, 0) from error
+    begin = len(new.before)
     if any(new.fill):
         count = min(max(limits.LIMITS.filled // len(new.fill), 1), new.nbytes // len(new.fill))
         block = memoryview(new.fill * count)
         for start in range(0, new.nbytes, len(block)):
-            write_all(file, block[: new.nbytes - start], start, 0)
+            write_all(file, block[: new.nbytes - start], begin + start, 0)
+    write_all(file, memoryview(new.before), 0, 0)
+    write_all(file, memoryview(new.after), begin + new.nbytes, 0)
 
 
-def _write_ranges(file: int, tile: Tile, data: Bytes, nbytes: int) -> None:
+def _write_ranges(file: int, tile: Tile, data: Bytes, size: int) -> None:
     done = 0
     # Not on a file system of other machines too: there a page that is mapped is sent whole.
     if (
@@ -241,8 +261,8 @@ def _write_ranges(file: int, tile: Tile, data: Bytes, nbytes: int) -> None:
         and tile.nbytes <= tile.number_of_ranges() * limits.LIMITS.mapped_range
         and is_local(file)
     ):
-        done = write_mapped(file, tile, data, nbytes)
-        if os.fstat(file).st_size != nbytes:
+        done = write_mapped(file, tile, data, size)
+        if os.fstat(file).st_size != size:
             return  # which the caller finds too: a file must not be made longer here
     memory = memoryview(data)
     for start, stop, position in tile.ranges(done):

@@ -147,13 +147,16 @@ class ChunkFile:
 
     def check(self, nbytes: int | None) -> None:
         """Hold the file to its kind, and to `nbytes` bytes where that is given."""
+        size = self.size()
+        if nbytes is not None and size != nbytes:
+            raise wrong_size(self.path, 0, nbytes, size)
+
+    def size(self) -> int:
+        """Size of the file in bytes, which must be a file."""
         status = os.fstat(self.descriptor)
-        is_file = stat.S_ISREG(status.st_mode)
-        if is_file and (nbytes is None or status.st_size == nbytes):
-            return
-        if not is_file:
+        if not stat.S_ISREG(status.st_mode):
             raise no_file(self.path, status.st_mode)
-        raise wrong_size(self.path, 0, nbytes or 0, status.st_size)
+        return status.st_size
 
     def read_whole(self, memory: memoryview) -> None:
         """Read a file that must have as many bytes as `memory`, and try to read one more.

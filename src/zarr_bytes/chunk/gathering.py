@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from zarr_bytes.chunk.shard_writing import ShardWriting
 from zarr_bytes.chunk.writing import Writing
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.chunk.shards import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ChunkOfWrite", "Gather"]
@@ -37,6 +39,8 @@ class Gather:
         Byte order to store; None means that of the data type.
     order : tuple of int or None
         The axis of the chunk that each stored axis is; None where they are in order.
+    sharding : Sharding or None
+        How shards are divided, where the chunks are shards.
     in_place : bool
         Whether the selected bytes of a file are written alone.
     """
@@ -47,6 +51,7 @@ class Gather:
         drop_axes: tuple[int, ...],
         endian: Endian | None,
         order: tuple[int, ...] | None,
+        sharding: Sharding | None,
         *,
         in_place: bool,
     ) -> None:
@@ -54,6 +59,7 @@ class Gather:
         self._drop_axes = drop_axes
         self._endian = endian
         self._order = order
+        self._sharding = sharding
         self._in_place = in_place
 
     def write_file(self, chunk: ChunkOfWrite) -> None:
@@ -82,4 +88,7 @@ class Gather:
             if self._drop_axes:
                 axes = range(len(spec.shape))
                 value = value[tuple(None if i in self._drop_axes else slice(None) for i in axes)]
-        return Writing(value, selection, spec, self._endian, self._order, is_complete=is_complete)
+        stored = (value, selection, spec, self._endian, self._order)
+        if self._sharding is None:
+            return Writing(*stored, is_complete=is_complete)
+        return ShardWriting(self._sharding, *stored, is_complete=is_complete)

@@ -28,6 +28,7 @@ __all__ = [
     "delete_file",
     "failed",
     "make_file",
+    "replace",
     "replace_file",
     "write_all",
 ]
@@ -122,7 +123,7 @@ def replace_file(path: str, blocks: Iterable[Bytes]) -> None:
             write_all(file, memoryview(block), done, done)
             done += block.size
 
-    make_file(path, write, _replace, "the chunk has not been replaced")
+    make_file(path, write, replace, "the chunk has not been replaced")
 
 
 def delete_file(path: str) -> None:
@@ -173,7 +174,8 @@ def _new_file(temporary: str) -> int:
         return os.open(temporary, flags, 0o666)
 
 
-def _replace(temporary: str, path: str) -> None:
+def replace(temporary: str, path: str) -> None:
+    """Rename the complete file `temporary` to `path`, for `make_file`."""
     _check_is_replaceable(path)
     os.replace(temporary, path)  # noqa: PTH105
 

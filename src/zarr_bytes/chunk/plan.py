@@ -111,6 +111,11 @@ class Plan:
         )
 
     @property
+    def stored_nbytes(self) -> int | None:
+        """Size that the object must have; None where that is not known."""
+        return self.chunks.nbytes
+
+    @property
     def ranges(self) -> int:
         """How many ranges these are in."""
         return 1 if self._tile is not None or self.grid is None else self.tiles.span.ranges
@@ -181,6 +186,22 @@ class Plan:
         if any(largest(array.getfield(np.uint8, i)) > 1 for i in chunks.layout.bool_offsets):
             raise self._bool_error(array, tile.place)
         return chunks.decoded(array, in_place=in_place)
+
+    def putter(self, canvas: Array, *, in_place: bool) -> Callable[[Tile, Bytes], None]:
+        """Function that puts the elements of a tile, out of its bytes, into the canvas."""
+        found = self.chunks.as_numbers(canvas)
+
+        def put_elements(tile: Tile, fetched: Bytes) -> None:
+            canvas[tile.place] = self.elements(tile, fetched, in_place=in_place)
+
+        if found is None:
+            return put_elements
+        numbers, dtype = found
+
+        def put_numbers(tile: Tile, fetched: Bytes) -> None:
+            numbers[tile.place] = tile.elements(fetched, dtype)
+
+        return put_numbers
 
     def _bool_error(self, array: Array, place: tuple[Any, ...]) -> BoolValueError:
         encoded = array.ravel().view(np.uint8)

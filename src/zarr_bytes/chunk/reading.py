@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
+from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.files import EndOfFileError, WouldWaitError, is_tried, open_chunk
 from zarr_bytes.chunk.plan import chunks_of
-from zarr_bytes.chunk.requests import MissingChunkError, Requests, sends_whole_objects
+from zarr_bytes.chunk.requests import MissingChunkError, Requests, comes_whole
 from zarr_bytes.chunk.selection import entries_of
+from zarr_bytes.chunk.shard_reading import ShardPlan, read_open_shard
 from zarr_bytes.chunk.tasks import finished
 from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.settings import reading_cost
-from zarr_bytes.zarr_versions import is_deflated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -215,6 +215,8 @@ def read_file(
 
 def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> Array:
     """`read_file` of an open file; with a canvas, where the tiles of the plan are put, that."""
+    if isinstance(plan, ShardPlan):
+        return read_open_shard(plan, file, canvas)
     chunks = plan.chunks
     if plan.is_whole and plan.grid is None:
         return chunks.of_whole(file.whole(chunks.nbytes), plan.selection)
@@ -252,22 +254,12 @@ async def _filled(
             fetched = await fetch(plan.view)
             return plan.result_of(plan.elements(plan.view, fetched, in_place=in_place))
         filled = np.empty(plan.tiles.grid.shape, plan.chunks.selected_dtype)
-    numbers = plan.chunks.as_numbers(filled)
+    put = plan.putter(filled, in_place=in_place)
     for tile in plan.tiles.divided(most, limits.LIMITS.runs):
-        fetched = await fetch(tile)
-        if numbers is None:
-            filled[tile.place] = plan.elements(tile, fetched, in_place=in_place)
-        else:
-            array, dtype = numbers
-            array[tile.place] = tile.elements(fetched, dtype)
+        put(tile, await fetch(tile))
     return filled if canvas is not None else plan.result_of(filled)
 
 
 def cost_of(getter: StorePath) -> Cost | None:
     """What a request for the chunk costs, or None if it is read whole for a part of it."""
-    store = getter.store
-    if sends_whole_objects(getter) or (
-        isinstance(store, ZipStore) and is_deflated(store, getter.path)
-    ):
-        return None
-    return reading_cost(store)
+    return None if comes_whole(getter) else reading_cost(getter.store)

@@ -16,16 +16,17 @@ import sys
 import threading
 from contextlib import nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
-from zarr.abc.store import RangeByteRequest, Store
-from zarr.storage import StorePath
+from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
+from zarr.storage import MemoryStore, StorePath, ZipStore
 
 from zarr_bytes.caller import warn_caller
 from zarr_bytes.chunk.tasks import EnoughError, slots_of_loop, together
 from zarr_bytes.errors import partly_missing, wrong_size
+from zarr_bytes.zarr_versions import is_deflated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,10 +37,13 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.chunk.plan import Plan
+    from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.zarr_versions import SyncByteGetter
 
-__all__ = ["MissingChunkError", "Requests", "sends_whole_objects"]
+__all__ = ["MissingChunkError", "Requests", "comes_whole"]
+
+_Request: TypeAlias = "RangeByteRequest | SuffixByteRequest"
 
 
 class MissingChunkError(Exception):
@@ -84,6 +88,36 @@ class Requests:
         async with slots:
             return self._checked(await self._get(None))
 
+    async def fetch_index(self, shards: Shards) -> tuple[Bytes, int | None]:
+        """The bytes of the index of a shard, in one request, and the size of the shard, if known.
+
+        Raises
+        ------
+        MissingChunkError
+            If the shard is missing.
+        """
+        nbytes, size = shards.index_nbytes, None
+        is_at_end = shards.sharding.is_at_end
+        request = SuffixByteRequest(nbytes) if is_at_end else RangeByteRequest(0, nbytes)
+        slots, _ = self._slots()
+        async with slots:
+            if comes_whole(self._getter):
+                buffer, is_range = await self._get(None), False
+            else:
+                buffer, is_range = await self._get_range(request)
+        if buffer is None:
+            raise MissingChunkError
+        self._is_there = True
+        content: Bytes = buffer.as_numpy_array()
+        if is_range and content.size <= nbytes:
+            _remember(_with_ranges, self._getter)
+            return content, size
+        self._chunk = content
+        if not comes_whole(self._getter) and _remember(_without_ranges, self._getter):
+            warn_caller(self._cost_of_whole())
+        start = max(shards.index_start(content.size), 0)
+        return content[start : start + nbytes], content.size
+
     async def fetch(self, tile: Tile) -> Bytes:
         """The ranges of a tile; where that may be waited for, several at a time.
 
@@ -119,13 +153,13 @@ class Requests:
     def _slots(self) -> tuple[AbstractAsyncContextManager[object], int]:
         return (nullcontext(), 1) if self._is_sync else slots_of_loop()
 
-    async def _get(self, request: RangeByteRequest | None) -> Buffer | None:
+    async def _get(self, request: _Request | None) -> Buffer | None:
         if self._is_sync:
             getter = cast("SyncByteGetter", self._getter)
             return getter.get_sync(prototype=self._prototype, byte_range=request)
         return await cast("ByteGetter", self._getter).get(self._prototype, request)
 
-    async def _get_range(self, request: RangeByteRequest) -> tuple[Buffer | None, bool]:
+    async def _get_range(self, request: _Request) -> tuple[Buffer | None, bool]:
         """What a request brings, and whether it may be the range.
 
         Some stores answer a range past the end with an error (HTTP status 416).
@@ -134,12 +168,21 @@ class Requests:
             return await self._get(request), True
         except Exception as error:
             if not _says_that_there_are_no_ranges(error):
-                size = None if self._is_sync else await _size(self._getter)
-                if size is None or size >= request.end:
-                    raise
-                found = max(size - request.start, 0)
-                raise wrong_size(str(self._getter), request.start, request.end, found) from error
+                await self._check_is_within(request, error)
+                raise
+            if isinstance(request, SuffixByteRequest):  # Azure has other ranges
+                size = await _size(self._getter)
+                if size is not None:
+                    start = max(size - request.suffix, 0)
+                    return await self._get_range(RangeByteRequest(start, size))
         return await self._get(None), False
+
+    async def _check_is_within(self, request: _Request, error: Exception) -> None:
+        size = None if self._is_sync else await _size(self._getter)
+        if size is None or isinstance(request, SuffixByteRequest) or size >= request.end:
+            return
+        found = max(size - request.start, 0)
+        raise wrong_size(str(self._getter), request.start, request.end, found) from error
 
     def _ranges(self, tile: Tile) -> tuple[Iterator[tuple[int, int, int]], int]:
         """The ranges of `tile`, none larger than permitted, and how many there are at most."""
@@ -163,8 +206,9 @@ class Requests:
         if buffer is None:
             return None
         chunk: Bytes = buffer.as_numpy_array()
-        if chunk.size != self._plan.chunks.nbytes:
-            raise wrong_size(str(self._getter), 0, self._plan.chunks.nbytes, chunk.size)
+        expected = self._plan.stored_nbytes
+        if expected is not None and chunk.size != expected:
+            raise wrong_size(str(self._getter), 0, expected, chunk.size)
         self._chunk = chunk
         return chunk
 
@@ -244,9 +288,18 @@ _without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _lock = threading.Lock()
 
 
-def sends_whole_objects(getter: ByteGetter | SyncByteGetter) -> bool:
-    """Whether the store of `getter` has answered a range with the whole object, or refused it."""
-    return _is_among(_without_ranges, getter)
+def comes_whole(getter: ByteGetter | SyncByteGetter) -> bool:
+    """Whether a range of the object would cost the whole: in memory, or for want of ranges.
+
+    The store has answered a range with the whole object, or refused it; or a member of a zip
+    archive is compressed.
+    """
+    store = _store_of(getter)
+    return (
+        _is_among(_without_ranges, getter)
+        or type(store) is MemoryStore
+        or (isinstance(store, ZipStore) and is_deflated(store, cast("StorePath", getter).path))
+    )
 
 
 def _store_of(getter: ByteGetter | SyncByteGetter) -> object:

@@ -15,8 +15,10 @@ from zarr.storage import LocalStore
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.files import EndOfFileError, open_chunk
 from zarr_bytes.chunk.plan import chunks_of
-from zarr_bytes.chunk.reading import read_chunk, read_open_file
+from zarr_bytes.chunk.reading import cost_of, read_chunk, read_open_file
 from zarr_bytes.chunk.selection import entries_of, is_basic
+from zarr_bytes.chunk.shard_reading import ShardPlan, read_shard
+from zarr_bytes.chunk.shards import Shards
 from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.plan import Plan
+    from zarr_bytes.chunk.shards import Sharding
+    from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ChunkOfRead", "Scatter"]
@@ -78,6 +82,8 @@ class Scatter:
         The axis that each stored axis is; None where they are in order.
     store : zarr.abc.store.Store
         Where all the chunks are.
+    sharding : Sharding or None
+        How shards are divided, where the chunks are shards.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class Scatter:
         endian: Endian | None,
         order: tuple[int, ...] | None,
         store: Store,
+        sharding: Sharding | None,
     ) -> None:
         self._out = out
         self._root = str(store.root) if isinstance(store, LocalStore) else ""
@@ -95,6 +102,7 @@ class Scatter:
         self._drop_axes = drop_axes
         self._endian = endian
         self._order = order
+        self._sharding = sharding
         self.left_open: dict[str, ChunkFile] = {}  # by path, for a thread to read on
 
     def read_files(self, chunks: Iterable[ChunkOfRead], *, waits: bool = True) -> Iterator[bool]:
@@ -154,9 +162,12 @@ class Scatter:
     async def read(self, chunk: ChunkOfRead) -> bool:
         """`read_files` of one chunk through the `get` of any store."""
         getter, spec, selection, _, _ = chunk
-        array = await read_chunk(
-            getter, chunks_of(spec, self._endian, self._order), selection, spec, is_sync=False
-        )
+        if self._sharding is None:
+            chunks = chunks_of(spec, self._endian, self._order)
+            array = await read_chunk(getter, chunks, selection, spec, is_sync=False)
+        else:
+            plan = self._plan(spec, selection, cost_of(getter))
+            array = await read_shard(getter, cast("ShardPlan", plan))
         if array is None:
             self._fill(chunk)
             return False
@@ -175,13 +186,13 @@ class Scatter:
 
     def _alike(self, chunk: ChunkOfRead) -> _Alike:
         _, spec, selection, place, _ = chunk
-        chunks = chunks_of(spec, self._endian, self._order)
-        plan = chunks.plan(entries_of(selection), self._cost)
+        plan = self._plan(spec, selection, self._cost)
         types = [*map(type, entries_of(selection))] if is_basic(selection) else []
         alike = _Alike(spec, selection, types, plan)
         tile = plan.plain_range
         if tile is None:
             return alike
+        chunks = plan.chunks
         nbytes = chunks.nbytes if plan.is_whole else tile.nbytes
         has_gaps = tile.nbytes != nbytes or not tile.has_no_gaps(chunks.item_size)
         most = limits.LIMITS.loop_chunk if has_gaps else limits.LIMITS.assigned
@@ -196,6 +207,12 @@ class Scatter:
         part = memory[tile.start :] if plan.is_whole else memory
         elements = plan.result_of(tile.elements(part, chunks.stored))
         return alike._replace(window=(memory, self._squeezed(elements)), start=start)
+
+    def _plan(self, spec: ArraySpec, selection: SelectorTuple, cost: Cost | None) -> Plan:
+        if self._sharding is None:
+            return chunks_of(spec, self._endian, self._order).plan(entries_of(selection), cost)
+        shards = Shards(self._sharding, spec, self._endian, self._order)
+        return ShardPlan(shards, entries_of(selection), cost)
 
     def _result(self, plan: Plan, place: SelectorTuple) -> Array | None:
         """The result, if chunks can be read into their places in it as they are."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, TypeGuard, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard, cast
 
 import numpy as np
 from zarr.buffer import cpu
@@ -24,8 +24,11 @@ from zarr_bytes.chunk.new_files import CAN_REPLACE, delete_file, replace_file
 from zarr_bytes.chunk.selection import entries_of, grid_of, in_shape
 from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.chunk.tiles import tiles_of
+from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.abc.store import ByteSetter
 
@@ -109,6 +112,23 @@ def is_local_chunk(setter: ByteSetter | SyncByteSetter) -> TypeGuard[StorePath]:
         and type(setter.store) is LocalStore
         and not setter.store.read_only  # of which the store says so
     )
+
+
+class _SelectedOfChunk(NamedTuple):
+    """The selected bytes of a chunk."""
+
+    tile: Tile
+    data: Bytes
+    nbytes: int  # of the chunk
+    new_chunk: Callable[[], NewChunk]
+
+    def in_new(self) -> tuple[NewChunk, Tile, Bytes]:
+        return self.new_chunk(), self.tile, self.data
+
+    def in_file(self, file: int, size: int, path: str) -> tuple[Tile, Bytes]:  # noqa: ARG002
+        if size != self.nbytes:
+            raise wrong_size(path, 0, self.nbytes, size)
+        return self.tile, self.data
 
 
 class Writing:
@@ -198,23 +218,25 @@ class Writing:
         tile = tiles.undivided()
         if tile.nbytes == self._nbytes:
             return False
-        return write_file(
-            path, tile, self._bytes_of(tile, self._grid), self._nbytes, self._new_chunk
-        )
+        data = self._bytes_of(tile, self._grid, self._canvas(self._grid))
+        return write_file(path, _SelectedOfChunk(tile, data, self._nbytes, self._new_chunk))
 
-    def _bytes_of(self, tile: Tile, grid: Grid) -> Bytes:
+    def _bytes_of(self, tile: Tile, grid: Grid, canvas: Array) -> Bytes:
         """The bytes of the ranges of `tile` one after another."""
-        canvas, nesting = self._canvas(grid), grid.nesting
-        stored = canvas.transpose(nesting)
-        encoded = encode_elements(stored, self._endian)
         if tile.among is None and grid.has_plain_targets:
-            return encoded
-        elements = encoded.view(f"V{self._dtype.itemsize}").reshape(stored.shape)
+            return encode_elements(canvas.transpose(grid.nesting), self._endian)
         placed = np.empty(tile.nbytes, np.uint8)
-        # Of an element that is selected again, the last one counts, as in NumPy.
-        target: Array = np.ndarray(tile.shape, elements.dtype, placed, strides=tile.strides)
-        target[tile.among or ...] = elements.transpose(np.argsort(nesting))[tile.place]
+        self._put(placed, tile, grid, canvas)
         return placed
+
+    def _put(self, target: Bytes, tile: Tile, grid: Grid, canvas: Array) -> None:
+        """Put elements where they belong among the bytes that `tile` has fetched."""
+        stored = canvas.transpose(grid.nesting)
+        encoded = encode_elements(stored, self._endian)
+        elements = encoded.view(f"V{self._dtype.itemsize}").reshape(stored.shape)
+        # Of an element that is selected again, the last one counts, as in NumPy.
+        places: Array = np.ndarray(tile.shape, elements.dtype, target, strides=tile.strides)
+        places[tile.among or ...] = elements.transpose(np.argsort(grid.nesting))[tile.place]
 
     def _canvas(self, grid: Grid) -> Array:
         selected = self._value

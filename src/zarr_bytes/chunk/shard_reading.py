@@ -1,0 +1,274 @@
+"""Reading a selection of a shard: its index, and then the ranges of all inner chunks together.
+
+Inner chunks that lie beside each other in the file are read at once. At most two requests follow
+one another, however many inner chunks there are.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from math import prod
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+import numpy as np
+
+from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.files import EndOfFileError
+from zarr_bytes.chunk.grid import combination
+from zarr_bytes.chunk.levels import Span
+from zarr_bytes.chunk.plan import Plan
+from zarr_bytes.chunk.requests import MissingChunkError, Requests
+from zarr_bytes.chunk.shards import Index
+from zarr_bytes.chunk.tasks import finished, slots_of_loop, together
+from zarr_bytes.chunk.tiles import Tile, Tiles, tiles_of
+from zarr_bytes.errors import ChunkSizeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from zarr.abc.store import ByteGetter
+
+    from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.files import ChunkFile
+    from zarr_bytes.chunk.shards import Shards
+    from zarr_bytes.settings import Cost
+
+__all__ = ["ShardPlan", "read_index", "read_open_shard", "read_shard"]
+
+_EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
+_SORTED: Final = 2**12  # inner chunks that are put in the order of the file at a time
+
+
+class _Group(NamedTuple):
+    """Tiles of inner chunks that are read together."""
+
+    start: int  # in the shard, in bytes
+    stop: int
+    parts: list[Tiles]
+
+
+class ShardPlan(Plan):
+    """What is read for a selection of a shard.
+
+    Parameters
+    ----------
+    shards : Shards
+        The shard, and those like it.
+    selection : tuple
+        One entry an axis.
+    cost : Cost or None
+        What a request costs; None where an inner chunk is read in one range.
+    """
+
+    view = None  # parts of several inner chunks are no view of what is fetched
+    plain_range = None
+    is_whole = False
+
+    def __init__(self, shards: Shards, selection: tuple[object, ...], cost: Cost | None) -> None:
+        self.shards = shards
+        self.chunks = shards.chunks
+        self.selection = selection
+        self.gap = _EVERYTHING if cost is None else cost.gap
+        self.largest_request = _EVERYTHING if cost is None else cost.largest_request
+        if self.grid is not None:  # the tiles are those of inner chunks
+            self.tiles = Tiles(self.grid, [], Span(0, 0, 0, 0), self.chunks.item_size)
+
+    @property
+    def stored_nbytes(self) -> None:
+        """None: inner chunks may be absent, and bytes may be unused."""
+        return
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements that are selected."""
+        if self.grid is None:
+            return self.chunks.nbytes
+        return prod(self.grid.shape) * self.chunks.item_size
+
+    def takes_little(self) -> bool:
+        """Whether it is read on the event loop, if nothing has to be waited for."""
+        if self.grid is None or self.shards.index_nbytes > limits.LIMITS.loop_chunk:
+            return False
+        if self.nbytes > limits.LIMITS.loop_chunk:
+            return False
+        ranges = 0
+        for _, tiles in self.parts():
+            ranges += tiles.span.ranges
+            if ranges > limits.LIMITS.loop_ranges:
+                return False
+        return True
+
+    def parts(self) -> Iterator[tuple[int, Tiles]]:
+        """Numbers and tiles of the inner chunks that have selected elements."""
+        grid = self.tiles.grid
+        if 0 in grid.shape:
+            return
+        known: dict[tuple[range, ...], Tiles] = {}
+        for number, part in self.shards.parts(grid):
+            indices = tuple([axis.indices for axis in part.axes])
+            if not all(type(along) is range for along in indices):
+                yield number, tiles_of(part, self.chunks.item_size, self.gap)
+                continue
+            key = cast("tuple[range, ...]", indices)
+            tiles = known.get(key)
+            if tiles is None:
+                tiles = known[key] = tiles_of(part, self.chunks.item_size, self.gap)
+            yield number, tiles._replace(grid=part)
+
+    def groups(self, index: Index, canvas: Array, most: int) -> Iterator[_Group]:
+        """Tiles of inner chunks, those together that are worth one range of at most `most` bytes.
+
+        Where an inner chunk is absent, the canvas gets the fill value.
+        """
+        parts, fill = self.parts(), self.shards.fill_value
+        while some := list(islice(parts, _SORTED)):
+            located = []
+            for number, tiles in some:
+                base = index.offset(number)
+                if base is None:
+                    canvas[combination([a.targets for a in tiles.grid.axes])] = fill
+                else:
+                    located.append(tiles._replace(base=base))
+            located.sort(key=_base)
+            yield from self._grouped(located, most)
+
+    def _grouped(self, located: list[Tiles], most: int) -> Iterator[_Group]:
+        group: _Group | None = None
+        for tiles in located:
+            axes = zip(tiles.grid.axes, tiles.grid.strides, strict=True)
+            first = sum([int(axis.indices[0]) * stride for axis, stride in axes])
+            start = tiles.base + first * tiles.item_size
+            stop = start + tiles.span.extent * tiles.item_size
+            if (
+                group is not None
+                and tiles.span.ranges == 1
+                and group.parts[-1].span.ranges == 1
+                and 0 <= start - group.stop <= self.gap
+                and stop - group.start <= most
+            ):
+                group.parts.append(tiles)
+                group = group._replace(stop=stop)
+                continue
+            if group is not None:
+                yield group
+            group = _Group(start, stop, [tiles])
+        if group is not None:
+            yield group
+
+    def end_of_file(self, path: str, offset: int) -> ChunkSizeError:
+        """Error for a file that ends at the byte `offset`, though it was longer."""
+        return ChunkSizeError(
+            f"{path} ends at byte {offset}, within an inner chunk that its index has: it was"
+            " shortened while it was read"
+        )
+
+
+def read_index(shards: Shards, file: ChunkFile) -> Index:
+    """The index of a shard that is an open file.
+
+    Raises
+    ------
+    ShardIndexError
+        If it is truncated or damaged.
+    """
+    size = file.size()
+    content = np.empty(min(shards.index_nbytes, size), np.uint8)
+    try:
+        file.read_range(memoryview(content), shards.index_start(size))
+    except EndOfFileError as end:
+        content = content[: max(end.offset - shards.index_start(size), 0)]
+    return Index(shards, file.path, content, size)
+
+
+def read_open_shard(plan: ShardPlan, file: ChunkFile, canvas: Array | None = None) -> Array:
+    """The selection of a shard that is an open file.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+        What is read.
+    file : ChunkFile
+    canvas : array, optional
+        Where the elements are put, in the place that the grid of the plan has for them.
+
+    Returns
+    -------
+    array
+        ``shard[selection]``, or the canvas.
+
+    Raises
+    ------
+    ShardIndexError
+        If the index does not fit the shard.
+    BoolValueError
+        If a byte that was read as a bool is neither 0 nor 1.
+    EndOfFileError
+        If the file is shortened meanwhile.
+    """
+    index = read_index(plan.shards, file)
+
+    async def fetch(tile: Tile) -> Bytes:
+        return file.read_again(tile, plan.largest_request)
+
+    return finished(_filled(plan, index, fetch, canvas, in_place=True, workers=1))
+
+
+async def read_shard(getter: ByteGetter, plan: ShardPlan) -> Array | None:
+    """The selection of the shard behind `getter`, in any store; None if the shard is missing.
+
+    Raises
+    ------
+    ShardIndexError, BoolValueError, ChunkSizeError
+        As `read_open_shard`.
+    """
+    requests = Requests(getter, plan, is_sync=False)
+    try:
+        content, size = await requests.fetch_index(plan.shards)
+    except MissingChunkError:
+        return None
+    index = Index(plan.shards, str(getter), content, size)
+    _, limit = slots_of_loop()
+    return await _filled(plan, index, requests.fetch, None, in_place=False, workers=limit)
+
+
+async def _filled(
+    plan: ShardPlan,
+    index: Index,
+    fetch: Callable[[Tile], Coroutine[None, None, Bytes]],
+    canvas: Array | None,
+    *,
+    in_place: bool,
+    workers: int,
+) -> Array:
+    """Put the elements of all inner chunks into the canvas; without one, give the result."""
+    if plan.grid is None:  # only NumPy takes the selection
+        everything = ShardPlan(plan.shards, (slice(None),) * len(plan.chunks.shape), None)
+        shard = await _filled(everything, index, fetch, None, in_place=in_place, workers=workers)
+        return np.asarray(shard[plan.selection])
+    filled = np.empty(plan.grid.shape, plan.chunks.selected_dtype) if canvas is None else canvas
+    put = plan.putter(filled, in_place=in_place)
+    most = plan.block_for(filled) if workers == 1 else plan.largest_request
+    groups = plan.groups(index, filled, most)
+
+    async def work() -> None:
+        for group in groups:
+            if len(group.parts) == 1:
+                for tile in group.parts[0].divided(most, limits.LIMITS.runs):
+                    put(tile, await fetch(tile))
+                continue
+            window = Tile(group.start, group.stop - group.start, None, (), (), None, ())
+            fetched = await fetch(window)
+            for tiles in group.parts:
+                tile = tiles.undivided()
+                first = tile.start - group.start
+                put(tile, fetched[first : first + tile.nbytes])
+
+    if workers == 1:
+        await work()
+    else:
+        await together([work() for _ in range(workers)])
+    return filled if canvas is not None else plan.result_of(filled)
+
+
+def _base(tiles: Tiles) -> int:
+    return tiles.base

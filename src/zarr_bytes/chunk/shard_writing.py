@@ -1,0 +1,242 @@
+"""Writing a selection of a shard: in place where its inner chunks are in a file, else a new shard.
+
+In place, the index does not change: readers and other writers need no lock. A shard that is made
+for that is complete: it has every inner chunk.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import chain
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+import numpy as np
+
+from zarr_bytes.chunk.elements import encode_elements
+from zarr_bytes.chunk.file_writing import write_file
+from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
+from zarr_bytes.chunk.grid import Axis, combination
+from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
+from zarr_bytes.chunk.shard_reading import read_index
+from zarr_bytes.chunk.shards import Index, Shards
+from zarr_bytes.chunk.tiles import Tile, tiles_of
+from zarr_bytes.chunk.writing import Writing
+from zarr_bytes.errors import wrong_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from zarr.abc.buffer import Buffer, NDBuffer
+    from zarr.abc.store import ByteSetter
+    from zarr.storage import LocalStore, StorePath
+
+    from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.file_writing import NewChunk
+    from zarr_bytes.chunk.grid import Grid
+    from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.chunk.shards import Sharding
+    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
+
+__all__ = ["ShardWriting"]
+
+_EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
+
+# Bytes of an inner chunk that is stored, by its number; None if it is absent.
+_Stored: TypeAlias = "Callable[[int], Bytes | None]"
+
+
+class ShardWriting(Writing):
+    """One selection of one shard, and the elements for it.
+
+    Parameters
+    ----------
+    sharding : Sharding
+        How the shard is divided.
+    value, selection, chunk_spec, endian, order, is_complete
+        As of `Writing`.
+
+    Raises
+    ------
+    ValueError
+        If a form of the selection is none of zarr's.
+    """
+
+    def __init__(
+        self,
+        sharding: Sharding,
+        value: NDBuffer,
+        selection: SelectorTuple,
+        chunk_spec: ArraySpec,
+        endian: Endian | None,
+        order: tuple[int, ...] | None,
+        *,
+        is_complete: bool,
+    ) -> None:
+        super().__init__(value, selection, chunk_spec, endian, order, is_complete=is_complete)
+        self._shards = Shards(sharding, chunk_spec, endian, order)
+        if self._grid is None:
+            raise ValueError(
+                f"the selection {selection} of a shard has another form than integers, slices with"
+                " positive steps and arrays of integers or bools"
+            )
+        self._shard_grid = self._grid
+
+    def to_file(self, setter: StorePath, *, in_place: bool = True) -> None:
+        """Write to a local shard, `in_place` if that can be; in a thread that may wait.
+
+        Raises
+        ------
+        ValueError, OSError
+            As `zarr_bytes.chunk.writing.write_selection`.
+        """
+        root = str(cast("LocalStore", setter.store).root)
+        path = f"{root}/{setter.path}"
+        in_place = in_place and not self.keeps_nothing
+        if 0 in self._shard_grid.shape or (in_place and write_file(path, self)):
+            return
+        file = None if self.keeps_nothing else open_chunk(path, root, waits=True)
+        if file is None:
+            self._replace(path, self._inner_chunks(None, is_complete=in_place))
+            return
+        with file:
+            index = read_index(self._shards, file)
+
+            def stored(number: int) -> Bytes | None:
+                start = index.offset(number)
+                if start is None:
+                    return None
+                inner = np.empty(self._shards.inner_nbytes, np.uint8)
+                try:
+                    file.read_range(memoryview(inner), start)
+                except EndOfFileError as end:
+                    stop = start + inner.size
+                    raise wrong_size(path, start, stop, end.offset - start) from None
+                return inner
+
+            self._replace(path, self._inner_chunks(stored, is_complete=in_place))
+
+    async def to_store(self, setter: ByteSetter) -> None:
+        """Replace the shard behind any `setter`."""
+        existing = None if self.keeps_nothing else await setter.get(self._chunk_spec.prototype)
+        encoded = self._merged_shard(existing, str(setter))
+        await (setter.delete() if encoded is None else setter.set(encoded))
+
+    def in_new(self) -> tuple[NewChunk, Tile, Bytes]:
+        """A complete shard, the selected ranges in it, and their bytes."""
+        index, content = self._shards.complete()
+        tile, data = cast("tuple[Tile, Bytes]", self._located(index))
+        new = self._new_chunk()
+        is_at_end = self._shards.sharding.is_at_end
+        new = new._replace(after=content) if is_at_end else new._replace(before=content)
+        return new, tile, data
+
+    def in_file(self, file: int, size: int, path: str) -> tuple[Tile, Bytes] | None:  # noqa: ARG002
+        """The selected ranges in an open shard; None if an inner chunk is absent.
+
+        Raises
+        ------
+        ShardIndexError
+            If the index does not fit the shard.
+        """
+        with ChunkFile(os.dup(file), path, "") as shard:
+            return self._located(read_index(self._shards, shard))
+
+    def _located(self, index: Index) -> tuple[Tile, Bytes] | None:
+        starts, stops, data = [], [], []
+        for number, grid, canvas in self._parts():
+            base = index.offset(number)
+            if base is None:
+                return None
+            tile = tiles_of(grid, self._dtype.itemsize, 0).undivided()
+            begins, ends = tile.bounds()
+            starts.append(base + begins)
+            stops.append(base + ends)
+            data.append(self._bytes_of(tile, grid, canvas))
+        table = np.concatenate(starts), np.concatenate(stops)
+        together = data[0] if len(data) == 1 else np.concatenate(data)
+        return Tile(0, together.size, table, (), (), None, ()), together
+
+    def _parts(self) -> Iterator[tuple[int, Grid, Array]]:
+        """Number of each inner chunk that is written to, the selection of it, and its elements."""
+        canvas = self._canvas(self._shard_grid)
+        for number, part in self._shards.parts(self._shard_grid):
+            places = combination([axis.targets for axis in part.axes])
+            axes = [Axis(axis.indices, slice(0, len(axis.indices))) for axis in part.axes]
+            yield number, part._replace(axes=tuple(axes)), canvas[places]
+
+    def _inner_chunks(
+        self, stored: _Stored | None, *, is_complete: bool
+    ) -> Iterator[tuple[int, Bytes]]:
+        """Numbers and bytes of the inner chunks to store; all of them, if it `is_complete`."""
+        new = self._new_chunk()
+        parts = self._parts()
+        part = next(parts, None)
+        for number in range(self._shards.count):
+            inner = None if stored is None else stored(number)
+            if part is not None and part[0] == number:
+                inner = self._merged_inner(part[1], part[2], inner)
+                if not is_complete and new.is_left_out(inner):
+                    inner = None
+                part = next(parts, None)
+            if inner is None and is_complete:
+                inner = self._filled()
+            if inner is not None:
+                yield number, inner
+
+    def _merged_inner(self, grid: Grid, canvas: Array, inner: Bytes | None) -> Bytes:
+        if grid.has_all_of(self._shards.sharding.inner_shape):
+            return encode_elements(canvas.transpose(grid.nesting), self._endian)
+        merged = self._filled() if inner is None else inner.copy()
+        tile = tiles_of(grid, self._dtype.itemsize, _EVERYTHING).undivided()
+        self._put(merged[tile.start :], tile, grid, canvas)
+        return merged
+
+    def _filled(self) -> Bytes:
+        """An inner chunk of fill values."""
+        fill = np.frombuffer(self._new_chunk().fill, np.uint8)
+        return np.tile(fill, self._shards.inner_nbytes // max(fill.size, 1))
+
+    def _laid_out(self, inner: Iterator[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+        """Offsets and bytes of inner chunks, one after another, and of the index at last."""
+        starts = np.full(self._shards.count, -1, np.int64)
+        position = self._shards.first
+        for number, data in inner:
+            yield position, data
+            starts[number] = position
+            position += data.size
+        index = np.frombuffer(self._shards.content_of_index(starts), np.uint8)
+        yield position if self._shards.sharding.is_at_end else 0, index
+
+    def _replace(self, path: str, inner: Iterator[tuple[int, Bytes]]) -> None:
+        first = next(inner, None)
+        if first is None:
+            delete_file(path)
+            return
+
+        def write(file: int) -> None:
+            for start, data in self._laid_out(chain([first], inner)):
+                write_all(file, memoryview(data), start, start)
+
+        make_file(path, write, replace, "the shard has not been replaced")
+
+    def _merged_shard(self, existing: Buffer | None, key: str) -> Buffer | None:
+        """The shard to store instead of `existing`, or None if it is left out for being empty."""
+        stored: _Stored | None = None
+        if existing is not None:
+            shard: Bytes = existing.as_numpy_array()
+            start = self._shards.index_start(shard.size)
+            content = shard[start : start + self._shards.index_nbytes]
+            index = Index(self._shards, key, content, shard.size)
+
+            def stored(number: int) -> Bytes | None:
+                begin = index.offset(number)
+                return None if begin is None else shard[begin : begin + self._shards.inner_nbytes]
+
+        inner = list(self._inner_chunks(stored, is_complete=False))
+        if not inner:
+            return None
+        laid_out = list(self._laid_out(iter(inner)))
+        encoded = np.empty(sum(data.size for _, data in laid_out), np.uint8)
+        for begin, data in laid_out:
+            encoded[begin : begin + data.size] = data
+        return self._chunk_spec.prototype.buffer.from_array_like(encoded)

@@ -1,0 +1,326 @@
+"""Shards of inner chunks that are plain bytes: where each lies, and what a selection has of each.
+
+Specification: sharding codec 1.0. A shard is a file of inner chunks and an index, which has the
+offset and the size of each inner chunk in C order.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from math import prod
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+import google_crc32c
+import numpy as np
+
+from zarr_bytes.chunk.chunks import Chunks
+from zarr_bytes.chunk.grid import Axis, c_strides
+from zarr_bytes.errors import ShardIndexError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zarr.codecs import BytesCodec, ShardingCodec
+
+    from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.grid import Grid, Offsets
+    from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.zarr_versions import ArraySpec
+
+__all__ = ["Index", "Sharding", "Shards", "sharding_of"]
+
+_ENTRY: Final = 16  # bytes of the index for each inner chunk: offset and size
+_CHECKSUM: Final = 4
+_ABSENT: Final = 2**64 - 1  # offset and size of an inner chunk that is not there
+_LARGEST: Final = 2**63 - 1  # offset in a file
+
+
+class Sharding(NamedTuple):
+    """The configuration of the sharding codec, with the `transpose` codecs around it.
+
+    Attributes
+    ----------
+    inner_shape : tuple of int
+        Shape of an inner chunk, in the axes of the array.
+    index_order : tuple of int
+        Axis of the array that each axis of the index is.
+    is_at_end : bool
+        Whether the index is behind the inner chunks.
+    index_endian : {"little", "big"}
+        Byte order of the index.
+    has_checksum : bool
+        Whether a checksum (crc32c codec 1.0) is behind the index.
+    """
+
+    inner_shape: tuple[int, ...]
+    index_order: tuple[int, ...]
+    is_at_end: bool
+    index_endian: Endian
+    has_checksum: bool
+
+
+def sharding_of(codec: ShardingCodec, order: tuple[int, ...]) -> Sharding:
+    """Configuration of a codec with a plain index.
+
+    Parameters
+    ----------
+    codec : zarr.codecs.ShardingCodec
+    order : tuple of int
+        Axis of the array that each axis of what the codec is given is.
+    """
+    endian = cast("BytesCodec", codec.index_codecs[0]).endian
+    location = codec.index_location  # an enum up to zarr 3.3, and a string after it
+    return Sharding(
+        inner_shape=tuple([codec.chunk_shape[order.index(i)] for i in range(len(order))]),
+        index_order=order,
+        is_at_end=getattr(location, "value", location) == "end",
+        index_endian=cast("Endian", getattr(endian, "value", endian)),  # an enum up to zarr 3.2
+        has_checksum=len(codec.index_codecs) > 1,
+    )
+
+
+class Shards:
+    """Shards of one shape and data type.
+
+    Parameters
+    ----------
+    sharding : Sharding
+    spec : zarr.core.array_spec.ArraySpec
+        Shape, data type and fill value of a shard, as it is in the array.
+    endian, order
+        Of the inner chunks, as of `Chunks`; the order is that of all transposes together.
+
+    Attributes
+    ----------
+    chunks : Chunks
+        Chunks of the same elements that are not divided.
+    inner_nbytes : int
+        Size of an inner chunk.
+    count : int
+        Number of inner chunks in a shard.
+    index_nbytes : int
+        Size of the index, with its checksum.
+    fill_value : scalar
+        The element where an inner chunk is absent.
+    """
+
+    def __init__(
+        self,
+        sharding: Sharding,
+        spec: ArraySpec,
+        endian: Endian | None,
+        order: tuple[int, ...] | None,
+    ) -> None:
+        dtype = spec.dtype.to_native_dtype()
+        self.sharding = sharding
+        self.spec = spec
+        self.chunks = Chunks(spec.shape, dtype, endian, order, spec.prototype)
+        inner, index_order = sharding.inner_shape, sharding.index_order
+        self.inner_nbytes = prod(inner) * self.chunks.item_size
+        index_shape = tuple([spec.shape[i] // inner[i] for i in index_order])
+        self.count = prod(index_shape)
+        self.index_nbytes = _ENTRY * self.count + _CHECKSUM * sharding.has_checksum
+        # Distance of neighbours in the index and in an inner chunk, by axis of the array.
+        strides = c_strides(index_shape)
+        self._numbers = tuple([strides[index_order.index(i)] for i in range(len(inner))])
+        nesting = self.chunks.nesting
+        strides = c_strides(tuple([inner[i] for i in nesting]))
+        self._strides = tuple([strides[nesting.index(i)] for i in range(len(inner))])
+
+        fill = spec.fill_value
+        self.fill_value = spec.dtype.default_scalar() if fill is None else fill
+
+    def index_start(self, size: int) -> int:
+        """Where the index begins in a shard of `size` bytes."""
+        return max(size - self.index_nbytes, 0) if self.sharding.is_at_end else 0
+
+    def content_of_index(self, starts: Offsets) -> bytes:
+        """The bytes of an index, with its checksum.
+
+        Parameters
+        ----------
+        starts : array of int64
+            Where each inner chunk begins in its shard, in bytes; -1 for one that is absent.
+        """
+        order = "<" if self.sharding.index_endian == "little" else ">"
+        entries = np.full((self.count, 2), _ABSENT, f"{order}u8")
+        is_there = starts >= 0
+        entries[is_there, 0] = starts[is_there]
+        entries[is_there, 1] = self.inner_nbytes
+        content = entries.tobytes()
+        if self.sharding.has_checksum:
+            content += google_crc32c.value(content).to_bytes(_CHECKSUM, "little")
+        return content
+
+    @property
+    def first(self) -> int:
+        """Where the first inner chunk begins in a shard that is written here, in bytes."""
+        return 0 if self.sharding.is_at_end else self.index_nbytes
+
+    def complete(self) -> tuple[Index, bytes]:
+        """The index of a shard that has all inner chunks, in their order, and its bytes."""
+        content = self.content_of_index(
+            self.first + np.arange(self.count, dtype=np.int64) * self.inner_nbytes
+        )
+        size = self.count * self.inner_nbytes + self.index_nbytes
+        return Index(self, "", np.frombuffer(content, np.uint8), size), content
+
+    def parts(self, grid: Grid) -> Iterator[tuple[int, Grid]]:
+        """The selections of the inner chunks that a selection of the shard has elements of.
+
+        Parameters
+        ----------
+        grid : Grid
+            The selection of the shard, made by `grid_of` or put into a result.
+
+        Yields
+        ------
+        tuple of int, Grid
+            Number of an inner chunk in the index, and the selection of it, whose targets are those
+            of `grid`.
+        """
+        if len(grid.axes) != len(self.spec.shape):
+            yield from self._parts_of_points(grid)
+            return
+        inner, order = self.sharding.inner_shape, self.sharding.index_order
+        divided = [
+            [(k * self._numbers[i], axis) for k, axis in _divided(grid.axes[i], inner[i])]
+            for i in order
+        ]
+        places = [order.index(i) for i in range(len(order))]
+        for combined in product(*divided):
+            axes = tuple([combined[place][1] for place in places])
+            grid_of_part = grid._replace(axes=axes, strides=self._strides)
+            yield sum([number for number, _ in combined]), grid_of_part
+
+    def place_of(self, number: int) -> tuple[int, ...]:
+        """Index of an inner chunk among those of the shard, in the axes of the array."""
+        sizes = zip(self.spec.shape, self.sharding.inner_shape, self._numbers, strict=True)
+        return tuple([number // distance % (n // c) for n, c, distance in sizes])
+
+    def _parts_of_points(self, grid: Grid) -> Iterator[tuple[int, Grid]]:
+        indices, targets = grid.axes[0]
+        flat = np.asarray(indices, np.int64)
+        places = np.arange(flat.size) if isinstance(targets, slice) else targets
+        numbers, offsets = np.zeros((2, flat.size), np.int64)
+        nesting = self.chunks.nesting
+        points = np.unravel_index(flat, [self.spec.shape[i] for i in nesting])
+        for i, along in zip(nesting, points, strict=True):
+            outer, local = np.divmod(along, self.sharding.inner_shape[i])
+            numbers += outer * self._numbers[i]
+            offsets += local * self._strides[i]
+        # Stable: of a point that is selected again, the last one counts where it is written.
+        order = np.lexsort((offsets, numbers))
+        numbers, offsets, places = numbers[order], offsets[order], places[order]
+        for part in _equal(numbers):
+            axis = Axis(offsets[part], places[part])
+            yield int(numbers[part.start]), grid._replace(axes=(axis,))
+
+
+class Index:
+    """The index of one shard.
+
+    Parameters
+    ----------
+    shards : Shards
+        The shard, and those like it.
+    key : str
+        Of the shard, for the messages of errors.
+    content : array of uint8, 1-D
+        Its bytes, with the checksum.
+    size : int or None
+        Size of the shard in bytes, where it is known.
+
+    Raises
+    ------
+    ShardIndexError
+        If the index is truncated, or does not have its checksum.
+    """
+
+    def __init__(self, shards: Shards, key: str, content: Bytes, size: int | None) -> None:
+        self._shards = shards
+        self._key = key
+        if content.size != shards.index_nbytes:
+            raise ShardIndexError(
+                f"the index of the shard {key} takes {shards.index_nbytes} bytes for"
+                f" {shards.count} inner chunks, found {content.size}: the shard is truncated, or it"
+                " was written with other shapes or codecs than the metadata names"
+            )
+        entries = content[: _ENTRY * shards.count]
+        if shards.sharding.has_checksum:
+            found, computed = bytes(content[entries.size :]), google_crc32c.value(bytes(entries))
+            if int.from_bytes(found, "little") != computed:
+                raise ShardIndexError(
+                    f"the index of the shard {key} has the checksum"
+                    f" {int.from_bytes(found, 'little'):#010x}, and that of its bytes is"
+                    f" {computed:#010x}: the shard is damaged, or it was written with other shapes"
+                    " or codecs than the metadata names"
+                )
+        order = "<" if shards.sharding.index_endian == "little" else ">"
+        self._entries = entries.view(f"{order}u8").reshape(-1, 2)
+        self._first = shards.first
+        self._last = size  # where an inner chunk must have ended
+        if size is not None and shards.sharding.is_at_end:
+            self._last = size - shards.index_nbytes
+
+    def offset(self, number: int) -> int | None:
+        """Where an inner chunk begins in its shard, in bytes; None if it is absent.
+
+        Raises
+        ------
+        ShardIndexError
+            If it has another size than its metadata ask for, is not in the file, or overlaps the
+            index.
+        """
+        start, nbytes = self._entries[number].tolist()
+        if start == nbytes == _ABSENT:
+            return None
+        expected = self._shards.inner_nbytes
+        if nbytes != expected:
+            fault = f"has {nbytes} bytes, and must have {expected}"
+        elif start < self._first:
+            fault = f"begins at byte {start}, within the index, which ends at {self._first}"
+        elif self._last is not None and start + nbytes > self._last:
+            fault = f"ends at byte {start + nbytes}, and the inner chunks end at {self._last}"
+        elif start + nbytes > _LARGEST:
+            fault = f"begins at byte {start}, where no file ends"
+        else:
+            return int(start)
+        place = ", ".join(map(str, self._shards.place_of(number)))
+        raise ShardIndexError(
+            f"inner chunk ({place}) of the shard {self._key} {fault}, says its index: the shard is"
+            " damaged, or it was written with other shapes or codecs than the metadata names"
+        )
+
+
+def _divided(axis: Axis, size: int) -> list[tuple[int, Axis]]:
+    """Indices along an axis, by the inner chunk of `size` that they are in, and within it."""
+    indices, targets = axis
+    found = []
+    if isinstance(indices, range):
+        step, first = indices.step, 0
+        while first < len(indices):
+            k, local = divmod(indices[first], size)
+            last = min(first + (size - local - 1) // step + 1, len(indices))
+            inner = range(local, local + (last - first - 1) * step + 1, step)
+            found.append((k, Axis(inner, _part(targets, first, last))))
+            first = last
+        return found
+    outer = indices // size
+    for part in _equal(outer):
+        k = int(outer[part.start])
+        local_indices = indices[part] - k * size
+        found.append((k, Axis(local_indices, _part(targets, part.start, part.stop))))
+    return found
+
+
+def _part(targets: slice | Offsets, first: int, last: int) -> slice | Offsets:
+    if isinstance(targets, slice):
+        return slice(targets.start + first, targets.start + last)
+    return targets[first:last]
+
+
+def _equal(ascending: Offsets) -> Iterator[slice]:
+    """Slices of equal numbers."""
+    edges = np.flatnonzero(np.diff(ascending)) + 1
+    return (slice(i, j) for i, j in pairwise([0, *edges.tolist(), ascending.size]) if i < j)
