@@ -16,7 +16,7 @@ from zarr_bytes.commands.command_line import main
 
 
 class _Both(io.StringIO):
-    """What is written to one stream, and to the output that a terminal shows of both."""
+    """One of two streams, whose text goes to the common output of a terminal, too."""
 
     def __init__(self, output):
         super().__init__()
@@ -55,12 +55,12 @@ def check_json(location, *options):
 
 
 def nodes_of(location):
-    """What ``check --json`` says of each node, by its path."""
+    """The report of each node by ``check --json``, by its path."""
     return {node["path"]: node for node in check_json(location)[1]["nodes"]}
 
 
 def found_in(node):
-    """What was found in a node that `nodes_of` gives."""
+    """The findings for a node that `nodes_of` gives."""
     return [finding["found"] for finding in node["findings"]]
 
 

@@ -1,7 +1,7 @@
 """What works with the zarr and the Python that run this: a column of `docs/compatibility.md`.
 
-A capability is a function that holds, or fails in any way. Those that need nothing imported come
-first, and of them those of data types: choosing the codec imports the package.
+A capability is a function that holds, or fails in any way. Capabilities that need no import come
+first, data types before the codec: choosing the codec imports the package.
 """
 
 import json

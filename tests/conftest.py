@@ -25,7 +25,7 @@ PIPELINES = {
     ),
     "BatchedBytesPipeline": "zarr_bytes.BatchedBytesPipeline",
 }
-"""By name, what chooses each codec pipeline in zarr's configuration."""
+"""Values of zarr's configuration that choose each codec pipeline, by its name."""
 
 
 @pytest.fixture(params=PIPELINES)

@@ -1,7 +1,7 @@
 """What the fuzz tests share: times, data types, stores of every kind, and conditions of a read.
 
-They take a few seconds. With ``ZARR_BYTES_FUZZ_SECONDS=600`` in the environment they run for about
-so long, on other examples each time.
+They take a few seconds. With ``ZARR_BYTES_FUZZ_SECONDS=600`` in the environment they run for
+about that time, on other examples each time.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ EXAMPLES = Counter()  # by test, for the summary at the end
 
 
 def fuzz(examples, share):
-    """Decorator: a property on so many examples, or for its `share` of the time that is given."""
+    """Decorator that tests a property on `examples`, or for its `share` of the given time."""
 
     most = max(examples, 50) if SECONDS else examples  # Hypothesis takes its time to begin
 
@@ -106,7 +106,7 @@ else:
 
 
 def values_of(name, shape, seed):
-    """Random bits of a data type in NumPy memory, such as have a meaning."""
+    """Random elements of a data type in NumPy memory, whose bits have a meaning."""
     dtype, _, mask, _ = TYPES[name]
     dtype = np.dtype(dtype)
     random = np.random.default_rng(seed)
@@ -222,7 +222,7 @@ def same(found, expected):
 
 @st.composite
 def thresholds(draw):
-    """As they are, or most of them so small that arrays of a few elements lie beyond them."""
+    """Thresholds as they are, or most of them so small that a few elements exceed them."""
     if not draw(st.integers(0, 3)):
         return Limits()
     sizes = {name: [size, 1, 8, 16, 40, 100, 400] for name, size in Limits()._asdict().items()}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 @dataclass(frozen=True)
 class Example:
-    """An array as it is stored; `values` are other ones in each version."""
+    """An array as it is stored; `values` differ in each version."""
 
     name: str  # of the data type
     endian: str
@@ -41,7 +41,7 @@ class Example:
 
     @property
     def keys(self):
-        """Of its chunks."""
+        """Keys of its chunks."""
         grid = [-(-n // c) for n, c in zip(self.shape, self.chunk_shape, strict=True)]
         return ["/".join(["c", *map(str, index)]) for index in np.ndindex(*grid)]
 
@@ -178,8 +178,8 @@ def reads(draw, shape, chunk_shape):
 def writes(draw, shape, chunk_shape=None, may_repeat=False):
     """A write of values to an array, and the index by which NumPy assigns them.
 
-    Blocks too, where the shape of the chunks is given; and the same point more than once, if it may
-    be: zarr sorts points by their chunk, so that not the last of the same counts.
+    Blocks are written too, if `chunk_shape` is given, and a point may be written twice, if
+    `may_repeat`: zarr sorts points by their chunk, so that not always the last value counts.
     """
     kinds = ["all", "basic", "orthogonal", "mask"]
     kinds += ["points"] * (0 not in shape) + ["block"] * (chunk_shape is not None)

@@ -156,7 +156,7 @@ def run(arguments):
 
 
 def faults_of(arguments, ended):
-    """What a command did that no hierarchy may make it do."""
+    """Faults of a command that no hierarchy may cause."""
     if ended["error"] is not None:
         yield f"a traceback: {ended['error']}"
     elif ended["status"] not in (0, 1, 2):
@@ -178,7 +178,7 @@ def faults_of(arguments, ended):
 
 
 class TookTooLong(BaseException):
-    """Not an error that a command might take for one of the store."""
+    """An interruption, which no command takes for an error of the store."""
 
 
 def _interrupt(number, frame):

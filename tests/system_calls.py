@@ -1,6 +1,6 @@
 """Calls of the system, watched: they fail, do less than they were asked for, or something happens.
 
-What no file system does when it is told to, or not at that very moment.
+No file system does these things on demand, or at a given moment.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ def _replaced(names, replacement):
 def ending_early(seed):
     """Reads and writes take at least one byte and as many more as `seed` says.
 
-    Some that must not wait are refused. All follows from the arguments of a call, so that threads
-    change nothing.
+    Some calls that must not wait are refused. The arguments of a call decide it alone, so that
+    threads change nothing.
     """
 
     def number(*arguments):
@@ -124,9 +124,9 @@ class ChunkFiles:
     most : int
         Bytes that one call reads at most.
     waits_after : int
-        Bytes of each chunk after which what is not waited for is refused.
+        Bytes of each chunk after which reads that must not wait are refused.
     refusal : int
-        Number of the error that says so.
+        Number of the error with which they are refused.
     before : callable
         Called with the key before each chunk is opened.
     then : callable
@@ -268,7 +268,7 @@ def fail_at(monkeypatch, name, call, error=None, before=None):
 
 
 class Stop:
-    """To be called in another thread, which waits there until it may `go_on`."""
+    """A function that waits, in another thread that calls it, until it may `go_on`."""
 
     def __init__(self):
         self.has_begun, self.go_on = threading.Event(), threading.Event()
@@ -278,7 +278,7 @@ class Stop:
         assert self.go_on.wait(30)
 
     def cancelled(self, work, times=1):
-        """Cancel `work`, a coroutine, so often while it stops here; whether it still runs then.
+        """Cancel the coroutine `work` while it stops here; whether it still runs after that.
 
         The event loop has one thread.
         """
@@ -337,9 +337,9 @@ def leased(path):
 
 @contextmanager
 def mounted_as(kind, file_in_it, mounts):
-    """The file system of a file is said to be of a kind; nothing is known of it before.
+    """The system's list of mounts names `kind` for the file system of a file, and no other.
 
-    Without a kind nothing is said of it, and with None nothing of any.
+    The list is empty if the kind is, and missing if the kind is None. Nothing is known before.
     """
     with file_in_it.open() as file:
         about = Path(f"/proc/self/fdinfo/{file.fileno()}").read_text()

@@ -691,7 +691,7 @@ def test_a_full_disk(tmp_path):
 
 
 def array_of_rows(folder, pipeline, count):
-    """Each a chunk of ten elements, all of them 7."""
+    """An array whose rows are chunks of ten elements, all of them 7."""
     with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
         array = created(LocalStore(folder), (count, 10), "i4", chunks=(1, 10))
     array[...] = 7
@@ -699,7 +699,7 @@ def array_of_rows(folder, pipeline, count):
 
 
 def rows_written(folder):
-    """The chunks of which the first half is 5."""
+    """The rows whose first half is 5."""
     content = np.array(5 * [5] + 5 * [7], ">i4").tobytes()
     return {path.parent.name for path in folder.glob("c/*/0") if path.read_bytes() == content}
 

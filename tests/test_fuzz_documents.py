@@ -56,7 +56,7 @@ def paths_of(node, path=()):
 
 
 def leaves(*others):
-    """One of `LEAVES` or of `others`, as a copy: the document it is put into is changed further."""
+    """A copy of one of `LEAVES` or `others`: the document that gets it is changed further."""
     return st.sampled_from([*others, *LEAVES]).map(deepcopy)
 
 

@@ -32,8 +32,8 @@ ONE_AFTER_ANOTHER = {"async__concurrency": 1, "codec_pipeline__max_workers": 1}
 class Others:
     """Another process, which replaces, deletes and truncates chunks that are files.
 
-    To be called before each call of the system: one of `events` happens to the chunk that was
-    opened last. Where there are no more, others look what it holds, which is in `seen` then.
+    Called before each call of the system: one of `events` happens to the chunk that was opened
+    last. After the last event, the content of that chunk is added to `seen`.
     """
 
     def __init__(self, folder, versions, events):
@@ -115,10 +115,10 @@ def test_a_read_sees_one_version_of_each_chunk_that_others_replace(
 def test_a_write_is_done_to_one_version_of_each_chunk_that_others_replace(
     tmp_path_factory, pipeline, data
 ):
-    """They may undo it. No chunk is a mix of versions, or of what is written and what is not.
+    """The others may undo the write. No chunk is a mix of versions, or is written in part.
 
-    A chunk that is replaced is one version for them at every moment, and one that is written in
-    place has all its bytes.
+    A chunk that is replaced is one version for the others at every moment, and a chunk that is
+    written in place has all its bytes.
     """
     example = data.draw(arrays(least_size=1))
     versions = [example.values(i) for i in range(VERSIONS)]
@@ -152,7 +152,7 @@ LARGEST = 9  # size of an axis
 
 
 class Stored:
-    """What chunks hold whose selections are written in place, behind the array's edge too."""
+    """The elements of chunks that are written in place, also those behind the array's edge."""
 
     def __init__(self, shape, chunk_shape, fill_value, dtype):
         self._elements = np.full((2 * LARGEST,) * len(shape), fill_value, dtype)

@@ -54,7 +54,7 @@ SET_OWN = f"import zarr; zarr.config.set({{'codecs.bytes': {OWN!r}}})\n"
 
 
 def run(*command, **environment):
-    """What a command prints, and on stderr."""
+    """Output of a command, and its text on stderr."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ZARR_", "PYTHON"))}
     done = subprocess.run(
         [str(part) for part in command],

@@ -307,7 +307,7 @@ class TestScreen:
 
 
 class Killed(BaseException):
-    """What ends a process, and what no command takes for an error of the store."""
+    """The end of a process, which no command takes for an error of the store."""
 
 
 class Failing(WrapperStore):

@@ -77,7 +77,7 @@ def selected_by_numpy(values, form):
     ids=[*PIPELINES, "transposed"],
 )
 def array(request, tmp_path):
-    """Of float64; with transposed chunks in the one pipeline that reads these itself."""
+    """An array of float64, also with transposed chunks for the pipeline that reads them itself."""
     pipeline, filters = request.param
     with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
         return stored(LocalStore(tmp_path), numbers(SHAPE) + 1, chunks=(5, 6, 10), filters=filters)

@@ -190,7 +190,7 @@ class TestSelectionsOfSmallChunks:
             yield
 
     def read(self, array, selections, places):
-        """What a selection of each of the first chunks puts in its place among five elements."""
+        """Five elements, after a selection of each of the first chunks is read to its place."""
         spec = spec_of(array)
         batch = [
             (array.store_path / f"c/{row}/0", spec, selection, place, False)

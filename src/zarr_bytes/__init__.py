@@ -1,11 +1,11 @@
 """The `bytes` codec of Zarr format 3 as a plugin for zarr-python.
 
-Installing the package is enough: zarr then uses it for every array that names `bytes`. Importing it
+Installing the package is enough: zarr then uses it for every array that names `bytes`. An import
 registers its data types also with zarr 3.1 to 3.3, which do not load them by themselves.
 
-`status`, `check` and `migrate` are what the commands of the same names are: whether zarr uses the
-package here, whether a store conforms, and metadata of the draft form to today's. `migrate` writes
-at once, where the command asks.
+The functions `status`, `check` and `migrate` do the work of the commands: they say whether zarr
+uses the package, say whether a store conforms, and rewrite metadata of the draft form. `migrate`
+writes at once; its command asks first.
 """
 
 from importlib import import_module, metadata

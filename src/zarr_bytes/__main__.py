@@ -1,4 +1,4 @@
-"""Entry of the commands."""
+"""Entry point of the commands."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Whether anything has told zarr which codecs and pipeline to choose; what to do where nothing has.
+"""The choice of codecs and pipeline in zarr's configuration, and advice where nothing is chosen.
 
 The wheel brings ``etc/zarr/zarr-bytes.yaml``. zarr's configuration looks for it in ``/etc/zarr``,
 below `sys.prefix` and in ``~/.config/zarr``, and some ways of installing put it elsewhere.
@@ -20,7 +20,7 @@ CLASSES: Final = {
 """The class of each codec name, as zarr's configuration names it."""
 
 VARIABLES: Final = {name: f"ZARR_CODECS__{name.upper()}" for name in CLASSES}
-"""The environment variable that chooses the class of each."""
+"""The environment variable that chooses the class, by codec name."""
 
 PIPELINE: Final = "zarr_bytes.BatchedBytesPipeline"
 """The pipeline, as zarr's configuration names it under ``codec_pipeline.path``."""
@@ -51,10 +51,10 @@ def is_undecided(name: str) -> bool:
 
 
 def say_where_undecided() -> None:
-    """Log the line that helps, where nothing has decided.
+    """Log the lines that activate the package, where nothing has chosen a codec.
 
-    Logged and not warned of: zarr imports this package when it looks up a codec or a data type, and
-    where warnings are errors the array that it opens would not open.
+    A log message and no warning: zarr imports this package when it looks up a codec or a data type,
+    and where warnings are errors the array that it opens would not open.
     """
     if is_undecided("bytes"):
         logging.getLogger("zarr_bytes").warning(_HINT)

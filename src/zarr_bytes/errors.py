@@ -1,4 +1,4 @@
-"""The errors of this package: each names what was found and what is allowed."""
+"""The errors of this package: each names the value found and the permitted ones."""
 
 import reprlib
 from typing import Final
@@ -28,10 +28,10 @@ HOW_TO_INSTALL: Final = {"ml_dtypes": 'pip install "ml_dtypes>=0.6"'}
 
 
 class ChunkSizeError(ValueError):
-    """The size of a chunk is not the one that its shape and data type require.
+    """A chunk of another size than its shape and data type require.
 
-    Also if a byte range of it arrives short, or is missing while others exist. The message gives
-    both sizes in bytes, and for a range also the key.
+    Or a byte range of a chunk that arrives short, or is missing while others exist. The message
+    gives both sizes in bytes, and for a range also the key.
 
     Notes
     -----
@@ -41,7 +41,7 @@ class ChunkSizeError(ValueError):
 
 
 class ChunkFileError(ValueError):
-    """In a local store, something other than a regular file is in the place of a chunk.
+    """Something other than a regular file where a local store should have a chunk file.
 
     A folder, a FIFO, a socket or a device: reading it could wait for ever. The message gives the
     path and what is there.
@@ -60,7 +60,7 @@ class ShardIndexError(ValueError):
 
 
 def causes_of_a_wrong_size(found: int, expected: int) -> str:
-    """What may be wrong with a chunk of `found` bytes, for a message."""
+    """Possible causes of a chunk of `found` bytes, for a message."""
     return (
         f"the stored chunk is {'truncated' if found < expected else 'too long'}, or it was written"
         " with another data type, chunk shape or codec than the metadata names"
@@ -76,7 +76,7 @@ def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
 
 
 def partly_missing(key: str) -> ChunkSizeError:
-    """Error for the chunk at `key`, of which some bytes were there and others were not."""
+    """Error for the chunk at `key`, some bytes of which were there and others were not."""
     return ChunkSizeError(
         f"some byte ranges of {key} are there and others are missing: the chunk was deleted or"
         " replaced while it was read"
@@ -84,7 +84,7 @@ def partly_missing(key: str) -> ChunkSizeError:
 
 
 class BoolValueError(ValueError):
-    """A byte of a stored bool is neither 0 nor 1.
+    """A byte of a stored bool that is neither 0 nor 1.
 
     The message gives the byte, its index in the chunk or selection, and its position in bytes.
 
@@ -95,15 +95,15 @@ class BoolValueError(ValueError):
 
 
 class _MetadataError(Exception):
-    """What a metadata document has is refused.
+    """A part of a metadata document that is refused.
 
     zarr opens the members of a group one after another, and passes on the error of any of them,
-    which knows nothing of the array: a note at its end names the command that does.
+    which does not name the array. A note at the end of the error names the command that does.
 
     Attributes
     ----------
     permitted : str
-        What would conform, as the message has it; empty where the message has more to say.
+        The permitted values, as in the message; empty where the message has more to say.
     """
 
     def __init__(self, *arguments: object, permitted: str = "", **keywords: object) -> None:
@@ -113,7 +113,7 @@ class _MetadataError(Exception):
 
 
 class ConfigurationError(_MetadataError, ValueError):
-    """The configuration of a codec is not permitted, or does not fit the data type.
+    """A configuration of a codec that is not permitted, or does not fit the data type.
 
     Notes
     -----
@@ -122,7 +122,7 @@ class ConfigurationError(_MetadataError, ValueError):
 
 
 class FillValueError(_MetadataError, TypeError):
-    """A fill value has a form that the specification does not permit for its data type.
+    """A fill value in a form that the specification does not permit for its data type.
 
     A `TypeError`, because zarr would replace a `ValueError` by one of its own that does not say
     what is permitted.
@@ -142,7 +142,7 @@ class FillValueError(_MetadataError, TypeError):
 
 
 class DataTypeNameError(_MetadataError, TypeError):
-    """A data type name such as ``r12`` looks like a raw data type but is not permitted.
+    """A data type name that looks like a raw data type, such as ``r12``, but is not permitted.
 
     A `TypeError`, because zarr would take a `ValueError` to mean that another data type matches.
 
@@ -153,12 +153,12 @@ class DataTypeNameError(_MetadataError, TypeError):
 
 
 def in_words(error: Exception) -> str:
-    """An error of another package for a message of this one; some have no text of their own."""
+    """An error of another package as text for a message; some errors have no text of their own."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def in_short(value: object) -> str:
-    """What was found, for a message, however long it is."""
+    """A short text of the value found, for a message."""
     try:
         return reprlib.repr(value)
     except ValueError:  # Python writes no integer of more than 4,300 digits; goes with Python 3.13
@@ -166,15 +166,15 @@ def in_short(value: object) -> str:
 
 
 class MissingPackageError(_MetadataError, ImportError):
-    """A data type needs a package that is not installed.
+    """A package that a data type needs and that is not installed.
 
-    The message names both, and the command that installs the package.
+    The message names the data type and the package, and the command that installs the package.
     """
 
 
 class StoreError(ValueError):
-    """A store cannot be opened or written, or it holds no Zarr metadata."""
+    """A store that cannot be opened or written, or that holds no Zarr metadata."""
 
 
 class MigrationError(ValueError):
-    """A document cannot be migrated, or was not; the message says what is in the store now."""
+    """A document that cannot be migrated, or was not; the message says what is in the store now."""

@@ -21,7 +21,7 @@ The defaults were measured. Local (`tests/benchmarks/test_read.py`): one more ru
 1.5 microseconds, reading over a gap of 32 KiB 1.2, and over one of 64 KiB 2.9. Remote
 (`tests/benchmarks/test_remote.py`), with zarr's ten requests at a time, from a server that answers
 after 30 ms and sends 90 MB/s on each connection: 64 runs take as long one by one as read together
-with gaps of 256 KiB between them (226 and 217 ms), and without any delay on loopback the same (6.7
+with gaps of 256 KiB between them (226 and 217 ms), as they do on loopback without any delay (6.7
 and 4.9 ms); 128 MiB come in 237 ms with requests of 16 MiB, 259 of 8 and 423 of 32, and 16 MiB in
 217 ms, 125 and 217.
 """
@@ -59,7 +59,7 @@ __all__ = [
 
 
 class Cost(NamedTuple):
-    """What a request costs.
+    """The cost of a request.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Cost(NamedTuple):
 
 
 DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
-"""What a request costs by default, in bytes."""
+"""The default costs of a request, in bytes."""
 
 UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 """The units of sizes, in bytes."""
@@ -93,7 +93,7 @@ SETTINGS: Final[dict[str, bool | int | str]] = {
 
 
 def reading_cost(store: object) -> Cost | None:
-    """What a request to `store` costs, or None if partial reads are switched off.
+    """Cost of a request to `store`, or None if partial reads are switched off.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ _warned: Final[set[str]] = set()
 
 
 def _given() -> dict[str, object]:
-    """What is set, by name; warns of each unknown setting, once."""
+    """The given settings, by name; warns of each unknown one, once."""
     given = _flat()
     for name in given:
         if name not in _warned and _is_unknown(name):
@@ -257,7 +257,7 @@ def _given() -> dict[str, object]:
 
 
 def _flat() -> dict[str, object]:
-    """What zarr's configuration has under ``zarr_bytes``, by name."""
+    """Values of zarr's configuration under ``zarr_bytes``, by name."""
     return dict(_leaves("zarr_bytes", zarr.config.get("zarr_bytes", {})))
 
 

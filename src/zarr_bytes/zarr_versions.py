@@ -1,4 +1,4 @@
-"""What differs between zarr versions, and the private names of zarr that this package needs.
+"""The differences between zarr versions, and the private names of zarr that this package needs.
 
 Each entry says which version of zarr lets it go.
 """
@@ -56,7 +56,7 @@ def _pipeline(name: str) -> type[CodecPipeline] | None:
 
 
 def _default_pipeline() -> type[CodecPipeline]:
-    """The class that zarr's defaults name, however it is called by then."""
+    """The class that zarr's defaults name, whatever its name is by then."""
     path = zarr.config.defaults[0]["codec_pipeline"]["path"]
     module, _, name = path.rpartition(".")
     return cast("type[CodecPipeline]", getattr(import_module(module), name))
@@ -77,7 +77,7 @@ _RESULTS_OF_READ: Final = ("tuple[GetResult, ...]", "None")  # None up to 3.1
 
 
 def unknown_in_pipeline(pipeline: type) -> str | None:
-    """The first thing in a class of zarr's that a subclass of ours does not know, in words.
+    """First difference of a pipeline of zarr from the one that this package expects, in words.
 
     Goes when zarr has a public pipeline to derive from.
     """
@@ -103,7 +103,7 @@ PIPELINES: Final[dict[str, type[CodecPipeline]]] = {
     # From 3.3 on.
     **({} if (fused := _pipeline("FusedCodecPipeline")) is None else {"fused": fused}),
 }
-"""The pipelines of zarr itself."""
+"""The pipelines of zarr itself, by the value of the setting ``zarr_bytes.other_chains``."""
 
 
 def is_deflated(store: ZipStore, key: str) -> bool:

@@ -1,1 +1,1 @@
-"""`status`, `check` and `migrate`: as functions, and as commands. The codec imports none of it."""
+"""`status`, `check` and `migrate`, as functions and commands; the codec imports none of them."""

@@ -1,4 +1,4 @@
-"""Does a store conform: the metadata and the chunks of every array. Nothing is written."""
+"""The command `check`: whether the metadata and chunks of every array of a store conform."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def check(
     storage_options: Mapping[str, object] | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> CheckReport:
-    """Do the metadata and the chunks of every array of a store conform. Nothing is written.
+    """Check whether the metadata and the chunks of every array of a store conform; write nothing.
 
-    What the command ``zarr-bytes check`` does.
+    The command ``zarr-bytes check`` calls this function.
 
     Parameters
     ----------
@@ -66,15 +66,15 @@ def check(
         A folder, a ``.zip`` file, a URL that fsspec opens, or a store that is open: with one array
         in it or a hierarchy.
     storage_options : mapping, optional
-        What fsspec is to be called with; only for a URL.
+        Arguments for fsspec; only for a URL.
     progress : callable, optional
-        Called with what is done so far, by another thread.
+        Called with a `Progress`, by another thread.
 
     Returns
     -------
     CheckReport
-        It prints as a table. ``conforms`` is the verdict, and a loop over it gives an `ArrayReport`
-        for every array.
+        The report prints as a table. ``conforms`` is the verdict, and a loop over the report gives
+        an `ArrayReport` for every array.
 
     Raises
     ------
@@ -101,9 +101,9 @@ def check(
 async def check_store(
     store: Store, progress: Callable[[Progress], None] = lambda _: None
 ) -> AsyncIterator[ArrayReport]:
-    """Reports of every array of `store`, and of every other document with something wrong with it.
+    """Reports of every array of `store`, and of every other document with findings.
 
-    `progress` is called with what is done so far. A StoreError says that there is no metadata.
+    `progress` is called with a `Progress`. A StoreError says that there is no metadata.
     """
     async with asked(store) as source:
         # Those that the present node is in, and that have consolidated metadata.

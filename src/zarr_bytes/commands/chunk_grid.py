@@ -32,7 +32,7 @@ class ChunkGrid:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Self:
-        """Grid of an array; a ValueError says what is not as the specification has it."""
+        """Grid of an array; a ValueError says what does not conform."""
         shape = _sizes(document.get("shape"), "shape", 0)
         grid = document.get("chunk_grid")
         if nested(grid, "name") != "regular":
@@ -66,7 +66,7 @@ class ChunkGrid:
         return self.separator.join(map(str, parts)) or "0"
 
     def contains(self, key: str) -> bool:
-        """Whether `key` is that of a chunk of this grid."""
+        """Whether `key` is the key of a chunk of this grid."""
         if not self.counts:
             return key == self.key(())
         return self._matched(key) == len(self.counts)
@@ -77,7 +77,7 @@ class ChunkGrid:
         return matched is not None and matched < len(self.counts)
 
     def _matched(self, key: str) -> int | None:
-        """How many coordinates `key` has, or None where one is out of the grid."""
+        """Number of coordinates in `key`, or None if one is out of the grid."""
         parts = key.split(self.separator)
         if self.prefix and parts.pop(0) != self.prefix:
             return None
@@ -105,7 +105,7 @@ class ChunkGrid:
 
 
 def are_sizes(value: object, least: int) -> TypeGuard[list[int]]:
-    """Whether `value` is an array of integers from `least` on; zarr opens more than that."""
+    """Whether `value` is an array of integers from `least` on; zarr accepts other values, too."""
     return isinstance(value, list) and all(type(n) is int and n >= least for n in value)
 
 

@@ -1,4 +1,4 @@
-"""The commands: what they take, what they print, and their exit statuses."""
+"""The commands on a command line: arguments, output and exit statuses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status of a command, which runs with `arguments`, or else those of the process."""
+    """Run a command with `arguments`, or those of the process, and return its exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # any name can be shown on any terminal
             stream.reconfigure(errors="backslashreplace")
@@ -85,7 +85,7 @@ def _flag(text: str, **keywords: str) -> dict[str, str]:
 
 
 def _status(given: Namespace) -> int:
-    """Does zarr use this package, and who decided that.
+    """Say whether zarr uses this package, and who decided that.
 
     Exit status: 0 if it does, 1 if not, or if a setting is not known or has a value that is not
     permitted.
@@ -99,9 +99,9 @@ def _status(given: Namespace) -> int:
 
 
 def _check(given: Namespace) -> int:
-    """Do the metadata and the chunks of every array conform. Nothing is written.
+    """Check whether the metadata and the chunks of every array conform; write nothing.
 
-    Metadata is held to the specification. Where a chunk is its elements alone, each stored one is
+    Metadata is held to the specification. Where chunks are elements alone, each stored chunk is
     held to its size, without reading it where the store can tell, and bools to 0 and 1.
 
     Exit status: 0 if everything that was checked conforms, 1 if something does not or nothing
@@ -143,8 +143,8 @@ def _migrate(given: Namespace) -> int:
     """Rewrite metadata of the draft form to today's: endian to bytes, and bytes for no codec.
 
     The changes are shown, and written if you say so. Chunks are not touched. Each old document
-    is kept beside the new one until that is in place and has been read back; one that a killed run
-    has left is removed.
+    is kept beside the new one until the new one is in place and has been read back. An old document
+    that a killed run has left is removed.
 
     Exit status: 0 if everything is migrated or, on --dry-run, can be, 1 if something is not, 2 if
     STORE cannot be opened.
@@ -187,7 +187,7 @@ def _agreed(question: str) -> bool:
 
 
 def _print(found: Status | CheckReport | Migration, *, in_full: bool = False) -> None:
-    """Print a result, and its verdict once more where the parts push it off the screen."""
+    """Print a result, and its verdict once more if the parts push the verdict off the screen."""
     verdict, parts = drawn(found, in_full=in_full)
     if has_rich():
         from zarr_bytes.commands import rich_screen

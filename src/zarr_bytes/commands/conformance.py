@@ -1,8 +1,8 @@
-"""Does the metadata document of an array conform: codecs, byte order, data type, fill value.
+"""The conformance of an array's metadata document: codecs, byte order, data type, fill value.
 
 Specification: bytes codec 1.0 ("Codec name", "Configuration parameters"), and data types ("Core
-data types", "Permitted fill values"). The document is judged as it is stored, so that what zarr
-or this package reads anyway, such as 1.0 for an integer, is found too.
+data types", "Permitted fill values"). The document is judged as it is stored, so that a value
+that zarr or this package reads anyway, such as 1.0 for an integer, is found too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _ENDIAN: Final = '"configuration": {"endian": "little"} or {"endian": "big"}'
 
 
 def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """What in the metadata document of an array does not conform.
+    """Findings for the metadata document of an array.
 
     Examples
     --------
@@ -215,12 +215,12 @@ def _bytes_findings(
 
 
 def _refused(subject: str, value: object, error: Exception) -> Finding:
-    """Finding from an error that has what is permitted, or else says it."""
+    """Finding from an error, whose attribute or else message says what is permitted."""
     return Finding(subject, brief(value), getattr(error, "permitted", "") or str(error))
 
 
 def encoding_finding(node: Node) -> Finding | None:
-    """Finding for a document that zarr reads although it is not encoded as JSON is (RFC 8259)."""
+    """Finding for a document that zarr reads although RFC 8259 does not permit its encoding."""
     if node.encoding == "utf-8":
         return None
     found = "a byte order mark" if node.encoding == "utf-8-sig" else node.encoding.upper()
@@ -228,14 +228,14 @@ def encoding_finding(node: Node) -> Finding | None:
 
 
 def text_findings(node: Node) -> list[Finding]:
-    """Findings for the text of a document, which zarr reads although it is no JSON."""
+    """Findings for the text of a document, which zarr reads although it is not JSON."""
     found = [Finding(DOCUMENT, f"{c} is no JSON", f'"{c}"') for c in dict.fromkeys(node.constants)]
     encoding = encoding_finding(node)
     return found if encoding is None else [encoding, *found]
 
 
 async def refusal(text: bytes, open_node: Callable[..., Any] = open_array) -> str | None:
-    """Why zarr does not open the array that a metadata document describes, or None if it does."""
+    """Reason why zarr does not open the array of a metadata document, or None if zarr does."""
     store = MemoryStore({DOCUMENT: cpu.Buffer.from_bytes(text)})
     try:
         with warnings.catch_warnings():
@@ -253,7 +253,7 @@ def name_of(codec: object) -> str | None:
 
 
 def kind_of(codec: object) -> Kind | None:
-    """What a codec object turns into what, or None if no package here knows it."""
+    """Kind of a codec object, by its input and output, or None if no installed package knows it."""
     name = name_of(codec)
     if name is None:
         return None

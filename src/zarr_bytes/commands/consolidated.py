@@ -1,7 +1,7 @@
-"""Consolidated metadata: the copies that zarr reads instead of the documents, held to these.
+"""Consolidated metadata: copies that zarr reads instead of the documents, compared with these.
 
-It is no part of the specification, but where a group has it, zarr takes every member of the group
-from it: one wrong copy, and zarr does not open the group or reads an array wrongly.
+Consolidated metadata is not part of the specification, but zarr takes every member of a group from
+it: with one wrong copy, zarr does not open the group, or reads an array wrongly.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _STALE: Final = Finding(
 
 
 class Copies:
-    """The copies in the consolidated metadata of one group, and what is wrong with them.
+    """The copies in the consolidated metadata of one group, and the findings for them.
 
-    Of groups with consolidated metadata within each other, a document is held to the copy in the
-    nearest; the copies in the others are looked at for the report of their group.
+    If groups with consolidated metadata are within each other, a document is compared with the copy
+    in the nearest group. The other copies are checked for the report of their own group.
     """
 
     def __init__(self, group: Node, report: ArrayReport) -> None:
@@ -49,7 +49,7 @@ class Copies:
         return path.startswith(self._prefix)
 
     def compare(self, node: Node) -> list[Finding]:
-        """What is wrong with the copy of `node`, as findings for the node."""
+        """Findings for the copy of `node`, to be reported with the node."""
         if node.kind == "link":
             return []
         path = node.path.removeprefix(self._prefix)
@@ -63,7 +63,7 @@ class Copies:
         return [_STALE] if self._is_stale(path, node, copy) else []
 
     async def report(self, source: Source) -> ArrayReport:
-        """Report of the group, also of copies of what was not met, such as arrays behind links."""
+        """Report of the group, also of copies of nodes not met, such as arrays behind links."""
         for path, copy in self._copies.items():
             subject = f"consolidated_metadata: {path}"
             if not is_path(path):
@@ -78,7 +78,7 @@ class Copies:
         return self._report
 
     def _is_stale(self, path: str, node: Node | None, copy: object) -> bool:
-        """Whether a copy would have `node` read differently; it is then judged by itself too."""
+        """Whether zarr reads `node` differently by a copy, which is then judged by itself too."""
         if node is not None and not _differs(node.document, copy):
             return False
         subject = f"consolidated_metadata: {path}"

@@ -1,12 +1,12 @@
-"""Metadata of the draft form to today's: `endian` to `bytes`, and an explicit codec for none.
+"""Metadata changed from the draft form to today's: `endian` to `bytes`, and `bytes` for no codec.
 
 Specification: endian codec 1.0. Its configuration is that of `bytes`, and where it was omitted the
 elements were little-endian. Single bytes keep the `endian` that the draft required: today's
 specification permits it.
 
 Values of the text are replaced, and every other byte is kept. Reading and writing a document would
-lose what Python does not hold: the spelling of numbers, the order of doubled members, the
-indentation. The texts are known to be JSON when they come here.
+lose the spelling of numbers, the order of doubled members and the indentation, which Python does
+not hold. The texts are known to be JSON when they come here.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ _DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)  # only the e
 
 
 class Span(NamedTuple):
-    """Where a value begins and ends in a text."""
+    """The beginning and end of a value in a text."""
 
     start: int
     stop: int
 
 
 class Edit(NamedTuple):
-    """What is to stand instead of a span of a text."""
+    """A replacement for a span of a text."""
 
     span: Span
     replacement: str
 
 
 def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
-    """Today's form of a metadata document, and in words what was changed.
+    """Today's form of a metadata document, and the changes in words.
 
-    Of a group, the arrays in its consolidated metadata are meant, but for those whose paths are in
+    In a group, the arrays in its consolidated metadata are changed, except those whose paths are in
     `skip`.
 
     Raises
@@ -118,7 +118,7 @@ def value(text: str, span: Span) -> Any:
 
 
 def members(text: str, start: int = 0) -> dict[str, Span]:
-    """Spans of the values of the object that begins at `start`, by name; the last of a name."""
+    """Spans of the values of the object at `start`, by name; of a doubled name, the last."""
     return dict(_parts(text, start))
 
 
@@ -128,7 +128,7 @@ def items(text: str, start: int) -> list[Span]:
 
 
 def _parts(text: str, start: int) -> Iterator[tuple[str, Span]]:
-    """Names, empty in an array, and spans of what is in the object or array at `start`."""
+    """Names, empty in an array, and spans of the values in the object or array at `start`."""
     start = _skip(text, start)
     is_object, i = text[start] == "{", _skip(text, start + 1)
     while text[i] not in "]}":
@@ -160,7 +160,7 @@ def _insert_item(text: str, array: Span, index: int, item: object) -> Edit:
 
 
 def _insert_member(text: str, start: int, name: str, member: object) -> Edit:
-    """Insert a member behind the last of the object that begins at `start`, which has some."""
+    """Insert a member after the last one of the object at `start`, which is not empty."""
     last = list(members(text, start).values())[-1]
     indent = _line_indent(text, last.start)
     comma, colon = _separators(text)
@@ -170,7 +170,7 @@ def _insert_member(text: str, start: int, name: str, member: object) -> Edit:
 
 
 def indented(text: str) -> str:
-    """`text` on many lines, with every value as it is spelled, however deep.
+    """`text` on many lines, with the spelling of every value kept, at any depth.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""A store that is a folder of this machine, looked at directly.
+"""A store that is a folder of this machine, read directly.
 
-zarr's own store opens whatever has the name of a document, also a FIFO, which blocks, and lists no
-folder behind a link.
+zarr's own store opens anything with the name of a document, even a FIFO, which blocks, and does
+not list folders behind links.
 """
 
 # ruff: noqa: D102 -- the methods are those of Source, and said there
@@ -38,7 +38,7 @@ class Folder(Files):
 
     @contextmanager
     def opened(self, key: str) -> Iterator[tuple[IO[bytes], int]]:
-        """A file, opened without waiting for another process; what is none is not even opened."""
+        """A file, opened without waiting for another process; anything else is not even opened."""
         path = self.root / key
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -74,9 +74,9 @@ class Folder(Files):
             return None  # reading it says what is wrong
 
     async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Found]:
-        """What is stored, following links as zarr does.
+        """Entries under an array; links are followed as zarr follows them.
 
-        Each folder is looked at once on its level, by what it is: a link that leads back, and links
+        Each folder is listed once on its level, by its identity: a link that leads back, and links
         that branch, lead nowhere new.
         """
         root = self.root / path
@@ -112,7 +112,7 @@ def _identity(path: Path) -> Identity:
 def _stored(
     root: Path, entry: os.DirEntry[str], key: str, grid: ChunkGrid, times: int
 ) -> Iterator[Found]:
-    """What stands at `key`; links to other folders are not followed, as zarr does not."""
+    """Entries at `key`; links to other folders are not followed, as zarr does not either."""
     if grid.contains(key) or grid.has_folder(key):
         kind, permitted = _kind_of(entry), "a folder" if grid.has_folder(key) else "a file"
         if kind == permitted:
@@ -154,7 +154,7 @@ def _kind(mode: int) -> str:
 
 
 def _kind_of(entry: os.DirEntry[str]) -> str:
-    """What an entry of a folder is, or leads to; empty if it has gone meanwhile."""
+    """Kind of an entry of a folder, or of the target of a link; empty if the entry has gone."""
     try:
         return _kind(entry.stat().st_mode)
     except FileNotFoundError:

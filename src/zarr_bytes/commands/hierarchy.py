@@ -1,7 +1,7 @@
 """The nodes of a store, found by their metadata documents, without opening them.
 
-A document that cannot be read, or is no JSON, is a node as well: what is wrong with it is for the
-caller to say.
+A document that cannot be read, or is not JSON, is a node as well; the caller says what is wrong
+with it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class Node:
     path : str
         Path of the array or group within the store; empty for the root.
     kind : {"array", "group", "format 2", "unreadable", "link"}
-        "unreadable" where the document is no JSON object that says which of the two it is; "link"
-        where the folder is one that was met before, by another name, at the path `target`.
+        "unreadable" where the document is not a JSON object that says "array" or "group"; "link"
+        where the folder was met before by another name, at the path `target`.
     text : bytes
         The document as it is stored; empty where it could not be read, and for format 2.
     document : dict
-        What it says; or else `error` says why it could not be read.
+        Content of the document; if it could not be read, `error` says why.
     constants : list of str
-        The ``NaN``, ``Infinity`` and ``-Infinity`` in it, which Python reads and JSON lacks.
+        Each ``NaN``, ``Infinity`` and ``-Infinity`` in the document: Python reads them, JSON lacks
+        them.
     """
 
     path: str
@@ -60,15 +61,15 @@ class Node:
 
     @property
     def encoding(self) -> str:
-        """How the document is encoded, as zarr reads it; RFC 8259 permits "utf-8" alone."""
+        """Encoding in which zarr reads the document; RFC 8259 permits "utf-8" alone."""
         return json.detect_encoding(self.text)
 
 
 async def nodes(source: Source) -> AsyncIterator[tuple[Node, int]]:
     """The arrays and groups of a store, each parent before its children.
 
-    Each comes with the number of names of possible nodes that have been found and are left. Where
-    the store cannot list, the children are those that consolidated metadata names.
+    Each comes with the number of names found so far that may be nodes and are still to be read.
+    Where the store cannot list, the children are those that consolidated metadata names.
 
     Raises
     ------
@@ -114,7 +115,7 @@ async def _exist(source: Source, path: str, *names: str) -> bool:
 
 
 async def _below(source: Source, path: str, node: Node | None) -> tuple[list[Node], list[str]]:
-    """What else is to be said of a folder, and the names in it that may be nodes."""
+    """Other nodes to report for a folder, and the names in it that may be nodes."""
     try:
         names = sorted(await source.names(path))
     except Exception as error:  # noqa: BLE001 -- one node is not to stop the rest
@@ -146,7 +147,7 @@ async def _consolidated(source: Source) -> AsyncIterator[tuple[Node, int]]:
 
 
 async def node_at(source: Source, path: str) -> Node | None:
-    """The node at `path`, or None if there is no document; a StoreError for that of the root."""
+    """Node at `path`, or None if there is no document; a StoreError if the root cannot be read."""
     try:
         text = await source.read(within(path, DOCUMENT))
     except Exception as error:
@@ -183,6 +184,6 @@ def is_path(path: str) -> bool:
 
 
 def consolidated(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The copies of documents in the consolidated metadata of a group's, by their path in it."""
+    """Copies in the consolidated metadata of a group's document, by their path in the group."""
     metadata = nested(document, "consolidated_metadata", "metadata")
     return metadata if isinstance(metadata, Mapping) else {}

@@ -1,6 +1,6 @@
 """`migrate`: documents of the draft form replaced, so that a run that is stopped loses none.
 
-The chunks are the same under both forms, so that they are not touched.
+Chunks have equal bytes under both forms, so that they are not touched.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ def migrate(
     dry_run : bool, default False
         Whether to report only, and write nothing.
     storage_options : mapping, optional
-        What fsspec is to be called with; only for a URL.
+        Arguments for fsspec; only for a URL.
 
     Returns
     -------
     Migration
-        It prints as a table. A loop over it gives every `Change`, with both texts, and ``refused``
-        has what cannot be migrated, with the reasons.
+        The result prints as a table. A loop over it gives every `Change`, with both texts, and
+        ``refused`` has the documents that cannot be migrated, with the reasons.
 
     Raises
     ------
     StoreError
         If the store cannot be opened, or a document in it not replaced.
     MigrationError
-        If writing fails; it says what is in the store then.
+        If writing fails; the message says what is in the store then.
 
     Examples
     --------
@@ -83,9 +83,9 @@ def migrate(
 
 
 async def plan(store: Store, name: str = "") -> Migration:
-    """What is to be rewritten in `store`, called `name`, of which nothing is written here.
+    """Planned changes to `store`, called `name`; nothing is written.
 
-    Every new document has been opened by zarr, apart from the store. A StoreError says that the
+    zarr has opened every new document, apart from the store. A StoreError says that the
     store holds no Zarr metadata.
     """
     found = Migration(name)
@@ -123,7 +123,7 @@ async def _add(source: Source, node: Node, found: Migration, skip: Container[str
 
 
 async def _add_leftovers(source: Source, node: Node, found: Migration) -> None:
-    """Find what a run that was killed has left beside a document."""
+    """Add the files that a killed run has left beside a document."""
     if not source.store.supports_deletes:
         return
     backup = node.key + BACKUP
@@ -170,7 +170,7 @@ async def _change(node: Node, skip: Container[str] = ()) -> Change | None:
 
 
 async def write(store: Store, found: Migration) -> None:
-    """Do what is planned; a MigrationError says which document is in place, and how many are."""
+    """Write the changes; a MigrationError says which document is in place, and how many are."""
     done = 0
     try:
         for change in found.changes:
@@ -185,7 +185,7 @@ async def write(store: Store, found: Migration) -> None:
 
 
 async def remove_leftover(store: Store, key: str, text: bytes) -> None:
-    """Delete what an earlier run has left, if it is still what was planned."""
+    """Delete a file that an earlier run has left, if its text is still `text`."""
     try:
         if await _read(store, key) != text:
             raise MigrationError(f"{key} has changed meanwhile; it was not deleted")
@@ -195,10 +195,10 @@ async def remove_leftover(store: Store, key: str, text: bytes) -> None:
 
 
 async def rewrite(store: Store, change: Change) -> None:
-    """Put the new document in the place of the old one, which is kept until that is done.
+    """Replace a document by the new one; a copy of the old one is kept until that is done.
 
     At every moment the array has one of the two documents: `set` of a `LocalStore` renames, and
-    one of an object store is a single request. Where anything fails, a MigrationError says which of
+    `set` of an object store is a single request. If anything fails, a MigrationError says which of
     the two is in place, and where the old one is.
     """
     backup = change.key + BACKUP
@@ -240,7 +240,7 @@ async def _put(store: Store, key: str, text: bytes) -> None:
 
 
 async def _put_back(store: Store, change: Change) -> str:
-    """What is in the store after writing the new document has failed."""
+    """Put the old document back after a failed write, and say what is in the store."""
     try:
         if await _read(store, change.key) == change.new:
             return f"{change.key} is migrated"

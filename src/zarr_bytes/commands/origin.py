@@ -1,7 +1,7 @@
-"""Who decided a value of zarr's configuration.
+"""The origin of a value of zarr's configuration.
 
-It is made of defaults, then files, then environment variables, each over the ones before, and then
-of what code sets.
+The configuration is made of defaults, then files, then environment variables, each over the ones
+before, and then of values that code sets.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True)
 class Origin:
-    """Who decided a value of zarr's configuration.
+    """The default, file, variable or code that decided a value of zarr's configuration.
 
     Attributes
     ----------
     kind : {"default", "file", "environment variable", "code"}
-        "code" is whatever has called ``zarr.config.set``.
+        "code" is any caller of ``zarr.config.set``.
     name : str
         The path of the file, the name of the variable, or empty.
     """
@@ -40,7 +40,7 @@ class Origin:
 
 
 def origin_of(key: str) -> Origin:
-    """Who decided the value that `key` has in zarr's configuration now."""
+    """Origin of the present value of `key` in zarr's configuration."""
     origin, decided = Origin("default"), _MISSING
     for source, values in _sources():
         found = nested(values, *key.split("."), default=_MISSING)
@@ -51,7 +51,7 @@ def origin_of(key: str) -> Origin:
 
 
 def overridden(key: str) -> list[tuple[str, object]]:
-    """Files that set `key`, and their values, where the installed file is read after them."""
+    """Files that set `key`, and their values, if the installed file is read after them."""
     given = [
         (source.name, nested(values, *key.split("."), default=_MISSING))
         for source, values in _sources()
@@ -65,7 +65,7 @@ def overridden(key: str) -> list[tuple[str, object]]:
 
 
 def _sources() -> Iterator[tuple[Origin, object]]:
-    """What each source gives, in the order of zarr's configuration."""
+    """Values of each source, in the order of zarr's configuration."""
     config = zarr.config
     for default in config.defaults:
         yield Origin("default"), default

@@ -25,18 +25,18 @@ class Result:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that does not conform, with what would.
+    """A value that does not conform, and the ones that would.
 
     Attributes
     ----------
     subject : str
-        What it is about: a member of the metadata document, or a chunk's key.
+        A member of the metadata document, or a chunk's key.
     found, permitted : str
-        What is there, and what would conform.
+        The value that is there, and those that would conform.
     is_note : bool
-        Whether it is worth knowing, but permitted.
+        Whether the value is permitted, but worth knowing.
     migrate : str
-        What `migrate` does about it, such as "adds bytes"; empty where it does nothing, also
+        The change that `migrate` makes, such as "adds bytes"; empty where it makes none, also
         because something else in the document is in its way.
     """
 
@@ -49,7 +49,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a check is: nodes done of those found so far, and chunks of the present array."""
+    """The progress of a check: nodes done and found so far, and chunks of the present array."""
 
     path: str
     nodes_done: int
@@ -60,7 +60,7 @@ class Progress:
 
 @dataclass
 class ArrayReport:
-    """What was found for an array, or for a document that is no array's.
+    """The findings for an array, or for a document that is not an array's.
 
     Attributes
     ----------
@@ -69,16 +69,16 @@ class ArrayReport:
     kind : str
         "array", "group", "format 2", "unreadable" or "link".
     data_type : object
-        As the document has it.
+        The data type, as in the document.
     codecs : list of str
-        Their names.
+        Names of the codecs.
     chunks, stored_chunks : int or None
         Number of chunks of the grid, and of those that are stored. None where the chunks are not
         checked.
     not_checked : str
-        Why the chunks, or some of them, are not; of a group, its members.
+        Why the chunks, or some of them, are not checked; for a group, why its members are not.
     findings : list of Finding
-        What is not permitted, or not as it is written elsewhere.
+        Values that are not permitted, or differ from those in another document; and notes.
     """
 
     path: str
@@ -92,36 +92,36 @@ class ArrayReport:
 
     @property
     def conforms(self) -> bool:
-        """Whether nothing was found that is not permitted."""
+        """Whether all findings are notes."""
         return all(finding.is_note for finding in self.findings)
 
     @property
     def is_worth_saying(self) -> bool:
-        """Whether there is anything in the report of a group."""
+        """Whether the report of a group has any content."""
         return bool(self.findings or self.not_checked)
 
 
 @dataclass(frozen=True, repr=False)
 class CheckReport(Result):
-    """What `check` has found in a store, and what that comes to.
+    """The reports of `check` for a store, and the verdict.
 
     Prints as the table that the command shows. A loop over it gives an `ArrayReport` for every
-    array, and for every other document that has something wrong with it.
+    array, and for every other document with findings.
 
     Attributes
     ----------
     store : str
-        Where it is.
+        Path or URL of the store, or a text of the store object.
     nodes : list of ArrayReport
-        Of each array and group, by path.
+        Report of each array and group, by path.
     verdict : str
-        In words, also what was not checked.
+        The verdict in words, with everything that was not checked.
     conforms : bool
-        Whether nothing was found that is not permitted, and something was checked.
+        Whether everything found is permitted, and something was checked.
     is_complete : bool
         Whether everything was checked.
     arrays, arrays_not_checked : int
-        Number of arrays, and of those of which the chunks, or some of them, were not checked.
+        Number of arrays, and of arrays whose chunks, or some of them, were not checked.
     """
 
     store: str
@@ -134,7 +134,7 @@ class CheckReport(Result):
 
     @classmethod
     def of(cls, store: str, nodes: list[ArrayReport]) -> CheckReport:
-        """Report of the store that `nodes` are in."""
+        """Report of the store that has the `nodes`."""
         reports = [report for report in nodes if report.kind != "link"]
         failing = sum(not report.conforms for report in reports)
         arrays = [report for report in reports if report.kind == "array"]
@@ -165,7 +165,7 @@ class CheckReport(Result):
 
 @dataclass(frozen=True)
 class Change:
-    """A document to be rewritten: the key of it, both texts, and in words what differs."""
+    """A document to be rewritten: its key, both texts, and the differences in words."""
 
     path: str
     key: str
@@ -176,21 +176,21 @@ class Change:
 
 @dataclass(repr=False)
 class Migration(Result):
-    """What is to be done, or has been.
+    """The changes to a store, planned or made.
 
     Prints as the table that the command shows. A loop over it gives every `Change`.
 
     Attributes
     ----------
     store : str
-        Where it is.
+        Path or URL of the store, or a text of the store object.
     changes : list of Change
-        What is to be rewritten, arrays first.
+        Documents to be rewritten, arrays first.
     refused : dict
-        Reasons by path, of what cannot be.
+        Reasons why documents cannot be rewritten, by path.
     leftovers : dict
-        Old documents that an earlier run was stopped before it deleted, by their keys: the new ones
-        are in order.
+        Old documents by key, which an earlier run was stopped before deleting: the new ones are in
+        order.
     format_2 : list of str
         Paths of arrays of Zarr format 2, which has no draft form.
     is_written : bool

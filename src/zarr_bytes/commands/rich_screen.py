@@ -1,4 +1,4 @@
-"""What `rich` adds on a terminal: colours, tables that fit it, and a progress bar."""
+"""Output by `rich` on a terminal: colours, tables that fit, and a progress bar."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PATIENCE: Final = 1.0  # seconds; what is done by then needs no progress bar
 
 
 class _Path:
-    """A path or the like, which is broken behind ``/``, ``.`` or ``,`` where it must be broken."""
+    """A path or the like, which is broken after ``/``, ``.`` or ``,`` where it must be broken."""
 
     def __init__(self, path: str) -> None:
         self._parts = re.findall(r"[^/\\.,]*[/\\.,]+|[^/\\.,]+", path)
@@ -52,7 +52,7 @@ class _Path:
 
 
 def print_parts(verdict: Line, parts: Iterable[Part]) -> None:
-    """Print `parts` below the verdict, and it once more where they push it off the screen."""
+    """Print `parts` below the verdict, and the verdict again if they push it off the screen."""
     console = Console()
     first = _text(verdict)
     console.print(first, soft_wrap=True)

@@ -1,6 +1,6 @@
 """Lines and tables, and their plain text.
 
-Whatever comes from a store goes through `printable`, and none of it is taken for markup.
+All text from a store goes through `printable`, and none of it is taken for markup.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["PATH", "Cell", "Line", "Part", "Table", "Text", "has_rich", "plain"]
 
 PATH: Final = "path"
-"""The style of a path or the like: it is broken behind ``/``, ``.`` or ``,`` if it must be."""
+"""The style of a path or the like, which is broken after ``/``, ``.`` or ``,`` if it must be."""
 
 _LONGEST: Final = 400  # characters of one cell
 
@@ -37,7 +37,7 @@ def _cells(texts: Iterable[Text], *, is_cut: bool = True) -> list[Cell]:
 
 
 class Line:
-    """Texts beside each other: cut if it is one of many, whole if it is a command to be copied."""
+    """Texts beside each other: cut if the line is one of many, whole if it is to be copied."""
 
     def __init__(
         self, *texts: Text, indent: int = 0, is_whole: bool = False, is_cut: bool = False
@@ -47,7 +47,7 @@ class Line:
 
 
 class Table:
-    """Rows below the names of their columns, all of them cut."""
+    """Rows below the names of their columns, all texts cut."""
 
     def __init__(self, columns: Iterable[Text], rows: Iterable[Iterable[Text]]) -> None:
         self.columns, *self.rows = map(_cells, (columns, *rows))

@@ -1,4 +1,4 @@
-"""What the commands read of a store: documents, names, and what stands in the places of chunks."""
+"""The parts of a store that the commands read: documents, names, and entries under arrays."""
 
 # ruff: noqa: D102 -- the methods of Zip are those of Source, and said there
 
@@ -64,10 +64,10 @@ def within(path: str, name: str) -> str:
 
 
 class Entry(NamedTuple):
-    """Something that is stored under an array.
+    """An object that is stored under an array.
 
-    Its key is without the path of the array; the size in bytes is None where the store is yet to be
-    asked; it is stored under more than one key (`times`) where folders are links to one.
+    Its key is without the path of the array. The size in bytes is None where the store is yet to be
+    asked. An object has more than one key (`times`) where folders are links to one folder.
     """
 
     key: str
@@ -76,11 +76,11 @@ class Entry(NamedTuple):
 
 
 Found: TypeAlias = Entry | Finding
-"""What stands under an array: a Finding where it is nothing that can be read."""
+"""An entry under an array, or a Finding where it cannot be read."""
 
 
 class Source:
-    """What the commands ask a store, which is only read; here any store, by zarr's interface."""
+    """A store as the commands read it; this class reads any store by zarr's interface."""
 
     is_listed = True  # what `can_list` has said
 
@@ -88,7 +88,7 @@ class Source:
         self.store = store
 
     def close(self) -> None:
-        """Let go of what was opened here."""
+        """Close the files that were opened here."""
 
     async def can_list(self) -> bool:
         """Whether listing the store shows what is in it; web servers often show nothing."""
@@ -118,12 +118,12 @@ class Source:
         return []  # of an object store, nothing is seen before it is whole
 
     def identity(self, path: str) -> Identity | None:
-        """What the folder at `path` is, whatever name it is reached by; None where names decide."""
+        """Identity of the folder at `path`, under any of its names; None where names decide."""
         del path
         return None
 
     async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Found]:
-        """What is stored under the array at `path`, but its metadata document."""
+        """Entries under the array at `path`, except its metadata document."""
         del grid
         prefix = within(path, "")
         async for key in self.store.list_prefix(prefix):

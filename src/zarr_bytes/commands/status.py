@@ -1,4 +1,4 @@
-"""Whether zarr uses this package, and who decided that."""
+"""The command `status`: whether zarr uses this package, and who decided that."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _SWITCHED_OFF: Final = (
 
 @dataclass(frozen=True)
 class CodecInForce:
-    """The class that zarr uses for a codec name, or why there is none."""
+    """The class that zarr uses for a codec name, or the reason why there is none."""
 
     name: str
     found: str
@@ -63,7 +63,7 @@ class CodecInForce:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is this package's."""
+        """Whether the class is this package's."""
         return self.found == self.expected
 
 
@@ -74,11 +74,11 @@ class PipelineInForce:
     Attributes
     ----------
     found : str
-        Its class.
+        The class of the pipeline.
     is_active : bool
-        Whether it is this package's.
+        Whether the class is this package's.
     acts_for : str
-        In words, for which arrays this package reads parts of chunks.
+        The arrays for which this package reads parts of chunks, in words.
     """
 
     found: str
@@ -108,7 +108,7 @@ class Setting:
 
 @dataclass(frozen=True, repr=False)
 class Status(Result):
-    """What is in force in this process.
+    """The codecs, pipeline, data types and settings in force in this process.
 
     Prints as the tables that the command shows. A loop over it gives the `CodecInForce` of each
     codec name.
@@ -116,19 +116,19 @@ class Status(Result):
     Attributes
     ----------
     versions : dict
-        By package.
+        Versions by package.
     codecs : list of CodecInForce
         The class that zarr has for `bytes`, and for `endian`.
     pipeline : PipelineInForce
-        The one that zarr's configuration names.
+        The pipeline that zarr's configuration names.
     data_types : list of DataType
-        Each that this package has.
+        Each data type of this package.
     data_types_need_import : bool
         Whether this zarr knows the data types only after ``import zarr_bytes``.
     settings : list of Setting
-        Each of this package.
+        Each setting of this package.
     new_arrays : str
-        In words, the codec of arrays that code has just made.
+        The codec of arrays that code has just made, in words.
     unknown : list of str
         Settings and environment variables that have no effect, with the nearest that has one.
     problems, advice : list of str
@@ -161,14 +161,14 @@ class Status(Result):
 
 
 def status() -> Status:
-    """Does zarr use this package in this process, and who decided that.
+    """Find whether zarr uses this package in this process, and who decided that.
 
-    What the command ``zarr-bytes status`` does.
+    The command ``zarr-bytes status`` calls this function.
 
     Returns
     -------
     Status
-        It prints as tables. ``is_active`` is the verdict.
+        The result prints as tables. ``is_active`` is the verdict.
 
     Examples
     --------
@@ -233,7 +233,7 @@ def _data_type(name: str) -> DataType:
 
 
 def _problems() -> Iterator[str]:
-    """What is wrong with the values of settings, as reading an array would say it."""
+    """Errors in the values of settings, with the messages that reading an array would give."""
     checks = (
         partial(reading_cost, LocalStore(".", read_only=True)),
         partial(reading_cost, None),

@@ -1,4 +1,4 @@
-"""The stored chunks of an array: which there are, how large they are, and whether bools are 0 or 1.
+"""The stored chunks of an array: their keys, their sizes, and whether bools are 0 or 1.
 
 Specification: Zarr 3.1, "Chunk key encoding"; bytes codec 1.0, "Supported data types" (`bool`).
 """
@@ -39,7 +39,7 @@ _SHOWN: Final = 3  # names of files that are no chunks
 
 @dataclass
 class _Names:
-    """Files that are no chunks: how many, and the first names."""
+    """Files that are not chunks: their number, and the first names."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ async def note_unfinished(source: Source, path: str, *, below: bool) -> list[Fin
 def plain_chunks(
     document: Mapping[str, Any], layout: ElementLayout | None
 ) -> tuple[ChunkGrid, ElementLayout]:
-    """What chunks are that can be checked; a ValueError says why those of a document are not."""
+    """Grid and layout of chunks that can be checked; a ValueError says why they cannot be."""
     if not is_plain(document.get("codecs")):
         raise ValueError("not plain bytes")
     if layout is None:
@@ -81,7 +81,7 @@ async def check_chunks(
     progress: Callable[[Progress], None],
     state: Progress,
 ) -> None:
-    """Hold every stored chunk of the array of `report` to its size, and its bools to 0 and 1.
+    """Hold every stored chunk of the array of `report` to its size, and bools to 0 and 1.
 
     Where the store cannot list, every possible chunk is asked for, up to 100,000.
     """
@@ -126,7 +126,7 @@ async def _possible(grid: ChunkGrid) -> AsyncIterator[Found]:
 
 
 async def _each(entries: AsyncIterator[Found], check: Callable[[Found], Awaitable[None]]) -> None:
-    """Await `check` of every entry, within zarr's ``async.concurrency``; none is held for long."""
+    """Await `check` of each entry, within zarr's ``async.concurrency``; none is kept for long."""
     one_at_a_time = asyncio.Lock()
 
     async def work() -> None:

@@ -29,9 +29,9 @@ Result = TypeVar("Result")
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
-    """What fsspec is to be called with, from texts ``key=value``.
+    """Arguments for fsspec, from texts ``key=value``.
 
-    A value is JSON where it can be, true and false in any case of letters, and else the text.
+    A value is read as JSON if possible, true and false in any case of letters, and else as text.
 
     Examples
     --------
@@ -77,7 +77,7 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
 
 
 def hint(error: BaseException, store: Store) -> str:
-    """What to do where `error` says that a store behind a URL lets nobody in."""
+    """Advice where `error` says that a store behind a URL denies access."""
     is_refused = (
         isinstance(error, PermissionError)
         or "Credential" in type(error).__name__
@@ -94,7 +94,7 @@ def hint(error: BaseException, store: Store) -> str:
 
 
 def writable(store: Store) -> Store:
-    """The same store, to be written; with the same connections, which are one event loop's."""
+    """`store` for writing, with its connections, which belong to one event loop."""
     if not (store.supports_writes and store.supports_deletes):
         advice = ": unpack it first" if isinstance(store, ZipStore) else ""
         raise StoreError(f"a document in it cannot be replaced{advice}")
@@ -105,9 +105,9 @@ def writable(store: Store) -> Store:
 def opened(
     store: str | os.PathLike[str] | Store, storage_options: Mapping[str, object] | None = None
 ) -> Iterator[tuple[Store, str]]:
-    """A store and its name, to be read; one that is opened here is closed.
+    """A store for reading, and its name; a store that is opened here is closed.
 
-    A StoreError begins with the name, also of what fails in here because of the store.
+    A StoreError begins with the name, also where the store fails within the context.
     """
     if not isinstance(store, str | os.PathLike | Store):
         raise TypeError(
@@ -140,10 +140,10 @@ async def _close(store: Store) -> None:
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Result of `work`, which runs on zarr's own event loop: connections of stores belong to it.
+    """Result of `work`, run on zarr's own event loop, to which connections of stores belong.
 
-    Also where this thread has a loop that runs, as in a notebook. An interruption cancels `work`
-    and waits until it has stopped.
+    This works also where this thread has a running loop, as in a notebook. An interruption cancels
+    `work` and waits until it has stopped.
     """
     started: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
     stopped = Event()
@@ -167,7 +167,7 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def source_of(store: Store) -> Source:
-    """How to ask `store`."""
+    """Source for `store`."""
     if isinstance(store, LocalStore):
         return Folder(store)
     if isinstance(store, ZipStore) and store.path:
@@ -177,7 +177,7 @@ def source_of(store: Store) -> Source:
 
 @asynccontextmanager
 async def asked(store: Store) -> AsyncIterator[Source]:
-    """How to ask `store`, which has said whether it can list."""
+    """Source for `store`, which knows whether the store can list."""
     with closing(source_of(store)) as source:
         source.is_listed = await source.can_list()
         yield source

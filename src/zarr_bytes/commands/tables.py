@@ -30,7 +30,7 @@ _LARGEST_DIFFERENCE: Final = 2**20  # characters of a document whose change is s
 def drawn(
     found: Status | CheckReport | Migration, *, in_full: bool = False
 ) -> tuple[Line, Iterator[Part]]:
-    """The verdict of a result in one line, and the parts below it: with every detail `in_full`."""
+    """Verdict of a result in one line, and the parts below it; every detail if `in_full`."""
     if isinstance(found, CheckReport):
         return _check_verdict(found), _check(found.nodes, in_full=in_full)
     if isinstance(found, Migration):
@@ -60,7 +60,7 @@ def _status_verdict(found: Status) -> Line:
 
 
 def _status(found: Status, *, in_full: bool) -> Iterator[Part]:
-    """What is active, who decided it, and what to do where it is not."""
+    """The active classes, who decided them, and advice where this package is not active."""
     yield Line((", ".join(f"{name} {version}" for name, version in found.versions.items()), "dim"))
     pipeline = found.pipeline
     classes: list[tuple[Text, ...]] = [
@@ -89,7 +89,7 @@ def _status(found: Status, *, in_full: bool) -> Iterator[Part]:
 
 
 def _data_types(data_types: list[DataType]) -> Line:
-    """How many data types are this package's, in one line."""
+    """Number of data types that are this package's, in one line."""
     lacking = [d for d in data_types if d.lacks]
     others = [d.name for d in data_types if not (d.is_active or d.lacks)]
     active = len(data_types) - len(lacking) - len(others)
@@ -100,12 +100,12 @@ def _data_types(data_types: list[DataType]) -> Line:
 
 
 def _how(data_type: DataType) -> str:
-    """The package that a data type lacks, and how to get it."""
+    """The package that a data type lacks, and the command that installs it."""
     return f"{data_type.lacks}: {HOW_TO_INSTALL[data_type.lacks or '']}"
 
 
 def _grouped(data_types: list[DataType]) -> list[tuple[Text, ...]]:
-    """One row for the data types in each module that are as they should be, one for each other."""
+    """One row for the active data types of each module, and one for each other data type."""
     modules: dict[str, list[str]] = {}
     others: list[tuple[Text, ...]] = []
     for data_type in data_types:
@@ -142,7 +142,7 @@ def _check_verdict(found: CheckReport) -> Line:
 
 
 def _check(reports: list[ArrayReport], *, in_full: bool) -> Iterator[Part]:
-    """A row for every array, or of many for those with findings, and then the findings."""
+    """A row for every array, or if there are many, for those with findings; then the findings."""
     rows = [report for report in reports if report.kind != "group"]
     found = sorted((r for r in reports if r.findings), key=lambda report: report.conforms)
     most = len(reports) if in_full or len(rows) <= _MANY else _MANY
@@ -206,7 +206,7 @@ def _migration_verdict(found: Migration) -> Line:
 
 
 def _migration(found: Migration) -> Iterator[Part]:
-    """What `migrate` would change and remove, or has, and what it cannot."""
+    """Changes and removals by `migrate`, planned or made, and the documents it cannot change."""
     yield from _changes(found.changes)
     if found.leftovers:
         title = "Left by an earlier run that was stopped, and to be removed"
@@ -222,7 +222,7 @@ def _migration(found: Migration) -> Iterator[Part]:
 
 
 def _changes(changes: list[Change]) -> Iterator[Line]:
-    """One of the documents that change in the same way, and the keys of the others."""
+    """The first of the documents with equal steps, and the keys of the others."""
     alike: dict[tuple[str, ...], list[Change]] = {}
     for change in changes:
         alike.setdefault(tuple(change.steps), []).append(change)
@@ -238,7 +238,7 @@ def _changes(changes: list[Change]) -> Iterator[Line]:
 
 
 def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
-    """Each step in words, and the lines that differ, of documents on one line as if on several."""
+    """Each step in words, and the lines that differ; a document on one line is indented first."""
     for step in change.steps[:_SHOWN]:
         yield step, ""
     if len(change.steps) > _SHOWN:
@@ -259,6 +259,6 @@ def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
 
 
 def _and_more(things: Sized, shown: int, advice: str = "") -> Iterator[Line]:
-    """A line that says how many were left out, if any were."""
+    """A line with the number of things left out, if there are any."""
     if len(things) > shown:
         yield Line((f"... and {len(things) - shown:,} more{advice}", "dim"))

@@ -1,7 +1,7 @@
-"""What a store holds, as text: without control characters, cut, and as JSON that is JSON.
+"""The content of a store as text: without control characters, cut, and as strict JSON.
 
-Whoever writes a store chooses its names and its documents. A terminal acts on some of their
-characters, and Python stops at some of their numbers and depths; none of that gets past here.
+The writer of a store chooses its names and its documents. A terminal acts on some of their
+characters, and Python stops at some of their numbers and depths; this module lets neither through.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _LONGEST_INTEGER: Final = 4000  # bits; Python prints and reads 4,300 digits, wh
 
 
 def printable(text: str) -> str:
-    r"""`text` with every character escaped that a terminal acts on, or that it cannot show.
+    r"""`text` with every character escaped that a terminal acts on or cannot show.
 
-    That is C0, DEL, C1, the bidirectional overrides and isolates, and lone surrogates, which are
-    also how Python has file names that are not UTF-8.
+    These are C0, DEL, C1, the bidirectional overrides and isolates, and lone surrogates, which
+    Python also uses for file names that are not UTF-8.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def cut(text: str, longest: int) -> str:
 
 
 def brief(value: object, longest: int = 80) -> str:
-    """`value` as JSON, cut; of a large or deep one no more than that is ever made.
+    """`value` as JSON, cut; of a large or deep value no more text than that is made.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def nested(value: object, *names: str, default: object = None) -> Any:
 
 
 def in_digits(number: int) -> str:
-    """`number` with its thousands marked, or its magnitude where nobody would count the digits.
+    """`number` with its thousands marked, or its magnitude if it has very many digits.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def number(count: int, noun: str) -> str:
 
 
 def as_json(document: object) -> str:
-    """`document` as one JSON text, in ASCII: no bare NaN, and any name can be in it."""
+    """`document` as one JSON text in ASCII, without bare NaN and with any name."""
     return json.dumps(_permitted(document, 0), indent=2, allow_nan=False)
 
 

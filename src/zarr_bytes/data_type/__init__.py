@@ -1,1 +1,1 @@
-"""What a data type is, and how its fill value is read from JSON and written to it."""
+"""The data types, and their fill values from JSON and to JSON."""

@@ -109,7 +109,7 @@ class _ComplexRecord(_Complex):
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
-        """Never matches: a record of NumPy is a structured data type to zarr."""
+        """Refuse every type of NumPy: a record is a structured data type to zarr."""
         raise DataTypeValidationError(f"{dtype} is no {cls._zarr_v3_name}")
 
 
@@ -178,7 +178,7 @@ class _Alias(zarr_dtype.ZDType[Any, Any]):
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
-        """Never matches: the NumPy type is that of the core data type."""
+        """Refuse every type of NumPy, as the core data type takes the one that fits."""
         raise DataTypeValidationError(f"{dtype} is written under its core name")
 
     @classmethod

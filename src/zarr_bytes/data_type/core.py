@@ -1,7 +1,7 @@
-"""The core data types, with fill values that are exact.
+"""The core data types, with exact fill values.
 
-Specification: data types. Each class is a subclass of zarr's own, equal to it, and takes its place
-under the same name; only the fill values of Zarr format 3 differ.
+Specification: data types. Each class is a subclass of zarr's class, is equal to it, and replaces it
+under its name; only the fill values of Zarr format 3 differ.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
             return self._loosely_read(scalar, data, error)
 
     def _loosely_read(self, scalar: Any, data: object, refusal: FillValueError) -> Any:
-        """`scalar`, as which zarr reads `data` that is not permitted, where that is accepted."""
+        """`scalar`, as zarr reads `data` that is not permitted, if the setting is lenient."""
         if not fill_values_are_lenient():
             raise refusal
         warn_caller(
@@ -129,7 +129,7 @@ class LooselyRead(np.generic):
     found : object
         The JSON value.
     refusal : FillValueError
-        It says what is permitted.
+        The error, which says what is permitted.
     """
 
     found: object
@@ -142,11 +142,11 @@ def _loosely_read_class(dtype: DType) -> type[Any]:
 
 
 class _Number(_Exact):
-    """A number, which codecs read their parameters through, too.
+    """A data type of numbers, with which codecs read their parameters, too.
 
     zarr's codecs `scale_offset` and `cast_value` (from 3.3 on) call `from_json_scalar` as array
-    metadata does, and permit what zarr reads, such as "0.5". Only a fill value is then given to
-    `cast_scalar`, which is where it is refused.
+    metadata does, and permit what zarr reads, such as "0.5". zarr then gives only a fill value to
+    `cast_scalar`, which refuses it.
     """
 
     def _loosely_read(self, scalar: Any, data: object, refusal: FillValueError) -> Any:
@@ -260,7 +260,7 @@ class _WithNaN(_Exact):
         ----------
         data : number or NumPy scalar
         zarr_format : {2, 3}
-            As zarr writes it in Zarr format 2.
+            Fill values of Zarr format 2 are written by zarr.
         """
         if zarr_format == 3:
             return self._write(self.cast_scalar(data))

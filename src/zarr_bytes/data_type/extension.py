@@ -1,8 +1,8 @@
-"""What the registered extension data types have in common: their NumPy types come from ml_dtypes.
+"""The base of the registered extension data types, whose NumPy types come from ml_dtypes.
 
-Specification: zarr-extensions, data-types/, the README of each type. Their NumPy types come from
-the package ml_dtypes, which is asked for only where such a type is used. Registered without it too,
-so that opening an array of such a type says what is missing.
+Specification: zarr-extensions, data-types/, the README of each type. The package ml_dtypes is
+imported only where such a type is used. The data types are registered without the package too, so
+that opening an array of such a type says what is missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PACKAGE: Final = "ml_dtypes"
 
 @lru_cache
 def from_package(name: str, data_type: str) -> DType:
-    """NumPy type that ml_dtypes has under `name`."""
+    """NumPy type of ml_dtypes with the name `name`."""
     try:
         import ml_dtypes
 
@@ -136,16 +136,16 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         ------
         FillValueError
             If the value is not permitted for this data type: out of range, or a NaN or an infinity
-            where there is none.
+            that the data type lacks.
         """
         return self._read(data)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
-        """JSON form of a fill value; everything that `cast_scalar` accepts is accepted."""
+        """JSON form of a fill value, given in any form that `cast_scalar` accepts."""
         return self._write(self.cast_scalar(data))
 
     def default_scalar(self) -> Any:
-        """Element whose bits are all 0: the number 0, where the type has it."""
+        """Element whose bits are all 0: the number 0, if the type has a zero."""
         return np.zeros((), self._native())[()]
 
     def cast_scalar(self, data: object) -> Any:
@@ -163,7 +163,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         return self._read(self._as_json(data))
 
     def _as_json(self, data: Any) -> Any:
-        """A Python number as JSON has it; the JSON form of a fill value is taken too."""
+        """JSON form of a Python number; the JSON form of a fill value is returned as it is."""
         if isinstance(data, np.floating):  # longdouble, which has no Python number
             data = float(data)
         return "NaN" if isinstance(data, float) and data != data else data
@@ -183,8 +183,8 @@ class MultiByteDataType(ExtensionDataType, HasEndianness):
     Parameters
     ----------
     endianness : {"little", "big"}, default the byte order of this machine
-        Byte order in memory: ml_dtypes computes in that of the machine. zarr's own codec passes
-        the stored one.
+        Byte order in memory: ml_dtypes computes in the order of the machine. zarr's own codec
+        passes the stored order.
     """
 
     endianness: Literal["little", "big"] = sys.byteorder  # zarr's own is "little", up to 3.4.0

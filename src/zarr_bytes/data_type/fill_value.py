@@ -1,7 +1,7 @@
 """Fill values from JSON and to JSON, bit for bit.
 
 Specification: data types, "Permitted fill values", and for the extensions the README of each.
-What these do not permit raises `FillValueError`.
+A value that these do not permit raises `FillValueError`.
 
 A NaN never passes through a Python float: that would set its quiet bit.
 
@@ -72,7 +72,7 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
     Raises
     ------
     FillValueError
-        If `value` is anything else; it gives the range.
+        If `value` is anything else; the message gives the range.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
     Raises
     ------
     FillValueError
-        If `value` is anything else, or a name of what the type does not have.
+        If `value` is anything else, or the name of a number that the type does not have.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def _permitted(dtype: DType) -> str:
 
 
 def float_to_json(value: np.generic) -> float | str:
-    """JSON form of `value`: a number, a name, or for any NaN but the canonical one its bits.
+    """JSON form of `value`: a number, a name, or the bits of a NaN that is not the canonical one.
 
     Parameters
     ----------
@@ -182,12 +182,12 @@ def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic
     dtype : numpy.dtype
         A complex type of NumPy or of ml_dtypes, or a record of `real` and `imag`.
     name : str
-        Of the data type, for the message, where it is not that of `dtype`.
+        Name of the data type for the message, if it is not the name of `dtype`.
 
     Raises
     ------
     FillValueError
-        If `value` is no such array, or a component is not permitted.
+        If `value` is not an array of two components, or a component is not permitted.
 
     Examples
     --------
@@ -229,7 +229,7 @@ def raw_from_json(value: object, size: int) -> np.void:
     Raises
     ------
     FillValueError
-        If `value` is no array of `size` integers from 0 to 255, nor the text of so many bytes.
+        If `value` is neither an array of `size` integers from 0 to 255 nor a text of `size` bytes.
 
     Examples
     --------

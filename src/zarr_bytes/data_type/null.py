@@ -31,12 +31,12 @@ Read = TypeVar("Read", bound="Callable[..., Any]")
 def reading_null(read: Read) -> Read:
     """Decorate `from_json_scalar` to read null as zero where ``zarr_bytes.fill_values`` is lenient.
 
-    Zero is an element whose bits are all 0, which is what is written back.
+    Zero is an element whose bits are all 0, and is written back as zero.
 
     Raises
     ------
     FillValueError
-        For null where the setting is strict; it names the setting.
+        For null where the setting is strict; the message names the setting.
     """
 
     @wraps(read)

@@ -1,4 +1,4 @@
-"""The number formats of the data types: how wide they are, and what their bit patterns mean.
+"""The number formats of the data types: their widths, and the meaning of their bit patterns.
 
 Specification: data types, and the README of each registered extension (zarr-extensions,
 data-types/). Facts alone; ml_dtypes, which computes with these numbers, is not needed here.
@@ -35,14 +35,14 @@ class FloatFormat(NamedTuple):
     bits : int
         Width of a number, in bits.
     mantissa : int
-        Width of its mantissa, in bits. Without any there is no zero either, nor a number with more
-        leading zeros than the exponent says: every pattern is a power of two.
+        Width of its mantissa, in bits. A format with a mantissa of 0 bits has neither a zero nor
+        subnormal numbers: every pattern is a power of two.
     bias : int
-        What is subtracted from an exponent.
+        Number that is subtracted from an exponent.
     nan : int or None
         Bits of the NaN that is written "NaN"; None where the format has none.
     has_infinity, has_sign : bool
-        Whether it has infinities, and negative numbers.
+        Whether the format has infinities, and negative numbers.
     """
 
     bits: int
@@ -54,7 +54,7 @@ class FloatFormat(NamedTuple):
 
     @property
     def sign(self) -> int:
-        """The bit of the sign: in a format without, the one above the others."""
+        """The bit of the sign; in a format without a sign, the bit above all others."""
         return 1 << (self.bits - self.has_sign)
 
     @property
@@ -73,7 +73,7 @@ class IntegerFormat(NamedTuple):
     bits : int
         Width of a number, in bits.
     has_sign : bool
-        Whether it is two's complement.
+        Whether numbers have a sign, in two's complement.
     """
 
     bits: int
@@ -144,8 +144,8 @@ def nearest_bits(value: float, form: FloatFormat) -> int | None:
     Returns
     -------
     int or None
-        Infinity for what is rounded beyond the largest number, as IEEE 754 has it; None where the
-        format has no infinity, or no negative numbers.
+        Infinity for a number that is rounded beyond the largest one, as IEEE 754 has it; None where
+        the format has no infinity, or no negative numbers.
 
     Examples
     --------
@@ -172,8 +172,8 @@ def nearest_bits(value: float, form: FloatFormat) -> int | None:
 def _nearest_positive(numerator: int, denominator: int, form: FloatFormat) -> int:
     """Bits of the nearest number, as if the exponent had no end; `denominator` a power of two.
 
-    The bits of positive numbers count them from zero up, so that the number after one with all bits
-    of the mantissa set is that with the next exponent, and even numbers have even bits.
+    The bits of positive numbers count up from zero: after all bits of the mantissa are set, the
+    next number has the next exponent. Even numbers have even bits.
     """
     exponent = numerator.bit_length() - denominator.bit_length()  # of the leading bit, exactly
     # Exponents of two: the distance between the numbers near the value, and between the smallest.

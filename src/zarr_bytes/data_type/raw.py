@@ -54,7 +54,7 @@ class RawBits(zarr_dtype.RawBytes):
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
-        """Never matches: a void type of NumPy is ``raw_bytes`` to zarr.
+        """Refuse every type of NumPy: a void type is ``raw_bytes`` to zarr.
 
         Raises
         ------

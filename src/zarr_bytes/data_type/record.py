@@ -1,6 +1,7 @@
 """The data type `struct`: records, whose fields have exact fill values.
 
-Specification: zarr-extensions, data-types/struct. zarr has it from 3.2 on; this module needs that.
+Specification: zarr-extensions, data-types/struct. This module needs zarr 3.2, the first that has
+`struct`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["Struct"]
 
 
 class Struct(zarr_dtype.Struct):
-    """Data type `struct`: a record. The fill value is an object with one for each field.
+    """Data type `struct`: a record. The fill value is an object with one value for each field.
 
     Examples
     --------
@@ -38,8 +39,8 @@ class Struct(zarr_dtype.Struct):
         Raises
         ------
         FillValueError
-            If that of a field is not permitted for its data type, or a text is not the record's
-            bytes in base64, which earlier versions of zarr wrote.
+            If the value of a field is not permitted for its data type, or a text is not the
+            record's bytes in base64, which earlier versions of zarr wrote.
         """
         if zarr_format == 3 and isinstance(data, Mapping):
             for name, field in self.fields:
