@@ -33,6 +33,7 @@ from zarr_bytes.pipeline import BatchedBytesPipeline
 if TYPE_CHECKING:
     from zarr_bytes.commands.check import check
     from zarr_bytes.commands.migrate import migrate
+    from zarr_bytes.commands.preallocate import preallocate
     from zarr_bytes.commands.status import status
 
     __version__: str
@@ -54,11 +55,12 @@ __all__ = [
     "__version__",
     "check",
     "migrate",
+    "preallocate",
     "status",
 ]
 
 # Each in its module, imported where it is asked for: zarr imports this package to read a chunk.
-_COMMANDS = ("check", "migrate", "status")
+_COMMANDS = ("check", "migrate", "preallocate", "status")
 
 
 def __getattr__(name: str) -> object:

@@ -106,7 +106,8 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         )
 
     @cached_property
-    def _stored(self) -> _Stored:
+    def stored(self) -> Stored:
+        """How chunks are stored."""
         return _stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
     async def read(
@@ -142,7 +143,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         if not isinstance(array, np.ndarray) or not _is_taken(batch):
             return await super().read(batch, out, drop_axes)
         store = batch[0][0].store
-        codec, order, sharding = self._stored
+        codec, order, sharding = self.stored
         scatter = Scatter(array, drop_axes, codec.stored_endian, order, store, sharding)
         if type(store) is LocalStore:
             found = await _read_files(scatter, batch, array.nbytes, str(store.root))
@@ -176,7 +177,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         if not _is_taken(batch):
             await super().write(batch, value, drop_axes)
             return
-        codec, order, sharding = self._stored
+        codec, order, sharding = self.stored
         gather = Gather(
             value,
             drop_axes,
@@ -194,11 +195,21 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
             await for_each(gather.write, batch)
 
 
-class _Stored(NamedTuple):
-    """How a chain stores elements."""
+class Stored(NamedTuple):
+    """How the codecs of an array store its chunks.
+
+    Attributes
+    ----------
+    codec : BytesCodec
+        The codec of the chunks, or of the inner chunks of shards.
+    order : tuple of int or None
+        Axis of the array that each stored axis is; None where they are in order.
+    sharding : Sharding or None
+        How shards are divided, where the chunks are shards.
+    """
 
     codec: BytesCodec
-    order: tuple[int, ...] | None  # axis of the array that each stored one is; None for their order
+    order: tuple[int, ...] | None
     sharding: Sharding | None
 
 
@@ -233,17 +244,17 @@ def _has_plain_index(codec: ShardingCodec) -> bool:
     )
 
 
-def _stored_by(chain: Sequence[Codec]) -> _Stored:
+def _stored_by(chain: Sequence[Codec]) -> Stored:
     """How a chain that `_own_chain` gives stores elements."""
     *transposes, last = chain
     orders = [cast("TransposeCodec", codec).order for codec in transposes]
     if not isinstance(last, ShardingCodec):
-        return _Stored(cast("BytesCodec", last), order_of(orders), None)
+        return Stored(cast("BytesCodec", last), order_of(orders), None)
     inner = _stored_by(last.codecs)
     nesting = order_of(orders) or tuple(range(len(last.chunk_shape)))
     inner_orders = [cast("TransposeCodec", codec).order for codec in last.codecs[:-1]]
     sharding = sharding_of(last, nesting)
-    return _Stored(inner.codec, order_of([*orders, *inner_orders]), sharding)
+    return Stored(inner.codec, order_of([*orders, *inner_orders]), sharding)
 
 
 def _is_taken(batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:

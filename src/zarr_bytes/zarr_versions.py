@@ -13,7 +13,13 @@ from zipfile import ZIP_STORED, ZipFile
 
 import zarr
 from zarr import dtype, errors
+from zarr.buffer import cpu
 
+# Private, up to 3.4.2: what zarr's pipelines are told of a chunk.
+from zarr.core.array_spec import ArrayConfig
+from zarr.core.array_spec import ArraySpec as ArraySpec
+
+# Private, up to 3.4.2: what zarr's pipelines are told of a chunk.
 # Private, up to 3.4.2: the bases by which zarr knows that a data type needs a byte order, and that
 # it has an item size (for Blosc).
 from zarr.core.dtype.common import HasEndianness as HasEndianness
@@ -28,11 +34,11 @@ if TYPE_CHECKING:
     from zarr.abc.codec import CodecPipeline
     from zarr.abc.store import SyncByteGetter as SyncByteGetter
     from zarr.abc.store import SyncByteSetter as SyncByteSetter
-    from zarr.core.array_spec import ArraySpec as ArraySpec
     from zarr.core.codec_pipeline import BatchedCodecPipeline as BatchedCodecPipeline
     from zarr.core.dtype.wrapper import TBaseDType as TBaseDType
     from zarr.core.dtype.wrapper import TBaseScalar as TBaseScalar
     from zarr.core.indexing import SelectorTuple as SelectorTuple
+    from zarr.core.metadata.v3 import ArrayV3Metadata as ArrayV3Metadata
     from zarr.core.metadata.v3 import ChunkGridMetadata as ChunkGridMetadata
     from zarr.storage import ZipStore
 
@@ -120,3 +126,17 @@ def is_deflated(store: ZipStore, key: str) -> bool:
 LOADS_DATA_TYPES: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3, 4)
 
 HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
+
+
+def spec_of(metadata: ArrayV3Metadata) -> ArraySpec | None:
+    """Shape, data type and fill value of the chunks of an array; None if their shapes differ."""
+    chunk_shape = getattr(metadata.chunk_grid, "chunk_shape", None)
+    if chunk_shape is None:  # rectilinear, from 3.3 on
+        return None
+    return ArraySpec(
+        shape=tuple(chunk_shape),
+        dtype=metadata.data_type,
+        fill_value=metadata.fill_value,
+        config=ArrayConfig.from_dict({}),
+        prototype=cpu.buffer_prototype,
+    )

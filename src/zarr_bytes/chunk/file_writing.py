@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.chunk.tiles import Tile
 
-__all__ = ["NewChunk", "Selected", "write_file"]
+__all__ = ["NewChunk", "Selected", "create_file", "write_file"]
 
 # Windows has the second of these alone. Where one is missing, a chunk is replaced, as zarr does.
 _IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
@@ -155,6 +156,35 @@ def write_file(path: str, selected: Selected) -> bool:
         " not identify files; nothing has been written",
         path,
     )
+
+
+def create_file(path: str, new: NewChunk) -> bool:
+    """Make a chunk of fill values at `path`, if there is none.
+
+    Returns
+    -------
+    bool
+        Whether it has been made. Where another process was quicker, that one's is kept.
+
+    Raises
+    ------
+    ChunkFileError
+        If something other than a file is at `path`.
+    OSError
+        If the system does not make the file, or has no links.
+    """
+    if not _IS_POSSIBLE:
+        raise OSError(errno.ENOSYS, "this system lacks what making a chunk at once takes", path)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        mode = os.stat(path).st_mode  # noqa: PTH116 -- a string, as everywhere here
+        if not stat.S_ISREG(mode):
+            raise no_file(path, mode)
+        return False
+    outcome = "the chunk has not been made"
+    is_made = make_file(path, lambda file: _fill(file, new), _link, outcome)
+    if is_made is False:
+        raise OSError(errno.ENOTSUP, f"this file system has no links; {outcome}", path)
+    return bool(is_made)
 
 
 def _overwrite(file: int, path: str, selected: Selected) -> bool | None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.shards import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
-__all__ = ["ShardWriting"]
+__all__ = ["ShardWriting", "complete_shard", "new_shard"]
 
 _EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
 
@@ -96,24 +96,11 @@ class ShardWriting(Writing):
             return
         file = None if self.keeps_nothing else open_chunk(path, root, waits=True)
         if file is None:
-            self._replace(path, self._inner_chunks(None, is_complete=in_place))
+            _replace_shard(path, self._shards, self._inner_chunks(None, is_complete=in_place))
             return
         with file:
-            index = read_index(self._shards, file)
-
-            def stored(number: int) -> Bytes | None:
-                start = index.offset(number)
-                if start is None:
-                    return None
-                inner = np.empty(self._shards.inner_nbytes, np.uint8)
-                try:
-                    file.read_range(memoryview(inner), start)
-                except EndOfFileError as end:
-                    stop = start + inner.size
-                    raise wrong_size(path, start, stop, end.offset - start) from None
-                return inner
-
-            self._replace(path, self._inner_chunks(stored, is_complete=in_place))
+            stored = _stored_in(file, self._shards, read_index(self._shards, file))
+            _replace_shard(path, self._shards, self._inner_chunks(stored, is_complete=in_place))
 
     async def to_store(self, setter: ByteSetter) -> None:
         """Replace the shard behind any `setter`."""
@@ -123,12 +110,8 @@ class ShardWriting(Writing):
 
     def in_new(self) -> tuple[NewChunk, Tile, Bytes]:
         """A complete shard, the selected ranges in it, and their bytes."""
-        index, content = self._shards.complete()
-        tile, data = cast("tuple[Tile, Bytes]", self._located(index))
-        new = self._new_chunk()
-        is_at_end = self._shards.sharding.is_at_end
-        new = new._replace(after=content) if is_at_end else new._replace(before=content)
-        return new, tile, data
+        new, index = new_shard(self._shards, self._new_chunk())
+        return new, *cast("tuple[Tile, Bytes]", self._located(index))
 
     def in_file(self, file: int, size: int, path: str) -> tuple[Tile, Bytes] | None:  # noqa: ARG002
         """The selected ranges in an open shard; None if an inner chunk is absent.
@@ -174,50 +157,22 @@ class ShardWriting(Writing):
         for number in range(self._shards.count):
             inner = None if stored is None else stored(number)
             if part is not None and part[0] == number:
-                inner = self._merged_inner(part[1], part[2], inner)
+                inner = self._merged_inner(part[1], part[2], inner, new)
                 if not is_complete and new.is_left_out(inner):
                     inner = None
                 part = next(parts, None)
             if inner is None and is_complete:
-                inner = self._filled()
+                inner = _filled(self._shards, new)
             if inner is not None:
                 yield number, inner
 
-    def _merged_inner(self, grid: Grid, canvas: Array, inner: Bytes | None) -> Bytes:
+    def _merged_inner(self, grid: Grid, canvas: Array, inner: Bytes | None, new: NewChunk) -> Bytes:
         if grid.has_all_of(self._shards.sharding.inner_shape):
             return encode_elements(canvas.transpose(grid.nesting), self._endian)
-        merged = self._filled() if inner is None else inner.copy()
+        merged = _filled(self._shards, new) if inner is None else inner.copy()
         tile = tiles_of(grid, self._dtype.itemsize, _EVERYTHING).undivided()
         self._put(merged[tile.start :], tile, grid, canvas)
         return merged
-
-    def _filled(self) -> Bytes:
-        """An inner chunk of fill values."""
-        fill = np.frombuffer(self._new_chunk().fill, np.uint8)
-        return np.tile(fill, self._shards.inner_nbytes // max(fill.size, 1))
-
-    def _laid_out(self, inner: Iterator[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
-        """Offsets and bytes of inner chunks, one after another, and of the index at last."""
-        starts = np.full(self._shards.count, -1, np.int64)
-        position = self._shards.first
-        for number, data in inner:
-            yield position, data
-            starts[number] = position
-            position += data.size
-        index = np.frombuffer(self._shards.content_of_index(starts), np.uint8)
-        yield position if self._shards.sharding.is_at_end else 0, index
-
-    def _replace(self, path: str, inner: Iterator[tuple[int, Bytes]]) -> None:
-        first = next(inner, None)
-        if first is None:
-            delete_file(path)
-            return
-
-        def write(file: int) -> None:
-            for start, data in self._laid_out(chain([first], inner)):
-                write_all(file, memoryview(data), start, start)
-
-        make_file(path, write, replace, "the shard has not been replaced")
 
     def _merged_shard(self, existing: Buffer | None, key: str) -> Buffer | None:
         """The shard to store instead of `existing`, or None if it is left out for being empty."""
@@ -235,8 +190,110 @@ class ShardWriting(Writing):
         inner = list(self._inner_chunks(stored, is_complete=False))
         if not inner:
             return None
-        laid_out = list(self._laid_out(iter(inner)))
+        laid_out = list(_laid_out(self._shards, iter(inner)))
         encoded = np.empty(sum(data.size for _, data in laid_out), np.uint8)
         for begin, data in laid_out:
             encoded[begin : begin + data.size] = data
         return self._chunk_spec.prototype.buffer.from_array_like(encoded)
+
+
+def new_shard(shards: Shards, elements: NewChunk) -> tuple[NewChunk, Index]:
+    """A shard that has all inner chunks, before anything has been written to it, and its index.
+
+    Parameters
+    ----------
+    shards : Shards
+        The shard, and those like it.
+    elements : NewChunk
+        A chunk of its elements.
+    """
+    index, content = shards.complete()
+    if shards.sharding.is_at_end:
+        return elements._replace(after=content), index
+    return elements._replace(before=content), index
+
+
+def complete_shard(path: str, root: str, shards: Shards, elements: NewChunk) -> bool:
+    """Replace a shard in which inner chunks are absent by one that has them all.
+
+    Parameters
+    ----------
+    path, root
+        As of `open_chunk`.
+    shards, elements
+        As of `new_shard`.
+
+    Returns
+    -------
+    bool
+        Whether the shard has been replaced.
+
+    Raises
+    ------
+    ValueError, OSError
+        As `ShardWriting.to_file`.
+    """
+    file = open_chunk(path, root, waits=True)
+    if file is None:
+        return False
+    with file:
+        index = read_index(shards, file)
+        if all(index.offset(number) is not None for number in range(shards.count)):
+            return False
+        stored, empty = _stored_in(file, shards, index), _filled(shards, elements)
+
+        def inner() -> Iterator[tuple[int, Bytes]]:
+            for number in range(shards.count):
+                found = stored(number)
+                yield number, empty if found is None else found
+
+        _replace_shard(path, shards, inner())
+    return True
+
+
+def _stored_in(file: ChunkFile, shards: Shards, index: Index) -> _Stored:
+    def stored(number: int) -> Bytes | None:
+        start = index.offset(number)
+        if start is None:
+            return None
+        inner = np.empty(shards.inner_nbytes, np.uint8)
+        try:
+            file.read_range(memoryview(inner), start)
+        except EndOfFileError as end:
+            stop = start + inner.size
+            raise wrong_size(file.path, start, stop, max(end.offset - start, 0)) from None
+        return inner
+
+    return stored
+
+
+def _filled(shards: Shards, elements: NewChunk) -> Bytes:
+    """An inner chunk of fill values."""
+    fill = np.frombuffer(elements.fill, np.uint8)
+    return np.tile(fill, shards.inner_nbytes // fill.size)
+
+
+def _laid_out(shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
+    """Offsets and bytes of inner chunks, one after another, and of the index at last."""
+    starts = np.full(shards.count, -1, np.int64)
+    position = shards.first
+    for number, data in inner:
+        yield position, data
+        starts[number] = position
+        position += data.size
+    index = np.frombuffer(shards.content_of_index(starts), np.uint8)
+    yield position if shards.sharding.is_at_end else 0, index
+
+
+def _replace_shard(path: str, shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> None:
+    """Make the shard at `path` anew, or delete it where it has no inner chunk."""
+    first = next(inner, None)
+    if first is None:
+        delete_file(path)
+        return
+
+    def write(file: int) -> None:
+        for start, data in _laid_out(shards, chain([first], inner)):
+            write_all(file, memoryview(data), start, start)
+
+    make_file(path, write, replace, "the shard has not been replaced")

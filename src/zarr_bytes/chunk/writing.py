@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
 
-__all__ = ["Writing", "is_local_chunk", "write_selection", "write_selection_sync"]
+__all__ = ["Writing", "is_local_chunk", "new_chunk", "write_selection", "write_selection_sync"]
 
 
 async def write_selection(
@@ -111,6 +111,23 @@ def is_local_chunk(setter: ByteSetter | SyncByteSetter) -> TypeGuard[StorePath]:
         and isinstance(setter, StorePath)
         and type(setter.store) is LocalStore
         and not setter.store.read_only  # of which the store says so
+    )
+
+
+def new_chunk(chunk_spec: ArraySpec, endian: Endian | None) -> NewChunk:
+    """A chunk before anything has been written to it.
+
+    Parameters
+    ----------
+    chunk_spec, endian
+        As of `write_selection`.
+    """
+    dtype = chunk_spec.dtype.to_native_dtype()
+    fill = np.full(1, chunk_spec.fill_value, dtype)
+    return NewChunk(
+        prod(chunk_spec.shape) * dtype.itemsize,
+        encode_elements(fill, endian).tobytes(),
+        leave_out_empty=not chunk_spec.config.write_empty_chunks,
     )
 
 
@@ -279,14 +296,7 @@ class Writing:
         return array
 
     def _new_chunk(self) -> NewChunk:
-        """What the chunk is before anything has been written to it."""
-        spec = self._chunk_spec
-        fill = np.full(1, spec.fill_value, self._dtype)
-        return NewChunk(
-            self._nbytes,
-            encode_elements(fill, self._endian).tobytes(),
-            leave_out_empty=not spec.config.write_empty_chunks,
-        )
+        return new_chunk(self._chunk_spec, self._endian)
 
     def _chunk(self, existing: Buffer | None) -> NDBuffer:
         spec = self._chunk_spec

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import zarr_bytes
 from zarr_bytes.commands.check import check
 from zarr_bytes.commands.migrate import plan, write
+from zarr_bytes.commands.preallocate import preallocate_store
 from zarr_bytes.commands.screen import has_rich, plain
 from zarr_bytes.commands.status import status
 from zarr_bytes.commands.stores import opened, run, storage_options, writable
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from zarr_bytes.commands.reports import CheckReport, Migration, Progress
-    from zarr_bytes.commands.status import Status
+    from zarr_bytes.commands.reports import Progress
+    from zarr_bytes.commands.tables import Drawable
 
 __all__ = ["main"]
 
@@ -178,6 +179,23 @@ def _migrate(given: Namespace) -> int:
     return 1 if found.refused else 0
 
 
+def _preallocate(given: Namespace) -> int:
+    """Make every chunk of uncompressed arrays in advance, so that processes can share each of them.
+
+    Missing chunks and shards are made of the fill value, and take no room on the disk where that is
+    zero. Shards get the inner chunks that they lack. What is there is kept.
+
+    Exit status: 0 if all chunks of all arrays are there now, 1 if not, 2 if STORE cannot be opened.
+    """
+    with _progress() as progress:
+        found = preallocate_store(given.store, progress=progress)
+    if given.as_json:
+        _write(as_json(asdict(found)))
+    else:
+        _print(found)
+    return 1 if any(array.refused for array in found) else 0
+
+
 def _agreed(question: str) -> bool:
     try:
         return input(f"{question} [y/N]: ").strip().lower() in ("y", "yes")
@@ -186,7 +204,7 @@ def _agreed(question: str) -> bool:
         return False
 
 
-def _print(found: Status | CheckReport | Migration, *, in_full: bool = False) -> None:
+def _print(found: Drawable, *, in_full: bool = False) -> None:
     """Print a result, and its verdict once more if the parts push the verdict off the screen."""
     verdict, parts = drawn(found, in_full=in_full)
     if has_rich():
@@ -229,5 +247,9 @@ _OPTIONS: Final[dict[Callable[[Namespace], int], dict[str, dict[str, Any]]]] = {
         **_STORE,
         "-y --yes": _flag("write without asking"),
         "--dry-run": _flag("show, and write nothing"),
+    },
+    _preallocate: {
+        "store": {"metavar": "STORE", "help": "a folder: one array or a hierarchy"},
+        **_JSON,
     },
 }

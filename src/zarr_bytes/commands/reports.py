@@ -11,7 +11,17 @@ from zarr_bytes.commands.text import number
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ArrayReport", "Change", "CheckReport", "Finding", "Migration", "Progress", "Result"]
+__all__ = [
+    "Allocated",
+    "ArrayReport",
+    "Change",
+    "CheckReport",
+    "Finding",
+    "Migration",
+    "Preallocation",
+    "Progress",
+    "Result",
+]
 
 
 class Result:
@@ -206,3 +216,45 @@ class Migration(Result):
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)
+
+
+@dataclass(repr=False)
+class Allocated(Result):
+    """The chunks of one array that were made in advance.
+
+    Attributes
+    ----------
+    path : str
+        Path of the array within its store.
+    chunks : int
+        Number of chunks that are there now; of shards, where the chunks are shards.
+    made, completed : int
+        Number of chunks that were made, and of shards that have got the inner chunks they lacked.
+    refused : str
+        The reason why nothing, or not all, was made; empty where all was.
+    """
+
+    path: str
+    chunks: int
+    made: int = 0
+    completed: int = 0
+    refused: str = ""
+
+
+@dataclass(repr=False)
+class Preallocation(Result):
+    """The chunks of all arrays of a store that were made in advance.
+
+    Attributes
+    ----------
+    store : str
+        Path of the store.
+    arrays : list of Allocated
+        One for each array.
+    """
+
+    store: str
+    arrays: list[Allocated]
+
+    def __iter__(self) -> Iterator[Allocated]:
+        return iter(self.arrays)

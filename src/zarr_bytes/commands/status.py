@@ -39,7 +39,7 @@ _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _PIPELINE: Final = "codec_pipeline.path"
 _ACTS_FOR: Final = {  # by whether the pipeline is this package's
     False: "are read where `bytes` is the only codec of an array",
-    True: "are read where an array has `transpose` codecs, `bytes` and no other",
+    True: "are read where an array has `transpose` codecs and `bytes` alone, or shards of these",
 }
 _NEW: Final = {
     False: "zarr's own codec until they are reopened; serializer=zarr_bytes.BytesCodec() gives"

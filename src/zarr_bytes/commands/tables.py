@@ -6,7 +6,7 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
 from zarr_bytes.commands.draft import indented
-from zarr_bytes.commands.reports import CheckReport, Migration
+from zarr_bytes.commands.reports import Allocated, CheckReport, Migration, Preallocation
 from zarr_bytes.commands.screen import PATH, Line, Table, plain
 from zarr_bytes.commands.text import brief, cut, in_digits, number
 from zarr_bytes.errors import HOW_TO_INSTALL
@@ -14,11 +14,14 @@ from zarr_bytes.settings import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
+    from typing import TypeAlias
 
     from zarr_bytes.commands.origin import Origin
     from zarr_bytes.commands.reports import ArrayReport, Change, Finding
     from zarr_bytes.commands.screen import Part, Text
     from zarr_bytes.commands.status import DataType, Setting, Status
+
+    Drawable: TypeAlias = Status | CheckReport | Migration | Allocated | Preallocation
 
 __all__ = ["drawn", "text_of"]
 
@@ -27,18 +30,19 @@ _MANY: Final = 20  # arrays; of more, only those with findings are listed
 _LARGEST_DIFFERENCE: Final = 2**20  # characters of a document whose change is shown as lines
 
 
-def drawn(
-    found: Status | CheckReport | Migration, *, in_full: bool = False
-) -> tuple[Line, Iterator[Part]]:
+def drawn(found: Drawable, *, in_full: bool = False) -> tuple[Line, Iterator[Part]]:
     """Verdict of a result in one line, and the parts below it; every detail if `in_full`."""
     if isinstance(found, CheckReport):
         return _check_verdict(found), _check(found.nodes, in_full=in_full)
     if isinstance(found, Migration):
         return _migration_verdict(found), _migration(found)
+    if isinstance(found, Allocated | Preallocation):
+        arrays = [found] if isinstance(found, Allocated) else found.arrays
+        return _allocated_verdict(arrays), _allocated(arrays)
     return _status_verdict(found), _status(found, in_full=in_full)
 
 
-def text_of(found: Status | CheckReport | Migration) -> str:
+def text_of(found: Drawable) -> str:
     """A result as plain text."""
     verdict, parts = drawn(found)
     return plain([verdict, *parts])
@@ -219,6 +223,34 @@ def _migration(found: Migration) -> Iterator[Part]:
         rows = (((f"/{path}", PATH), (reason, "red")) for path, reason in refused)
         yield from (Line(), Table(("Not migrated", "Reason"), rows))
         yield from _and_more(found.refused, _MANY, ": zarr-bytes check --json gives all")
+
+
+def _allocated_verdict(arrays: list[Allocated]) -> Line:
+    made, completed = sum(a.made for a in arrays), sum(a.completed for a in arrays)
+    steps = [f"{number(made, 'chunk')} made"]
+    steps += [f"{number(completed, 'shard')} completed"] * bool(completed)
+    refused = sum(bool(array.refused) for array in arrays)
+    steps += [f"{refused:,} of {number(len(arrays), 'array')} refused"] * bool(refused)
+    there = sum(array.chunks for array in arrays)
+    return Line(
+        (f"{', '.join(steps)}: ", f"bold {'red' if refused else 'green'}"), f"{there:,} there now"
+    )
+
+
+def _allocated(arrays: list[Allocated]) -> Iterator[Part]:
+    """Chunks of each array that are there now, and the arrays whose chunks cannot be made."""
+    if len(arrays) > 1:
+        rows = (
+            ((f"/{a.path}", PATH), f"{a.chunks:,}", f"{a.made:,}", f"{a.completed:,}")
+            for a in arrays[:_MANY]
+        )
+        yield from (Line(), Table(("Array", "There now", "Made", "Completed"), rows))
+        yield from _and_more(arrays, _MANY)
+    refused = [array for array in arrays if array.refused]
+    if refused:
+        reasons = (((f"/{a.path}", PATH), (a.refused, "red")) for a in refused[:_MANY])
+        yield from (Line(), Table(("Refused", "Reason"), reasons))
+        yield from _and_more(refused, _MANY)
 
 
 def _changes(changes: list[Change]) -> Iterator[Line]:

@@ -1,0 +1,166 @@
+"""`preallocate`: all chunks of an array made in advance, so that processes can share them."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import zarr
+from zarr.storage import LocalStore
+
+from zarr_bytes.chunk.file_writing import create_file
+from zarr_bytes.chunk.new_files import CAN_REPLACE
+from zarr_bytes.chunk.shard_writing import complete_shard, new_shard
+from zarr_bytes.chunk.shards import Shards
+from zarr_bytes.chunk.writing import new_chunk
+from zarr_bytes.commands.hierarchy import nodes
+from zarr_bytes.commands.reports import Allocated, Preallocation, Progress
+from zarr_bytes.commands.stores import asked, opened, run
+from zarr_bytes.errors import StoreError, in_words
+from zarr_bytes.pipeline import BatchedBytesPipeline
+from zarr_bytes.zarr_versions import spec_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from zarr.abc.store import Store
+
+    from zarr_bytes.zarr_versions import ArraySpec, ArrayV3Metadata
+
+__all__ = ["preallocate", "preallocate_store"]
+
+
+def preallocate(
+    array: zarr.Array[Any], *, progress: Callable[[Progress], None] = lambda _: None
+) -> Allocated:
+    """Make every missing chunk of an uncompressed array, and complete its shards.
+
+    After it, processes that have set ``zarr_bytes.partial_writes`` write any elements of the array
+    at any time, and none of them loses what another has written. A chunk of zeros takes no room on
+    the disk until it is written to. What is there already is kept; readers are not disturbed. It
+    can be interrupted and called again. Nobody may write to a shard while it is completed.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        In a folder (`LocalStore`), with no other codecs than `transpose`, `bytes` and
+        `sharding_indexed`.
+    progress : callable, optional
+        Called with a `Progress` after each chunk.
+
+    Returns
+    -------
+    Allocated
+        Numbers of chunks that were made, of shards that were completed, and of all.
+
+    Raises
+    ------
+    StoreError
+        If chunks of the array cannot be made: it is compressed, not in a folder, opened to be read
+        only, or has chunks of several shapes. The message names the reason.
+    ValueError, OSError
+        If a chunk that is there is no file or no such shard, or the system does not make one.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> array = zarr.create_array(mkdtemp(), shape=100, chunks=30, dtype="i4", compressors=None)
+    >>> allocated = preallocate(array)
+    >>> allocated.made, allocated.chunks
+    (4, 4)
+    """
+    try:
+        root, pipeline, metadata, spec = _parts_of(array)
+    except StoreError as error:
+        message = f"chunks of {array.store_path} cannot be made in advance: {error}"
+        raise StoreError(message) from error
+    codec, order, sharding = pipeline.stored
+    elements = new_chunk(spec, codec.stored_endian)
+    shards = None
+    if sharding is not None:
+        shards = Shards(sharding, spec, codec.stored_endian, order)
+        elements, _ = new_shard(shards, elements)
+    counts = [-(-n // c) for n, c in zip(array.shape, spec.shape, strict=True)]
+    found = Allocated(array.path, 0)
+    for index in product(*map(range, counts)):
+        key = "/".join(filter(None, [array.path, metadata.encode_chunk_key(index)]))
+        path = f"{root}/{key}"
+        if create_file(path, elements):
+            found.made += 1
+        elif shards is not None and complete_shard(path, root, shards, elements):
+            found.completed += 1
+        found.chunks += 1
+        progress(Progress(array.path, 0, 1, found.chunks, array.nchunks))
+    return found
+
+
+def preallocate_store(
+    store: str | os.PathLike[str], *, progress: Callable[[Progress], None] = lambda _: None
+) -> Preallocation:
+    """`preallocate` of every array in a folder.
+
+    Parameters
+    ----------
+    store : str or os.PathLike
+        A folder with one array in it or a hierarchy.
+    progress : callable, optional
+        Called with a `Progress`.
+
+    Returns
+    -------
+    Preallocation
+        What was made of each array, or why nothing was.
+
+    Raises
+    ------
+    StoreError
+        If the folder holds no Zarr metadata.
+    """
+
+    async def paths(opened_store: Store) -> list[str]:
+        async with asked(opened_store) as source:
+            return [node.path async for node, _ in nodes(source) if node.kind == "array"]
+
+    with opened(store) as (source, name):
+        found = Preallocation(name, [])
+        is_folder = isinstance(source, LocalStore)
+        target = source.with_read_only(read_only=False) if is_folder else source
+        for path in run(paths(source)):
+            try:
+                array = zarr.open_array(target, path=path, mode="r+" if is_folder else "r")
+                found.arrays.append(preallocate(array, progress=progress))
+            except StoreError as error:
+                found.arrays.append(Allocated(path, 0, refused=str(error.__cause__)))
+            except (ValueError, TypeError, OSError) as error:
+                found.arrays.append(Allocated(path, 0, refused=in_words(error)))
+    return found
+
+
+def _parts_of(
+    array: zarr.Array[Any],
+) -> tuple[str, BatchedBytesPipeline, ArrayV3Metadata, ArraySpec]:
+    """Root of the store, pipeline, metadata and chunk spec of an array.
+
+    A StoreError says why chunks of it cannot be made.
+    """
+    store, metadata, pipeline = array.store, array.metadata, array.async_array.codec_pipeline
+    if metadata.zarr_format != 3:
+        raise StoreError("it is of Zarr format 2")
+    if not isinstance(store, LocalStore):
+        kind = type(store).__name__
+        raise StoreError(f"its store is a {kind}, and it must be a folder (LocalStore)")
+    if store.read_only:
+        raise StoreError("it was opened to be read only")
+    if not CAN_REPLACE:
+        raise StoreError("this system has no positioned writes")
+    if not isinstance(pipeline, BatchedBytesPipeline):
+        names = ", ".join([str(codec.to_dict()["name"]) for codec in metadata.codecs])
+        raise StoreError(
+            f"its codecs are {names}; permitted are transposes and bytes alone, or shards of them,"
+            " in this package's pipeline, of which `zarr-bytes status` says whether it acts"
+        )
+    spec = spec_of(metadata)
+    if spec is None:
+        raise StoreError("its chunks have several shapes")
+    return str(store.root), pipeline, metadata, spec

@@ -1,0 +1,182 @@
+"""`preallocate`: chunks and shards made in advance, and what is left alone."""
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+from command import call
+from stored_arrays import contents_of, numbers
+from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec
+from zarr.storage import LocalStore, MemoryStore
+
+import zarr_bytes
+from zarr_bytes import ChunkFileError, StoreError, preallocate
+
+PLAIN_ZARR = {
+    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
+    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+}
+BIG = BytesCodec(endian="big")
+CHAINS = {
+    "chunks": {"serializer": BIG},
+    "transposed chunks": {"serializer": BIG, "filters": [TransposeCodec(order=(1, 0))]},
+    "shards": {"serializer": ShardingCodec(chunk_shape=(2, 3), codecs=[BIG])},
+    "shards with their index at the start": {
+        "serializer": ShardingCodec(chunk_shape=(2, 3), codecs=[BIG], index_location="start")
+    },
+}
+
+
+def created(folder, **options):
+    options = {"shape": (7, 9), "chunks": (4, 6), "dtype": "i4", "compressors": None} | options
+    return zarr.create_array(LocalStore(folder), **options)
+
+
+def files_in(folder):
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != "zarr.json"]
+
+
+@pytest.mark.parametrize("fill_value", [0, 7])
+@pytest.mark.parametrize("chain", CHAINS)
+def test_every_missing_chunk_is_made_of_the_fill_value(tmp_path, chain, fill_value):
+    array = created(tmp_path, fill_value=fill_value, **CHAINS[chain])
+    array[1, 2] = 5
+    before = contents_of(array.store)
+    found = preallocate(array)
+    assert (found.made, found.chunks) == (3, 4)
+    assert len(files_in(tmp_path)) == 4
+    expected = np.full((7, 9), fill_value)
+    expected[1, 2] = 5
+    with zarr.config.set(PLAIN_ZARR):
+        assert np.array_equal(zarr.open_array(tmp_path)[...], expected)
+    if "shards" not in chain:
+        assert before.items() <= contents_of(array.store).items()
+
+
+def test_it_can_be_repeated_and_makes_nothing_then(tmp_path):
+    array = created(tmp_path)
+    assert preallocate(array).made == 4
+    before = contents_of(array.store)
+    assert preallocate(array).made == 0
+    assert contents_of(array.store) == before
+
+
+def test_a_shard_gets_the_inner_chunks_that_it_lacks_and_keeps_the_others(tmp_path):
+    with zarr.config.set(PLAIN_ZARR):
+        array = created(tmp_path, **CHAINS["shards"])
+        array[0:2, 0:3] = values = numbers((2, 3), "i4")
+    array = zarr.open_array(tmp_path)
+    found = preallocate(array)
+    assert (found.made, found.completed) == (3, 1)
+    sizes = {path.stat().st_size for path in files_in(tmp_path)}
+    assert sizes == {4 * (24 + 16) + 4}  # four inner chunks, their entries and the checksum
+    expected = np.zeros((7, 9), "i4")
+    expected[0:2, 0:3] = values
+    assert np.array_equal(array[...], expected)
+
+
+def test_a_chunk_of_zeros_takes_no_room_on_the_disk(tmp_path):
+    shape = (4096, 4096)
+    for name, codec in (("chunk", BIG), ("shard", ShardingCodec(chunk_shape=(64, 64)))):
+        array = created(tmp_path / name, shape=shape, chunks=shape, serializer=codec)
+        preallocate(array)
+        (file,) = files_in(tmp_path / name)
+        assert file.stat().st_size >= 2**26
+        assert file.stat().st_blocks * 512 < 2**18
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_afterwards_any_element_is_written_in_place(tmp_path, chain):
+    preallocate(created(tmp_path, **CHAINS[chain]))
+    inodes = {path: path.stat().st_ino for path in files_in(tmp_path)}
+    with zarr.config.set({"zarr_bytes.partial_writes": True}):
+        array = zarr.open_array(tmp_path)
+        array[3:5, 5:7] = 8
+        array[6, 8] = 9
+    assert {path: path.stat().st_ino for path in files_in(tmp_path)} == inodes
+    expected = np.zeros((7, 9))
+    expected[3:5, 5:7], expected[6, 8] = 8, 9
+    assert np.array_equal(array[...], expected)
+
+
+def test_arrays_without_dimensions_or_without_elements(tmp_path):
+    assert preallocate(created(tmp_path / "0-d", shape=(), chunks=())).made == 1
+    assert preallocate(created(tmp_path / "empty", shape=(0, 4), chunks=(1, 2))).chunks == 0
+
+
+def test_progress_is_told_of_each_chunk(tmp_path):
+    told = []
+    preallocate(created(tmp_path), progress=told.append)
+    assert [(p.chunks_done, p.chunks) for p in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+REFUSED = {
+    "a compressor": (lambda folder: created(folder, compressors="auto"), "bytes, zstd"),
+    "memory": (lambda _: zarr.create_array(MemoryStore(), shape=3, dtype="i4"), "MemoryStore"),
+    "format 2": (lambda folder: created(folder, zarr_format=2), "format 2"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_cannot_be_made_is_refused_with_the_reason(tmp_path, kind):
+    make, reason = REFUSED[kind]
+    with pytest.raises(StoreError, match=reason):
+        preallocate(make(tmp_path))
+    assert files_in(tmp_path) == [p for p in files_in(tmp_path) if p.name.startswith(".z")]
+
+
+def test_an_array_that_is_read_only_is_refused(tmp_path):
+    created(tmp_path)
+    with pytest.raises(StoreError, match="read only"):
+        preallocate(zarr.open_array(tmp_path, mode="r"))
+
+
+def test_an_array_of_zarrs_own_pipeline_is_refused(tmp_path):
+    with zarr.config.set(PLAIN_ZARR), pytest.raises(StoreError, match="zarr-bytes status"):
+        preallocate(created(tmp_path))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_folder_in_the_place_of_a_chunk_is_an_error(tmp_path, chain):
+    array = created(tmp_path, **CHAINS[chain])
+    (tmp_path / "c/0/0").mkdir(parents=True)
+    with pytest.raises(ChunkFileError, match="is a folder"):
+        preallocate(array)
+
+
+class TestCommand:
+    @pytest.fixture
+    def store(self, tmp_path):
+        group = zarr.create_group(tmp_path)
+        options = {"shape": 9, "chunks": 4, "dtype": "i4"}
+        group.create_array("plain", compressors=None, **options)
+        group.create_array("compressed", **options)
+        return tmp_path
+
+    def test_it_makes_the_chunks_of_every_array_and_names_those_it_cannot(self, store):
+        result = call("preallocate", store)
+        assert result.exit_code == 1
+        assert "3 chunks made" in result.stdout
+        assert "zstd" in result.stdout
+        assert sorted(path.name for path in files_in(store / "plain")) == ["0", "1", "2"]
+        assert not (store / "compressed/c").exists()
+
+    def test_as_json(self, store):
+        found = json.loads(call("preallocate", "--json", store).stdout)
+        made = {array["path"]: array["made"] for array in found["arrays"]}
+        assert made == {"plain": 3, "compressed": 0}
+
+    def test_where_all_chunks_are_there_the_exit_status_is_0(self, tmp_path):
+        created(tmp_path)
+        assert call("preallocate", tmp_path).exit_code == 0
+
+    def test_a_store_that_is_no_folder_is_refused(self, tmp_path):
+        with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as archive:
+            zarr.create_array(archive, shape=3, dtype="i4", compressors=None)
+        result = call("preallocate", tmp_path / "a.zip")
+        assert result.exit_code == 1
+        assert "must be a folder" in " ".join(result.stdout.split())
+
+    def test_the_result_prints_as_a_table(self, tmp_path):
+        assert "4 chunks made" in str(zarr_bytes.preallocate(created(tmp_path)))
