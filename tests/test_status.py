@@ -262,7 +262,9 @@ class TestPipeline:
         with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BatchedBytesPipeline"}):
             found = zarr_bytes.status()
         assert found.pipeline.is_active
-        expected = "are read where an array has `transpose` codecs and `bytes` alone, or shards of these"
+        expected = (
+            "are read where an array has `transpose` codecs and `bytes` alone, or shards of these"
+        )
         assert found.pipeline.acts_for == expected
         assert f"Parts of chunks {expected}." in str(found)
 
