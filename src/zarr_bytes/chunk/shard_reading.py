@@ -6,9 +6,10 @@ one another, however many inner chunks there are.
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.levels import Span
 from zarr_bytes.chunk.plan import Plan
 from zarr_bytes.chunk.requests import MissingChunkError, Requests
-from zarr_bytes.chunk.shards import Index
+from zarr_bytes.chunk.shards import Index, by_itself
 from zarr_bytes.chunk.tasks import finished, slots_of_loop, together
 from zarr_bytes.chunk.tiles import Tile, Tiles, tiles_of
 from zarr_bytes.errors import ChunkSizeError
@@ -30,21 +31,55 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.files import ChunkFile
+    from zarr_bytes.chunk.grid import Axis, Grid
     from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.settings import Cost
 
 __all__ = ["ShardPlan", "read_index", "read_open_shard", "read_shard"]
 
 _EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
+_Ranges: TypeAlias = "tuple[range, ...]"
 _SORTED: Final = 2**12  # inner chunks that are put in the order of the file at a time
 
 
+class _Alike:
+    """Inner chunks that are selected alike.
+
+    Attributes
+    ----------
+    tiles : Tiles
+        Of one of them, in a canvas of its own.
+    first, nbytes : int
+        Where the first selected element is in the inner chunk, and from it to the last, in bytes.
+    """
+
+    def __init__(self, grid: Grid, item_size: int, gap: int) -> None:
+        self.tiles = tiles_of(grid, item_size, gap)
+        axes = zip(grid.axes, grid.strides, strict=True)
+        self.first = sum([int(axis.indices[0]) * stride for axis, stride in axes]) * item_size
+        self.nbytes = self.tiles.span.extent * item_size
+
+    @cached_property
+    def tile(self) -> Tile:
+        """The tile, where that is one."""
+        return self.tiles.undivided()
+
+
+class _Part(NamedTuple):
+    """The selection of one inner chunk."""
+
+    start: int  # of what is read, in the shard, in bytes
+    place: tuple[Any, ...]  # NumPy index of the elements in the canvas
+    axes: tuple[Axis, ...]
+    alike: _Alike
+
+
 class _Group(NamedTuple):
-    """Tiles of inner chunks that are read together."""
+    """Inner chunks that are read together."""
 
     start: int  # in the shard, in bytes
     stop: int
-    parts: list[Tiles]
+    parts: list[_Part]
 
 
 class ShardPlan(Plan):
@@ -72,6 +107,7 @@ class ShardPlan(Plan):
         self.largest_request = _EVERYTHING if cost is None else cost.largest_request
         if self.grid is not None:  # the tiles are those of inner chunks
             self.tiles = Tiles(self.grid, [], Span(0, 0, 0, 0), self.chunks.item_size)
+        self._known: dict[_Ranges, _Alike] = {}
 
     @property
     def stored_nbytes(self) -> None:
@@ -92,68 +128,75 @@ class ShardPlan(Plan):
         if self.nbytes > limits.LIMITS.loop_chunk:
             return False
         ranges = 0
-        for _, tiles in self.parts():
-            ranges += tiles.span.ranges
+        for _, _, alike in self._parts():
+            ranges += alike.tiles.span.ranges
             if ranges > limits.LIMITS.loop_ranges:
                 return False
         return True
 
-    def parts(self) -> Iterator[tuple[int, Tiles]]:
-        """Numbers and tiles of the inner chunks that have selected elements."""
+    def _parts(self) -> Iterator[tuple[int, tuple[Axis, ...], _Alike]]:
+        """Number of each inner chunk that has selected elements, their axes, and what is read."""
         grid = self.tiles.grid
         if 0 in grid.shape:
             return
-        known: dict[tuple[range, ...], Tiles] = {}
-        for number, part in self.shards.parts(grid):
-            indices = tuple([axis.indices for axis in part.axes])
-            if not all(type(along) is range for along in indices):
-                yield number, tiles_of(part, self.chunks.item_size, self.gap)
-                continue
-            key = cast("tuple[range, ...]", indices)
-            tiles = known.get(key)
-            if tiles is None:
-                tiles = known[key] = tiles_of(part, self.chunks.item_size, self.gap)
-            yield number, tiles._replace(grid=part)
+        inside = self.shards.inside(grid)
+        for number, axes in self.shards.parts(grid):
+            indices = tuple([axis.indices for axis in axes])
+            is_known = all(type(along) is range for along in indices)
+            alike = self._known.get(cast("_Ranges", indices)) if is_known else None
+            if alike is None:
+                alike = _Alike(by_itself(inside, axes), self.chunks.item_size, self.gap)
+                if is_known:
+                    self._known[cast("_Ranges", indices)] = alike
+            yield number, axes, alike
 
     def groups(self, index: Index, canvas: Array, most: int) -> Iterator[_Group]:
-        """Tiles of inner chunks, those together that are worth one range of at most `most` bytes.
+        """Inner chunks, those together that are worth one range of at most `most` bytes.
 
         Where an inner chunk is absent, the canvas gets the fill value.
         """
-        parts, fill = self.parts(), self.shards.fill_value
+        parts, fill = self._parts(), self.shards.fill_value
         while some := list(islice(parts, _SORTED)):
             located = []
-            for number, tiles in some:
+            for number, axes, alike in some:
                 base = index.offset(number)
+                place = combination([axis.targets for axis in axes])
                 if base is None:
-                    canvas[combination([a.targets for a in tiles.grid.axes])] = fill
+                    canvas[place] = fill
                 else:
-                    located.append(tiles._replace(base=base))
-            located.sort(key=_base)
+                    located.append(_Part(base + alike.first, place, axes, alike))
+            located.sort(key=_start)
             yield from self._grouped(located, most)
 
-    def _grouped(self, located: list[Tiles], most: int) -> Iterator[_Group]:
+    def _grouped(self, located: list[_Part], most: int) -> Iterator[_Group]:
         group: _Group | None = None
-        for tiles in located:
-            axes = zip(tiles.grid.axes, tiles.grid.strides, strict=True)
-            first = sum([int(axis.indices[0]) * stride for axis, stride in axes])
-            start = tiles.base + first * tiles.item_size
-            stop = start + tiles.span.extent * tiles.item_size
+        for part in located:
+            start, stop = part.start, part.start + part.alike.nbytes
             if (
                 group is not None
-                and tiles.span.ranges == 1
-                and group.parts[-1].span.ranges == 1
                 and 0 <= start - group.stop <= self.gap
                 and stop - group.start <= most
+                and part.alike.tiles.span.ranges == 1
+                and group.parts[-1].alike.tiles.span.ranges == 1
             ):
-                group.parts.append(tiles)
+                group.parts.append(part)
                 group = group._replace(stop=stop)
                 continue
             if group is not None:
                 yield group
-            group = _Group(start, stop, [tiles])
+            group = _Group(start, stop, [part])
         if group is not None:
             yield group
+
+    def tiles_in(self, part: _Part, most: int) -> Iterator[Tile]:
+        """The tiles of a part, of at most `most` bytes each, in the canvas of the shard."""
+        alike = part.alike
+        if alike.nbytes <= most and alike.tiles.span.ranges <= limits.LIMITS.runs:
+            yield alike.tile._replace(start=part.start, place=part.place)
+            return
+        grid = self.shards.inside(self.tiles.grid)._replace(axes=part.axes)
+        base = part.start - alike.first
+        yield from alike.tiles._replace(grid=grid, base=base).divided(most, limits.LIMITS.runs)
 
     def end_of_file(self, path: str, offset: int) -> ChunkSizeError:
         """Error for a file that ends at the byte `offset`, though it was longer."""
@@ -251,16 +294,15 @@ async def _filled(
     groups = plan.groups(index, filled, most)
 
     async def work() -> None:
-        for group in groups:
-            if len(group.parts) == 1:
-                for tile in group.parts[0].divided(most, limits.LIMITS.runs):
+        for start, stop, parts in groups:
+            if len(parts) == 1:
+                for tile in plan.tiles_in(parts[0], most):
                     put(tile, await fetch(tile))
                 continue
-            window = Tile(group.start, group.stop - group.start, None, (), (), None, ())
-            fetched = await fetch(window)
-            for tiles in group.parts:
-                tile = tiles.undivided()
-                first = tile.start - group.start
+            fetched = await fetch(Tile(start, stop - start, None, (), (), None, ()))
+            for part in parts:
+                (tile,) = plan.tiles_in(part, most)
+                first = part.start - start
                 put(tile, fetched[first : first + tile.nbytes])
 
     if workers == 1:
@@ -270,5 +312,5 @@ async def _filled(
     return filled if canvas is not None else plan.result_of(filled)
 
 
-def _base(tiles: Tiles) -> int:
-    return tiles.base
+def _start(part: _Part) -> int:
+    return part.start

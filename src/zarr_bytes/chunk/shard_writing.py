@@ -15,10 +15,10 @@ import numpy as np
 from zarr_bytes.chunk.elements import encode_elements
 from zarr_bytes.chunk.file_writing import write_file
 from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
-from zarr_bytes.chunk.grid import Axis, combination
+from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.shard_reading import read_index
-from zarr_bytes.chunk.shards import Index, Shards
+from zarr_bytes.chunk.shards import Index, Shards, by_itself
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
 from zarr_bytes.errors import wrong_size
@@ -141,11 +141,10 @@ class ShardWriting(Writing):
 
     def _parts(self) -> Iterator[tuple[int, Grid, Array]]:
         """Number of each inner chunk that is written to, the selection of it, and its elements."""
-        canvas = self._canvas(self._shard_grid)
-        for number, part in self._shards.parts(self._shard_grid):
-            places = combination([axis.targets for axis in part.axes])
-            axes = [Axis(axis.indices, slice(0, len(axis.indices))) for axis in part.axes]
-            yield number, part._replace(axes=tuple(axes)), canvas[places]
+        canvas, inside = self._canvas(self._shard_grid), self._shards.inside(self._shard_grid)
+        for number, axes in self._shards.parts(self._shard_grid):
+            place = combination([axis.targets for axis in axes])
+            yield number, by_itself(inside, axes), canvas[place]
 
     def _inner_chunks(
         self, stored: _Stored | None, *, is_complete: bool

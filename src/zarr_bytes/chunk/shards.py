@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Index", "Sharding", "Shards", "sharding_of"]
+__all__ = ["Index", "Sharding", "Shards", "by_itself", "sharding_of"]
 
 _ENTRY: Final = 16  # bytes of the index for each inner chunk: offset and size
 _CHECKSUM: Final = 4
@@ -165,7 +165,11 @@ class Shards:
         size = self.count * self.inner_nbytes + self.index_nbytes
         return Index(self, "", np.frombuffer(content, np.uint8), size), content
 
-    def parts(self, grid: Grid) -> Iterator[tuple[int, Grid]]:
+    def inside(self, grid: Grid) -> Grid:
+        """The grid of a selection of the shard, with the strides of an inner chunk."""
+        return grid if self._has_points(grid) else grid._replace(strides=self._strides)
+
+    def parts(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...]]]:
         """The selections of the inner chunks that a selection of the shard has elements of.
 
         Parameters
@@ -175,11 +179,11 @@ class Shards:
 
         Yields
         ------
-        tuple of int, Grid
-            Number of an inner chunk in the index, and the selection of it, whose targets are those
-            of `grid`.
+        tuple of int, tuple of Axis
+            Number of an inner chunk in the index, and the axes that the grid `inside` has for it,
+            with the targets of `grid`.
         """
-        if len(grid.axes) != len(self.spec.shape):
+        if self._has_points(grid):
             yield from self._parts_of_points(grid)
             return
         inner, order = self.sharding.inner_shape, self.sharding.index_order
@@ -189,16 +193,20 @@ class Shards:
         ]
         places = [order.index(i) for i in range(len(order))]
         for combined in product(*divided):
-            axes = tuple([combined[place][1] for place in places])
-            grid_of_part = grid._replace(axes=axes, strides=self._strides)
-            yield sum([number for number, _ in combined]), grid_of_part
+            yield (
+                sum([number for number, _ in combined]),
+                tuple([combined[place][1] for place in places]),
+            )
+
+    def _has_points(self, grid: Grid) -> bool:
+        return len(grid.axes) != len(self.spec.shape)
 
     def place_of(self, number: int) -> tuple[int, ...]:
         """Index of an inner chunk among those of the shard, in the axes of the array."""
         sizes = zip(self.spec.shape, self.sharding.inner_shape, self._numbers, strict=True)
         return tuple([number // distance % (n // c) for n, c, distance in sizes])
 
-    def _parts_of_points(self, grid: Grid) -> Iterator[tuple[int, Grid]]:
+    def _parts_of_points(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...]]]:
         indices, targets = grid.axes[0]
         flat = np.asarray(indices, np.int64)
         places = np.arange(flat.size) if isinstance(targets, slice) else targets
@@ -213,8 +221,7 @@ class Shards:
         order = np.lexsort((offsets, numbers))
         numbers, offsets, places = numbers[order], offsets[order], places[order]
         for part in _equal(numbers):
-            axis = Axis(offsets[part], places[part])
-            yield int(numbers[part.start]), grid._replace(axes=(axis,))
+            yield int(numbers[part.start]), (Axis(offsets[part], places[part]),)
 
 
 class Index:
@@ -291,6 +298,12 @@ class Index:
             f"inner chunk ({place}) of the shard {self._key} {fault}, says its index: the shard is"
             " damaged, or it was written with other shapes or codecs than the metadata names"
         )
+
+
+def by_itself(inside: Grid, axes: tuple[Axis, ...]) -> Grid:
+    """The grid of one inner chunk, whose canvas has its selected elements alone."""
+    own = [Axis(indices, slice(0, len(indices))) for indices, _ in axes]
+    return inside._replace(axes=tuple(own))
 
 
 def _divided(axis: Axis, size: int) -> list[tuple[int, Axis]]:
