@@ -84,23 +84,26 @@ def ending_early(seed):
         yield
 
 
+# Of all uses of `before_each`: a thread that a failed read has left begins to act in one of them,
+# and calls the functions of the next.
+_thread = threading.local()
+
+
 @contextmanager
 def before_each(act):
     """`act` is called before each call of the system that concerns files, with its arguments.
 
     Not for calls that `act` makes itself.
     """
-    is_acting = False
 
     def replacement(name, function):
         def wrapped(*arguments, **named):
-            nonlocal is_acting
-            if not is_acting:
-                is_acting = True
+            if not getattr(_thread, "is_acting", False):
+                _thread.is_acting = True
                 try:
                     act(name, *arguments)
                 finally:
-                    is_acting = False
+                    _thread.is_acting = False
             return function(*arguments, **named)
 
         return wrapped

@@ -31,7 +31,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import zarr
@@ -221,6 +220,8 @@ def _sentence(name: str) -> str:
 
 
 def _nearest(name: str, names: Mapping[str, str]) -> str | None:
+    from difflib import get_close_matches  # not at every start: half a millisecond
+
     found = get_close_matches(name, names, n=1)
     return names[found[0]] if found else None
 

@@ -123,6 +123,10 @@ class ShardPlan(Plan):
 
     def takes_little(self) -> bool:
         """Whether it is read on the event loop, if nothing has to be waited for."""
+        return self._is_little
+
+    @cached_property
+    def _is_little(self) -> bool:
         if self.grid is None or self.shards.index_nbytes > limits.LIMITS.loop_chunk:
             return False
         if self.nbytes > limits.LIMITS.loop_chunk:
