@@ -180,11 +180,11 @@ class Rounds:
         affordable = int(self.seconds["in turn"] / (perf_counter() - start))
         return medians(max(3, min(rounds, affordable)), warm_up=0, setup=setup, **contenders)
 
-    def alone(self, contenders):
+    def alone(self, contenders, setup=None):
         """Each contender in two loops of its own, forwards and backwards through the list."""
         backwards = dict(reversed(contenders.items()))
         loops = [
-            medians_alone(lasting=self.seconds["alone"], **order)
+            medians_alone(setup, lasting=self.seconds["alone"], **order)
             for order in (contenders, backwards)
         ]
         return {name: min(loop[name] for loop in loops) for name in contenders}

@@ -2,11 +2,13 @@
 
     python tests/benchmarks/shards.py --picture tests/benchmarks/shards.png
 
-The contenders run in turn in one process, page cache warm; figures are medians. All read the same
-files, which zarr's own pipeline has written, unless a row says otherwise; each writes into an array
-of its own. The peers that are pipelines of zarr have zarr's own codec. Below the figures of a row
-stand its bars, as in `pipeline.py`; inner chunks one by one have none. zarrista is left out where
-it is not installed. `--quick` is for a look, and `--only` for some of the sections.
+All contenders run in one process, page cache warm; figures are medians. They run in turn, except
+for short reads and writes in place, which each contender repeats alone. All read the same files,
+which zarr's own pipeline has written, unless a row says otherwise; each writes into an array of its
+own. The peers that are pipelines of zarr have zarr's own codec. Below the figures of a row stand
+its bars, as in `pipeline.py`; inner chunks one by one have none. `readinto` reads the bare files.
+zarrista is left out where it is not installed. `--quick` is for a look, and `--only` for some of
+the sections.
 """
 
 import os
@@ -16,7 +18,7 @@ from shutil import rmtree
 
 import numpy as np
 import zarr
-from benchmark import DEFAULT, FUSED, OURS, THEIRS, ZARRS, stored, values_of
+from benchmark import DEFAULT, FUSED, OURS, THEIRS, ZARRS, read_into, stored, values_of
 from pipeline import (
     PIPELINE,
     TENSORSTORE,
@@ -66,6 +68,7 @@ READS = {
     "box": np.s_[5:25, 30:90, 100:200],
     "column": np.s_[:, 100, 200],
 }
+IN_TURN = ("plane", "box")
 SMALL = SHAPES[0][1], (4, 16, 125)  # one shard of 512 inner chunks of 62.5 KiB
 TWO, ONE = "two shards of 31 MiB", "512 inner chunks of 62 KiB"
 
@@ -137,10 +140,12 @@ def reading(folder, rounds):
     for kind, (endian, i, way) in KINDS.items():
         path = written(folder / kind, *SHAPES[i], endian, way)
         values, contenders = values_of(SHAPES[i][0]), all_readers(path)
-        times = rounds.in_turn(checked(contenders, values, ...), 21)
+        reads = checked(contenders, values, ...) | {"readinto": read_into(path)}
+        times = rounds.in_turn(reads, 21)
         yield Row(f"{kind}, {TWO}, whole", times, [at_most(times, 0.6, *all_peers)])
         for name, selection in READS.items():
-            times = rounds.in_turn(checked(contenders, values, selection), 101)
+            reads = checked(contenders, values, selection)
+            times = rounds.in_turn(reads, 51) if name in IN_TURN else rounds.alone(reads)
             yield Row(f"{kind}, {TWO}, {name}", times, [at_most(times, 1.0, *peers)])
         rmtree(path)
 
@@ -190,7 +195,7 @@ def in_place(folder, rounds):
             part = -values[selection]
             values[selection] = part
             writes = {name: partial(write, selection, part) for name, write in found.items()}
-            times = rounds.in_turn(writes, 21, os.sync)
+            times = rounds.alone(writes, os.sync)  # a point that follows a sync waits for the disk
             row = f"{kind}, writing into {TWO}, {name}"
             yield Row(row, times, [at_most(times, 1 / 50, *ZARRS_OWN)])
         assert [file.stat().st_ino for file in files] == before, "a shard has been replaced"
