@@ -12,7 +12,9 @@ Needs Linux for its count of bytes, and matplotlib for the picture.
 
 import argparse
 import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -51,6 +53,35 @@ def bytes_moved() -> tuple[int, int]:
     return int(counts["rchar"]), int(counts["wchar"])
 
 
+def measured(write: Callable[[], None], wait: Callable[[], object]) -> Cost:
+    """What `write` costs this process, when `wait` has let it begin together with the others."""
+    wait()
+    before, begin = bytes_moved(), monotonic()
+    write()
+    end, after = monotonic(), bytes_moved()
+    return Cost(after[0] - before[0], after[1] - before[1], begin, end)
+
+
+@contextmanager
+def processes(count: int) -> Iterator[Callable[..., list[Cost]]]:
+    """Processes that all call a function, each with its number, and give what it cost them."""
+    spawn = multiprocessing.get_context("spawn")
+    joined = {"initializer": join, "initargs": (spawn.Barrier(count),)}
+    with ProcessPoolExecutor(count, spawn, **joined) as pool:
+
+        def call(function: Callable[..., Cost], *arguments: object) -> list[Cost]:
+            tasks = [pool.submit(function, number, *arguments) for number in range(count)]
+            return [task.result() for task in tasks]
+
+        yield call
+
+
+def sums(costs: Iterable[Cost]) -> tuple[int, int, float]:
+    """Bytes that all have read and written, and the seconds from the first to the last."""
+    read, written, begins, ends = zip(*costs, strict=True)
+    return sum(read), sum(written), max(ends) - min(begins)
+
+
 def picture_rows(number: int) -> np.ndarray:
     """Rows `number`, `number` + 4, ... of the Mandelbrot set: how soon each point escapes."""
     y = np.linspace(-1.2, 1.2, SHAPE[0])[number::PROCESSES, np.newaxis]
@@ -67,12 +98,12 @@ def write_rows(number: int, folder: str, partial_writes: bool) -> Cost:  # noqa:
     rows = picture_rows(number)
     with zarr.config.set({"zarr_bytes.partial_writes": partial_writes}):
         array = zarr.open_array(folder, mode="r+")
-    barrier.wait()
-    before, begin = bytes_moved(), monotonic()
-    for i, row in enumerate(rows):
-        array[number + PROCESSES * i] = row
-    end, after = monotonic(), bytes_moved()
-    return Cost(after[0] - before[0], after[1] - before[1], begin, end)
+
+    def write() -> None:
+        for i, row in enumerate(rows):
+            array[number + PROCESSES * i] = row
+
+    return measured(write, barrier.wait)
 
 
 def draw(found: dict[str, np.ndarray], titles: dict[str, str], path: Path) -> None:
@@ -103,22 +134,12 @@ def main() -> None:
         expected[number::PROCESSES] = picture_rows(number)
     print(f"one chunk of {expected.nbytes:,} bytes, {SHAPE[0]} rows, {PROCESSES} processes")
     found, titles, lost, written = {}, {}, {}, {}
-    spawn = multiprocessing.get_context("spawn")
-    with (
-        TemporaryDirectory() as folder,
-        ProcessPoolExecutor(
-            PROCESSES, spawn, initializer=join, initargs=(spawn.Barrier(PROCESSES),)
-        ) as processes,
-    ):
+    with TemporaryDirectory() as folder, processes(PROCESSES) as call:
         for way, setting in WAYS.items():
             path = f"{folder}/{way}.zarr"
             zarr.create_array(path, shape=SHAPE, chunks=SHAPE, dtype="f8", compressors=None)
-            tasks = [
-                processes.submit(write_rows, number, path, setting) for number in range(PROCESSES)
-            ]
-            costs = [task.result() for task in tasks]
-            read, written[way] = (sum(cost[i] for cost in costs) for i in (0, 1))
-            seconds = max(cost.end for cost in costs) - min(cost.begin for cost in costs)
+            costs = call(write_rows, path, setting)
+            read, written[way], seconds = sums(costs)
             found[way] = zarr.open_array(path, mode="r")[...]
             is_there = (found[way] == expected).all(axis=1)
             if found[way][~is_there].any():

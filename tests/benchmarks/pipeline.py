@@ -46,6 +46,7 @@ from zarr.codecs import TransposeCodec
 from zarr.storage import FsspecStore, ObjectStore, StorePath
 
 PIPELINE, TENSORSTORE = "zarr-bytes pipeline", "TensorStore"
+PEERS = ("zarr-bytes", "numpy", "zarr", "zarrs", "tensorstore", "obstore", "fsspec")
 CONTENDERS = {  # zarr's pipelines with this package's codec, and with zarr's own
     PIPELINE: ("zarr_bytes.BatchedBytesPipeline", OURS),
     "zarr-bytes, default": (DEFAULT, OURS),
@@ -81,16 +82,28 @@ IN_TURN = ("plane", "last axis")  # of two large chunks; the other reads are too
 DELAY, REMOTE = 0.03, (100, 64, 64)  # seconds; a chunk of 32 KiB for each plane
 MANY = (16384, 32)
 
-PICTURE = {  # what the picture calls a row
-    "big-endian, 1,024 chunks of 256 B": "1,024 chunks of 256 B",
-    "big-endian, 64 chunks of 64 KiB": "64 chunks of 64 KiB",
-    "big-endian, two chunks of 125 MiB, whole": "two chunks of 125 MiB",
-    "big-endian, two chunks of 125 MiB, point": "a point of these",
-    "big-endian, two chunks of 125 MiB, last axis": "last axis of these",
-    "big-endian, transposed chunk of 125 MiB, point": "a point of a transposed chunk",
-    "big-endian, writing two chunks of 125 MiB": "writing two chunks of 125 MiB",
-}
-DRAWN = (PIPELINE, *ZARRS_OWN, "zarrs", TENSORSTORE)
+
+class Picture(NamedTuple):
+    """What is drawn: rows, by what the picture calls them, and whose times."""
+
+    title: str
+    rows: dict[str, str]
+    contenders: tuple[str, ...]
+
+
+PICTURE = Picture(
+    "This package's pipeline and its peers,\nbig-endian",
+    {
+        "big-endian, 1,024 chunks of 256 B": "1,024 chunks of 256 B",
+        "big-endian, 64 chunks of 64 KiB": "64 chunks of 64 KiB",
+        "big-endian, two chunks of 125 MiB, whole": "two chunks of 125 MiB",
+        "big-endian, two chunks of 125 MiB, point": "a point of these",
+        "big-endian, two chunks of 125 MiB, last axis": "last axis of these",
+        "big-endian, transposed chunk of 125 MiB, point": "a point of a transposed chunk",
+        "big-endian, writing two chunks of 125 MiB": "writing two chunks of 125 MiB",
+    },
+    (PIPELINE, *ZARRS_OWN, "zarrs", TENSORSTORE),
+)
 
 
 class Bar(NamedTuple):
@@ -110,24 +123,29 @@ class Row(NamedTuple):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    run(SECTIONS, __doc__, PEERS, PICTURE)
+
+
+def run(sections, description, packages, picture):
+    """Measure what the command line asks for: print every row, and draw those of the picture."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--picture", type=Path, help="draw some of the rows into this file")
     parser.add_argument("--quick", action="store_true", help="a few rounds only")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
+    parser.add_argument("--only", nargs="+", choices=sections, default=sections)
     options = parser.parse_args()
-    packages = ("zarr-bytes", "numpy", "zarr", "zarrs", "tensorstore", "obstore", "fsspec")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     print(f"Python {sys.version.split()[0]}, {versions}, {os.cpu_count()} cores")
     start, missed, drawn = perf_counter(), 0, {}
     for section in options.only:
         with tempfile.TemporaryDirectory() as folder:
-            for row in SECTIONS[section](Path(folder), Rounds(quick=options.quick)):
+            for row in sections[section](Path(folder), Rounds(quick=options.quick)):
                 missed += show(row)
-                if heading := PICTURE.get(row.name):
-                    drawn[heading] = {name: 1e3 * row.times[name] for name in DRAWN}
+                if heading := picture.rows.get(row.name):
+                    names = [name for name in picture.contenders if name in row.times]
+                    drawn[heading] = {name: 1e3 * row.times[name] for name in names}
     print(f"\n{missed} missed" if missed else "\nall hold", f"{perf_counter() - start:.0f} s")
     if options.picture:
-        save("This package's pipeline and its peers,\nbig-endian", "ms", drawn, options.picture)
+        save(picture.title, "ms", drawn, options.picture)
         print(f"picture: {options.picture}")
 
 
@@ -162,11 +180,11 @@ class Rounds:
         affordable = int(self.seconds["in turn"] / (perf_counter() - start))
         return medians(max(3, min(rounds, affordable)), warm_up=0, setup=setup, **contenders)
 
-    def alone(self, contenders):
+    def alone(self, contenders, setup=None):
         """Each contender in two loops of its own, forwards and backwards through the list."""
         backwards = dict(reversed(contenders.items()))
         loops = [
-            medians_alone(lasting=self.seconds["alone"], **order)
+            medians_alone(setup, lasting=self.seconds["alone"], **order)
             for order in (contenders, backwards)
         ]
         return {name: min(loop[name] for loop in loops) for name in contenders}
@@ -174,17 +192,44 @@ class Rounds:
 
 def reading(path, values, selection=..., names=(*CONTENDERS, TENSORSTORE)):
     """A function for each contender that reads `selection` of an array of `values`."""
-    reads = {}
-    for name in names:
-        if name == TENSORSTORE:
+    ways = {name: CONTENDERS.get(name) for name in names}
+    return checked(readers(path, ways), values, selection)
+
+
+def checked(readers, values, selection):
+    """`readers` of one `selection`, each of which has read it as NumPy does."""
+    for name, read in readers.items():
+        assert np.array_equal(read(selection), values[selection]), name
+    return {name: partial(read, selection) for name, read in readers.items()}
+
+
+def readers(path, ways):
+    """A function of a selection for each contender.
+
+    `ways` has the pipeline and the codec of each, and None for TensorStore.
+    """
+    found = {}
+    for name, way in ways.items():
+        if way is None:
             # Two, each with a cache of its own: one frees its last chunk while the other reads.
             kvstore = {"driver": "file", "path": f"{path}/"}
             theirs = cycle([open_tensorstore(kvstore), open_tensorstore(kvstore)])
-            reads[name] = partial(read_tensorstore, theirs, selection)
+            found[name] = partial(read_tensorstore, theirs)
         else:
-            reads[name] = partial(opened(path, *CONTENDERS[name]).__getitem__, selection)
-        assert np.array_equal(reads[name](), values[selection]), name
-    return reads
+            found[name] = opened(path, *way).__getitem__
+    return found
+
+
+def writers(paths, ways):
+    """A function of a selection and its values for each contender; ways as of `readers`."""
+    found = {}
+    for name, way in ways.items():
+        if way is None:
+            theirs = open_tensorstore({"driver": "file", "path": f"{paths[name]}/"})
+            found[name] = partial(write_tensorstore, theirs)
+        else:
+            found[name] = opened(paths[name], *way, mode="r+").__setitem__
+    return found
 
 
 def array_of(kind):
@@ -202,6 +247,10 @@ def open_tensorstore(kvstore, metadata=None):
 
 def read_tensorstore(arrays, selection):
     return next(arrays)[selection].read().result()
+
+
+def write_tensorstore(array, selection, values):
+    array[selection].write(values).result()
 
 
 def small_chunks(folder, rounds):
@@ -278,14 +327,11 @@ def writing(folder, rounds):
     for endian in ("little", "big"):
         for what, ((shape, chunks, dtype), count, setup) in arrays.items():
             values = np.random.default_rng(1).random(shape, dtype)
-            writes, paths = {}, {}
-            for name in (*CONTENDERS, TENSORSTORE):
-                paths[name] = stored(folder / name, shape, chunks, dtype, endian)
-            for name, how in CONTENDERS.items():
-                array = opened(paths[name], *how, mode="r+")
-                writes[name] = partial(array.__setitem__, ..., values)
-            theirs = open_tensorstore({"driver": "file", "path": f"{paths[TENSORSTORE]}/"})
-            writes[TENSORSTORE] = lambda a=theirs, v=values: a[...].write(v).result()
+            ways = {**CONTENDERS, TENSORSTORE: None}
+            paths = {name: stored(folder / name, shape, chunks, dtype, endian) for name in ways}
+            writes = {
+                name: partial(write, ..., values) for name, write in writers(paths, ways).items()
+            }
             times = rounds.in_turn(writes, count, setup)
             for name, path in paths.items():
                 assert np.array_equal(zarr.open_array(path, mode="r")[...], values), name

@@ -1,0 +1,255 @@
+"""Eight processes, Dask workers and MPI ranks write one file: what is lost with and without.
+
+Every process has computed each eighth plane of a volume, and writes plane by plane into an array
+that is one shard: one file, with 8 inner chunks, in each of which all processes have elements.
+zarr reads the whole shard for a plane, changes it and replaces it, so that the planes which others
+wrote meanwhile are lost. With `zarr_bytes.partial_writes` the bytes of the plane are written where
+they belong. Then the ranks of `mpirun` do so, and the workers of a Dask cluster write blocks
+that are smaller than a shard.
+
+    python examples/shared_shard.py [--picture PATH]
+
+Needs Linux for its count of bytes, dask[distributed], xarray, and matplotlib for the picture. The
+part with MPI is left out where mpi4py or mpirun is not installed.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+import numpy as np
+import shared_chunk
+import zarr
+from shared_chunk import Cost, bytes_moved, draw, measured, processes, sums
+
+PROCESSES = 8
+SHAPE, INNER = (96, 160, 160), (48, 80, 80)  # one shard, of 9.8 MB of float32
+TWO, SHARD, BLOCK = (64, 128, 256), (32, 128, 256), (4, 128, 256)  # for Dask
+ZARRS_OWN = {
+    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
+    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+}
+WAYS = {"plain zarr": ZARRS_OWN, "zarr_bytes.partial_writes": {"zarr_bytes.partial_writes": True}}
+PLAIN, WITH_SETTING = WAYS
+
+
+@cache
+def planes(number: int) -> np.ndarray:
+    """Planes `number`, `number` + 8, ... of a Julia set of quaternions: how soon points escape."""
+    z = np.linspace(-0.9, 0.9, SHAPE[0], dtype="f4")[number::PROCESSES, np.newaxis, np.newaxis]
+    y = np.linspace(-1.2, 1.2, SHAPE[1], dtype="f4")[:, np.newaxis]
+    x = np.linspace(-1.5, 1.5, SHAPE[2], dtype="f4")
+    a, b, c, d = np.broadcast_arrays(x, y, z, np.float32(0))
+    steps = np.ones(a.shape, "f4")  # 0 is what has not been written
+    for _ in range(20):
+        inside = a * a + b * b + c * c + d * d < 4
+        steps += inside
+        squared = a * a - b * b - c * c - d * d - 0.2, 2 * a * b + 0.8, 2 * a * c, 2 * a * d
+        a, b, c, d = (
+            np.where(inside, new, old) for new, old in zip(squared, (a, b, c, d), strict=True)
+        )
+    return steps
+
+
+def write_planes(
+    number: int, path: str, way: str, wait: Callable[[], object] | None = None
+) -> Cost:
+    """Write every eighth plane, one at a time, together with the other processes."""
+    computed = planes(number)
+    with zarr.config.set(WAYS[way]):
+        array = zarr.open_array(path, mode="r+")
+
+    def write() -> None:
+        for i, plane in enumerate(computed):
+            array[number + PROCESSES * i] = plane
+
+    return measured(write, wait or shared_chunk.barrier.wait)
+
+
+def new_shard(path: str) -> None:
+    """An array of one shard that is not there yet."""
+    zarr.create_array(path, shape=SHAPE, shards=SHAPE, chunks=INNER, dtype="f4", compressors=None)
+
+
+def lost_in(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Where values are missing; ends if one is neither what was written nor missing."""
+    is_lost = found != expected
+    if found[is_lost].any():
+        raise SystemExit("a value is neither what was written nor missing")
+    return is_lost
+
+
+def report(who: str, lost: str, read: int, written: int, seconds: float) -> str:
+    """Print what writing has cost; what the picture says of it."""
+    moved = f"{read / 1e6:,.1f} MB read, {written / 1e6:,.1f} MB written, {seconds:.2f} s"
+    print(f"{who:63}{lost:>22}, {moved}")
+    return f"{lost}\n{moved}"
+
+
+def write_with_processes(folder: str, expected: np.ndarray) -> tuple[dict, dict]:
+    """Let eight processes write the volume; a section of it for each way, and its title."""
+    sections, titles = {}, {}
+    with processes(PROCESSES) as call:
+        for way in WAYS:
+            path = f"{folder}/{way}.zarr"
+            new_shard(path)
+            costs = call(write_planes, path, way)
+            found = zarr.open_array(path, mode="r")[...]
+            count = check(way, found, expected)
+            lost = f"{count} of {SHAPE[0]} planes lost"
+            title = report(f"{PROCESSES} processes, {way}", lost, *sums(costs))
+            sections[way], titles[way] = found[:, SHAPE[1] // 2], f"{way}: {title}"
+    return sections, titles
+
+
+def check(way: str, found: np.ndarray, expected: np.ndarray) -> int:
+    """How many planes are lost; ends if the setting has lost one, or plain zarr none."""
+    count = int(lost_in(found, expected).any(axis=(1, 2)).sum())
+    if (way == WITH_SETTING) == (count > 0):
+        raise SystemExit(f"{way}: {count} planes lost")
+    return count
+
+
+def write_with_mpi(folder: str, expected: np.ndarray) -> None:
+    """Let eight ranks write the volume."""
+    mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if mpirun is None or find_spec("mpi4py") is None:
+        print("mpi4py or mpirun is not installed: the part with MPI is left out")
+        return
+    # For Open MPI: more ranks than processors, also in containers, where everybody is root.
+    allowed = {
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    for way in WAYS:
+        new_shard(mpi_path(folder, way))
+    run = subprocess.run(  # noqa: S603
+        [mpirun, "-n", str(PROCESSES), sys.executable, __file__, "--rank", folder],
+        env=os.environ | allowed,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    for way, costs in json.loads(run.stdout).items():
+        count = check(way, zarr.open_array(mpi_path(folder, way), mode="r")[...], expected)
+        lost = f"{count} of {SHAPE[0]} planes lost"
+        report(f"mpirun -n {PROCESSES}, {way}", lost, *sums(Cost(*cost) for cost in costs))
+
+
+def be_a_rank(folder: str) -> None:
+    """Write what belongs to this rank, in both ways; the first rank prints the costs of all."""
+    from mpi4py import MPI
+
+    everybody = MPI.COMM_WORLD
+    costs = {}
+    for way in WAYS:
+        path = mpi_path(folder, way)
+        costs[way] = everybody.gather(write_planes(everybody.rank, path, way, everybody.Barrier))
+    if everybody.rank == 0:
+        print(json.dumps(costs))
+
+
+def mpi_path(folder: str, way: str) -> str:
+    """Of the array that the ranks write."""
+    return f"{folder}/mpi {way}.zarr"
+
+
+@contextmanager
+def counted(client: object, who: str, path: str) -> Iterator[None]:
+    """Report what the workers of Dask have moved and lost meanwhile, of the array at `path`."""
+    before, begin = client.run(bytes_moved), monotonic()
+    yield
+    seconds, after = monotonic() - begin, client.run(bytes_moved)
+    read, written = (sum(after[w][i] - before[w][i] for w in after) for i in (0, 1))
+    lost = lost_in(zarr.open_array(path, mode="r")[...], value_at(*np.indices(TWO)))
+    if who.endswith(WITH_SETTING) == lost.any():
+        raise SystemExit(f"{who}: {lost.mean():.0%} of the values lost")
+    report(who, f"{lost.mean():.0%} of the values lost", read, written, seconds)
+
+
+def use(way: str) -> None:
+    """Make a worker of Dask write in one of the ways."""
+    zarr.config.refresh()
+    zarr.config.set(WAYS[way])
+
+
+def value_at(i: np.ndarray, j: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """The values that Dask writes."""
+    return (1 + i + j / 256 + k / 65536).astype("f4")
+
+
+def write_with_dask(folder: str) -> None:
+    """Let four workers write blocks that are smaller than a shard, through Dask and xarray."""
+    import dask
+    import dask.array
+    import xarray
+    from distributed import Client, LocalCluster
+
+    blocks = dask.array.fromfunction(value_at, shape=TWO, chunks=BLOCK, dtype="f4")
+    sharded = {"shards": SHARD, "chunks": (8, 64, 64), "compressors": None}
+    options = {"safe_chunks": False, "zarr_format": 3, "consolidated": False}
+    # Dask makes its blocks as large as its configuration says, and warns that shards are larger.
+    block_size = {"array.chunk-size": 4 * int(np.prod(BLOCK))}
+    with (
+        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+        dask.config.set(block_size),
+        warnings.catch_warnings(action="ignore", category=dask.array.PerformanceWarning),
+    ):
+        for module in ("zarr", "dask.array", "xarray"):  # what they import now is not counted
+            client.run(import_module, module)
+        for way in WAYS:
+            client.run(use, way)
+            use(way)
+            path = f"{folder}/dask {way}.zarr"
+            zarr.create_array(path, shape=TWO, dtype="f4", **sharded)
+            with counted(client, f"dask.array.to_zarr, {way}", path):
+                dask.array.to_zarr(blocks, zarr.open_array(path, mode="r+"))
+
+            path = f"{folder}/xarray {way}.zarr"
+            dataset = xarray.Dataset({"v": (("z", "y", "x"), blocks)})
+            layout = {"v": {**sharded, "fill_value": 0.0}}
+            dataset.to_zarr(path, encoding=layout, compute=False, **options)
+            who = f"xarray's to_zarr(region=...), {way}"
+            with counted(client, who, f"{path}/v"):
+                dataset.to_zarr(path, region={"z": slice(0, TWO[0])}, **options)
+
+
+def main() -> None:
+    """Write in all ways, and print what it cost."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    output = Path(__file__).parent / "output/shared_shard.png"
+    parser.add_argument("--picture", type=Path, default=output)
+    parser.add_argument("--rank", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank:
+        be_a_rank(options.rank)
+        return
+
+    expected = np.empty(SHAPE, "f4")
+    for number in range(PROCESSES):
+        expected[number::PROCESSES] = planes(number)
+    print(f"one shard of {expected.nbytes:,} bytes, {SHAPE[0]} planes")
+    with TemporaryDirectory() as folder:
+        sections, titles = write_with_processes(folder, expected)
+        write_with_mpi(folder, expected)
+        write_with_dask(folder)
+    draw(sections, titles, options.picture)
+
+
+if __name__ == "__main__":
+    main()

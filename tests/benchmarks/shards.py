@@ -1,0 +1,220 @@
+"""Shards of plain inner chunks beside zarr's two pipelines, zarrs, TensorStore and zarrista.
+
+    python tests/benchmarks/shards.py --picture tests/benchmarks/shards.png
+
+All contenders run in one process, page cache warm; figures are medians. They run in turn, except
+for short reads and writes in place, which each contender repeats alone. All read the same files,
+which zarr's own pipeline has written, unless a row says otherwise; each writes into an array of its
+own. The peers that are pipelines of zarr have zarr's own codec. Below the figures of a row stand
+its bars, as in `pipeline.py`; inner chunks one by one have none. `readinto` reads the bare files.
+zarrista is left out where it is not installed. `--quick` is for a look, and `--only` for some of
+the sections.
+"""
+
+import os
+from functools import partial
+from itertools import product
+from shutil import rmtree
+
+import numpy as np
+import zarr
+from benchmark import DEFAULT, FUSED, OURS, THEIRS, ZARRS, read_into, stored, values_of
+from pipeline import (
+    PIPELINE,
+    TENSORSTORE,
+    ZARRS_OWN,
+    Picture,
+    Row,
+    at_most,
+    checked,
+    readers,
+    run,
+    writers,
+)
+
+try:
+    from zarrista import Array
+    from zarrista.store import FilesystemStore
+except ImportError:
+    Array = None
+
+ZARRISTA = "zarrista"
+OURS_WAY, THEIR_WAY = ("zarr_bytes.BatchedBytesPipeline", OURS), (DEFAULT, THEIRS)
+WAYS = {  # as of `readers`
+    PIPELINE: OURS_WAY,
+    "zarr default": THEIR_WAY,
+    "zarr fused": (FUSED, THEIRS),
+    "zarrs": (ZARRS, THEIRS),
+    TENSORSTORE: None,
+}
+PEERS = ("zarr-bytes", "numpy", "zarr", "zarrs", "tensorstore")
+
+# Array, shard of 31.25 MiB of float64, inner chunk of 0.98 MiB.
+SHAPES = (
+    ((128, 256, 250), (64, 256, 250), (8, 64, 250)),
+    ((125, 128, 512), (125, 128, 256), (125, 32, 32)),
+)
+KINDS = {  # byte order, shape, and who has written the shards
+    "little-endian": ("little", 0, THEIR_WAY),
+    "big-endian": ("big", 0, THEIR_WAY),
+    "other shape": ("big", 1, THEIR_WAY),
+    "laid out by zarr-bytes": ("big", 0, OURS_WAY),
+}
+WRITTEN = {kind: (endian, i) for kind, (endian, i, way) in KINDS.items() if way is THEIR_WAY}
+READS = {
+    "plane": np.s_[7],
+    "row": np.s_[7, 100],
+    "point": np.s_[7, 100, 200],
+    "box": np.s_[5:25, 30:90, 100:200],
+    "column": np.s_[:, 100, 200],
+}
+IN_TURN = ("plane", "box")
+SMALL = SHAPES[0][1], (4, 16, 125)  # one shard of 512 inner chunks of 62.5 KiB
+TWO, ONE = "two shards of 31 MiB", "512 inner chunks of 62 KiB"
+
+PICTURE = Picture(
+    "Shards of 31 MiB, inner chunks of 0.98 MiB,\nbig-endian",
+    {
+        f"big-endian, {TWO}, whole": "two shards",
+        f"big-endian, {TWO}, plane": "a plane of these",
+        f"big-endian, {TWO}, point": "a point of these",
+        f"big-endian, {ONE}, one by one": "512 inner chunks, one by one",
+        f"big-endian, writing {TWO}": "writing two shards",
+        f"big-endian, writing into {TWO}, row": "writing a row in place",
+    },
+    (*WAYS, ZARRISTA),
+)
+
+
+def main():
+    if Array is None:
+        print("zarrista is not installed, and is left out")
+    run(SECTIONS, __doc__, PEERS if Array is None else (*PEERS, ZARRISTA), PICTURE)
+
+
+def written(path, shape, shards, inner, endian, way):
+    """A sharded array that `way` has written."""
+    pipeline, codec = way
+    with zarr.config.set({"codecs.bytes": codec, "codec_pipeline.path": pipeline}):
+        return stored(path, shape, inner, endian=endian, shards=shards)
+
+
+def all_readers(path):
+    found = readers(path, WAYS)
+    if Array is not None:
+        found[ZARRISTA] = partial(read_zarrista, Array.open(FilesystemStore(path)))
+    return found
+
+
+def all_writers(folder, shape, shards, inner, endian):
+    """A writer for each contender, and the arrays, one for each."""
+    names = [*WAYS, *([] if Array is None else [ZARRISTA])]
+    paths = {
+        name: written(folder / name, shape, shards, inner, endian, THEIR_WAY) for name in names
+    }
+    found = writers(paths, WAYS)
+    if Array is not None:
+        theirs = Array.open(FilesystemStore(paths[ZARRISTA]))
+        found[ZARRISTA] = partial(write_zarrista, theirs)
+    return found, paths
+
+
+def read_zarrista(array, selection):
+    """`array[selection]` without the axes of integers, which zarrista keeps."""
+    return array[selection].to_numpy().squeeze(axis=axes_of_integers(selection))
+
+
+def write_zarrista(array, selection, values):
+    """`array[selection] = values`."""
+    array[selection] = np.expand_dims(values, axes_of_integers(selection))
+
+
+def axes_of_integers(selection):
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    return tuple(i for i, entry in enumerate(entries) if isinstance(entry, int))
+
+
+def reading(folder, rounds):
+    peers = (TENSORSTORE, "zarrs")
+    all_peers = peers if Array is None else (*peers, ZARRISTA)
+    for kind, (endian, i, way) in KINDS.items():
+        path = written(folder / kind, *SHAPES[i], endian, way)
+        values, contenders = values_of(SHAPES[i][0]), all_readers(path)
+        reads = checked(contenders, values, ...) | {"readinto": read_into(path)}
+        times = rounds.in_turn(reads, 21)
+        yield Row(f"{kind}, {TWO}, whole", times, [at_most(times, 0.6, *all_peers)])
+        for name, selection in READS.items():
+            reads = checked(contenders, values, selection)
+            times = rounds.in_turn(reads, 51) if name in IN_TURN else rounds.alone(reads)
+            yield Row(f"{kind}, {TWO}, {name}", times, [at_most(times, 1.0, *peers)])
+        rmtree(path)
+
+
+def inner_chunks(folder, rounds):
+    """Each inner chunk by a read of its own."""
+    shape, inner = SMALL
+    steps = [[slice(i, i + n) for i in range(0, m, n)] for m, n in zip(shape, inner, strict=True)]
+    selections = list(product(*steps))
+
+    def one_by_one(read):
+        for selection in selections:
+            read(selection)
+
+    for endian in ("little", "big"):
+        path = written(folder / endian, shape, shape, inner, endian, THEIR_WAY)
+        contenders = all_readers(path)
+        checked(contenders, values_of(shape), selections[-1])
+        reads = {name: partial(one_by_one, read) for name, read in contenders.items()}
+        times = rounds.in_turn(reads, 11)
+        yield Row(f"{endian}-endian, {ONE}, one by one", times, [])
+
+
+def writing(folder, rounds):
+    """Whole arrays over their old shards, each contender in an array of its own."""
+    for kind, (endian, i) in WRITTEN.items():
+        values = np.random.default_rng(1).random(SHAPES[i][0])
+        found, paths = all_writers(folder, *SHAPES[i], endian)
+        writes = {name: partial(write, ..., values) for name, write in found.items()}
+        # The system brings one contender's bytes to the disk before the next begins.
+        times = rounds.in_turn(writes, 7, os.sync)
+        end(paths, values)
+        yield Row(f"{kind}, writing {TWO}", times, [at_most(times, 0.8, "zarr fused", "zarrs")])
+
+
+def in_place(folder, rounds):
+    """A row and a point: in place with the setting, by replacing the shard otherwise."""
+    for kind, (endian, i) in WRITTEN.items():
+        shape = SHAPES[i][0]
+        with zarr.config.set({"zarr_bytes.partial_writes": True}):
+            found, paths = all_writers(folder, *SHAPES[i], endian)
+        files = [file for file in paths[PIPELINE].glob("c/**/*") if file.is_file()]
+        before = [file.stat().st_ino for file in files]
+        values = values_of(shape)
+        for name in ("row", "point"):
+            selection = READS[name]
+            part = -values[selection]
+            values[selection] = part
+            writes = {name: partial(write, selection, part) for name, write in found.items()}
+            times = rounds.alone(writes, os.sync)  # a point that follows a sync waits for the disk
+            row = f"{kind}, writing into {TWO}, {name}"
+            yield Row(row, times, [at_most(times, 1 / 50, *ZARRS_OWN)])
+        assert [file.stat().st_ino for file in files] == before, "a shard has been replaced"
+        end(paths, values)
+
+
+def end(paths, values):
+    """Compare what every contender has written with `values`, and delete it."""
+    for name, path in paths.items():
+        assert np.array_equal(zarr.open_array(path, mode="r")[...], values), name
+        rmtree(path)
+
+
+SECTIONS = {
+    "reading": reading,
+    "inner": inner_chunks,
+    "writing": writing,
+    "place": in_place,
+}
+
+if __name__ == "__main__":
+    main()
