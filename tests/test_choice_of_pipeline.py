@@ -164,6 +164,18 @@ class TestInstalled:
         first, second = (contents_of(LocalStore(folder)) for folder in folders.values())
         assert first == second
 
+    @pytest.mark.parametrize("chain", PLAIN | SHARDS)
+    def test_a_pickled_array_keeps_the_settings_that_it_was_opened_with(self, chain, tmp_path):
+        with zarr.config.set({"zarr_bytes.partial_writes": True}):
+            array = created(LocalStore(tmp_path), **(PLAIN | SHARDS)[chain])
+        array[1, 2] = 1
+        chunk = tmp_path / "c/0/0"
+        inode = chunk.stat().st_ino
+        other = pickle.loads(pickle.dumps(array))  # noqa: S301
+        other[3, 4] = 2
+        assert chunk.stat().st_ino == inode
+        assert (array[1, 2], array[3, 4]) == (1, 2)
+
 
 class TestOtherChains:
     @pytest.mark.parametrize("other", OTHER_PIPELINES)

@@ -110,6 +110,11 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         """How chunks are stored."""
         return _stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
+    def __getstate__(self) -> dict[str, object]:
+        # With what is found of the codecs: zarr's sharding codec is pickled as its metadata, which
+        # do not say that parts are written in place.
+        return self.__dict__ | {"stored": self.stored}
+
     async def read(
         self,
         batch_info: Iterable[tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],

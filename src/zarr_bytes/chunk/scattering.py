@@ -17,7 +17,7 @@ from zarr_bytes.chunk.files import EndOfFileError, open_chunk
 from zarr_bytes.chunk.plan import chunks_of
 from zarr_bytes.chunk.reading import cost_of, read_chunk, read_open_file
 from zarr_bytes.chunk.selection import entries_of, is_basic
-from zarr_bytes.chunk.shard_reading import ShardPlan, read_shard
+from zarr_bytes.chunk.shard_reading import ShardPlan, read_index, read_shard
 from zarr_bytes.chunk.shards import Shards
 from zarr_bytes.settings import reading_cost
 
@@ -147,12 +147,20 @@ class Scatter:
                 continue
             with file:
                 try:
+                    start = alike.start
+                    if is_quick and isinstance(alike.plan, ShardPlan):
+                        base = alike.plan.start_of(read_index(alike.plan.shards, file))
+                        if base is None:
+                            self._fill(chunk)
+                            yield True
+                            continue
+                        start = base + cast("int", start)
                     if alike.window is not None:
                         memory, elements = alike.window
-                        file.read_into(memory, alike.start)
+                        file.read_into(memory, start)
                         out[place] = elements
                     elif is_direct:
-                        file.read_into(cast("Array", target), alike.start)
+                        file.read_into(cast("Array", target), start)
                     else:
                         self._read_file(chunk, alike.plan, file)
                 except EndOfFileError as end:

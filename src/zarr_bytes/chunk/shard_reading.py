@@ -96,7 +96,6 @@ class ShardPlan(Plan):
     """
 
     view = None  # parts of several inner chunks are no view of what is fetched
-    plain_range = None
     is_whole = False
 
     def __init__(self, shards: Shards, selection: tuple[object, ...], cost: Cost | None) -> None:
@@ -105,18 +104,34 @@ class ShardPlan(Plan):
         self.selection = selection
         self.gap = _EVERYTHING if cost is None else cost.gap
         self.largest_request = _EVERYTHING if cost is None else cost.largest_request
-        if self.grid is not None:  # the tiles are those of inner chunks
-            self.tiles = Tiles(self.grid, [], Span(0, 0, 0, 0), self.chunks.item_size)
         self._known: dict[_Ranges, _Alike] = {}
+        self._number, self._tile = shards.one_range(selection) or (0, None)
 
     @property
     def stored_nbytes(self) -> None:
         """None: inner chunks may be absent, and bytes may be unused."""
         return
 
+    @cached_property
+    def tiles(self) -> Tiles:
+        """The canvas; the tiles are those of inner chunks."""
+        return Tiles(cast("Grid", self.grid), [], Span(0, 0, 0, 0), self.chunks.item_size)
+
+    @property
+    def plain_range(self) -> Tile | None:
+        """The one range of one inner chunk, from its first byte, if it is assigned as stored."""
+        is_quick = self.chunks.is_plain and self.shards.index_nbytes <= limits.LIMITS.loop_chunk
+        return self._tile if is_quick else None
+
+    def start_of(self, index: Index) -> int | None:
+        """Where the inner chunk of `plain_range` begins in its shard; None if it is absent."""
+        return index.offset(self._number)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the elements that are selected."""
+        if self._tile is not None:
+            return self._tile.nbytes
         if self.grid is None:
             return self.chunks.nbytes
         return prod(self.grid.shape) * self.chunks.item_size
@@ -127,6 +142,8 @@ class ShardPlan(Plan):
 
     @cached_property
     def _is_little(self) -> bool:
+        if self._tile is not None:
+            return max(self._tile.nbytes, self.shards.index_nbytes) <= limits.LIMITS.loop_chunk
         if self.grid is None or self.shards.index_nbytes > limits.LIMITS.loop_chunk:
             return False
         if self.nbytes > limits.LIMITS.loop_chunk:
