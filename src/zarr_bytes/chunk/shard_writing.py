@@ -162,7 +162,8 @@ class ShardWriting(Writing):
         for number, part in self._shards.parts(self._shard_grid):
             places = combination([axis.targets for axis in part.axes])
             axes = [Axis(axis.indices, slice(0, len(axis.indices))) for axis in part.axes]
-            yield number, part._replace(axes=tuple(axes)), canvas[places]
+            selected = canvas[(*places, ...)]  # never a scalar
+            yield number, part._replace(axes=tuple(axes)), selected
 
     def _inner_chunks(
         self, stored: _Stored | None, *, is_complete: bool
