@@ -19,7 +19,7 @@ import zarr
 from conftest import PIPELINES
 from fuzz import document_of, encoded, fuzz, same, store_with
 from fuzz_arrays import arrays, sharded, writes
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from shards import ABSENT, divided, entries_in, shard_of, sharding
 from stored_arrays import (
@@ -458,6 +458,7 @@ class TestInPlace:
         example = data.draw(
             arrays(1, can_be_missing=True).flatmap(lambda e: sharded(e, can_be_sparse=False))
         )
+        assume(example.name not in ("int2", "int4"))  # of which bits that do not count are written
         values, folder = example.values(), tmp_path_factory.mktemp("a")
         store = store_with("local", example.objects(values), folder)
         paths = {key: folder / key for key in example.keys}
@@ -470,9 +471,7 @@ class TestInPlace:
         write(array, part)
         values[where], is_selected[where] = part, True
         expected = example.chunks(values)
-        in_order = dict(
-            sharded_in_order(example).chunks(values)  # as shards are written here
-        )
+        in_order = sharded_in_order(example).chunks(values)  # as shards are written here
         for key, path in paths.items():
             if is_selected[example.region(key)].all():
                 continue  # it may have been replaced
