@@ -55,7 +55,7 @@ def test_every_selection_of_every_store_is_what_numpy_selects(tmp_path_factory, 
         array.store_path.store.close()
 
 
-@fuzz(examples=80, share=0.1)
+@fuzz(examples=40, share=0.1)
 @given(data=st.data())
 def test_every_selection_of_shards_is_what_numpy_selects(tmp_path_factory, data):
     """Inner chunks are absent, lie in any order, and have other bytes between them."""

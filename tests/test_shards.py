@@ -17,7 +17,7 @@ import pytest
 import tensorstore as ts
 import zarr
 from conftest import PIPELINES
-from fuzz import document_of, encoded, fuzz, same, store_with
+from fuzz import document_of, encoded, fuzz, same, store_with, values_of
 from fuzz_arrays import arrays, sharded, writes
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -160,6 +160,23 @@ class TestExchange:
         assert np.array_equal(other().read(tmp_path), values)
 
 
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
+@pytest.mark.parametrize("other", [PlainZarr, TensorStore])
+def test_shards_behind_a_transpose_are_exchanged_both_ways(tmp_path, other):
+    """The index has the axes that the transpose makes."""
+    values = numbers((12, 8), "f8") + 1
+    before = {"name": "transpose", "configuration": {"order": [1, 0]}}
+    array = made(tmp_path, (12, 8), (6, 4), (2, 2), codecs=[before, sharding((2, 2), [BIG])])
+    other().write(tmp_path, values)
+    assert np.array_equal(array[1:11, 2:7], values[1:11, 2:7])
+    values[3, 1:] = values[:7, 3] = -1
+    array[3, 1:] = array[:7, 3] = -1
+    assert np.array_equal(other().read(tmp_path), values)
+    array[...] = values = -values
+    assert np.array_equal(other().read(tmp_path), values)
+    assert (tmp_path / "c/0/0").read_bytes() == content_of(values[:6, :4].T, (2, 2))
+
+
 def keys_with(form):
     """The shards of which something is selected."""
     number = np.indices(SHAPE)[:2] // np.reshape([5, 6], (2, 1, 1, 1))
@@ -231,6 +248,15 @@ class TestLocalReads:
             *(index, (start, 5 * nbytes)),
             *(index, (start + 7 * nbytes, 2 * nbytes)),
         ]
+
+    def test_so_are_those_that_lie_in_another_order(self, tmp_path, location):
+        array = made(tmp_path, form=f"index at the {location}")
+        parts = [encoded(part, "float64", "big") for part in divided(VALUES[:5, :6], INNER)]
+        (tmp_path / "c/0/0").mkdir(parents=True)
+        (tmp_path / "c/0/0/0").write_bytes(shard_of(parts, location, places=range(9, -1, -1)))
+        with zarr.config.set({"zarr_bytes.gap.local": 0}), watched(tmp_path) as files:
+            assert np.array_equal(array[:5, :6], VALUES[:5, :6])
+        assert len(files.reads) == 2
 
     def test_absent_inner_chunks_are_the_fill_value_and_not_read(self, tmp_path, location):
         array = made(tmp_path, form=f"index at the {location}", fill_value=7.5)
@@ -451,7 +477,7 @@ def test_a_bool_that_is_neither_0_nor_1_is_named_by_its_index_in_the_selection(t
 
 @needs_pwrite
 class TestInPlace:
-    @fuzz(examples=60, share=0.1)
+    @fuzz(examples=25, share=0.05)
     @given(data=st.data())
     def test_the_selected_bytes_change_and_no_others(self, tmp_path_factory, data):
         """Nor the index, nor bytes between inner chunks; a new shard has every inner chunk."""
@@ -574,10 +600,15 @@ class TestInPlace:
         assert entries_in((tmp_path / "c/0/0").read_bytes(), 128) == before
 
     def test_the_last_of_several_values_for_a_point_counts(self, tmp_path):
-        array = in_place(made(tmp_path, (6,), (6,), (2,)))
-        array[...] = 9
-        array.set_coordinate_selection(([3, 0, 3, 5, 0],), np.array([1, 2, 3, 4, 5.0]))
-        assert array[...].tolist() == [5, 9, 9, 3, 9, 4]
+        for array in (
+            made(tmp_path / "a", (2, 6), (2, 6), (1, 2)),
+            made(None, (2, 6), (2, 6), (1, 2)),
+        ):
+            array = in_place(array)
+            array[...] = 9
+            points = ([1, 0, 1, 1, 0], [3, 0, 3, 5, 0])
+            array.set_coordinate_selection(points, np.array([1, 2, 3, 4, 5.0]))
+            assert array[...].tolist() == [[5, 9, 9, 9, 9, 9], [9, 9, 9, 3, 9, 4]]
 
 
 def sharded_in_order(example):
@@ -623,8 +654,9 @@ class TestReplaced:
         assert np.array_equal(array[...], values)
         assert np.array_equal(PlainZarr().read(array.store), values)
 
-    def test_a_whole_shard_is_written_without_being_read(self, tmp_path):
-        array = made(tmp_path)
+    @pytest.mark.parametrize("reopened", [lambda array: array, in_place], ids=["", "in place"])
+    def test_a_whole_shard_is_written_without_being_read(self, tmp_path, reopened):
+        array = reopened(made(tmp_path))
         (tmp_path / "c/0/0").mkdir(parents=True)
         (tmp_path / "c/0/0/0").write_bytes(b"no shard at all")
         array[:5, :6] = VALUES[:5, :6]
@@ -672,14 +704,19 @@ class TestShapes:
         for form in SELECTIONS:
             same(selected(array, form), selected_by_numpy(np.full(SHAPE, 3.0), form))
 
-    def test_an_array_without_axes(self, array_of, tmp_path):
-        array = array_of((), (), (), fill_value=3)
-        assert array[...] == 3
-        array[...] = 5
-        assert array[...] == array[()] == 5
-        assert (tmp_path / "a/c").read_bytes() == content_of(np.array(5.0), ())
-        array[...] = 6
-        assert array[...] == 6
+    @pytest.mark.filterwarnings("ignore:The data type")
+    @pytest.mark.parametrize("data_type", ["float64", "text", "struct"])
+    def test_an_array_without_axes(self, array_of, tmp_path, data_type):
+        about = {
+            name: document_of(data_type, (), (), "big")[name]
+            for name in ("data_type", "fill_value")
+        }
+        array = array_of((), (), (), **about)
+        for seed in range(3):
+            value = values_of(data_type, (), seed)
+            array[...] = value
+            same(array[...], value)
+            assert (tmp_path / "a/c").read_bytes() == shard_of([encoded(value, data_type, "big")])
 
     @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
     def test_an_array_without_elements(self, array_of, shape):
