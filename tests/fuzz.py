@@ -130,9 +130,13 @@ def encoded(values, name, endian):
     return raw.tobytes()
 
 
+def transposes(orders):
+    """The codecs of transposes, one after another."""
+    return [{"name": "transpose", "configuration": {"order": list(order)}} for order in orders]
+
+
 def document_of(name, shape, chunk_shape, endian, orders=()):
     """An array's document; `orders` are those of its transposes, one after another."""
-    transposes = [{"name": "transpose", "configuration": {"order": list(o)}} for o in orders]
     return {
         "zarr_format": 3,
         "node_type": "array",
@@ -141,22 +145,33 @@ def document_of(name, shape, chunk_shape, endian, orders=()):
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": TYPES[name][3],
-        "codecs": [*transposes, {"name": "bytes", "configuration": {"endian": endian}}],
+        "codecs": [*transposes(orders), {"name": "bytes", "configuration": {"endian": endian}}],
         "attributes": {},
     }
 
 
-def chunks_of(values, chunk_shape, name, endian, orders=()):
-    """Key and bytes of every chunk; those at the edge are filled up with zeros."""
+def filled_up(values, chunk_shape):
+    """Key and elements of every chunk; those at the edge are filled up with zeros."""
     for index in np.ndindex(*(-(-n // c) for n, c in zip(values.shape, chunk_shape, strict=True))):
         chunk = np.zeros(chunk_shape, values.dtype)
         part = values[
             tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, chunk_shape, strict=True))
         ]
         chunk[tuple(slice(0, n) for n in part.shape)] = part
-        for order in orders:
-            chunk = chunk.transpose(order)
-        yield "/".join(["c", *map(str, index)]), encoded(chunk, name, endian)
+        yield "/".join(["c", *map(str, index)]), chunk
+
+
+def transposed(values, orders):
+    """`values` after one transpose after another."""
+    for order in orders:
+        values = values.transpose(order)
+    return values
+
+
+def chunks_of(values, chunk_shape, name, endian, orders=()):
+    """Key and bytes of every chunk."""
+    for key, chunk in filled_up(values, chunk_shape):
+        yield key, encoded(transposed(chunk, orders), name, endian)
 
 
 class SynchronousStore(CountingStore):

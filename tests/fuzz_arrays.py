@@ -6,11 +6,22 @@
 import json
 from dataclasses import dataclass, replace
 from itertools import permutations
+from math import gcd
 
 import numpy as np
-from fuzz import TYPES, chunks_of, document_of, values_of
+from fuzz import (
+    TYPES,
+    chunks_of,
+    document_of,
+    encoded,
+    filled_up,
+    transposed,
+    transposes,
+    values_of,
+)
 from hypothesis import note
 from hypothesis import strategies as st
+from shards import divided, shard_of, sharding
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,91 @@ class Example:
         """What a store of the array holds; no chunks without values."""
         chunks = {} if values is None else self.chunks(values)
         return {"zarr.json": json.dumps(self.document()).encode(), **chunks}
+
+
+@dataclass(frozen=True)
+class Sharded(Example):
+    """An array of shards; `orders` are those of the transposes of inner chunks."""
+
+    before: list  # orders of the transposes before the shard
+    inner_shape: tuple  # as the codec names it, in the axes that those make
+    index: dict  # its location, byte order and checksum
+    is_shuffled: bool  # whether inner chunks lie in any order, with bytes between them
+    is_sparse: bool  # whether some inner chunks are absent
+
+    @property
+    def count(self):
+        """Number of inner chunks in a shard."""
+        shape = transposed(np.empty(self.chunk_shape, "V"), self.before).shape
+        return int(
+            np.prod([n // c for n, c in zip(shape, self.inner_shape, strict=True)], dtype=int)
+        )
+
+    def absent(self, key):
+        """Numbers of the inner chunks of a shard that are absent."""
+        if not self.is_sparse:
+            return []
+        random = np.random.default_rng([self.seed, self.keys.index(key)])
+        return np.flatnonzero(random.random(self.count) < 0.4).tolist()
+
+    def values(self, version=0):
+        values = super().values(version)
+        numbers = np.empty(self.chunk_shape, int)
+        for number, inner in enumerate(divided(transposed(numbers, self.before), self.inner_shape)):
+            inner[...] = number
+        for key in self.keys:
+            part = values[(*self.region(key), ...)]  # never a scalar
+            inside = numbers[(*[slice(0, n) for n in part.shape], ...)]
+            part[np.isin(inside, self.absent(key))] = np.zeros((), values.dtype)
+        return values
+
+    def chunks(self, values):
+        return {
+            key: self.shard(key, shard)
+            for key, shard in filled_up(values, self.chunk_shape)
+            if key not in self.missing
+        }
+
+    def parts(self, shard):
+        """The inner chunks of a shard as they are stored, in the order of the index."""
+        inner = divided(transposed(shard, self.before), self.inner_shape)
+        return [encoded(transposed(part, self.orders), self.name, self.endian) for part in inner]
+
+    def shard(self, key, shard):
+        """The bytes of a shard."""
+        absent = self.absent(key)
+        parts = [None if i in absent else part for i, part in enumerate(self.parts(shard))]
+        if not self.is_shuffled:
+            return shard_of(parts, **self.index)
+        places = np.random.default_rng(self.seed).permutation(self.count)
+        return shard_of(parts, **self.index, places=places, gap=b"gap")
+
+    def document(self):
+        document = super().document()
+        codec = sharding(self.inner_shape, document["codecs"], **self.index)
+        return document | {"codecs": [*transposes(self.before), codec]}
+
+
+@st.composite
+def sharded(draw, example, can_be_sparse=True):
+    """`example` in shards of any form."""
+    before = draw(st.sampled_from([(), (), draw(orders_of(len(example.shape)))]))
+    shape = transposed(np.empty(example.chunk_shape, "V"), before).shape
+    # zarr holds the shape of inner chunks to that of the shard in the axes of the array, too.
+    sizes = [gcd(n, m) for n, m in zip(shape, example.chunk_shape, strict=True)]
+    divisors = [[d for d in range(1, n + 1) if n % d == 0] for n in sizes]
+    return Sharded(
+        **vars(example),
+        before=before,
+        inner_shape=tuple(draw(st.sampled_from(sizes)) for sizes in divisors),
+        index={
+            "location": draw(st.sampled_from(["end", "start"])),
+            "endian": draw(st.sampled_from(["little", "big"])),
+            "has_checksum": draw(st.booleans()),
+        },
+        is_shuffled=draw(st.booleans()),
+        is_sparse=can_be_sparse and draw(st.booleans()),
+    )
 
 
 @st.composite

@@ -1,10 +1,43 @@
 """What the processes do that share a chunk: a module that they can import by its name."""
 
+import multiprocessing
+import os
+import signal
+from contextlib import contextmanager
+
 import numpy as np
 import zarr
 from stored_arrays import IN_PLACE
+from system_calls import before_each
+
+from zarr_bytes.chunk import file_writing, mapped_writing
 
 COUNT = 4  # processes
+
+
+def context():
+    """How processes are made: not forked from this one, which has threads."""
+    made = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+    if hasattr(os, "fork"):
+        made.set_forkserver_preload(["sharing"])  # imported once for all
+    return made
+
+
+@contextmanager
+def processes():
+    """Function that calls another one in four processes at once, which stay."""
+    made = context()
+    barrier = made.Barrier(COUNT)
+    with made.Pool(COUNT, keep, (barrier,)) as pool:
+
+        def call(function, *args):
+            # One call for each process: none returns before all have begun.
+            pool.starmap(function, [(who, *args) for who in range(COUNT)], chunksize=1)
+
+        yield call
+        pool.close()
+        pool.join()
+
 
 _barrier = None
 
@@ -40,3 +73,62 @@ def create_chunks(who, path):
     _barrier.wait(60)
     for first in range(0, array.shape[0], COUNT):
         array[first + who] = first + who + 1
+
+
+def write_points(who, path):
+    """Write every fourth element of an array of two axes, one row of it at a time."""
+    with zarr.config.set(IN_PLACE):
+        array = zarr.open_array(path, mode="r+")
+    _barrier.wait(60)
+    columns = np.arange(who, array.shape[1], COUNT)
+    for row in range(array.shape[0]):
+        array.vindex[np.full(columns.size, row), columns] = columns + 1
+
+
+def exit_code_of(function, *args):
+    """How a process ends that is forked from this one, which has no threads."""
+    child = os.fork()
+    if child == 0:
+        try:
+            function(*args)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def write_and_die(path, selection, number, call):
+    """Write a number in place, and be killed before this call of the system that concerns files.
+
+    Copies into a mapping count too; each takes few ranges here.
+    """
+    with zarr.config.set(IN_PLACE):
+        array = zarr.open_array(path, mode="r+")
+    calls, scatter = [], mapped_writing.scatter
+
+    def count(*arguments):
+        calls.append(arguments)
+        if len(calls) > call:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def scatter_or_die(*arguments):
+        count("scatter")
+        return scatter(*arguments)
+
+    # This process ends with the write, so that nothing has to be put back.
+    mapped_writing.scatter = scatter_or_die
+    mapped_writing._BATCH = 4
+    file_writing.is_local = lambda file: True
+    with before_each(count):
+        array[selection] = number
+
+
+def write_until_killed(path, selection, pipe):
+    """Write one number after another in place, and say so each time."""
+    with zarr.config.set(IN_PLACE):
+        array = zarr.open_array(path, mode="r+")
+    number = 0
+    while True:
+        number = number % 100 + 1
+        array[selection] = number
+        pipe.send(number)

@@ -1,13 +1,10 @@
 """Several processes that write into one chunk at the same moment lose nothing."""
 
-import multiprocessing
-import os
-
 import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
-from sharing import COUNT, create_chunks, keep, write_columns, write_rows
+from sharing import COUNT, create_chunks, processes, write_columns, write_rows
 from stored_arrays import created
 from zarr.storage import LocalStore
 
@@ -19,20 +16,8 @@ ROUNDS = 20
 @pytest.fixture(scope="module")
 def together():
     """Calls a function in four processes at once, which stay for all tests here."""
-    # Not forked from this process, which has threads.
-    context = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-    if hasattr(os, "fork"):
-        context.set_forkserver_preload(["zarr_bytes"])  # imported once for all
-    barrier = context.Barrier(COUNT)
-    with context.Pool(COUNT, keep, (barrier,)) as pool:
-
-        def call(function, *args):
-            # One call for each process: none returns before all have begun.
-            pool.starmap(function, [(who, *args) for who in range(COUNT)], chunksize=1)
-
+    with processes() as call:
         yield call
-        pool.close()
-        pool.join()
 
 
 def round_of(folder, number, **options):

@@ -144,7 +144,7 @@ class ShardWriting(Writing):
         canvas, inside = self._canvas(self._shard_grid), self._shards.inside(self._shard_grid)
         for number, axes in self._shards.parts(self._shard_grid):
             place = combination([axis.targets for axis in axes])
-            yield number, by_itself(inside, axes), canvas[place]
+            yield number, by_itself(inside, axes), canvas[(*place, ...)]  # never a scalar
 
     def _inner_chunks(
         self, stored: _Stored | None, *, is_complete: bool

@@ -1,0 +1,610 @@
+"""Shards that are damaged or meant to harm, and faults while they are read and written.
+
+An error names the shard, the inner chunk, and what was found and expected; an inner chunk that a
+selection does not need may be damaged. A write that fails changes nothing that it should not.
+"""
+
+import errno
+import os
+import re
+import stat
+import struct
+from contextlib import contextmanager
+
+import google_crc32c
+import numpy as np
+import pytest
+import zarr
+from fuzz import document_of, encoded
+from shards import ABSENT, divided, index_of, shard_of, sharding
+from stored_arrays import (
+    IN_PLACE,
+    KINDS_OF_NO_FILE,
+    CountingStore,
+    contents_of,
+    most_memory,
+    put,
+    written_documents,
+)
+from system_calls import before_each, ending_early, fail_at, no_file_larger_than, watched
+from zarr.abc.store import RangeByteRequest
+from zarr.buffer.cpu import Buffer
+from zarr.storage import MemoryStore, StorePath
+
+from zarr_bytes import ChunkFileError, ChunkSizeError, ShardIndexError
+
+SHAPE, INNER = (4, 6), (2, 3)  # of 4 bytes: four inner chunks of 24
+VALUES = np.arange(1, 25, dtype="i4").reshape(SHAPE)
+PARTS = [encoded(part, "int32", "big") for part in divided(VALUES, INNER)]
+CODECS = [{"name": "bytes", "configuration": {"endian": "big"}}]
+KEY = "c/0/0"
+LOCATIONS = ["end", "start"]
+# What needs the inner chunk (1, 0), and what does not.
+NEEDING = {"it": np.s_[2:, :3], "all": ..., "row": 3, "column": np.s_[:, 1], "element": (2, 2)}
+OTHERS = {"other half": np.s_[:2], "others": np.s_[:, 3:], "element": (3, 3)}
+
+needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in place on POSIX")
+
+
+def document(location="end", shape=SHAPE, inner_shape=INNER, data_type="int32", **index):
+    made = document_of(data_type, shape, shape, "big")
+    return made | {"codecs": [sharding(inner_shape, CODECS, location=location, **index)]}
+
+
+def array_with(kind, folder, content, location="end", is_in_place=False, **others):
+    """An array of one shard with this content, in a store of a kind."""
+    made = document(location, **others)
+    store = written_documents(folder if kind == "local" else None, made)
+    if kind == "local":
+        (folder / KEY).parent.mkdir(parents=True, exist_ok=True)
+        (folder / KEY).write_bytes(content)
+    else:
+        zarr.core.sync.sync(StorePath(store, KEY).set(Buffer.from_bytes(content)))
+    if kind == "requests":
+        store = CountingStore(store)
+    with zarr.config.set(IN_PLACE if is_in_place else {}):
+        return zarr.open_array(store, mode="r+")
+
+
+@pytest.fixture(params=["local", "memory", "requests"])
+def kind(request):
+    return request.param
+
+
+# Entries for the inner chunk (1, 0): what the error says of it. A store that is asked for ranges
+# does not know where the shard ends; there the range is missing.
+SIZES = {
+    "too short": ((48, 23), "has 23 bytes, and must have 24"),
+    "too long": ((48, 25), "has 25 bytes, and must have 24"),
+    "of no bytes": ((48, 0), "has 0 bytes, and must have 24"),
+    "zeros": ((0, 0), "has 0 bytes, and must have 24"),
+    "half absent": ((ABSENT[0], 24), ""),
+    "the other half absent": ((48, ABSENT[1]), f"has {2**64 - 1} bytes, and must have 24"),
+    "of 2**63 bytes": ((48, 2**63), f"has {2**63} bytes, and must have 24"),
+    "at 2**64 - 1 of no bytes": ((2**64 - 1, 0), "has 0 bytes, and must have 24"),
+}
+PLACES = {
+    "beyond the file": 1000,
+    "beyond the file by a byte": None,
+    "at 2**62": 2**62,
+    "at 2**63": 2**63,
+    "at 2**63 less an inner chunk": 2**63 - 24,
+    "at 2**64 - 2": 2**64 - 2,
+    "at 2**64 - 24, as if around the end": 2**64 - 24,
+}
+
+
+def named(message):
+    return rf"^inner chunk \(1, 0\) of the shard .*{KEY} {message}"
+
+
+def check_that_it_is_refused(array, error, message):
+    """Every read that needs the inner chunk, and none that does not; every write."""
+    for selection in NEEDING.values():
+        with pytest.raises(error, match=message):
+            array[selection]
+    for selection in OTHERS.values():
+        assert np.array_equal(array[selection], VALUES[selection])
+    before = contents_of(array.store)
+    for selection in ((3, 1), np.s_[:, 1]):
+        with pytest.raises(error, match=message):
+            array[selection] = 5
+    assert contents_of(array.store) == before
+
+
+@pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "replaced"])
+@pytest.mark.parametrize("location", LOCATIONS)
+class TestEntries:
+    @pytest.mark.parametrize("case", SIZES)
+    def test_a_wrong_size_is_an_error(self, tmp_path, kind, location, is_in_place, case):
+        entry, says = SIZES[case]
+        content = shard_of(PARTS, location, entries={2: entry})
+        array = array_with(kind, tmp_path, content, location, is_in_place)
+        check_that_it_is_refused(array, ShardIndexError, named(says))
+
+    @pytest.mark.parametrize("case", PLACES)
+    def test_a_place_that_is_not_in_the_file_is_an_error(
+        self, tmp_path, kind, location, is_in_place, case
+    ):
+        end = 96 if location == "end" else 164  # of the inner chunks
+        start = PLACES[case] or end - 23
+        content = shard_of(PARTS, location, entries={2: (start, 24)})
+        array = array_with(kind, tmp_path, content, location, is_in_place)
+        says = f"ends at byte {start + 24}, and the inner chunks end at {end}"
+        if kind == "requests" and case == "beyond the file by a byte":
+            pytest.skip("who asks for ranges does not know where the shard ends")
+        if kind != "requests":
+            check_that_it_is_refused(array, ShardIndexError, named(says))
+            return
+        for selection in NEEDING.values():
+            with pytest.raises((ShardIndexError, ChunkSizeError), match=KEY) as caught:
+                array[selection]
+            if isinstance(caught.value, ShardIndexError):
+                assert start + 24 > 2**63 - 1
+                assert re.search(named(f"begins at byte {start}"), str(caught.value))
+        for selection in OTHERS.values():
+            assert np.array_equal(array[selection], VALUES[selection])
+
+    def test_a_place_within_the_index_is_an_error(self, tmp_path, kind, location, is_in_place):
+        start = 67 if location == "start" else 73  # the index is 68 bytes
+        content = shard_of(PARTS, location, entries={2: (start, 24)})
+        array = array_with(kind, tmp_path, content, location, is_in_place)
+        if location == "start":
+            says = "begins at byte 67, within the index, which ends at 68"
+        elif kind == "requests":
+            pytest.skip("who asks for ranges does not know where the shard ends")
+        else:
+            says = "ends at byte 97, and the inner chunks end at 96"
+        check_that_it_is_refused(array, ShardIndexError, named(says))
+
+
+class TestIndexes:
+    @pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "replaced"])
+    @pytest.mark.parametrize("location", LOCATIONS)
+    @pytest.mark.parametrize("byte", [0, 15, 63, 64, 67])
+    def test_a_wrong_checksum_is_an_error(self, tmp_path, kind, location, byte, is_in_place):
+        content = bytearray(shard_of(PARTS, location))
+        start = 0 if location == "start" else 96
+        content[start + byte] ^= 1
+        index = content[start : start + 68]
+        found, computed = struct.unpack("<I", index[64:])[0], google_crc32c.value(bytes(index[:64]))
+        array = array_with(kind, tmp_path, bytes(content), location, is_in_place)
+        message = (
+            f"^the index of the shard .*{KEY} has the checksum {found:#010x}, and that of its bytes"
+            f" is {computed:#010x}"
+        )
+        for selection in NEEDING | OTHERS:
+            with pytest.raises(ShardIndexError, match=message):
+                array[(NEEDING | OTHERS)[selection]]
+        before = contents_of(array.store)
+        with pytest.raises(ShardIndexError, match=message):
+            array[3, 1] = 5
+        assert contents_of(array.store) == before
+
+    @pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "replaced"])
+    @pytest.mark.parametrize("location", LOCATIONS)
+    @pytest.mark.parametrize("size", [0, 1, 67])
+    def test_a_file_that_is_shorter_than_the_index_is_an_error(
+        self, tmp_path, kind, location, size, is_in_place
+    ):
+        content = shard_of(PARTS, location)[:size]
+        array = array_with(kind, tmp_path, content, location, is_in_place)
+        message = (
+            f"^the index of the shard .*{KEY} takes 68 bytes for 4 inner chunks, found {size}: the"
+            " shard is truncated"
+        )
+        before = contents_of(array.store)
+        with pytest.raises(ShardIndexError, match=message):
+            array[2, 2]
+        with pytest.raises(ShardIndexError, match=message):
+            array[3, 1] = 5
+        assert contents_of(array.store) == before
+
+    @pytest.mark.parametrize("size", [68, 163])
+    def test_a_truncated_shard_has_another_index_at_its_end(self, tmp_path, kind, size):
+        array = array_with(kind, tmp_path, shard_of(PARTS)[:size])
+        with pytest.raises(ShardIndexError, match="has the checksum 0x"):
+            array[2, 2]
+
+    def test_behind_its_index_a_shard_may_have_more_bytes(self, tmp_path, kind):
+        array = array_with(kind, tmp_path, shard_of(PARTS, "start") + b"more", "start")
+        assert np.array_equal(array[...], VALUES)
+
+    def test_a_shard_that_is_cut_off_behind_its_index_has_what_is_left(self, tmp_path, kind):
+        content = shard_of(PARTS, "start")[: 68 + 3 * 24 + 1]
+        array = array_with(kind, tmp_path, content, "start")
+        assert np.array_equal(array[:3, :3], VALUES[:3, :3])
+        error, says = ShardIndexError, r"inner chunk \(1, 1\) .* ends at byte 164, .* end at 141"
+        if kind == "requests":
+            error, says = ChunkSizeError, f"bytes 1[45]0 to 1[56][0-9] of .*{KEY}"
+        for selection in (..., np.s_[3, 5]):
+            with pytest.raises((error, ChunkSizeError), match=says if kind != "requests" else KEY):
+                array[selection]
+
+    @pytest.mark.parametrize("size", [0, 1, 19])
+    def test_without_a_checksum_too(self, tmp_path, kind, size):
+        content = shard_of(PARTS, has_checksum=False)[:size]
+        array = array_with(kind, tmp_path, content, has_checksum=False)
+        with pytest.raises(
+            ShardIndexError, match=f"takes 64 bytes for 4 inner chunks, found {size}"
+        ):
+            array[2, 2]
+
+    def test_another_shape_of_inner_chunks_than_was_written_is_an_error(self, tmp_path, kind):
+        array = array_with(kind, tmp_path, shard_of(PARTS), inner_shape=(2, 6))
+        with pytest.raises(ShardIndexError, match="other shapes or codecs than the metadata names"):
+            array[2, 2]
+
+    def test_another_byte_order_of_the_index_is_an_error(self, tmp_path, kind):
+        content = shard_of(PARTS, has_checksum=False)
+        array = array_with(kind, tmp_path, content, has_checksum=False, endian="big")
+        with pytest.raises(ShardIndexError, match=rf"has {24 << 56} bytes, and must have 24"):
+            array[2, 2]
+
+    def test_inner_chunks_that_lie_in_the_same_place_are_read(self, tmp_path, kind):
+        array = array_with(kind, tmp_path, shard_of(PARTS, entries={2: (24, 24), 0: (20, 24)}))
+        assert np.array_equal(array[2:, :3], VALUES[:2, 3:])
+        found = np.frombuffer(b"".join(PARTS)[20:44], ">i4").reshape(2, 3)
+        assert np.array_equal(array[:2, :3], found)
+        assert np.array_equal(array[:, 3:], VALUES[:, 3:])
+        array = array_with(kind, tmp_path, shard_of(PARTS, entries={2: (0, 24)}))
+        assert np.array_equal(array[1:3, :3], VALUES[[1, 0], :3])
+
+
+class TestSizes:
+    COUNT = 4_000_000
+
+    def array(self, folder, **index):
+        """A shard of millions of inner chunks of a byte, whose index is mostly a hole."""
+        options = {"shape": (self.COUNT,), "inner_shape": (1,), "data_type": "uint8"}
+        store = written_documents(folder, document(**options, **index))
+        (folder / "c").mkdir()
+        return zarr.open_array(store, mode="r+")
+
+    def test_an_index_of_millions_is_read_and_no_more(self, tmp_path):
+        array = self.array(tmp_path, has_checksum=False)
+        with (tmp_path / "c/0").open("wb") as file:
+            file.truncate(16 * self.COUNT + 10)
+            file.write(b"0123456789" + struct.pack("<QQ", 7, 1))
+        assert array[0] == ord("7")
+        with pytest.raises(ShardIndexError, match=r"inner chunk \(3\) .* has 0 bytes"):
+            array[3]
+        with watched(tmp_path) as files:
+            found, memory = most_memory(lambda: array[0])
+        assert found == ord("7")
+        assert files.nbytes["c/0"] == 16 * self.COUNT + 1
+        assert memory < 1.1 * 16 * self.COUNT
+
+    def test_a_file_that_is_far_larger_than_the_shard_is_not_read(self, tmp_path):
+        array = array_with("local", tmp_path, b"")
+        index = index_of([(0, 24), (2**40, 24), (2**39, 24), ABSENT])
+        with (tmp_path / KEY).open("r+b") as file:
+            file.truncate(2**40 + 24)
+            file.write(PARTS[0])
+            file.seek(2**40 + 24)
+            file.write(index)
+        expected = np.zeros(SHAPE, "i4")
+        expected[:2, :3] = VALUES[:2, :3]
+        for is_partial in True, False:
+            with (
+                zarr.config.set({"zarr_bytes.partial_reads": is_partial}),
+                watched(tmp_path) as files,
+            ):
+                found, memory = most_memory(lambda: array[...])
+            assert np.array_equal(found, expected)
+            assert files.nbytes[KEY] == 68 + 3 * 24
+            assert memory < 2**20
+
+    @pytest.mark.parametrize("is_partial", [True, False])
+    def test_ranges_far_apart_are_not_fetched_together(self, is_partial):
+        content = shard_of(PARTS, entries={1: (2**61, 24)})
+        array = array_with("requests", None, content)
+        with zarr.config.set({"zarr_bytes.partial_reads": is_partial}):
+
+            def read():
+                with pytest.raises(ChunkSizeError, match=KEY):
+                    array[...]
+
+            _, memory = most_memory(read)
+        assert memory < 2**20
+
+    def test_an_index_that_metadata_make_large_takes_no_memory_where_the_file_is_small(
+        self, tmp_path
+    ):
+        options = {"shape": (2**40,), "inner_shape": (1,), "data_type": "uint8"}
+        for location in LOCATIONS:
+            store = written_documents(tmp_path, document(location, **options))
+            (tmp_path / "c").mkdir(exist_ok=True)
+            (tmp_path / "c/0").write_bytes(b"0123456789")
+            for settings in {}, IN_PLACE:
+                with zarr.config.set(settings):
+                    array = zarr.open_array(store, mode="r+")
+
+                def act(array=array):
+                    message = f"takes {2**44 + 4} bytes for {2**40} inner chunks, found 10"
+                    with pytest.raises(ShardIndexError, match=message):
+                        array[7]
+                    with pytest.raises(ShardIndexError, match=message):
+                        array[7] = 1
+
+                assert most_memory(act)[1] < 2**20
+
+
+@needs_pwrite
+class TestWhatIsThere:
+    """As of chunks, in `test_file_writing.py`."""
+
+    @pytest.fixture
+    def array(self, tmp_path):
+        return array_with("local", tmp_path, shard_of(PARTS), is_in_place=True)
+
+    def after(self, array, path):
+        """A write in the middle of all inner chunks, and what the shard has to be then."""
+        array[1:3, 2:4] = -1
+        values = VALUES.copy()
+        values[1:3, 2:4] = -1
+        expected = shard_of([encoded(part, "int32", "big") for part in divided(values, INNER)])
+        assert path.read_bytes() == expected
+        assert np.array_equal(array[...], values)
+
+    @pytest.mark.parametrize("name", ["backup", f"{KEY}.backup"])
+    def test_a_shard_with_another_name_is_left_to_that_name(self, array, tmp_path, name):
+        os.link(tmp_path / KEY, tmp_path / name)
+        self.after(array, tmp_path / KEY)
+        assert (tmp_path / name).read_bytes() == shard_of(PARTS)
+
+    def test_a_symbolic_link_is_replaced_and_its_target_stays(self, array, tmp_path):
+        (tmp_path / KEY).rename(tmp_path / "target")
+        (tmp_path / KEY).symlink_to(tmp_path / "target")
+        self.after(array, tmp_path / KEY)
+        assert not (tmp_path / KEY).is_symlink()
+        assert (tmp_path / "target").read_bytes() == shard_of(PARTS)
+
+    def test_a_file_that_must_not_be_written_is_replaced(self, array, tmp_path):
+        (tmp_path / KEY).chmod(0o444)
+        inode = (tmp_path / KEY).stat().st_ino
+        self.after(array, tmp_path / KEY)
+        assert (tmp_path / KEY).stat().st_ino != inode
+        assert (tmp_path / KEY).stat().st_mode & stat.S_IWUSR
+
+    def test_else_it_stays_the_same_file(self, array, tmp_path):
+        inode = (tmp_path / KEY).stat().st_ino
+        self.after(array, tmp_path / KEY)
+        assert (tmp_path / KEY).stat().st_ino == inode
+
+    @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
+    def test_what_is_no_file_neither_hangs_nor_is_written(self, array, tmp_path, kind):
+        (tmp_path / KEY).unlink()
+        put(kind, tmp_path / KEY)
+        message = f"{re.escape(str(tmp_path / KEY))} is a {kind.removeprefix('link to a ')}"
+        for act in (
+            lambda: array[2, 2],
+            lambda: array[...],
+            lambda: array.__setitem__((2, 2), 5),
+            lambda: array.__setitem__(..., 5),
+        ):
+            with pytest.raises(ChunkFileError, match=message):
+                act()
+
+    def test_a_shard_that_another_replaces_after_the_open_is_written_by_its_own_index(
+        self, array, tmp_path, monkeypatch
+    ):
+        values = -VALUES
+        parts = [encoded(part, "int32", "big") for part in divided(values, INNER)]
+
+        def replace():
+            other = tmp_path / "other"
+            other.write_bytes(shard_of(parts, places=[3, 1, 0, 2], gap=b"gap"))
+            other.replace(tmp_path / KEY)
+
+        fail_at(monkeypatch, "fstat", 0, before=replace)
+        array[1:3, 2:4] = 100
+        values[1:3, 2:4] = 100
+        parts = [encoded(part, "int32", "big") for part in divided(values, INNER)]
+        expected = shard_of(parts, places=[3, 1, 0, 2], gap=b"gap")
+        assert (tmp_path / KEY).read_bytes() == expected
+
+    def test_a_shard_that_another_makes_meanwhile_is_written_into(
+        self, array, tmp_path, monkeypatch
+    ):
+        (tmp_path / KEY).unlink()
+        content = shard_of(PARTS, places=[3, 1, 0, 2])
+        fail_at(monkeypatch, "link", 0, before=lambda: (tmp_path / KEY).write_bytes(content))
+        array[1:3, 2:4] = -1
+        values = VALUES.copy()
+        values[1:3, 2:4] = -1
+        parts = [encoded(part, "int32", "big") for part in divided(values, INNER)]
+        assert (tmp_path / KEY).read_bytes() == shard_of(parts, places=[3, 1, 0, 2])
+
+    def test_where_no_link_can_be_made_a_missing_shard_is_written_whole(
+        self, array, tmp_path, monkeypatch
+    ):
+        (tmp_path / KEY).unlink()
+        error = OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        fail_at(monkeypatch, "link", 0, error=error)
+        array[0, 0] = 5
+        values = np.zeros(SHAPE, "i4")
+        values[0, 0] = 5
+        parts = [encoded(part, "int32", "big") for part in divided(values, INNER)]
+        assert (tmp_path / KEY).read_bytes() == shard_of(parts)
+
+
+@contextmanager
+def nothing_is_left(folder):
+    yield
+    assert list(folder.rglob("*.partial")) == []
+
+
+@needs_pwrite
+class TestFaults:
+    """Of the system, while a shard of 64 inner chunks of 4 KiB is read and written."""
+
+    SHAPE, INNER = (512, 512), (64, 64)
+    SELECTIONS = {"rows": np.s_[100:300], "column": np.s_[:, 70], "inner chunk": np.s_[64:128, :64]}
+
+    @pytest.fixture(params=LOCATIONS)
+    def location(self, request):
+        return request.param
+
+    @pytest.fixture
+    def array(self, tmp_path, location):
+        others = {"shape": self.SHAPE, "inner_shape": self.INNER, "data_type": "uint8"}
+        content = self.content(location)
+        with nothing_is_left(tmp_path):
+            yield array_with("local", tmp_path, content, location, is_in_place=True, **others)
+
+    def values(self):
+        return np.random.default_rng(0).integers(0, 256, self.SHAPE).astype("u1")
+
+    def content(self, location, selection=None, number=5):
+        values = self.values()
+        if selection is not None:
+            values[selection] = number
+        parts = [part.tobytes() for part in divided(values, self.INNER)]
+        return shard_of(parts, location, places=np.random.default_rng(1).permutation(64))
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_reads_and_writes_that_take_less_are_continued(self, array, tmp_path, location, seed):
+        for selection in self.SELECTIONS.values():
+            (tmp_path / KEY).write_bytes(self.content(location))
+            with ending_early(seed):
+                assert np.array_equal(array[selection], self.values()[selection])
+                array[selection] = 5
+            assert (tmp_path / KEY).read_bytes() == self.content(location, selection)
+
+    @pytest.mark.parametrize(
+        ("selection", "call"),
+        [("inner chunk", 0), *[(name, call) for name in ("rows", "column") for call in (0, 1, 20)]],
+    )
+    def test_a_write_that_fails_leaves_every_other_byte(
+        self, array, tmp_path, location, monkeypatch, selection, call
+    ):
+        monkeypatch.setattr("zarr_bytes.chunk.file_writing.is_local", lambda file: False)
+        fail_at(monkeypatch, "pwrite", call, error=OSError(errno.EIO, "the disk"))
+        message = r"byte \d+ of the chunk could not be written; (\d+) bytes of the selection have"
+        with pytest.raises(OSError, match=message) as caught:
+            array[self.SELECTIONS[selection]] = 5
+        assert str(tmp_path / KEY) in str(caught.value)
+        written = int(re.search(message, str(caught.value))[1])
+        before = np.frombuffer(self.content(location), "u1")
+        wanted = np.frombuffer(self.content(location, self.SELECTIONS[selection]), "u1")
+        after = np.frombuffer((tmp_path / KEY).read_bytes(), "u1")
+        assert (after[before == wanted] == before[before == wanted]).all()
+        assert ((after == before) | (after == wanted)).all()
+        assert (after != before).sum() <= written
+
+    def test_a_write_beyond_a_limit_of_file_sizes_says_where(self, array, tmp_path, location):
+        with (
+            no_file_larger_than(100_000),
+            pytest.raises(OSError, match=r"byte \d+ of the chunk could not be written") as caught,
+        ):
+            array[100:300] = 5
+        assert caught.value.errno == errno.EFBIG
+        before = np.frombuffer(self.content(location), "u1")
+        wanted = np.frombuffer(self.content(location, np.s_[100:300]), "u1")
+        after = np.frombuffer((tmp_path / KEY).read_bytes(), "u1")
+        assert (after[before == wanted] == before[before == wanted]).all()
+
+    @pytest.mark.parametrize("is_in_place", [True, False], ids=["made", "replaced"])
+    def test_a_new_shard_that_is_cut_short_is_not_made(self, array, tmp_path, is_in_place):
+        (tmp_path / KEY).unlink()
+        if not is_in_place:
+            array = zarr.open_array(array.store, mode="r+")
+        outcome = "the chunk has not been made" if is_in_place else "has not been replaced"
+        with no_file_larger_than(2000), pytest.raises(OSError, match=outcome) as caught:
+            array[100:300] = 5
+        assert caught.value.errno == errno.EFBIG
+        assert not (tmp_path / KEY).exists()
+
+    def test_a_shard_that_cannot_be_replaced_stays(self, array, tmp_path, location, monkeypatch):
+        array = zarr.open_array(array.store, mode="r+")
+        for call in 0, 1, 63, 64:
+            with monkeypatch.context() as patch:
+                fail_at(patch, "pwrite", call, error=OSError(errno.ENOSPC, "full"))
+                with pytest.raises(OSError, match="the shard has not been replaced") as caught:
+                    array[100:300] = 5
+            assert caught.value.errno == errno.ENOSPC
+            assert (tmp_path / KEY).read_bytes() == self.content(location)
+
+    @pytest.mark.parametrize("size", [0, 2000, 100_000])
+    def test_a_shard_that_is_shortened_while_it_is_read_is_an_error(
+        self, array, tmp_path, location, size
+    ):
+        """At every call of the system, after the one that has opened it."""
+        for at in range(8):
+            (tmp_path / KEY).write_bytes(self.content(location))
+            calls = []
+
+            def shorten(name, *arguments, at=at, calls=calls):
+                calls.extend([name] * (name in ("fstat", "preadv", "pread")))
+                if len(calls) == at + 1:
+                    os.truncate(tmp_path / KEY, size)
+
+            with before_each(shorten):
+                try:
+                    found = array[100:300]
+                except (ChunkSizeError, ShardIndexError) as error:
+                    assert KEY in str(error)  # noqa: PT017 -- else it was read before
+                else:
+                    assert np.array_equal(found, self.values()[100:300])
+
+    @pytest.mark.parametrize("size", [0, 2000, 100_000])
+    def test_a_shard_that_is_shortened_while_it_is_written_is_an_error(
+        self, array, tmp_path, location, monkeypatch, size
+    ):
+        path = tmp_path / KEY
+        fail_at(monkeypatch, "pwrite", 0, before=lambda: os.truncate(path, size))
+        with pytest.raises(ChunkSizeError, match=re.escape(str(path))):
+            array[64:128, :64] = 5
+
+    def test_after_an_error_no_file_stays_open(self, array, tmp_path):
+        (tmp_path / KEY).write_bytes(b"damaged")
+        for act in (lambda: array[3], lambda: array.__setitem__(3, 5)):
+            with pytest.raises(ShardIndexError):
+                act()
+        if not os.path.exists("/proc/self/fd"):  # noqa: PTH110
+            pytest.skip("Linux says what is open")
+        files = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]  # noqa: PTH208
+        assert str((tmp_path / KEY).resolve()) not in files
+
+
+class TestOtherStores:
+    def test_a_part_of_a_shard_that_goes_missing_is_an_error(self):
+        store = array_with("memory", None, shard_of(PARTS)).store
+
+        class Deleting(CountingStore):
+            async def get(self, key, prototype, byte_range=None):
+                is_there = not isinstance(byte_range, RangeByteRequest)
+                return await super().get(key, prototype, byte_range) if is_there else None
+
+        array = zarr.open_array(Deleting(store), mode="r")
+        message = "some byte ranges of .* are there and others are missing"
+        for selection in (2, 2), ...:
+            with pytest.raises(ChunkSizeError, match=message):
+                array[selection]
+
+    def test_a_short_range_is_an_error(self):
+        store = array_with("memory", None, shard_of(PARTS)).store
+
+        class Short(CountingStore):
+            async def get(self, key, prototype, byte_range=None):
+                buffer = await super().get(key, prototype, byte_range)
+                return buffer[:-1] if isinstance(byte_range, RangeByteRequest) else buffer
+
+        array = zarr.open_array(Short(store), mode="r")
+        message = rf"bytes 80 to 84 of .*{KEY} are 4 bytes, found 3"
+        with pytest.raises(ChunkSizeError, match=message):
+            array[2, 5]
+
+    def test_an_error_of_the_store_is_raised_as_it_is(self):
+        class Failing(MemoryStore):
+            async def get(self, key, prototype=None, byte_range=None):
+                if key == KEY:
+                    raise OSError("the connection is gone")
+                return await super().get(key, prototype, byte_range)
+
+        store = Failing(array_with("memory", None, shard_of(PARTS)).store._store_dict)
+        array = zarr.open_array(store, mode="r+")
+        for act in (lambda: array[2, 2], lambda: array.__setitem__((2, 2), 5)):
+            with pytest.raises(OSError, match="the connection is gone"):
+                act()

@@ -1,0 +1,749 @@
+"""Shards of plain inner chunks: what is exchanged with others, opened, read, and written in place.
+
+`test_fuzz.py` has shards of every form, `test_shard_faults.py` hostile ones and faults, and
+`test_shared_shard.py` those that several processes write.
+"""
+
+import asyncio
+import functools
+import http.server
+import os
+import threading
+import zipfile
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorstore as ts
+import zarr
+from conftest import PIPELINES
+from fuzz import document_of, encoded, fuzz, same, store_with, values_of
+from fuzz_arrays import arrays, sharded, writes
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from shards import ABSENT, divided, entries_in, shard_of, sharding
+from stored_arrays import (
+    IN_PLACE,
+    SMALL,
+    CountingStore,
+    keys_of,
+    numbers,
+    pipeline_of,
+    written_documents,
+)
+from system_calls import watched, written_to
+from test_one_version import SELECTIONS, SHAPE, selected, selected_by_numpy
+from test_servers_without_ranges import WARNING, Handler, open_url
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.storage import MemoryStore, StorePath, ZipStore
+
+from zarr_bytes import BatchedBytesPipeline, BoolValueError
+from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.limits import Limits
+
+BIG = {"name": "bytes", "configuration": {"endian": "big"}}
+TRANSPOSE = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
+FORMS = {  # codecs of the inner chunks, and the index
+    "index at the end": ([BIG], {}),
+    "index at the start": ([BIG], {"location": "start"}),
+    "no checksum": ([BIG], {"has_checksum": False}),
+    "big-endian index": ([BIG], {"endian": "big"}),
+    "transposed": ([TRANSPOSE, BIG], {}),
+    "little-endian": ([{"name": "bytes", "configuration": {"endian": "little"}}], {}),
+}
+# In shards of 5 x 6 x 10.
+INNER = (5, 3, 2)
+COUNT = 10  # inner chunks in each of them
+VALUES = numbers(SHAPE, "f8") + 1
+
+needs_preadv = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
+needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in place on POSIX")
+
+
+def document(shape, chunk_shape, inner_shape, form="index at the end", **others):
+    codecs, index = FORMS[form]
+    made = document_of("float64", shape, chunk_shape, "big")
+    return made | {"codecs": [sharding(inner_shape, codecs, **index)]} | others
+
+
+def made(folder, shape=SHAPE, chunk_shape=(5, 6, 10), inner_shape=INNER, **others):
+    """An array of shards without any; in a folder, or in memory where that is None."""
+    store = written_documents(folder, document(shape, chunk_shape, inner_shape, **others))
+    return zarr.open_array(store, mode="r+")
+
+
+def in_place(array):
+    """The array, opened again so that it is written in place."""
+    with zarr.config.set(IN_PLACE):
+        return zarr.open_array(array.store, mode="r+")
+
+
+def content_of(values, inner_shape=INNER, codecs=(BIG,), **index):
+    """The bytes of a shard that has all inner chunks, in their order."""
+    orders = [codec["configuration"]["order"] for codec in codecs[:-1]]
+    parts = []
+    for part in divided(values.astype("f8"), inner_shape):
+        for order in orders:
+            part = part.transpose(order)
+        parts.append(encoded(part, "float64", codecs[-1]["configuration"]["endian"]))
+    return shard_of(parts, **index)
+
+
+class PlainZarr:
+    """zarr's own pipeline, with its own codec; it lays inner chunks out in Morton order."""
+
+    config = {
+        "codec_pipeline.path": PIPELINES["BatchedCodecPipeline"],
+        "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
+    }
+
+    def write(self, folder, values):
+        with zarr.config.set(self.config):
+            zarr.open_array(folder, mode="r+")[...] = values
+
+    def read(self, folder):
+        with zarr.config.set(self.config):
+            return zarr.open_array(folder, mode="r")[...]
+
+
+class Zarrs(PlainZarr):
+    config = {"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}
+
+    def __init__(self):
+        pytest.importorskip("zarrs", reason="zarrs is not installed (extra stores)")
+
+
+class TensorStore:
+    def _open(self, folder):
+        kvstore = {"driver": "file", "path": str(folder)}
+        return ts.open({"driver": "zarr3", "kvstore": kvstore}).result()
+
+    def write(self, folder, values):
+        self._open(folder).write(values).result()
+
+    def read(self, folder):
+        return self._open(folder).read().result()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("other", [PlainZarr, TensorStore, Zarrs])
+class TestExchange:
+    def test_every_selection_of_what_others_write_is_what_numpy_selects(
+        self, tmp_path, other, form
+    ):
+        array = made(tmp_path, form=form)
+        other().write(tmp_path, VALUES)
+        assert type(pipeline_of(array)) is BatchedBytesPipeline
+        for selection in SELECTIONS:
+            same(selected(array, selection), selected_by_numpy(VALUES, selection))
+
+    def test_others_read_what_is_written_whole(self, tmp_path, other, form):
+        made(tmp_path, form=form)[...] = VALUES
+        assert np.array_equal(other().read(tmp_path), VALUES)
+
+    @needs_pwrite
+    def test_others_read_what_is_written_into_their_shards(self, tmp_path, other, form):
+        array, values = in_place(made(tmp_path, form=form)), VALUES.copy()
+        other().write(tmp_path, values)
+        inodes = {key: (tmp_path / key).stat().st_ino for key in keys_of(array.store)}
+        for number, selection in enumerate([np.s_[3, 4], np.s_[:, 2:7, ::3], np.s_[7, 8, 9]]):
+            array[selection] = values[selection] = -number - 1
+        points = ([1, 7, 0], [8, 0, 5], [9, 3, 3])
+        array.vindex[points] = values[points] = [-7, -8, -9]
+        assert np.array_equal(other().read(tmp_path), values)
+        assert {key: (tmp_path / key).stat().st_ino for key in inodes} == inodes
+
+    def test_others_read_what_is_changed_without_writing_in_place(self, tmp_path, other, form):
+        array, values = made(tmp_path, form=form), VALUES.copy()
+        other().write(tmp_path, values)
+        array[3:7, 4] = values[3:7, 4] = -1
+        assert np.array_equal(other().read(tmp_path), values)
+
+
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
+@pytest.mark.parametrize("other", [PlainZarr, TensorStore])
+def test_shards_behind_a_transpose_are_exchanged_both_ways(tmp_path, other):
+    """The index has the axes that the transpose makes."""
+    values = numbers((12, 8), "f8") + 1
+    before = {"name": "transpose", "configuration": {"order": [1, 0]}}
+    array = made(tmp_path, (12, 8), (6, 4), (2, 2), codecs=[before, sharding((2, 2), [BIG])])
+    other().write(tmp_path, values)
+    assert np.array_equal(array[1:11, 2:7], values[1:11, 2:7])
+    values[3, 1:] = values[:7, 3] = -1
+    array[3, 1:] = array[:7, 3] = -1
+    assert np.array_equal(other().read(tmp_path), values)
+    array[...] = values = -values
+    assert np.array_equal(other().read(tmp_path), values)
+    assert (tmp_path / "c/0/0").read_bytes() == content_of(values[:6, :4].T, (2, 2))
+
+
+def keys_with(form):
+    """The shards of which something is selected."""
+    number = np.indices(SHAPE)[:2] // np.reshape([5, 6], (2, 1, 1, 1))
+    number = selected_by_numpy(number[0] * 2 + number[1], form)
+    return [f"c/{n // 2}/{n % 2}/0" for n in np.unique(number).tolist()]
+
+
+@needs_preadv
+@pytest.mark.parametrize("location", ["end", "start"])
+class TestLocalReads:
+    @pytest.mark.parametrize("is_partial", [True, False], ids=["partial reads", "whole"])
+    @pytest.mark.parametrize("sizes", [Limits(), SMALL], ids=["small results", "large results"])
+    def test_a_read_opens_each_shard_once(self, tmp_path, location, is_partial, sizes, monkeypatch):
+        array = made(tmp_path, form=f"index at the {location}")
+        array[...] = VALUES
+        (tmp_path / "c/0/1/0").unlink()
+        values = VALUES.copy()
+        values[:5, 6:] = 0
+        monkeypatch.setattr(limits, "LIMITS", sizes)
+        with zarr.config.set({"zarr_bytes.partial_reads": is_partial, "zarr_bytes.gap.local": 64}):
+            for form in SELECTIONS:
+                with watched(tmp_path) as files:
+                    found = selected(array, form)
+                assert (form, files.opened) == (form, Counter(keys_with(form)))
+                same(found, selected_by_numpy(values, form))
+
+    @pytest.mark.parametrize("waits_after", [0, 100, 300])
+    def test_a_shard_that_has_to_be_waited_for_is_opened_once_all_the_same(
+        self, tmp_path, location, waits_after
+    ):
+        array = made(tmp_path, form=f"index at the {location}")
+        array[...] = VALUES
+        assert array[0, 0, 0] == 1  # now the file system is known
+        with watched(tmp_path, waits_after=waits_after) as files:
+            assert np.array_equal(array[3], VALUES[3])
+        assert files.opened == {"c/0/0/0": 1, "c/0/1/0": 1}
+
+    def test_the_index_and_the_selected_ranges_are_read_and_no_other_byte(self, tmp_path, location):
+        array = made(tmp_path, form=f"index at the {location}")
+        array[...] = VALUES
+        index_nbytes = 16 * COUNT + 4
+        selections = {
+            "point": np.s_[1, 2, 3],
+            "row in five inner chunks": np.s_[1, 2],
+            "plane in ten": np.s_[1, :6],
+            "column": np.s_[:5, 2, 3],
+            "steps": np.s_[1, 2, ::4],
+            "inner chunk": np.s_[:5, :3, 2:4],
+            "shard": np.s_[:5, :6],
+        }
+        for name, selection in selections.items():
+            with zarr.config.set({"zarr_bytes.gap.local": 0}), watched(tmp_path) as files:
+                assert np.array_equal(array[selection], VALUES[selection])
+            selected_nbytes = VALUES[selection].nbytes
+            assert (name, files.nbytes) == (name, {"c/0/0/0": index_nbytes + selected_nbytes})
+
+    def test_inner_chunks_that_lie_beside_each_other_are_read_together(self, tmp_path, location):
+        array = made(tmp_path, form=f"index at the {location}")
+        array[...] = VALUES
+        start = (16 * COUNT + 4) * (location == "start")
+        with zarr.config.set({"zarr_bytes.gap.local": 0}), watched(tmp_path) as files:
+            array[:5, :6]  # all of them
+            array[:5, :3]  # the first half
+            array[:5, 3:6, 4:8]  # the third and fourth of the other half
+        index = (2400 if location == "end" else 0, 16 * COUNT + 4)
+        nbytes = 240  # of each
+        assert [read[1:] for read in files.reads] == [
+            *(index, (start, COUNT * nbytes)),
+            *(index, (start, 5 * nbytes)),
+            *(index, (start + 7 * nbytes, 2 * nbytes)),
+        ]
+
+    def test_so_are_those_that_lie_in_another_order(self, tmp_path, location):
+        array = made(tmp_path, form=f"index at the {location}")
+        parts = [encoded(part, "float64", "big") for part in divided(VALUES[:5, :6], INNER)]
+        (tmp_path / "c/0/0").mkdir(parents=True)
+        (tmp_path / "c/0/0/0").write_bytes(shard_of(parts, location, places=range(9, -1, -1)))
+        with zarr.config.set({"zarr_bytes.gap.local": 0}), watched(tmp_path) as files:
+            assert np.array_equal(array[:5, :6], VALUES[:5, :6])
+        assert len(files.reads) == 2
+
+    def test_absent_inner_chunks_are_the_fill_value_and_not_read(self, tmp_path, location):
+        array = made(tmp_path, form=f"index at the {location}", fill_value=7.5)
+        parts = [encoded(part, "float64", "big") for part in divided(VALUES[:5, :6], INNER)]
+        expected = VALUES.copy()
+        expected[5:] = expected[:, 6:] = 7.5
+        expected[:5, :3, 2:6] = expected[:5, 3:6, :2] = 7.5
+        parts[1] = parts[2] = parts[5] = None
+        (tmp_path / "c/0/0").mkdir(parents=True)
+        (tmp_path / "c/0/0/0").write_bytes(shard_of(parts, location))
+        for form in SELECTIONS:
+            same(selected(array, form), selected_by_numpy(expected, form))
+        with zarr.config.set({"zarr_bytes.gap.local": 0}), watched(tmp_path) as files:
+            array[:5, :3, 3:5]
+        assert files.nbytes == {"c/0/0/0": 16 * COUNT + 4}
+
+    @pytest.mark.parametrize("most", [1, 7, 100])
+    def test_short_reads_are_continued(self, tmp_path, location, most):
+        array = made(tmp_path, form=f"index at the {location}")
+        array[...] = VALUES
+        with watched(tmp_path, most=most):
+            for form in SELECTIONS:
+                same(selected(array, form), selected_by_numpy(VALUES, form))
+
+
+def counting(store_class=CountingStore, form="index at the end", **options):
+    """An array of shards in a store that keeps the requests."""
+    array = made(None, form=form)
+    array[...] = VALUES
+    array = zarr.open_array(store_class(array.store, **options), mode="r")
+    array.store.requests.clear()
+    return array
+
+
+INDEX_REQUESTS = {
+    "index at the end": SuffixByteRequest(16 * COUNT + 4),
+    "index at the start": RangeByteRequest(0, 16 * COUNT + 4),
+}
+
+
+class TestRequests:
+    @pytest.mark.parametrize("form", INDEX_REQUESTS)
+    def test_one_for_the_index_and_then_one_for_each_range(self, form):
+        array = counting(form=form)
+        start = 164 * (form == "index at the start")
+        expected = {
+            # Rows of inner chunks have two elements, their planes six.
+            "point": (np.s_[1, 2, 3], [(240 + 48 + 32 + 8, 8)]),
+            "row": (np.s_[1, 2], [(i * 240 + 48 + 32, 16) for i in range(5)]),
+            "plane": (np.s_[1, :6], [(i * 240 + 48, 48) for i in range(10)]),
+            "inner chunks": (np.s_[:5, :3, 2:6], [(240, 480)]),
+            "shard": (np.s_[:5, :6], [(0, 2400)]),
+        }
+        with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+            for name, (selection, ranges) in expected.items():
+                array.store.requests.clear()
+                assert np.array_equal(array[selection], VALUES[selection])
+                wanted = [RangeByteRequest(start + i, start + i + n) for i, n in ranges]
+                first, *others = array.store.requests
+                assert (name, first) == (name, INDEX_REQUESTS[form])
+                assert (name, sorted(others, key=lambda r: r.start)) == (name, wanted)
+
+    def test_a_gap_that_costs_less_than_a_request_is_read_over(self):
+        array = counting()
+        with zarr.config.set({"zarr_bytes.gap.remote": 224}):
+            assert np.array_equal(array[1, 2], VALUES[1, 2])
+        assert array.store.requests[1:] == [RangeByteRequest(80, 4 * 240 + 96)]
+
+    def test_none_is_larger_than_permitted(self):
+        array = counting()
+        with zarr.config.set(
+            {"zarr_bytes.gap.remote": 100, "zarr_bytes.largest_request.remote": 500}
+        ):
+            assert np.array_equal(array[:5, :6], VALUES[:5, :6])
+        ranges = [r for r in array.store.requests if isinstance(r, RangeByteRequest)]
+        assert {r.end - r.start for r in ranges} == {480}  # two inner chunks together
+
+    def test_a_missing_shard_costs_one(self):
+        array = zarr.open_array(CountingStore(made(None, fill_value=5).store), mode="r")
+        array.store.requests.clear()
+        assert (array[:5, :6] == 5).all()
+        assert array.store.requests == [SuffixByteRequest(164)]
+
+    def test_no_more_than_two_follow_one_another(self):
+        """The requests for indexes wait for each other here, and then all those for ranges."""
+        barriers = {}
+
+        class Together(CountingStore):
+            async def get(self, key, prototype, byte_range=None):
+                if barriers:
+                    async with asyncio.timeout(30):
+                        await barriers[type(byte_range)].wait()
+                return await super().get(key, prototype, byte_range)
+
+        array = counting(Together)
+        barriers[SuffixByteRequest] = asyncio.Barrier(2)
+        barriers[RangeByteRequest] = asyncio.Barrier(9)
+        with zarr.config.set({"zarr_bytes.gap.remote": 0, "async.concurrency": 20}):
+            assert np.array_equal(array[0, :, 0], VALUES[0, :, 0])
+
+    def test_a_store_without_ranges_from_the_end_is_asked_for_its_size(self):
+        class AsAzure(CountingStore):
+            async def get(self, key, prototype, byte_range=None):
+                if isinstance(byte_range, SuffixByteRequest):
+                    raise NotImplementedError("no suffixes")
+                return await super().get(key, prototype, byte_range)
+
+            async def getsize(self, key):
+                return await self._store.getsize(key)
+
+        array = counting(AsAzure)
+        with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+            assert array[1, 2, 3] == VALUES[1, 2, 3]
+        assert array.store.requests == [RangeByteRequest(2400, 2564), RangeByteRequest(328, 336)]
+
+    @pytest.mark.parametrize("form", INDEX_REQUESTS)
+    def test_a_store_that_refuses_ranges_sends_each_shard_once(self, form):
+        class Refusing(CountingStore):
+            async def get(self, key, prototype, byte_range=None):
+                if byte_range is not None:
+                    raise NotImplementedError("no ranges")
+                return await super().get(key, prototype, byte_range)
+
+        array = counting(Refusing, form)
+        with pytest.warns(UserWarning, match=WARNING):
+            assert np.array_equal(array[1, :6], VALUES[1, :6])
+        assert array.store.requests == [None]
+        for selection in SELECTIONS:
+            same(selected(array, selection), selected_by_numpy(VALUES, selection))
+
+    def test_memory_is_not_asked_for_ranges(self, monkeypatch):
+        array, asked, get = made(None), [], MemoryStore.get
+        array[...] = VALUES
+
+        async def counted(self, key, prototype=None, byte_range=None):
+            asked.append(byte_range)
+            return await get(self, key, prototype, byte_range)
+
+        monkeypatch.setattr(MemoryStore, "get", counted)
+        assert np.array_equal(array[1, :6], VALUES[1, :6])
+        assert asked == [None]
+
+    @pytest.mark.parametrize("form", INDEX_REQUESTS)
+    @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    def test_a_deflated_member_of_an_archive_comes_once(
+        self, tmp_path, compression, form, monkeypatch
+    ):
+        folder, path, asked, get = tmp_path / "a", tmp_path / "a.zip", [], ZipStore.get
+        made(folder, form=form)[...] = VALUES
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            for file in folder.rglob("*"):
+                if file.is_file():
+                    archive.write(file, file.relative_to(folder))
+
+        async def counted(self, key, prototype, byte_range=None):
+            asked.append(byte_range)
+            return await get(self, key, prototype, byte_range)
+
+        with ZipStore(path, mode="r") as store, zarr.config.set({"zarr_bytes.gap.remote": 0}):
+            array = zarr.open_array(store, mode="r")
+            for selection in SELECTIONS:
+                same(selected(array, selection), selected_by_numpy(VALUES, selection))
+            monkeypatch.setattr(ZipStore, "get", counted)
+            array[1, 2, 3]
+        start = 164 * (form == "index at the start") + 328
+        ranges = [INDEX_REQUESTS[form], RangeByteRequest(start, start + 8)]
+        assert asked == ([None] if compression == zipfile.ZIP_DEFLATED else ranges)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """``python -m http.server``, which has no ranges, in a folder with an array of shards."""
+    handler = functools.partial(Handler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.requests = []
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+# aiohttp's sessions are closed when their loop is.
+@pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
+@pytest.mark.parametrize("form", INDEX_REQUESTS)
+@pytest.mark.parametrize("client", ["fsspec", "obstore"])
+def test_a_server_without_ranges_sends_each_shard_once(server, tmp_path, client, form):
+    made(tmp_path, form=form)[...] = VALUES
+    array = open_url(client, server.url)
+    with pytest.warns(UserWarning, match=WARNING):
+        assert np.array_equal(array[1, :6], VALUES[1, :6])
+    # Ranges that are refused, of the end and then of its place; obstore's store tries both too.
+    assert server.requests[0] == ("bytes=-164" if "end" in form else "bytes=0-163")
+    assert len(server.requests) <= (1 if client == "fsspec" else 4)
+    server.requests.clear()
+    assert np.array_equal(array[1, :6], VALUES[1, :6])
+    assert server.requests == [None]
+    for selection in SELECTIONS:
+        same(selected(array, selection), selected_by_numpy(VALUES, selection))
+
+
+def test_a_bool_that_is_neither_0_nor_1_is_named_by_its_index_in_the_selection(tmp_path):
+    codecs = [sharding((2, 3), [{"name": "bytes"}])]
+    store = written_documents(
+        tmp_path, document_of("bool", (4, 6), (4, 6), "big") | {"codecs": codecs}
+    )
+    array = zarr.open_array(store, mode="r")
+    values = np.ones((4, 6), "u1")
+    values[3, 4] = 5
+    (tmp_path / "c/0").mkdir(parents=True)
+    parts = [part.tobytes() for part in divided(values, (2, 3))]
+    (tmp_path / "c/0/0").write_bytes(shard_of(parts))
+    assert array[:3].all()
+    for selection, index in ((..., "(3, 4)"), (np.s_[1:, 2:], "(2, 2)"), (np.s_[3, ::2], "(2,)")):
+        with pytest.raises(BoolValueError) as caught:
+            array[selection]
+        assert index in str(caught.value)
+
+
+@needs_pwrite
+class TestInPlace:
+    @fuzz(examples=25, share=0.05)
+    @given(data=st.data())
+    def test_the_selected_bytes_change_and_no_others(self, tmp_path_factory, data):
+        """Nor the index, nor bytes between inner chunks; a new shard has every inner chunk."""
+        example = data.draw(
+            arrays(1, can_be_missing=True).flatmap(lambda e: sharded(e, can_be_sparse=False))
+        )
+        assume(example.name not in ("int2", "int4"))  # of which bits that do not count are written
+        values, folder = example.values(), tmp_path_factory.mktemp("a")
+        store = store_with("local", example.objects(values), folder)
+        paths = {key: folder / key for key in example.keys}
+        inodes = {k: p.stat().st_ino for k, p in paths.items() if p.exists()}
+        with zarr.config.set({**IN_PLACE, "array.write_empty_chunks": True}):
+            array = zarr.open_array(store, mode="r+")
+        write, where = data.draw(writes(example.shape, example.chunk_shape))
+        part = example.values(1)[where]
+        is_selected = np.zeros(example.shape, bool)
+        write(array, part)
+        values[where], is_selected[where] = part, True
+        expected = example.chunks(values)
+        in_order = sharded_in_order(example).chunks(values)  # as shards are written here
+        for key, path in paths.items():
+            if is_selected[example.region(key)].all():
+                continue  # it may have been replaced
+            if key in inodes:
+                assert path.read_bytes() == expected[key]
+                assert path.stat().st_ino == inodes[key]
+            elif is_selected[example.region(key)].any():
+                assert path.read_bytes() == in_order[key]
+            else:
+                assert not path.exists()
+
+    def test_only_the_selected_ranges_are_written(self, tmp_path):
+        array = in_place(made(tmp_path, form="index at the start"))
+        array[...] = VALUES
+        with written_to(tmp_path / "c/0/0/0") as ranges:
+            array[1, 2] = -1
+        assert ranges == [(164 + i * 240 + 80, 16) for i in range(5)]
+
+    @pytest.mark.parametrize("form", ["index at the end", "index at the start", "transposed"])
+    @pytest.mark.parametrize("fill_value", [0, 2.5])
+    def test_a_missing_shard_is_created_with_every_inner_chunk(self, tmp_path, form, fill_value):
+        array = in_place(made(tmp_path, form=form, fill_value=fill_value))
+        array[7, 8, 9] = -1
+        values = np.full((5, 6, 10), fill_value, "f8")
+        values[2, 2, 9] = -1
+        codecs, index = FORMS[form]
+        assert keys_of(array.store) == ["c/1/1/0"]
+        assert (tmp_path / "c/1/1/0").read_bytes() == content_of(values, codecs=codecs, **index)
+
+    def test_a_shard_of_zeros_takes_no_room_but_what_is_written(self, tmp_path):
+        array = in_place(made(tmp_path, (2048, 2048), (2048, 2048), (256, 256)))
+        array[7] = 1
+        status = (tmp_path / "c/0/0").stat()
+        assert status.st_size == 2**25 + 16 * 64 + 4
+        if status.st_blocks * 512 > 2**24:
+            pytest.skip("this file system has no sparse files")
+        assert status.st_blocks * 512 < 2**20
+        assert array[6:9].sum() == 2048
+
+    @pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "replaced"])
+    @pytest.mark.parametrize("keeps_empty", [True, False])
+    def test_the_fill_value_alone_makes_a_shard_only_where_empty_chunks_are_written(
+        self, tmp_path, keeps_empty, is_in_place
+    ):
+        array = made(tmp_path, fill_value=2.5)
+        with zarr.config.set({"array.write_empty_chunks": keeps_empty}):
+            array = zarr.open_array(array.store, mode="r+")
+            array = in_place(array) if is_in_place else array
+        array[1, 2] = 2.5
+        assert keys_of(array.store) == (["c/0/0/0"] if keeps_empty else [])
+        assert (array[...] == 2.5).all()
+        array[...] = 2.5
+        assert len(keys_of(array.store)) == 4 * keeps_empty
+
+    def test_a_negative_zero_and_a_nan_of_other_bits_are_no_fill_values(self, tmp_path):
+        array = in_place(made(tmp_path, (4,), (4,), (2,)))
+        array[0] = -0.0
+        assert np.signbit(array[...]).tolist() == [True, False, False, False]
+        array = in_place(made(tmp_path / "nan", (4,), (4,), (2,), fill_value="NaN"))
+        array[1] = np.array(0x7FF8000000000001, "u8").view("f8")
+        assert array[...].view("u8")[1] == 0x7FF8000000000001
+
+    @pytest.mark.parametrize("form", ["index at the end", "index at the start", "no checksum"])
+    def test_a_shard_without_a_needed_inner_chunk_is_replaced_by_a_complete_one(
+        self, tmp_path, form
+    ):
+        codecs, index = FORMS[form]
+        array = in_place(made(tmp_path, form=form, fill_value=7))
+        values = VALUES[:5, :6].copy()
+        values[:, :3, 2:6] = values[:, 3:, :2] = 7
+        parts = [encoded(part, "float64", "big") for part in divided(values, INNER)]
+        parts[1] = parts[2] = parts[5] = None
+        path = tmp_path / "c/0/0/0"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(shard_of(parts, **index))
+        before = path.stat().st_ino
+        array[0, 0, :2] = values[0, 0, :2] = -1  # of one that is there
+        assert path.stat().st_ino == before
+        array[0, 0, 1:3] = values[0, 0, 1:3] = -2  # and of one that is not
+        assert path.read_bytes() == content_of(values, codecs=codecs, **index)
+        complete = path.stat().st_ino
+        array[0, 0, 5] = values[0, 0, 5] = -3  # which is there now
+        assert path.stat().st_ino == complete
+        assert path.read_bytes() == content_of(values, codecs=codecs, **index)
+
+    def test_a_column_of_many_inner_chunks_in_any_order_is_written_through_a_mapping(
+        self, tmp_path, monkeypatch
+    ):
+        array = in_place(made(tmp_path, (64, 64), (64, 64), (4, 8)))
+        values = numbers((64, 64), "f8")
+        parts = [encoded(part, "float64", "big") for part in divided(values, (4, 8))]
+        places = np.random.default_rng(0).permutation(128)
+        (tmp_path / "c/0").mkdir(parents=True)
+        (tmp_path / "c/0/0").write_bytes(shard_of(parts, places=places))
+        before = entries_in((tmp_path / "c/0/0").read_bytes(), 128)
+        for way in True, False:
+            monkeypatch.setattr("zarr_bytes.chunk.file_writing.is_local", lambda file: way)  # noqa: B023
+            array[:, 9:20:5] = values[:, 9:20:5] = -values[:, 9:20:5]
+            assert np.array_equal(array[...], values)
+        assert entries_in((tmp_path / "c/0/0").read_bytes(), 128) == before
+
+    def test_the_last_of_several_values_for_a_point_counts(self, tmp_path):
+        for array in (
+            made(tmp_path / "a", (2, 6), (2, 6), (1, 2)),
+            made(None, (2, 6), (2, 6), (1, 2)),
+        ):
+            array = in_place(array)
+            array[...] = 9
+            points = ([1, 0, 1, 1, 0], [3, 0, 3, 5, 0])
+            array.set_coordinate_selection(points, np.array([1, 2, 3, 4, 5.0]))
+            assert array[...].tolist() == [[5, 9, 9, 9, 9, 9], [9, 9, 9, 3, 9, 4]]
+
+
+def sharded_in_order(example):
+    """The same array, in shards whose inner chunks lie one after another, none of them missing."""
+    return type(example)(**vars(example) | {"is_shuffled": False, "missing": []})
+
+
+class TestReplaced:
+    """Without writing in place, and whole shards: all inner chunks in C order."""
+
+    @pytest.mark.parametrize("form", FORMS)
+    @pytest.mark.parametrize("kind", ["local", "memory"])
+    def test_inner_chunks_lie_one_after_another(self, tmp_path, form, kind):
+        array = made(tmp_path if kind == "local" else None, form=form)
+        array[...] = VALUES
+        codecs, index = FORMS[form]
+        expected = content_of(VALUES[:5, :6], codecs=codecs, **index)
+        assert stored_at(array, "c/0/0/0") == expected
+
+    @pytest.mark.parametrize("kind", ["local", "memory"])
+    def test_empty_inner_chunks_are_left_out(self, tmp_path, kind):
+        array = made(tmp_path if kind == "local" else None)
+        values = VALUES[:5, :6].copy()
+        values[:, :3, 2:6] = 0
+        array[:5, :6] = values
+        entries = entries_in(stored_at(array, "c/0/0/0"), COUNT)
+        assert [i for i, entry in enumerate(entries) if entry == ABSENT] == [1, 2]
+        assert [entry for entry in entries if entry != ABSENT] == [(240 * i, 240) for i in range(8)]
+        array[:5, :3, 4:] = values[:, :3, 4:] = 0
+        entries = entries_in(stored_at(array, "c/0/0/0"), COUNT)
+        assert [i for i, entry in enumerate(entries) if entry == ABSENT] == [1, 2, 3, 4]
+        assert np.array_equal(array[:5, :6], values)
+        array[:5, :6] = 0
+        assert keys_of(array.store) == []
+
+    @pytest.mark.parametrize("kind", ["local", "memory"])
+    def test_a_part_of_a_shard_of_others_keeps_the_rest(self, tmp_path, kind):
+        array = made(tmp_path if kind == "local" else None)
+        PlainZarr().write(array.store, VALUES)
+        values = VALUES.copy()
+        array[1:7, 2] = values[1:7, 2] = -1
+        array.vindex[[0, 7], [8, 8], [3, 3]] = values[[0, 7], [8, 8], [3, 3]] = [-2, -3]
+        assert np.array_equal(array[...], values)
+        assert np.array_equal(PlainZarr().read(array.store), values)
+
+    @pytest.mark.parametrize("reopened", [lambda array: array, in_place], ids=["", "in place"])
+    def test_a_whole_shard_is_written_without_being_read(self, tmp_path, reopened):
+        array = reopened(made(tmp_path))
+        (tmp_path / "c/0/0").mkdir(parents=True)
+        (tmp_path / "c/0/0/0").write_bytes(b"no shard at all")
+        array[:5, :6] = VALUES[:5, :6]
+        assert (tmp_path / "c/0/0/0").read_bytes() == content_of(VALUES[:5, :6])
+
+
+def stored_at(array, key):
+    prototype = zarr.buffer.cpu.buffer_prototype
+    return zarr.core.sync.sync(StorePath(array.store, key).get(prototype)).to_bytes()
+
+
+@pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "replaced"])
+class TestShapes:
+    @pytest.fixture
+    def array_of(self, tmp_path, is_in_place):
+        def array_of(*args, **options):
+            array = made(tmp_path / "a", *args, **options)
+            return in_place(array) if is_in_place else array
+
+        return array_of
+
+    def test_shards_at_the_edge_have_the_fill_value_beyond_it(self, array_of, tmp_path):
+        array = array_of((7, 5), (4, 4), (2, 2), fill_value=9)
+        values = numbers((7, 5), "f8")
+        array[...] = values
+        assert np.array_equal(array[...], values)
+        array[6, 4] = values[6, 4] = -1
+        array.resize((8, 8))
+        grown = np.full((8, 8), 9.0)
+        grown[:7, :5] = values
+        assert np.array_equal(array[...], grown)
+        assert np.array_equal(PlainZarr().read(tmp_path / "a"), grown)
+
+    def test_an_array_that_shrinks_and_grows_keeps_what_its_shards_have(self, array_of, tmp_path):
+        array, values = array_of((8,), (4,), (2,)), np.arange(1, 9.0)
+        array[...] = values
+        array.resize((5,))
+        array[4] = values[4] = -1
+        array.resize((8,))
+        assert np.array_equal(array[...], PlainZarr().read(tmp_path / "a"))
+        assert np.array_equal(array[:5], values[:5])
+
+    def test_missing_shards_are_the_fill_value(self, array_of):
+        array = array_of(fill_value=3)
+        for form in SELECTIONS:
+            same(selected(array, form), selected_by_numpy(np.full(SHAPE, 3.0), form))
+
+    @pytest.mark.filterwarnings("ignore:The data type")
+    @pytest.mark.parametrize("data_type", ["float64", "text", "struct"])
+    def test_an_array_without_axes(self, array_of, tmp_path, data_type):
+        about = {
+            name: document_of(data_type, (), (), "big")[name]
+            for name in ("data_type", "fill_value")
+        }
+        array = array_of((), (), (), **about)
+        for seed in range(3):
+            value = values_of(data_type, (), seed)
+            array[...] = value
+            same(array[...], value)
+            assert (tmp_path / "a/c").read_bytes() == shard_of([encoded(value, data_type, "big")])
+
+    @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+    def test_an_array_without_elements(self, array_of, shape):
+        array = array_of(shape, (2,) * len(shape), (1,) * len(shape))
+        array[...] = 5
+        assert array[...].shape == shape
+        assert keys_of(array.store) == []
+
+    def test_nothing_that_is_selected_writes_nothing(self, array_of):
+        array = array_of()
+        array[3:3] = 5
+        array.oindex[np.zeros(8, bool), :, :] = np.zeros((0, 9, 10))
+        assert keys_of(array.store) == []
+
+    def test_an_inner_chunk_that_is_the_shard(self, array_of, tmp_path):
+        array = array_of((4, 6), (4, 6), (4, 6))
+        values = numbers((4, 6), "f8")
+        array[...] = values
+        array[1:3, ::2] = values[1:3, ::2] = -1
+        assert np.array_equal(array[:, 1:5], values[:, 1:5])
+        assert (tmp_path / "a/c/0/0").read_bytes() == content_of(values, (4, 6))
+
+    def test_inner_chunks_of_one_element(self, array_of, tmp_path):
+        array = array_of((3, 5), (3, 5), (1, 1))
+        values = numbers((3, 5), "f8") + 1
+        array[...] = values
+        array[1, ::2] = values[1, ::2] = -1
+        array[:, 4] = values[:, 4] = -2
+        assert np.array_equal(array[...], values)
+        assert (tmp_path / "a/c/0/0").read_bytes() == content_of(values, (1, 1))
