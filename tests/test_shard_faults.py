@@ -85,7 +85,6 @@ SIZES = {
 }
 PLACES = {
     "beyond the file": 1000,
-    "beyond the file by a byte": None,
     "at 2**62": 2**62,
     "at 2**63": 2**63,
     "at 2**63 less an inner chunk": 2**63 - 24,
@@ -127,12 +126,10 @@ class TestEntries:
         self, tmp_path, kind, location, is_in_place, case
     ):
         end = 96 if location == "end" else 164  # of the inner chunks
-        start = PLACES[case] or end - 23
+        start = PLACES[case]
         content = shard_of(PARTS, location, entries={2: (start, 24)})
         array = array_with(kind, tmp_path, content, location, is_in_place)
         says = f"ends at byte {start + 24}, and the inner chunks end at {end}"
-        if kind == "requests" and case == "beyond the file by a byte":
-            pytest.skip("who asks for ranges does not know where the shard ends")
         if kind != "requests":
             check_that_it_is_refused(array, ShardIndexError, named(says))
             return
@@ -145,17 +142,24 @@ class TestEntries:
         for selection in OTHERS.values():
             assert np.array_equal(array[selection], VALUES[selection])
 
-    def test_a_place_within_the_index_is_an_error(self, tmp_path, kind, location, is_in_place):
-        start = 67 if location == "start" else 73  # the index is 68 bytes
-        content = shard_of(PARTS, location, entries={2: (start, 24)})
+    # Who asks for ranges does not know where the shard ends.
+    @pytest.mark.parametrize("kind", ["local", "memory"])
+    def test_a_byte_behind_the_inner_chunks_is_an_error(
+        self, tmp_path, kind, location, is_in_place
+    ):
+        end = 96 if location == "end" else 164
+        content = shard_of(PARTS, location, entries={2: (end - 23, 24)})
         array = array_with(kind, tmp_path, content, location, is_in_place)
-        if location == "start":
-            says = "begins at byte 67, within the index, which ends at 68"
-        elif kind == "requests":
-            pytest.skip("who asks for ranges does not know where the shard ends")
-        else:
-            says = "ends at byte 97, and the inner chunks end at 96"
+        says = f"ends at byte {end + 1}, and the inner chunks end at {end}"
         check_that_it_is_refused(array, ShardIndexError, named(says))
+
+
+@pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "replaced"])
+def test_an_inner_chunk_that_begins_in_the_index_is_an_error(tmp_path, kind, is_in_place):
+    content = shard_of(PARTS, "start", entries={2: (67, 24)})  # the index is 68 bytes
+    array = array_with(kind, tmp_path, content, "start", is_in_place)
+    says = "begins at byte 67, within the index, which ends at 68"
+    check_that_it_is_refused(array, ShardIndexError, named(says))
 
 
 class TestIndexes:
