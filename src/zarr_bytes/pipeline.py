@@ -8,37 +8,27 @@ write in which threads that is done. Arrays of every other chain get a pipeline 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 import numpy as np
 import zarr
-from zarr import codecs as zarr_codecs
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.buffer import cpu
-from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, StorePath
 
-from zarr_bytes.activation import CLASSES
 from zarr_bytes.caller import warn_caller
+from zarr_bytes.chains import own_chain, stored_by
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.files import WouldWaitError, is_tried
 from zarr_bytes.chunk.gathering import Gather
 from zarr_bytes.chunk.scattering import Scatter
-from zarr_bytes.chunk.selection import order_of
-from zarr_bytes.chunk.shards import sharding_of
 from zarr_bytes.chunk.tasks import for_each
 from zarr_bytes.chunk.threads import in_threads, number_of_threads
 from zarr_bytes.chunk.writing import is_local_chunk
-from zarr_bytes.codec import (
-    BytesCodec,
-    EndianCodec,
-    PartialWriteBytesCodec,
-    PartialWriteEndianCodec,
-)
 from zarr_bytes.settings import pipeline_of_other_chains
 from zarr_bytes.zarr_versions import BatchedCodecPipeline, unknown_in_pipeline
 
@@ -49,14 +39,12 @@ if TYPE_CHECKING:
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
     from zarr.abc.store import ByteGetter
 
+    from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.gathering import ChunkOfWrite
     from zarr_bytes.chunk.scattering import ChunkOfRead
-    from zarr_bytes.chunk.shards import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["BatchedBytesPipeline"]
-
-_CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec)
 
 _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
@@ -92,7 +80,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
         """Pipeline of `codecs`: one of zarr's, where they are not plain bytes."""
         chain = tuple(codecs)
-        own = _own_chain(chain) if _is_known() else None
+        own = own_chain(chain) if _is_known() else None
         if own is None:
             # zarr takes any pipeline.
             other = cast("type[Self]", pipeline_of_other_chains())
@@ -108,7 +96,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
     @cached_property
     def stored(self) -> Stored:
         """How chunks are stored."""
-        return _stored_by((*self.array_array_codecs, self.array_bytes_codec))
+        return stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
     def __getstate__(self) -> dict[str, object]:
         # With what is found of the codecs: zarr's sharding codec is pickled as its metadata, which
@@ -198,68 +186,6 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
             await in_threads(partial(map, gather.write_file), batch, threads)
         else:
             await for_each(gather.write, batch)
-
-
-class Stored(NamedTuple):
-    """How the codecs of an array store its chunks.
-
-    Attributes
-    ----------
-    codec : BytesCodec
-        The codec of the chunks, or of the inner chunks of shards.
-    order : tuple of int or None
-        Axis of the array that each stored axis is; None where they are in order.
-    sharding : Sharding or None
-        How shards are divided, where the chunks are shards.
-    """
-
-    codec: BytesCodec
-    order: tuple[int, ...] | None
-    sharding: Sharding | None
-
-
-def _own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
-    """The chain with this package's codec for bytes; None for chunks that are not plain bytes."""
-    if zarr.config.get("codecs.bytes", None) != CLASSES["bytes"]:
-        return None
-    if not chain or any(type(codec) is not TransposeCodec for codec in chain[:-1]):
-        return None
-    last = chain[-1]
-    if type(last) is ShardingCodec:
-        inner = _own_chain(last.codecs) if _has_plain_index(last) else None
-        if inner is None or type(inner[-1]) is ShardingCodec:
-            return None
-        # Not left to zarr, which keeps a codec for one that is equal to it.
-        fitted = cast("BytesCodec", inner[-1]).with_settings()
-        if fitted is last.codecs[-1]:
-            return chain
-        return (*chain[:-1], replace(last, codecs=(*inner[:-1], fitted)))
-    if type(last) is zarr_codecs.BytesCodec:
-        return (*chain[:-1], BytesCodec.in_place_of(last))
-    return chain if type(last) in _CODECS else None
-
-
-def _has_plain_index(codec: ShardingCodec) -> bool:
-    """Whether the index of shards is stored by `bytes`, with or without a checksum."""
-    first, *others = codec.index_codecs
-    return (
-        type(first) in (zarr_codecs.BytesCodec, *_CODECS)
-        and cast("BytesCodec", first).endian is not None
-        and [type(other) for other in others] in ([], [Crc32cCodec])
-    )
-
-
-def _stored_by(chain: Sequence[Codec]) -> Stored:
-    """How a chain that `_own_chain` gives stores elements."""
-    *transposes, last = chain
-    orders = [cast("TransposeCodec", codec).order for codec in transposes]
-    if not isinstance(last, ShardingCodec):
-        return Stored(cast("BytesCodec", last), order_of(orders), None)
-    inner = _stored_by(last.codecs)
-    nesting = order_of(orders) or tuple(range(len(last.chunk_shape)))
-    inner_orders = [cast("TransposeCodec", codec).order for codec in last.codecs[:-1]]
-    sharding = sharding_of(last, nesting)
-    return Stored(inner.codec, order_of([*orders, *inner_orders]), sharding)
 
 
 def _is_taken(batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:

@@ -24,9 +24,11 @@ from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.files import EndOfFileError, WouldWaitError, is_tried, open_chunk
 from zarr_bytes.chunk.plan import chunks_of
-from zarr_bytes.chunk.requests import MissingChunkError, Requests, comes_whole
+from zarr_bytes.chunk.range_support import comes_whole
+from zarr_bytes.chunk.requests import MissingChunkError, Requests
 from zarr_bytes.chunk.selection import entries_of
-from zarr_bytes.chunk.shard_reading import ShardPlan, read_open_shard
+from zarr_bytes.chunk.shard_plan import ShardPlan
+from zarr_bytes.chunk.shard_reading import read_open_shard
 from zarr_bytes.chunk.tasks import finished
 from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.settings import reading_cost

@@ -13,20 +13,24 @@ answered one as a range.
 from __future__ import annotations
 
 import sys
-import threading
 from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast
-from weakref import WeakValueDictionary
 
 import numpy as np
 from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
-from zarr.storage import MemoryStore, StorePath, ZipStore
+from zarr.storage import StorePath
 
 from zarr_bytes.caller import warn_caller
+from zarr_bytes.chunk.range_support import (
+    comes_whole,
+    has_answered_ranges,
+    note_ranges,
+    note_whole_object,
+    store_of,
+)
 from zarr_bytes.chunk.tasks import EnoughError, slots_of_loop, together
 from zarr_bytes.errors import partly_missing, wrong_size
-from zarr_bytes.zarr_versions import is_deflated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.zarr_versions import SyncByteGetter
 
-__all__ = ["MissingChunkError", "Requests", "comes_whole"]
+__all__ = ["MissingChunkError", "Requests"]
 
 _Request: TypeAlias = "RangeByteRequest | SuffixByteRequest"
 
@@ -110,10 +114,10 @@ class Requests:
         self._is_there = True
         content: Bytes = buffer.as_numpy_array()
         if is_range and content.size <= nbytes:
-            _remember(_with_ranges, self._getter)
+            note_ranges(self._getter)
             return content, size
         self._chunk = content
-        if not comes_whole(self._getter) and _remember(_without_ranges, self._getter):
+        if not comes_whole(self._getter) and note_whole_object(self._getter):
             warn_caller(self._cost_of_whole())
         start = max(shards.index_start(content.size), 0)
         return content[start : start + nbytes], content.size
@@ -142,7 +146,7 @@ class Requests:
 
         ranges, count = self._ranges(tile)
         try:
-            if count == 1 or limit == 1 or not _is_among(_with_ranges, self._getter):
+            if count == 1 or limit == 1 or not has_answered_ranges(self._getter):
                 await work(ranges if limit == 1 else islice(ranges, 1))
             if count > 1 and limit > 1:
                 await together([work(ranges) for _ in range(min(limit, count))])
@@ -198,7 +202,7 @@ class Requests:
         if collected.whole is None:
             return cast("Bytes", collected.fetched)
         self._checked(collected.whole)
-        if _remember(_without_ranges, self._getter):
+        if note_whole_object(self._getter):
             warn_caller(self._cost_of_whole())
         return self._part(tile)
 
@@ -220,7 +224,7 @@ class Requests:
 
     def _cost_of_whole(self) -> str:
         return (
-            f"{_store_of(self._getter)} does not answer byte ranges, so chunks are fetched whole"
+            f"{store_of(self._getter)} does not answer byte ranges, so chunks are fetched whole"
             f" each time that a part of them is read: {self._plan.chunks.nbytes} bytes here, where"
             f" {self._plan.nbytes} were needed; from a server that answers ranges, such as nginx,"
             " only these are fetched"
@@ -235,7 +239,7 @@ class _Collected:
         self._tile = tile
         self.fetched: Bytes | None = None
         self.is_missing = False
-        self._is_known = _is_among(_with_ranges, getter)
+        self._is_known = has_answered_ranges(getter)
         self.whole: Buffer | None = None
 
     def add(
@@ -253,7 +257,7 @@ class _Collected:
             raise wrong_size(str(self._getter), start, stop, part.size)
         if not self._is_known:
             self._is_known = True
-            _remember(_with_ranges, self._getter)
+            note_ranges(self._getter)
         if part.size == self._tile.nbytes:
             self.fetched = part
             return True
@@ -279,45 +283,3 @@ async def _size(getter: object) -> int | None:
         return await getter.store.getsize(getter.path)
     except Exception:  # noqa: BLE001 -- the error of the request is the one to raise
         return None
-
-
-# Stores that have answered a range with a range, and stores that have not, by identity: many have
-# no hash.
-_with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
-_without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
-_lock = threading.Lock()
-
-
-def comes_whole(getter: ByteGetter | SyncByteGetter) -> bool:
-    """Whether a range of the object would cost the whole: in memory, or for want of ranges.
-
-    The store has answered a range with the whole object, or refused it; or a member of a zip
-    archive is compressed.
-    """
-    store = _store_of(getter)
-    return (
-        _is_among(_without_ranges, getter)
-        or type(store) is MemoryStore
-        or (isinstance(store, ZipStore) and is_deflated(store, cast("StorePath", getter).path))
-    )
-
-
-def _store_of(getter: ByteGetter | SyncByteGetter) -> object:
-    return getter.store if isinstance(getter, StorePath) else getter
-
-
-def _is_among(
-    stores: WeakValueDictionary[int, object], getter: ByteGetter | SyncByteGetter
-) -> bool:
-    store = _store_of(getter)
-    return stores.get(id(store)) is store
-
-
-def _remember(
-    stores: WeakValueDictionary[int, object], getter: ByteGetter | SyncByteGetter
-) -> bool:
-    """Whether the store of `getter` was not among `stores`, where it is now."""
-    with _lock:
-        is_new = not _is_among(stores, getter)
-        stores[id(_store_of(getter))] = _store_of(getter)
-        return is_new

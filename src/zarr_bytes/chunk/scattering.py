@@ -17,7 +17,8 @@ from zarr_bytes.chunk.files import EndOfFileError, open_chunk
 from zarr_bytes.chunk.plan import chunks_of
 from zarr_bytes.chunk.reading import cost_of, read_chunk, read_open_file
 from zarr_bytes.chunk.selection import entries_of, is_basic
-from zarr_bytes.chunk.shard_reading import ShardPlan, read_index, read_shard
+from zarr_bytes.chunk.shard_plan import ShardPlan
+from zarr_bytes.chunk.shard_reading import read_index, read_shard
 from zarr_bytes.chunk.shards import Shards
 from zarr_bytes.settings import reading_cost
 

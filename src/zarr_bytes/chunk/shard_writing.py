@@ -17,8 +17,9 @@ from zarr_bytes.chunk.file_writing import write_file
 from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
+from zarr_bytes.chunk.shard_index import Index, complete_index, content_of_index
 from zarr_bytes.chunk.shard_reading import read_index
-from zarr_bytes.chunk.shards import Index, Shards, by_itself
+from zarr_bytes.chunk.shards import Shards, by_itself
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
 from zarr_bytes.errors import wrong_size
@@ -206,7 +207,7 @@ def new_shard(shards: Shards, elements: NewChunk) -> tuple[NewChunk, Index]:
     elements : NewChunk
         A chunk of its elements.
     """
-    index, content = shards.complete()
+    index, content = complete_index(shards)
     if shards.sharding.is_at_end:
         return elements._replace(after=content), index
     return elements._replace(before=content), index
@@ -280,7 +281,7 @@ def _laid_out(shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> Iterator[tu
         yield position, data
         starts[number] = position
         position += data.size
-    index = np.frombuffer(shards.content_of_index(starts), np.uint8)
+    index = np.frombuffer(content_of_index(shards, starts), np.uint8)
     yield position if shards.sharding.is_at_end else 0, index
 
 

@@ -8,33 +8,26 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import google_crc32c
 import numpy as np
 
 from zarr_bytes.chunk.chunks import Chunks
 from zarr_bytes.chunk.grid import Axis, c_strides
+from zarr_bytes.chunk.shard_index import CHECKSUM, ENTRY
 from zarr_bytes.chunk.tiles import one_range
-from zarr_bytes.errors import ShardIndexError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from zarr.codecs import BytesCodec, ShardingCodec
 
-    from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.chunk.grid import Grid, Offsets
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Index", "Sharding", "Shards", "by_itself", "sharding_of"]
-
-_ENTRY: Final = 16  # bytes of the index for each inner chunk: offset and size
-_CHECKSUM: Final = 4
-_ABSENT: Final = 2**64 - 1  # offset and size of an inner chunk that is not there
-_LARGEST: Final = 2**63 - 1  # offset in a file
+__all__ = ["Sharding", "Shards", "by_itself", "sharding_of"]
 
 
 class Sharding(NamedTuple):
@@ -121,7 +114,7 @@ class Shards:
         self.inner_nbytes = prod(inner) * self.chunks.item_size
         index_shape = tuple([spec.shape[i] // inner[i] for i in index_order])
         self.count = prod(index_shape)
-        self.index_nbytes = _ENTRY * self.count + _CHECKSUM * sharding.has_checksum
+        self.index_nbytes = ENTRY * self.count + CHECKSUM * sharding.has_checksum
         # Distance of neighbours in the index and in an inner chunk, by axis of the array.
         strides = c_strides(index_shape)
         self._numbers = tuple([strides[index_order.index(i)] for i in range(len(inner))])
@@ -136,36 +129,10 @@ class Shards:
         """Where the index begins in a shard of `size` bytes."""
         return max(size - self.index_nbytes, 0) if self.sharding.is_at_end else 0
 
-    def content_of_index(self, starts: Offsets) -> bytes:
-        """The bytes of an index, with its checksum.
-
-        Parameters
-        ----------
-        starts : array of int64
-            Where each inner chunk begins in its shard, in bytes; -1 for one that is absent.
-        """
-        order = "<" if self.sharding.index_endian == "little" else ">"
-        entries = np.full((self.count, 2), _ABSENT, f"{order}u8")
-        is_there = starts >= 0
-        entries[is_there, 0] = starts[is_there]
-        entries[is_there, 1] = self.inner_nbytes
-        content = entries.tobytes()
-        if self.sharding.has_checksum:
-            content += google_crc32c.value(content).to_bytes(_CHECKSUM, "little")
-        return content
-
     @property
     def first(self) -> int:
         """Where the first inner chunk begins in a shard that is written here, in bytes."""
         return 0 if self.sharding.is_at_end else self.index_nbytes
-
-    def complete(self) -> tuple[Index, bytes]:
-        """The index of a shard that has all inner chunks, in their order, and its bytes."""
-        content = self.content_of_index(
-            self.first + np.arange(self.count, dtype=np.int64) * self.inner_nbytes
-        )
-        size = self.count * self.inner_nbytes + self.index_nbytes
-        return Index(self, "", np.frombuffer(content, np.uint8), size), content
 
     def one_range(self, selection: tuple[Any, ...]) -> tuple[int, Tile] | None:
         """Number of an inner chunk and its tile, where that is one range of it alone.
@@ -252,82 +219,6 @@ class Shards:
         numbers, offsets, places = numbers[order], offsets[order], places[order]
         for part in _equal(numbers):
             yield int(numbers[part.start]), (Axis(offsets[part], places[part]),)
-
-
-class Index:
-    """The index of one shard.
-
-    Parameters
-    ----------
-    shards : Shards
-        The shard, and those like it.
-    key : str
-        Of the shard, for the messages of errors.
-    content : array of uint8, 1-D
-        Its bytes, with the checksum.
-    size : int or None
-        Size of the shard in bytes, where it is known.
-
-    Raises
-    ------
-    ShardIndexError
-        If the index is truncated, or does not have its checksum.
-    """
-
-    def __init__(self, shards: Shards, key: str, content: Bytes, size: int | None) -> None:
-        self._shards = shards
-        self._key = key
-        if content.size != shards.index_nbytes:
-            raise ShardIndexError(
-                f"the index of the shard {key} takes {shards.index_nbytes} bytes for"
-                f" {shards.count} inner chunks, found {content.size}: the shard is truncated, or it"
-                " was written with other shapes or codecs than the metadata names"
-            )
-        entries = content[: _ENTRY * shards.count]
-        if shards.sharding.has_checksum:
-            found, computed = bytes(content[entries.size :]), google_crc32c.value(bytes(entries))
-            if int.from_bytes(found, "little") != computed:
-                raise ShardIndexError(
-                    f"the index of the shard {key} has the checksum"
-                    f" {int.from_bytes(found, 'little'):#010x}, and that of its bytes is"
-                    f" {computed:#010x}: the shard is damaged, or it was written with other shapes"
-                    " or codecs than the metadata names"
-                )
-        order = "<" if shards.sharding.index_endian == "little" else ">"
-        self._entries = entries.view(f"{order}u8").reshape(-1, 2)
-        self._first = shards.first
-        self._last = size  # where an inner chunk must have ended
-        if size is not None and shards.sharding.is_at_end:
-            self._last = size - shards.index_nbytes
-
-    def offset(self, number: int) -> int | None:
-        """Where an inner chunk begins in its shard, in bytes; None if it is absent.
-
-        Raises
-        ------
-        ShardIndexError
-            If it has another size than its metadata ask for, is not in the file, or overlaps the
-            index.
-        """
-        start, nbytes = self._entries[number].tolist()
-        if start == nbytes == _ABSENT:
-            return None
-        expected = self._shards.inner_nbytes
-        if nbytes != expected:
-            fault = f"has {nbytes} bytes, and must have {expected}"
-        elif start < self._first:
-            fault = f"begins at byte {start}, within the index, which ends at {self._first}"
-        elif self._last is not None and start + nbytes > self._last:
-            fault = f"ends at byte {start + nbytes}, and the inner chunks end at {self._last}"
-        elif start + nbytes > _LARGEST:
-            fault = f"begins at byte {start}, where no file ends"
-        else:
-            return int(start)
-        place = ", ".join(map(str, self._shards.place_of(number)))
-        raise ShardIndexError(
-            f"inner chunk ({place}) of the shard {self._key} {fault}, says its index: the shard is"
-            " damaged, or it was written with other shapes or codecs than the metadata names"
-        )
 
 
 def by_itself(inside: Grid, axes: tuple[Axis, ...]) -> Grid:

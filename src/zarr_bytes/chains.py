@@ -1,0 +1,93 @@
+"""Chains of codecs that store plain bytes, and how they store them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+import zarr
+from zarr import codecs as zarr_codecs
+from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
+
+from zarr_bytes.activation import CLASSES
+from zarr_bytes.chunk.selection import order_of
+from zarr_bytes.chunk.shards import sharding_of
+from zarr_bytes.codec import (
+    BytesCodec,
+    EndianCodec,
+    PartialWriteBytesCodec,
+    PartialWriteEndianCodec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zarr.abc.codec import Codec
+
+    from zarr_bytes.chunk.shards import Sharding
+
+__all__ = ["Stored", "own_chain", "stored_by"]
+
+_CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec)
+
+
+class Stored(NamedTuple):
+    """How the codecs of an array store its chunks.
+
+    Attributes
+    ----------
+    codec : BytesCodec
+        The codec of the chunks, or of the inner chunks of shards.
+    order : tuple of int or None
+        Axis of the array that each stored axis is; None where they are in order.
+    sharding : Sharding or None
+        How shards are divided, where the chunks are shards.
+    """
+
+    codec: BytesCodec
+    order: tuple[int, ...] | None
+    sharding: Sharding | None
+
+
+def own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
+    """The chain with this package's codec for bytes; None for chunks that are not plain bytes."""
+    if zarr.config.get("codecs.bytes", None) != CLASSES["bytes"]:
+        return None
+    if not chain or any(type(codec) is not TransposeCodec for codec in chain[:-1]):
+        return None
+    last = chain[-1]
+    if type(last) is ShardingCodec:
+        inner = own_chain(last.codecs) if _has_plain_index(last) else None
+        if inner is None or type(inner[-1]) is ShardingCodec:
+            return None
+        # Not left to zarr, which keeps a codec for one that is equal to it.
+        fitted = cast("BytesCodec", inner[-1]).with_settings()
+        if fitted is last.codecs[-1]:
+            return chain
+        return (*chain[:-1], replace(last, codecs=(*inner[:-1], fitted)))
+    if type(last) is zarr_codecs.BytesCodec:
+        return (*chain[:-1], BytesCodec.in_place_of(last))
+    return chain if type(last) in _CODECS else None
+
+
+def _has_plain_index(codec: ShardingCodec) -> bool:
+    """Whether the index of shards is stored by `bytes`, with or without a checksum."""
+    first, *others = codec.index_codecs
+    return (
+        type(first) in (zarr_codecs.BytesCodec, *_CODECS)
+        and cast("BytesCodec", first).endian is not None
+        and [type(other) for other in others] in ([], [Crc32cCodec])
+    )
+
+
+def stored_by(chain: Sequence[Codec]) -> Stored:
+    """How a chain that `own_chain` gives stores elements."""
+    *transposes, last = chain
+    orders = [cast("TransposeCodec", codec).order for codec in transposes]
+    if not isinstance(last, ShardingCodec):
+        return Stored(cast("BytesCodec", last), order_of(orders), None)
+    inner = stored_by(last.codecs)
+    nesting = order_of(orders) or tuple(range(len(last.chunk_shape)))
+    inner_orders = [cast("TransposeCodec", codec).order for codec in last.codecs[:-1]]
+    sharding = sharding_of(last, nesting)
+    return Stored(inner.codec, order_of([*orders, *inner_orders]), sharding)

@@ -1,0 +1,75 @@
+"""Which stores answer byte ranges with ranges, as far as they have been asked."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, cast
+from weakref import WeakValueDictionary
+
+from zarr.storage import MemoryStore, StorePath, ZipStore
+
+from zarr_bytes.zarr_versions import is_deflated
+
+if TYPE_CHECKING:
+    from zarr.abc.store import ByteGetter
+
+    from zarr_bytes.zarr_versions import SyncByteGetter
+
+__all__ = ["comes_whole", "has_answered_ranges", "note_ranges", "note_whole_object", "store_of"]
+
+# Stores that have answered a range with a range, and stores that have not, by identity: many have
+# no hash.
+_with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
+_without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def comes_whole(getter: ByteGetter | SyncByteGetter) -> bool:
+    """Whether a range of the object would cost the whole: in memory, or for want of ranges.
+
+    The store has answered a range with the whole object, or refused it; or a member of a zip
+    archive is compressed.
+    """
+    store = store_of(getter)
+    return (
+        _is_among(_without_ranges, getter)
+        or type(store) is MemoryStore
+        or (isinstance(store, ZipStore) and is_deflated(store, cast("StorePath", getter).path))
+    )
+
+
+def has_answered_ranges(getter: ByteGetter | SyncByteGetter) -> bool:
+    """Whether the store of `getter` has answered a range with a range."""
+    return _is_among(_with_ranges, getter)
+
+
+def note_ranges(getter: ByteGetter | SyncByteGetter) -> None:
+    """Remember that the store of `getter` has answered a range with a range."""
+    _remember(_with_ranges, getter)
+
+
+def note_whole_object(getter: ByteGetter | SyncByteGetter) -> bool:
+    """Remember that a range has brought the whole object; whether that is news of the store."""
+    return _remember(_without_ranges, getter)
+
+
+def store_of(getter: ByteGetter | SyncByteGetter) -> object:
+    """The store behind `getter`."""
+    return getter.store if isinstance(getter, StorePath) else getter
+
+
+def _is_among(
+    stores: WeakValueDictionary[int, object], getter: ByteGetter | SyncByteGetter
+) -> bool:
+    store = store_of(getter)
+    return stores.get(id(store)) is store
+
+
+def _remember(
+    stores: WeakValueDictionary[int, object], getter: ByteGetter | SyncByteGetter
+) -> bool:
+    """Whether the store of `getter` was not among `stores`, where it is now."""
+    with _lock:
+        is_new = not _is_among(stores, getter)
+        stores[id(store_of(getter))] = store_of(getter)
+        return is_new
