@@ -193,8 +193,9 @@ class TestIndexes:
     ):
         content = shard_of(PARTS, location)[:size]
         array = array_with(kind, tmp_path, content, location, is_in_place)
+        found = size if kind != "requests" else r"\d+"  # zarr 3.1 gives another part of so few
         message = (
-            f"^the index of the shard .*{KEY} takes 68 bytes for 4 inner chunks, found {size}: the"
+            f"^the index of the shard .*{KEY} takes 68 bytes for 4 inner chunks, found {found}: the"
             " shard is truncated"
         )
         before = contents_of(array.store)
