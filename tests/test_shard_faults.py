@@ -613,3 +613,12 @@ class TestOtherStores:
         for act in (lambda: array[2, 2], lambda: array.__setitem__((2, 2), 5)):
             with pytest.raises(OSError, match="the connection is gone"):
                 act()
+
+
+def test_a_damaged_inner_chunk_is_replaced_where_it_is_written_whole(tmp_path, kind):
+    content = shard_of(PARTS, "end", entries={2: (1000, 24)})
+    array = array_with(kind, tmp_path, content, "end", False)
+    array[2:, :3] = 5
+    expected = VALUES.copy()
+    expected[2:, :3] = 5
+    assert np.array_equal(array[...], expected)

@@ -97,7 +97,7 @@ class ShardWriting(Writing):
             return
         file = None if self.keeps_nothing else open_chunk(path, root, waits=True)
         if file is None:
-            _replace_shard(path, self._shards, self._inner_chunks(None, is_complete=in_place))
+            _replace_shard(path, self._shards, self._inner_chunks(_nothing, is_complete=in_place))
             return
         with file:
             stored = _stored_in(file, self._shards, read_index(self._shards, file))
@@ -147,28 +147,30 @@ class ShardWriting(Writing):
             place = combination([axis.targets for axis in axes])
             yield number, by_itself(inside, axes), canvas[(*place, ...)]  # never a scalar
 
-    def _inner_chunks(
-        self, stored: _Stored | None, *, is_complete: bool
-    ) -> Iterator[tuple[int, Bytes]]:
+    def _inner_chunks(self, stored: _Stored, *, is_complete: bool) -> Iterator[tuple[int, Bytes]]:
         """Numbers and bytes of the inner chunks to store; all of them, if it `is_complete`."""
         new = self._new_chunk()
         parts = self._parts()
         part = next(parts, None)
         for number in range(self._shards.count):
-            inner = None if stored is None else stored(number)
             if part is not None and part[0] == number:
-                inner = self._merged_inner(part[1], part[2], inner, new)
-                if not is_complete and new.is_left_out(inner):
-                    inner = None
+                merged = self._merged_inner(*part, stored, new)
+                inner = None if not is_complete and new.is_left_out(merged) else merged
                 part = next(parts, None)
+            else:
+                inner = stored(number)
             if inner is None and is_complete:
                 inner = _filled(self._shards, new)
             if inner is not None:
                 yield number, inner
 
-    def _merged_inner(self, grid: Grid, canvas: Array, inner: Bytes | None, new: NewChunk) -> Bytes:
-        if grid.has_all_of(self._shards.sharding.inner_shape):
+    def _merged_inner(
+        self, number: int, grid: Grid, canvas: Array, stored: _Stored, new: NewChunk
+    ) -> Bytes:
+        """The bytes of an inner chunk with its selected elements."""
+        if grid.has_all_of(self._shards.sharding.inner_shape):  # what is there may be damaged
             return encode_elements(canvas.transpose(grid.nesting), self._endian)
+        inner = stored(number)
         merged = _filled(self._shards, new) if inner is None else inner.copy()
         tile = tiles_of(grid, self._dtype.itemsize, _EVERYTHING).undivided()
         self._put(merged[tile.start :], tile, grid, canvas)
@@ -176,17 +178,9 @@ class ShardWriting(Writing):
 
     def _merged_shard(self, existing: Buffer | None, key: str) -> Buffer | None:
         """The shard to store instead of `existing`, or None if it is left out for being empty."""
-        stored: _Stored | None = None
+        stored: _Stored = _nothing
         if existing is not None:
-            shard: Bytes = existing.as_numpy_array()
-            start = self._shards.index_start(shard.size)
-            content = shard[start : start + self._shards.index_nbytes]
-            index = Index(self._shards, key, content, shard.size)
-
-            def stored(number: int) -> Bytes | None:
-                begin = index.offset(number)
-                return None if begin is None else shard[begin : begin + self._shards.inner_nbytes]
-
+            stored = _stored_in_memory(existing.as_numpy_array(), self._shards, key)
         inner = list(self._inner_chunks(stored, is_complete=False))
         if not inner:
             return None
@@ -265,6 +259,21 @@ def _stored_in(file: ChunkFile, shards: Shards, index: Index) -> _Stored:
         return inner
 
     return stored
+
+
+def _stored_in_memory(shard: Bytes, shards: Shards, key: str) -> _Stored:
+    start = shards.index_start(shard.size)
+    index = Index(shards, key, shard[start : start + shards.index_nbytes], shard.size)
+
+    def stored(number: int) -> Bytes | None:
+        begin = index.offset(number)
+        return None if begin is None else shard[begin : begin + shards.inner_nbytes]
+
+    return stored
+
+
+def _nothing(number: int) -> Bytes | None:  # noqa: ARG001
+    return None
 
 
 def _filled(shards: Shards, elements: NewChunk) -> Bytes:
