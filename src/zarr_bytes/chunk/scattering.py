@@ -205,13 +205,14 @@ class Scatter:
         nbytes = chunks.nbytes if plan.is_whole else tile.nbytes
         has_gaps = tile.nbytes != nbytes or not tile.has_no_gaps(chunks.item_size)
         most = limits.LIMITS.loop_chunk if has_gaps else limits.LIMITS.assigned
-        if not 0 < nbytes <= min(most, plan.largest_request):
-            return alike
         start = None if plan.is_whole else tile.start
-        if nbytes >= limits.LIMITS.direct and not has_gaps:
+        is_direct = not has_gaps and limits.LIMITS.direct <= nbytes <= limits.LIMITS.loop
+        if is_direct and nbytes <= plan.largest_request:
             result = self._result(plan, place)
             if result is not None:
                 return alike._replace(result=result, start=start)
+        if not 0 < nbytes <= min(most, plan.largest_request):
+            return alike
         memory = np.empty(nbytes, np.uint8)
         part = memory[tile.start :] if plan.is_whole else memory
         elements = plan.result_of(tile.elements(part, chunks.stored))
