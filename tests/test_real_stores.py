@@ -15,7 +15,8 @@ import pytest
 import zarr
 from conftest import PIPELINES
 from stored_arrays import numbers, stored
-from zarr.storage import FsspecStore, LocalStore, ZipStore
+from zarr.codecs import ShardingCodec
+from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
 
 from zarr_bytes import BytesCodec, ChunkSizeError
 
@@ -35,23 +36,32 @@ SELECTIONS = {
 }
 
 
+SHARDED = {
+    "chunks": (30, 50, 20),  # two shards
+    "serializer": ShardingCodec(chunk_shape=(10, 25, 20), codecs=[BytesCodec(endian="big")]),
+}
+
+
 def write(store):
+    """An array of one chunk, and one of two shards."""
     with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedBytesPipeline"]}):
-        stored(store, VALUES, overwrite=True)
+        stored(StorePath(store, "chunk"), VALUES, overwrite=True)
+        stored(StorePath(store, "shards"), VALUES, overwrite=True, **SHARDED)
 
 
 def check(store):
     """Every selection through `store`, with gaps small enough that ranges are read."""
     for path in PIPELINES.values():
         with zarr.config.set({"codec_pipeline.path": path} | SMALL_GAPS):
-            array = zarr.open_array(store, mode="r")
-            assert type(array.metadata.codecs[0]) is BytesCodec
-            for name, selection in SELECTIONS.items():
-                assert np.array_equal(array[selection], VALUES[selection]), name
-            points = ([3, 50, 7], [1, 2, 3], [4, 5, 6])
-            assert np.array_equal(array.vindex[points], VALUES[points])
-            grid = np.ix_([5, 1], range(50), [0, 19])
-            assert np.array_equal(array.oindex[[5, 1], :, [0, 19]], VALUES[grid])
+            chunk, shards = (zarr.open_array(store, path=p, mode="r") for p in ("chunk", "shards"))
+            assert type(chunk.metadata.codecs[0]) is BytesCodec
+            for array in (chunk, shards):
+                for name, selection in SELECTIONS.items():
+                    assert np.array_equal(array[selection], VALUES[selection]), name
+                points = ([3, 50, 7], [1, 2, 3], [4, 5, 6])
+                assert np.array_equal(array.vindex[points], VALUES[points])
+                grid = np.ix_([5, 1], range(50), [0, 19])
+                assert np.array_equal(array.oindex[[5, 1], :, [0, 19]], VALUES[grid])
 
 
 class TestOnThisMachine:
@@ -143,7 +153,7 @@ def nginx(tmp_path_factory):
     files.mkdir()
     write(LocalStore(files))
     write(LocalStore(files / "cut"))
-    chunk = files / "cut/c/0/0/0"
+    chunk = files / "cut/chunk/c/0/0/0"
     chunk.write_bytes(chunk.read_bytes()[: VALUES.nbytes // 2])
     server = Nginx(folder, files)
     yield server
@@ -158,7 +168,7 @@ class TestHttp:
 
     def test_the_server_sends_what_is_needed(self, nginx, pipeline):
         pytest.importorskip("aiohttp")
-        array = zarr.open_array(FsspecStore.from_url(nginx.url), mode="r")
+        array = zarr.open_array(FsspecStore.from_url(nginx.url + "/chunk"), mode="r")
         requests, nbytes = nginx.chunks_sent()
         with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
             for selection, more in ((np.s_[7], 1), (np.s_[10:20, 30:60], 10), (np.s_[7, 8, 9], 1)):
@@ -169,9 +179,22 @@ class TestHttp:
                 assert nginx.chunks_sent() == (requests, nbytes)
 
     @pytest.mark.parametrize("client", ["fsspec", "obstore"])
+    def test_the_index_of_a_shard_and_its_ranges_are_sent(self, nginx, client):
+        array = zarr.open_array(store_at(nginx.url + "/shards", client), mode="r")
+        index = 6 * 16 + 4  # entries of the inner chunks, and the checksum
+        requests, nbytes = nginx.chunks_sent()
+        with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
+            for selection, ranges in ((np.s_[7], 2), (np.s_[7, 8], 1), (np.s_[7, 8, 9], 1)):
+                assert np.array_equal(array[selection], VALUES[selection])
+                requests += 1 + ranges
+                nbytes += index + VALUES[selection].nbytes
+                wait_until(lambda: nginx.chunks_sent()[0] >= requests)  # noqa: B023
+                assert nginx.chunks_sent() == (requests, nbytes)
+
+    @pytest.mark.parametrize("client", ["fsspec", "obstore"])
     def test_a_truncated_object_is_an_error_with_key_range_and_sizes(self, nginx, client, pipeline):
         """Also where the server answers a range past the end with an error of its own."""
-        array = zarr.open_array(store_at(nginx.url + "/cut", client), mode="r")
+        array = zarr.open_array(store_at(nginx.url + "/cut/chunk", client), mode="r")
         for selection in 59, np.s_[29:31], ...:
             with (
                 zarr.config.set({"zarr_bytes.gap.remote": 4096}),
