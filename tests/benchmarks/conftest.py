@@ -63,7 +63,7 @@ def _time(seconds):
 
 
 def _draw(medians, path):
-    """Time of some selections, of big-endian data with zarr's default pipeline."""
+    """Time of some selections, of big-endian data with the pipeline that is chosen by installing."""
     begin = next(begin for begin in PICTURES if any(name.startswith(begin) for name in medians))
     title, selections = PICTURES[begin]
     labels = dict(zip(PEERS, _versions(), strict=True))
@@ -71,7 +71,7 @@ def _draw(medians, path):
         selection: {
             labels.get(contender, contender): 1e3 * seconds
             for contender, seconds in medians[
-                f"{begin}big-{selection}-BatchedCodecPipeline]"
+                f"{begin}big-{selection}-BatchedBytesPipeline]"
             ].items()
         }
         for selection in selections.split(", ")
