@@ -63,7 +63,7 @@ def _time(seconds):
 
 
 def _draw(medians, path):
-    """Time of some selections, of big-endian data with the pipeline that is chosen by installing."""
+    """Time of some selections, of big-endian data with the pipeline of an installation."""
     begin = next(begin for begin in PICTURES if any(name.startswith(begin) for name in medians))
     title, selections = PICTURES[begin]
     labels = dict(zip(PEERS, _versions(), strict=True))
