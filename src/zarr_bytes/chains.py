@@ -32,7 +32,7 @@ _CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteE
 
 
 class Stored(NamedTuple):
-    """How the codecs of an array store its chunks.
+    """The storage of chunks, as the codecs of an array name it.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def _has_plain_index(codec: ShardingCodec) -> bool:
 
 
 def stored_by(chain: Sequence[Codec]) -> Stored:
-    """How a chain that `own_chain` gives stores elements."""
+    """Storage of the chunks of a chain that `own_chain` gives."""
     *transposes, last = chain
     orders = [cast("TransposeCodec", codec).order for codec in transposes]
     if not isinstance(last, ShardingCodec):

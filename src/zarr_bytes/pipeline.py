@@ -95,7 +95,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
 
     @cached_property
     def stored(self) -> Stored:
-        """How chunks are stored."""
+        """Storage of the chunks."""
         return stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
     def __getstate__(self) -> dict[str, object]:

@@ -1,1 +1,1 @@
-"""How a selection of a chunk is read and written: plan, files, requests, elements."""
+"""Reading and writing of a selection of a chunk: plan, files, requests, elements."""

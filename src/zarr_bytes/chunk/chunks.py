@@ -1,4 +1,4 @@
-"""What chunks of one shape and data type have in common, found once."""
+"""Properties that chunks of one shape and data type have in common, found once."""
 
 from __future__ import annotations
 

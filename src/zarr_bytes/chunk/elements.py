@@ -281,7 +281,7 @@ def bool_error(found: int, index: tuple[int, ...], of: str, byte: int) -> BoolVa
 
 
 def find_wrong_bool(encoded: Bytes, layout: ElementLayout) -> int | None:
-    """Where in `encoded`, whole elements in C order, a byte that is a bool is neither 0 nor 1.
+    """Offset of the first bool in `encoded`, whole elements in C order, that is neither 0 nor 1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which open files lie on a file system of this machine alone.
+"""File systems that belong to this machine alone, and the open files on them.
 
 Opening a file of another one may wait for a server or for another process, and a page of it that is
 mapped is sent whole.

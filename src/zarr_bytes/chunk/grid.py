@@ -38,13 +38,13 @@ class Axis(NamedTuple):
     targets: slice | Offsets
 
     def number_of(self, target: int) -> int:
-        """Which of the indices belongs at `target`."""
+        """Number of the index that belongs at `target`."""
         if isinstance(self.targets, slice):
             return target - int(self.targets.start)
         return int(np.flatnonzero(self.targets == target)[0])
 
     def target_of(self, number: int) -> int:
-        """Where the index of this number belongs."""
+        """Place of the index of this number, along the axis of the canvas."""
         if isinstance(self.targets, slice):
             return int(self.targets.start) + number
         return int(self.targets[number])

@@ -1,4 +1,4 @@
-"""How one element of a data type lies in bytes.
+"""The layout of one element of a data type in bytes.
 
 Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types". Every multi-byte
 number is stored in the byte order that the codec names: a complex number is two numbers, a UTF-32
@@ -27,7 +27,7 @@ Endian: TypeAlias = Literal["little", "big"]
 
 @dataclass(frozen=True)
 class ElementLayout:
-    """How one element of a data type lies in the bytes of a chunk.
+    """The layout of one element of a data type in the bytes of a chunk.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What each axis of a selection adds to byte ranges and places, in elements.
+"""The part of each axis of a selection in byte ranges and places, in elements.
 
 Two neighbours on an axis are read together where the elements between them are at most the gap.
 So what all combinations of indices take is composed from the innermost axis outwards.
@@ -21,7 +21,7 @@ __all__ = ["ONE", "Even", "Level", "Piece", "Span", "Table", "Uneven"]
 
 
 class Span(NamedTuple):
-    """What combinations of selected indices take, in elements.
+    """The extent of combinations of selected indices, in elements.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Even(NamedTuple):
 
 
 class Uneven(NamedTuple):
-    """As `Even`, of indices at any distance; some may be selected again."""
+    """Indices at any distance, some of them selected again; otherwise as `Even`."""
 
     axis: int
     indices: Offsets

@@ -40,7 +40,7 @@ _EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
 
 
 class Plan:
-    """What is read for a selection of a chunk.
+    """The bytes to read for a selection of a chunk.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class Plan:
 
     @property
     def ranges(self) -> int:
-        """How many ranges these are in."""
+        """Number of ranges that these are in."""
         return 1 if self._tile is not None or self.grid is None else self.tiles.span.ranges
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which stores answer byte ranges with ranges, as far as they have been asked."""
+"""Stores that answer byte ranges with ranges, and those that do not, as far as is known."""
 
 from __future__ import annotations
 

@@ -263,5 +263,5 @@ async def _filled(
 
 
 def cost_of(getter: StorePath) -> Cost | None:
-    """What a request for the chunk costs, or None if it is read whole for a part of it."""
+    """Cost of a request for the chunk, or None if it is read whole for a part of it."""
     return None if comes_whole(getter) else reading_cost(getter.store)

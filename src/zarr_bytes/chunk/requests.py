@@ -164,7 +164,7 @@ class Requests:
         return await cast("ByteGetter", self._getter).get(self._prototype, request)
 
     async def _get_range(self, request: _Request) -> tuple[Buffer | None, bool]:
-        """What a request brings, and whether it may be the range.
+        """The answer to a request, and whether it may be the range.
 
         Some stores answer a range past the end with an error (HTTP status 416).
         """

@@ -75,7 +75,7 @@ class Index:
             self._last = size - shards.index_nbytes
 
     def offset(self, number: int) -> int | None:
-        """Where an inner chunk begins in its shard, in bytes; None if it is absent.
+        """Offset of an inner chunk in its shard, in bytes; None if it is absent.
 
         Raises
         ------

@@ -76,7 +76,7 @@ class _Group(NamedTuple):
 
 
 class ShardPlan(Plan):
-    """What is read for a selection of a shard.
+    """The bytes to read for a selection of a shard.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class ShardPlan(Plan):
         return self._tile if is_quick else None
 
     def start_of(self, index: Index) -> int | None:
-        """Where the inner chunk of `plain_range` begins in its shard; None if it is absent."""
+        """Offset of the inner chunk of `plain_range` in its shard; None if it is absent."""
         return index.offset(self._number)
 
     @property

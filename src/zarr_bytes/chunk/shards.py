@@ -126,12 +126,12 @@ class Shards:
         self.fill_value = spec.dtype.default_scalar() if fill is None else fill
 
     def index_start(self, size: int) -> int:
-        """Where the index begins in a shard of `size` bytes."""
+        """Offset of the index in a shard of `size` bytes."""
         return max(size - self.index_nbytes, 0) if self.sharding.is_at_end else 0
 
     @property
     def first(self) -> int:
-        """Where the first inner chunk begins in a shard that is written here, in bytes."""
+        """Offset of the first inner chunk in a shard that is written here, in bytes."""
         return 0 if self.sharding.is_at_end else self.index_nbytes
 
     def one_range(self, selection: tuple[Any, ...]) -> tuple[int, Tile] | None:

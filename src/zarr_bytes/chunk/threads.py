@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 def number_of_threads() -> int:
-    """How many threads zarr takes for what a processor is busy with: its setting, or one a core.
+    """Number of threads that zarr takes for computing: its setting, or one for each core.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class _Shared(Generic[T, R]):
         self.results: dict[int, R] = {}
 
     def run(self) -> None:
-        """What a thread does."""
+        """Work on items until none is left; in each thread."""
         taken: list[int] = []
         try:
             for result in self._work(self._take(taken)):

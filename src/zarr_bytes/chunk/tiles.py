@@ -83,7 +83,7 @@ class Tile(NamedTuple):
         )
 
     def number_of_ranges(self) -> int:
-        """How many there are."""
+        """Number of `ranges`."""
         return 1 if self.table is None else self.table[0].size
 
     def bounds(self) -> tuple[Offsets, Offsets]:
