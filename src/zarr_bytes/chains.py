@@ -89,5 +89,5 @@ def stored_by(chain: Sequence[Codec]) -> Stored:
     inner = stored_by(last.codecs)
     nesting = order_of(orders) or tuple(range(len(last.chunk_shape)))
     inner_orders = [cast("TransposeCodec", codec).order for codec in last.codecs[:-1]]
-    sharding = sharding_of(last, nesting)
+    sharding = sharding_of(last, nesting, keeps_edges=not transposes)
     return Stored(inner.codec, order_of([*orders, *inner_orders]), sharding)

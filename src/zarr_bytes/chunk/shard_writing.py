@@ -73,6 +73,7 @@ class ShardWriting(Writing):
         *,
         is_complete: bool,
     ) -> None:
+        is_complete = is_complete and not sharding.keeps_edges
         super().__init__(value, selection, chunk_spec, endian, order, is_complete=is_complete)
         self._shards = Shards(sharding, chunk_spec, endian, order)
         if self._grid is None:

@@ -45,6 +45,9 @@ class Sharding(NamedTuple):
         Byte order of the index.
     has_checksum : bool
         Whether a checksum (crc32c codec 1.0) is behind the index.
+    keeps_edges : bool
+        Whether elements behind the edge of the array are kept where all within it is written, as
+        zarr keeps them where no codec is before the shards.
     """
 
     inner_shape: tuple[int, ...]
@@ -52,9 +55,10 @@ class Sharding(NamedTuple):
     is_at_end: bool
     index_endian: Endian
     has_checksum: bool
+    keeps_edges: bool
 
 
-def sharding_of(codec: ShardingCodec, order: tuple[int, ...]) -> Sharding:
+def sharding_of(codec: ShardingCodec, order: tuple[int, ...], *, keeps_edges: bool) -> Sharding:
     """Configuration of a codec with a plain index.
 
     Parameters
@@ -62,6 +66,8 @@ def sharding_of(codec: ShardingCodec, order: tuple[int, ...]) -> Sharding:
     codec : zarr.codecs.ShardingCodec
     order : tuple of int
         Axis of the array that each axis of what the codec is given is.
+    keeps_edges : bool
+        As of `Sharding`.
     """
     endian = cast("BytesCodec", codec.index_codecs[0]).endian
     location = codec.index_location  # an enum up to zarr 3.3, and a string after it
@@ -71,6 +77,7 @@ def sharding_of(codec: ShardingCodec, order: tuple[int, ...]) -> Sharding:
         is_at_end=getattr(location, "value", location) == "end",
         index_endian=cast("Endian", getattr(endian, "value", endian)),  # an enum up to zarr 3.2
         has_checksum=len(codec.index_codecs) > 1,
+        keeps_edges=keeps_edges,
     )
 
 
