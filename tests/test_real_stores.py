@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
-from stored_arrays import numbers, stored
+from stored_arrays import numbers
 from zarr.codecs import ShardingCodec
-from zarr.storage import FsspecStore, LocalStore, StorePath, ZipStore
+from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from zarr_bytes import BytesCodec, ChunkSizeError
 
@@ -45,8 +45,10 @@ SHARDED = {
 def write(store):
     """An array of one chunk, and one of two shards."""
     with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedBytesPipeline"]}):
-        stored(StorePath(store, "chunk"), VALUES, overwrite=True)
-        stored(StorePath(store, "shards"), VALUES, overwrite=True, **SHARDED)
+        options = {"data": VALUES, "compressors": None, "overwrite": True}
+        one = {"chunks": VALUES.shape, "serializer": BytesCodec(endian="big")}
+        zarr.create_array(store, name="chunk", **options, **one)
+        zarr.create_array(store, name="shards", **options, **SHARDED)
 
 
 def check(store):
