@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Plan", "PlannedChunks", "chunks_like", "chunks_of"]
+__all__ = ["EVERYTHING", "Plan", "PlannedChunks", "chunks_like", "chunks_of"]
 
-_EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
+EVERYTHING: Final = 2**62
+"""Bytes of a gap, so that there is one range."""
 
 
 class Plan:
@@ -73,7 +74,7 @@ class Plan:
     def _saves(self, gap: int) -> bool:
         """Whether ranges cost less than the whole chunk; `tiles` are what is found."""
         chunks = self.chunks
-        if chunks.nbytes < _EVERYTHING:
+        if chunks.nbytes < EVERYTHING:
             tile = one_range(chunks.shape, self.selection, chunks.nesting, chunks.item_size)
             if tile is not None and tile.nbytes < chunks.nbytes:
                 self._tile = tile
@@ -97,7 +98,7 @@ class Plan:
     @cached_property
     def tiles(self) -> Tiles:
         """Its tiles, in the canvas of `grid`; or of another one (`placed`)."""
-        return tiles_of(cast("Grid", self.grid), self.chunks.item_size, _EVERYTHING)
+        return tiles_of(cast("Grid", self.grid), self.chunks.item_size, EVERYTHING)
 
     @property
     def nbytes(self) -> int:
@@ -229,7 +230,7 @@ class Plan:
         """Error for a file that ends at the byte `offset`, within or before a range."""
         if self.is_whole:
             return wrong_size(path, 0, self.chunks.nbytes, offset)
-        for tile in self.tiles.divided(_EVERYTHING, limits.LIMITS.runs):
+        for tile in self.tiles.divided(EVERYTHING, limits.LIMITS.runs):
             starts, stops = tile.bounds()
             number = int(np.searchsorted(stops, offset, "right"))
             if number < stops.size:

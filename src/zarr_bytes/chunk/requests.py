@@ -100,12 +100,12 @@ class Requests:
         MissingChunkError
             If the shard is missing.
         """
-        nbytes, size = shards.index_nbytes, None
-        is_at_end = shards.sharding.is_at_end
+        nbytes, is_at_end = shards.index_nbytes, shards.sharding.is_at_end
         request = SuffixByteRequest(nbytes) if is_at_end else RangeByteRequest(0, nbytes)
+        is_asked_whole = comes_whole(self._getter)
         slots, _ = self._slots()
         async with slots:
-            if comes_whole(self._getter):
+            if is_asked_whole:
                 buffer, is_range = await self._get(None), False
             else:
                 buffer, is_range = await self._get_range(request)
@@ -115,12 +115,11 @@ class Requests:
         content: Bytes = buffer.as_numpy_array()
         if is_range and content.size <= nbytes:
             note_ranges(self._getter)
-            return content, size
+            return content, None
         self._chunk = content
-        if not comes_whole(self._getter) and note_whole_object(self._getter):
+        if not is_asked_whole and note_whole_object(self._getter):
             warn_caller(self._cost_of_whole())
-        start = max(shards.index_start(content.size), 0)
-        return content[start : start + nbytes], content.size
+        return shards.index_of(content), content.size
 
     async def fetch(self, tile: Tile) -> Bytes:
         """The ranges of a tile; where that may be waited for, several at a time.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.levels import Span
-from zarr_bytes.chunk.plan import Plan
+from zarr_bytes.chunk.plan import EVERYTHING, Plan
 from zarr_bytes.chunk.shards import by_itself
 from zarr_bytes.chunk.tiles import Tile, Tiles, tiles_of
 from zarr_bytes.errors import ChunkSizeError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardPlan"]
 
-_EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
 _Ranges: TypeAlias = "tuple[range, ...]"
 _SORTED: Final = 2**12  # inner chunks that are put in the order of the file at a time
 
@@ -95,8 +94,8 @@ class ShardPlan(Plan):
         self.shards = shards
         self.chunks = shards.chunks
         self.selection = selection
-        self.gap = _EVERYTHING if cost is None else cost.gap
-        self.largest_request = _EVERYTHING if cost is None else cost.largest_request
+        self.gap = EVERYTHING if cost is None else cost.gap
+        self.largest_request = EVERYTHING if cost is None else cost.largest_request
         self._known: dict[_Ranges, _Alike] = {}
         self._number, self._tile = shards.one_range(selection) or (0, None)
 

@@ -6,7 +6,7 @@ one another, however many inner chunks there are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.shards import Shards
 
 __all__ = ["read_index", "read_open_shard", "read_shard"]
-
-_EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
-_Ranges: TypeAlias = "tuple[range, ...]"
-_SORTED: Final = 2**12  # inner chunks that are put in the order of the file at a time
 
 
 def read_index(shards: Shards, file: ChunkFile) -> Index:

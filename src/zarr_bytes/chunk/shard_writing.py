@@ -7,8 +7,9 @@ for that is complete: it has every inner chunk.
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from zarr_bytes.chunk.file_writing import write_file
 from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
+from zarr_bytes.chunk.plan import EVERYTHING
 from zarr_bytes.chunk.shard_index import Index, complete_index, content_of_index
 from zarr_bytes.chunk.shard_reading import read_index
 from zarr_bytes.chunk.shards import Shards, by_itself
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ShardWriting", "complete_shard", "new_shard"]
-
-_EVERYTHING: Final = 2**62  # bytes of a gap, so that there is one range
 
 # Bytes of an inner chunk that is stored, by its number; None if it is absent.
 _Stored: TypeAlias = "Callable[[int], Bytes | None]"
@@ -155,25 +155,27 @@ class ShardWriting(Writing):
         part = next(parts, None)
         for number in range(self._shards.count):
             if part is not None and part[0] == number:
-                merged = self._merged_inner(*part, stored, new)
+                merged = self._merged_inner(*part, stored)
                 inner = None if not is_complete and new.is_left_out(merged) else merged
                 part = next(parts, None)
             else:
                 inner = stored(number)
             if inner is None and is_complete:
-                inner = _filled(self._shards, new)
+                inner = self._empty
             if inner is not None:
                 yield number, inner
 
-    def _merged_inner(
-        self, number: int, grid: Grid, canvas: Array, stored: _Stored, new: NewChunk
-    ) -> Bytes:
+    @cached_property
+    def _empty(self) -> Bytes:
+        return _filled(self._shards, self._new_chunk())
+
+    def _merged_inner(self, number: int, grid: Grid, canvas: Array, stored: _Stored) -> Bytes:
         """The bytes of an inner chunk with its selected elements."""
         if grid.has_all_of(self._shards.sharding.inner_shape):  # what is there may be damaged
             return encode_elements(canvas.transpose(grid.nesting), self._endian)
         inner = stored(number)
-        merged = _filled(self._shards, new) if inner is None else inner.copy()
-        tile = tiles_of(grid, self._dtype.itemsize, _EVERYTHING).undivided()
+        merged = (self._empty if inner is None else inner).copy()
+        tile = tiles_of(grid, self._dtype.itemsize, EVERYTHING).undivided()
         self._put(merged[tile.start :], tile, grid, canvas)
         return merged
 
@@ -181,7 +183,10 @@ class ShardWriting(Writing):
         """The shard to store instead of `existing`, or None if it is left out for being empty."""
         stored: _Stored = _nothing
         if existing is not None:
-            stored = _stored_in_memory(existing.as_numpy_array(), self._shards, key)
+            shard: Bytes = existing.as_numpy_array()
+            index = Index(self._shards, key, self._shards.index_of(shard), shard.size)
+            nbytes = self._shards.inner_nbytes
+            stored = _located_by(index, lambda start: shard[start : start + nbytes])
         inner = list(self._inner_chunks(stored, is_complete=False))
         if not inner:
             return None
@@ -247,10 +252,7 @@ def complete_shard(path: str, root: str, shards: Shards, elements: NewChunk) -> 
 
 
 def _stored_in(file: ChunkFile, shards: Shards, index: Index) -> _Stored:
-    def stored(number: int) -> Bytes | None:
-        start = index.offset(number)
-        if start is None:
-            return None
+    def read(start: int) -> Bytes:
         inner = np.empty(shards.inner_nbytes, np.uint8)
         try:
             file.read_range(memoryview(inner), start)
@@ -259,16 +261,13 @@ def _stored_in(file: ChunkFile, shards: Shards, index: Index) -> _Stored:
             raise wrong_size(file.path, start, stop, max(end.offset - start, 0)) from None
         return inner
 
-    return stored
+    return _located_by(index, read)
 
 
-def _stored_in_memory(shard: Bytes, shards: Shards, key: str) -> _Stored:
-    start = shards.index_start(shard.size)
-    index = Index(shards, key, shard[start : start + shards.index_nbytes], shard.size)
-
+def _located_by(index: Index, read: Callable[[int], Bytes]) -> _Stored:
     def stored(number: int) -> Bytes | None:
-        begin = index.offset(number)
-        return None if begin is None else shard[begin : begin + shards.inner_nbytes]
+        start = index.offset(number)
+        return None if start is None else read(start)
 
     return stored
 

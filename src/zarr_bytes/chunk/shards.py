@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from zarr.codecs import BytesCodec, ShardingCodec
 
+    from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.chunk.grid import Grid, Offsets
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.tiles import Tile
@@ -135,6 +136,11 @@ class Shards:
     def index_start(self, size: int) -> int:
         """Offset of the index in a shard of `size` bytes."""
         return max(size - self.index_nbytes, 0) if self.sharding.is_at_end else 0
+
+    def index_of(self, shard: Bytes) -> Bytes:
+        """The bytes of the index in those of a shard."""
+        start = self.index_start(shard.size)
+        return shard[start : start + self.index_nbytes]
 
     @property
     def first(self) -> int:
