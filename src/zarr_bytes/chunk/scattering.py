@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.plan import Plan
-    from zarr_bytes.chunk.shards import Sharding
+    from zarr_bytes.chunk.sharding import Sharding
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
