@@ -20,8 +20,7 @@ from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.plan import EVERYTHING
-from zarr_bytes.chunk.shard_index import Index, complete_index, content_of_index
-from zarr_bytes.chunk.shard_reading import read_index
+from zarr_bytes.chunk.shard_index import Index, complete_index, content_of_index, read_index
 from zarr_bytes.chunk.shards import Shards
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
