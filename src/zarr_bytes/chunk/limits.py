@@ -24,6 +24,9 @@ class Limits(NamedTuple):
     loop_chunk, loop_ranges : int
         Of a chunk that is read there, and the number of its ranges, each a system call of 2
         microseconds. Copying so much takes as long as a fraction of a thread hop.
+    loop_long_ranges : int
+        Number of the ranges of a shard that are read there up to `loop` bytes: a plane in a few
+        inner chunks, which takes a third less time than by a thread.
     one_thread, one_thread_codec : int
         Of a read that another thread would not make faster: of what the pipeline selects, and of
         whole chunks by zarr's pipelines.
@@ -58,6 +61,7 @@ class Limits(NamedTuple):
     loop_chunks: int = 512
     loop_chunk: int = 2**16
     loop_ranges: int = 256
+    loop_long_ranges: int = 8
     one_thread: int = 2**22
     one_thread_codec: int = 2**23
     assigned: int = 2**18

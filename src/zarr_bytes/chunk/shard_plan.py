@@ -159,13 +159,15 @@ class ShardPlan(Plan):
 
     @cached_property
     def _is_little(self) -> bool:
-        if max(self.nbytes, self.shards.index_nbytes) > limits.LIMITS.loop_chunk:
+        if self.shards.index_nbytes > limits.LIMITS.loop_chunk or self.nbytes > limits.LIMITS.loop:
             return False
-        return self._tile is not None or (
-            self._few is not None
-            and sum([alike.tiles.span.ranges for _, _, alike in self._few])
-            <= limits.LIMITS.loop_ranges
-        )
+        if self._tile is not None:
+            return self.nbytes <= limits.LIMITS.loop_chunk
+        if self._few is None:
+            return False
+        is_short = self.nbytes <= limits.LIMITS.loop_chunk
+        most = limits.LIMITS.loop_ranges if is_short else limits.LIMITS.loop_long_ranges
+        return sum([alike.tiles.span.ranges for _, _, alike in self._few]) <= most
 
     @cached_property
     def _few(self) -> list[tuple[int, tuple[Axis, ...], _Alike]] | None:
