@@ -19,7 +19,6 @@ from zarr.buffer import cpu
 from zarr.core.array_spec import ArrayConfig
 from zarr.core.array_spec import ArraySpec as ArraySpec
 
-# Private, up to 3.4.2: what zarr's pipelines are told of a chunk.
 # Private, up to 3.4.2: the bases by which zarr knows that a data type needs a byte order, and that
 # it has an item size (for Blosc).
 from zarr.core.dtype.common import HasEndianness as HasEndianness

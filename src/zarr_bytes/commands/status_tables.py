@@ -47,6 +47,7 @@ def status_parts(found: Status, *, in_full: bool) -> Iterator[Part]:
     yield from (Line(), Table(("Codec", "Class", "Decided by"), classes), Line())
     yield Line(("Parts of chunks ", "bold"), f"{pipeline.acts_for}.")
     yield Line(("New arrays ", "bold"), f"have {found.new_arrays}.")
+    yield Line(("One array ", "bold"), "is explained by `zarr-bytes explain STORE '[0]'`.")
     if found.data_types_need_import:
         text = "need `import zarr_bytes` first: zarr {zarr} does not load them by itself."
         yield Line(("Data types ", "bold"), (text.format_map(found.versions), "yellow"))
