@@ -215,3 +215,26 @@ def test_the_search_of_the_site_finds_an_identifier_by_its_parts(identifier, par
     plugins = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["plugins"]
     separator = next(p["search"]["separator"] for p in plugins if "search" in p)
     assert [part for part in re.split(separator, identifier) if part] == parts
+
+
+@pytest.mark.parametrize(
+    ("word", "page"),
+    [
+        ("kerchunk", "docs/with/virtualizarr-and-icechunk.md"),
+        ("NetCDF", "docs/with/virtualizarr-and-icechunk.md"),
+        ("HDF5", "docs/with/virtualizarr-and-icechunk.md"),
+        ("memmap", "docs/questions.md"),
+        ("mmap", "docs/guide/partial-reads.md"),
+        ("shard", "docs/guide/one-file-many-writers.md"),
+        ("concurrent", "docs/guide/one-file-many-writers.md"),
+    ],
+)
+def test_a_word_that_users_search_for_stands_on_its_page(word, page):
+    assert re.search(rf"\b{word}\b", PAGES[page])
+
+
+def test_the_navigation_begins_with_at_most_eight_entries():
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    entries = re.findall(r"^  - (.+?):", nav, re.MULTILINE)
+    assert {"One file, many writers", "Random access"} <= set(entries)
+    assert len(entries) <= 8
