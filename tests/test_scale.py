@@ -14,7 +14,7 @@ from stored_arrays import most_memory, spec_of
 from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes import BytesCodec
-from zarr_bytes.chunk.reading import read_selection_sync
+from zarr_bytes.chunk.codec_calls import read_selection_sync
 
 MEBIBYTE = 2**20
 

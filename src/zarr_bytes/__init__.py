@@ -3,9 +3,9 @@
 Installing the package is enough: zarr then uses it for every array that names `bytes`. An import
 registers its data types also with zarr 3.1 to 3.3, which do not load them by themselves.
 
-The functions `status`, `check` and `migrate` do the work of the commands: they say whether zarr
-uses the package, say whether a store conforms, and rewrite metadata of the draft form. `migrate`
-writes at once; its command asks first.
+The functions `status`, `check`, `migrate`, `preallocate` and `explain` do the work of the commands
+of the same names; `migrate` writes at once, and its command asks first. `counting` counts the bytes
+that are read and written.
 """
 
 from importlib import import_module, metadata
@@ -32,6 +32,8 @@ from zarr_bytes.pipeline import BatchedBytesPipeline
 
 if TYPE_CHECKING:
     from zarr_bytes.commands.check import check
+    from zarr_bytes.commands.counting import counting
+    from zarr_bytes.commands.explain import explain
     from zarr_bytes.commands.migrate import migrate
     from zarr_bytes.commands.preallocate import preallocate
     from zarr_bytes.commands.status import status
@@ -54,13 +56,15 @@ __all__ = [
     "StoreError",
     "__version__",
     "check",
+    "counting",
+    "explain",
     "migrate",
     "preallocate",
     "status",
 ]
 
 # Each in its module, imported where it is asked for: zarr imports this package to read a chunk.
-_COMMANDS = ("check", "migrate", "preallocate", "status")
+_COMMANDS = ("check", "counting", "explain", "migrate", "preallocate", "status")
 
 
 def __getattr__(name: str) -> object:

@@ -19,10 +19,16 @@ from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodecPar
 from zarr.dtype import VariableLengthUTF8
 
 from zarr_bytes.caller import warn_caller
+from zarr_bytes.chunk.codec_calls import (
+    are_local,
+    read_local,
+    read_selection,
+    read_selection_sync,
+    write_selection,
+    write_selection_sync,
+)
 from zarr_bytes.chunk.elements import decode_elements, encode_elements
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
-from zarr_bytes.chunk.reading import are_local, read_local, read_selection, read_selection_sync
-from zarr_bytes.chunk.writing import write_selection, write_selection_sync
 from zarr_bytes.errors import ConfigurationError
 from zarr_bytes.settings import partial_writes_enabled
 

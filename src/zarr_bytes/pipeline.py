@@ -21,7 +21,7 @@ from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes.caller import warn_caller
 from zarr_bytes.chains import own_chain, stored_by
-from zarr_bytes.chunk import limits
+from zarr_bytes.chunk import counters, limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.files import WouldWaitError, is_tried
 from zarr_bytes.chunk.gathering import Gather
@@ -139,7 +139,10 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         codec, order, sharding = self.stored
         scatter = Scatter(array, drop_axes, codec.stored_endian, order, store, sharding)
         if type(store) is LocalStore:
-            found = await _read_files(scatter, batch, array.nbytes, str(store.root))
+            root = str(store.root)
+            found = await _read_files(scatter, batch, array.nbytes, root)
+            if counters.counters:
+                counters.note(root, chunks=len(found))
         else:
             found = await for_each(scatter.read, batch)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
@@ -164,7 +167,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         Raises
         ------
         ValueError, OSError
-            As `zarr_bytes.chunk.writing.write_selection`.
+            As `zarr_bytes.chunk.codec_calls.write_selection`.
         """
         batch = list(batch_info)
         if not _is_taken(batch):

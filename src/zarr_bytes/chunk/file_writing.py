@@ -44,6 +44,10 @@ _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSU
 _ATTEMPTS: Final = 100  # to open or make the chunk while other processes replace or delete it
 
 
+class _TakenError(Exception):
+    """Another file has taken the place of the chunk's, and is to be opened."""
+
+
 class NewChunk(NamedTuple):
     """A chunk or a shard before anything has been written to it.
 
@@ -103,7 +107,7 @@ class Selected(Protocol):
         """
 
 
-def write_file(path: str, selected: Selected) -> bool:
+def write_file(path: str, selected: Selected) -> int | None:
     """Write selected bytes to the file at `path`, which is created where it is missing.
 
     Parameters
@@ -115,10 +119,10 @@ def write_file(path: str, selected: Selected) -> bool:
 
     Returns
     -------
-    bool
-        False if the chunk is to be replaced by another file: the file has other names, is a
-        symbolic link, must not be written, lacks an inner chunk, or is missing where no link can
-        be made.
+    int or None
+        Number of bytes that have been written: those of a whole file where it was missing. None if
+        the chunk is to be replaced by another file: the file has other names, is a symbolic link,
+        must not be written, lacks an inner chunk, or is missing where no link can be made.
 
     Raises
     ------
@@ -131,24 +135,20 @@ def write_file(path: str, selected: Selected) -> bool:
         If the system does not write what was asked for.
     """
     if not _IS_POSSIBLE:
-        return False
+        return None
     for _ in range(_ATTEMPTS):
         try:
             file = opened(path, WRITABLE)
         except OSError as error:
             if error.errno not in _IS_REPLACED:
                 raise
-            return False
-        if file is None:
-            new, tile, data = selected.in_new()
-            if new.is_left_out(data):
-                return True
-            is_written = _create(path, tile, data, new)
-        else:
+            return None
+        with suppress(_TakenError):
+            if file is None:
+                new, tile, data = selected.in_new()
+                return 0 if new.is_left_out(data) else _create(path, tile, data, new)
             with closing(file):
-                is_written = _overwrite(file, path, selected)
-        if is_written is not None:
-            return is_written
+                return _overwrite(file, path, selected)
     raise OSError(
         errno.EBUSY,
         f"{os.strerror(errno.EBUSY)}: the chunk was opened {_ATTEMPTS} times, and each time another"
@@ -187,22 +187,22 @@ def create_file(path: str, new: NewChunk) -> bool:
     return bool(is_made)
 
 
-def _overwrite(file: int, path: str, selected: Selected) -> bool | None:
-    """Write to the open file at `path`; None if it has been replaced, and is to be opened again."""
+def _overwrite(file: int, path: str, selected: Selected) -> int | None:
+    """`write_file` to the open file at `path`."""
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
         raise no_file(path, status.st_mode)
     # Not by its number of names: some file systems give 0 for every file.
     if not _is_at(path, status):
-        return None
+        raise _TakenError
     # The user root may write to any file: the mode says what its owner wants.
     is_read_only = not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
     if is_read_only or _has_other_names(file, status, path):
-        return False
+        return None
     size = status.st_size
     found = selected.in_file(file, size, path)
     if found is None:
-        return False
+        return None
     tile, data = found
     try:
         _write_ranges(file, tile, data, size)
@@ -212,7 +212,7 @@ def _overwrite(file: int, path: str, selected: Selected) -> bool | None:
     size_now = os.fstat(file).st_size
     if size_now != size:
         raise wrong_size(path, 0, size, size_now)
-    return True
+    return tile.nbytes
 
 
 def _has_other_names(file: int, status: os.stat_result, path: str) -> bool:
@@ -241,17 +241,17 @@ def _is_at(path: str, status: os.stat_result) -> bool:
         return False
 
 
-def _create(path: str, tile: Tile, data: Bytes, new: NewChunk) -> bool | None:
-    """Make the chunk with its ranges written.
-
-    None if another has come into being meanwhile, False where the file system has no links.
-    """
+def _create(path: str, tile: Tile, data: Bytes, new: NewChunk) -> int | None:
+    """`write_file` to a new file; None where the file system has no links."""
 
     def write(file: int) -> None:
         _fill(file, new)
         _write_ranges(file, tile, data, new.size)
 
-    return make_file(path, write, _link, "the chunk has not been made")
+    is_made = make_file(path, write, _link, "the chunk has not been made")
+    if is_made is None:
+        raise _TakenError
+    return new.size if is_made else None
 
 
 def _link(temporary: str, path: str) -> bool | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
-from zarr_bytes.chunk import limits
+from zarr_bytes.chunk import counters, limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local, note_location
 from zarr_bytes.chunk.opening import READABLE, no_file, opened
 from zarr_bytes.errors import wrong_size
@@ -88,6 +88,8 @@ def open_chunk(
         if descriptor is None:
             return None
         file = ChunkFile(descriptor, path, root)
+        if counters.counters:
+            counters.note(root, opens=1)
     file.waits = waits
     if waits:
         note_location(file.descriptor, root)
@@ -169,7 +171,7 @@ class ChunkFile:
         try:
             count = self._read((memory, _ONE_MORE), 0)
             if 0 < count < nbytes:  # perhaps the system's alone
-                self.read_range(memory[count:], count)
+                self._fill(memory[count:], count)
                 count = nbytes + self._read((_ONE_MORE,), nbytes)
         except BlockingIOError:
             raise
@@ -181,7 +183,9 @@ class ChunkFile:
         if count != nbytes or not nbytes:
             self.check(nbytes)
             if nbytes:  # it has its size now
-                self.read_range(memory, 0)
+                self._fill(memory, 0)
+        if counters.counters:
+            counters.note(self._root, ranges=1, fetched=nbytes)
 
     def whole(self, nbytes: int) -> Bytes:
         """The bytes of a file that must have `nbytes`."""
@@ -202,6 +206,11 @@ class ChunkFile:
         EndOfFileError
             If the file ends before `memory` is full.
         """
+        self._fill(memory, start)
+        if counters.counters:
+            counters.note(self._root, ranges=1, fetched=len(memory))
+
+    def _fill(self, memory: memoryview, start: int) -> None:
         done = 0
         while done < len(memory):
             count = self._read((memory[done:] if done else memory,), start + done)
@@ -243,7 +252,10 @@ class ChunkFile:
             if is_new and stop - start > limits.LIMITS.windowed:
                 self._read_through_window(fetched[position:end], start)
             elif start + done < stop:
-                self.read_range(memory[position + done : end], start + done)
+                self._fill(memory[position + done : end], start + done)
+        if counters.counters:
+            count = tile.number_of_requests(largest)
+            counters.note(self._root, ranges=count, fetched=tile.nbytes)
 
     def _read_through_window(self, target: Bytes, start: int) -> None:
         """Read block by block through memory that stays in the cache.
@@ -254,7 +266,7 @@ class ChunkFile:
         window = np.empty(min(limits.LIMITS.block, target.size), np.uint8)
         for done in range(0, target.size, window.size):
             part = window[: target.size - done]
-            self.read_range(memoryview(part), start + done)
+            self._fill(memoryview(part), start + done)
             target[done : done + part.size] = part
 
     def _read(self, buffers: Sequence[memoryview | bytearray], offset: int) -> int:

@@ -72,7 +72,7 @@ class Gather:
         Raises
         ------
         ValueError, OSError
-            As `zarr_bytes.chunk.writing.write_selection`.
+            As `zarr_bytes.chunk.codec_calls.write_selection`.
         """
         self._writing(chunk).to_file(cast("StorePath", chunk[0]), in_place=self._in_place)
 

@@ -91,12 +91,7 @@ class Even(NamedTuple):
 
     def pieces(self, most: int, runs: int) -> Iterator[Piece]:
         """All indices, in pieces of at most `most` elements and `runs` ranges, or of one index."""
-        inside, more = self.inside, self.inside.ranges - self.are_joined
-        length = min(
-            max(most // inside.selected, 1), 1 + max((most - inside.fetched) // self.step, 0)
-        )
-        if more:
-            length = min(length, 1 + max((runs - inside.ranges) // more, 0))
+        length = self._length(most, runs)
         distance, span = self.indices.step * self.stride, self._span(length)
         offset, last = self.indices[0] * self.stride, len(self.indices) - len(self.indices) % length
         for first in range(0, last, length):
@@ -104,6 +99,29 @@ class Even(NamedTuple):
             yield Piece(first, first + length, at, self.step, span)
         if last < len(self.indices):
             yield self.piece(last, len(self.indices))
+
+    def alike_pieces(self, most: int, runs: int) -> Iterator[tuple[int, Piece]]:
+        """Number of the `pieces` of each size, and one of them."""
+        length = self._length(most, runs)
+        times, rest = divmod(len(self.indices), length)
+        if times:
+            yield times, self.piece(0, length)
+        if rest:
+            yield 1, self.piece(len(self.indices) - rest, len(self.indices))
+
+    def _length(self, most: int, runs: int) -> int:
+        """Number of the indices of a piece."""
+        inside, more = self.inside, self.inside.ranges - self.are_joined
+        length = min(
+            max(most // inside.selected, 1), 1 + max((most - inside.fetched) // self.step, 0)
+        )
+        if more:
+            length = min(length, 1 + max((runs - inside.ranges) // more, 0))
+        return length
+
+    def distinct(self) -> int:
+        """Number of the `singles`."""
+        return len(self.indices)
 
     def singles(self) -> Iterator[Piece]:
         """Each index by itself."""
@@ -168,6 +186,14 @@ class Uneven(NamedTuple):
                 last = min(last, max(end, first + 1))
             yield self.piece(first, last)
             first = last
+
+    def alike_pieces(self, most: int, runs: int) -> Iterator[tuple[int, Piece]]:
+        """As of `Even`; no two are taken for alike."""
+        return ((1, piece) for piece in self.pieces(most, runs))
+
+    def distinct(self) -> int:
+        """As of `Even`."""
+        return int(np.count_nonzero(np.diff(self.indices))) + 1
 
     def singles(self) -> Iterator[Piece]:
         """Each index by itself, as often as it is selected."""

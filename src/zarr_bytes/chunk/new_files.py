@@ -99,7 +99,7 @@ def make_file(
                 os.unlink(temporary)  # noqa: PTH108 -- a string, as everywhere here
 
 
-def replace_file(path: str, blocks: Iterable[Bytes]) -> None:
+def replace_file(path: str, blocks: Iterable[Bytes]) -> int:
     """Make the file at `path` anew, as zarr's store does.
 
     Parameters
@@ -109,6 +109,11 @@ def replace_file(path: str, blocks: Iterable[Bytes]) -> None:
     blocks : iterable of 1-D arrays of uint8
         Content of the file, one after another.
 
+    Returns
+    -------
+    int
+        Size of the file in bytes.
+
     Raises
     ------
     ChunkFileError
@@ -116,14 +121,16 @@ def replace_file(path: str, blocks: Iterable[Bytes]) -> None:
     OSError
         If the system does not write the file; the one at `path` is unchanged.
     """
+    done = 0
 
     def write(file: int) -> None:
-        done = 0
+        nonlocal done
         for block in blocks:
             write_all(file, memoryview(block), done, done)
             done += block.size
 
     make_file(path, write, replace, "the chunk has not been replaced")
+    return done
 
 
 def delete_file(path: str) -> None:

@@ -16,8 +16,9 @@ from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.chunks import Chunks
 from zarr_bytes.chunk.elements import bool_error, find_wrong_bool, largest
 from zarr_bytes.chunk.grid import c_strides
+from zarr_bytes.chunk.one_range import one_range
 from zarr_bytes.chunk.selection import grid_of, is_basic
-from zarr_bytes.chunk.tiles import one_range, tiles_of
+from zarr_bytes.chunk.tiles import tiles_of
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
@@ -110,6 +111,12 @@ class Plan:
             if self.grid is None
             else self.tiles.span.fetched * self.chunks.item_size
         )
+
+    @property
+    def is_one_read(self) -> bool:
+        """Whether a file is read whole in one call, and not from the first selected element on."""
+        is_small = self.chunks.nbytes <= limits.LIMITS.size_not_asked
+        return self.is_whole and (is_small or self.grid is None)
 
     @property
     def stored_nbytes(self) -> int | None:

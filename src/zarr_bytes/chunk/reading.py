@@ -17,115 +17,37 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import zarr
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
-from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.file_systems import is_known_to_be_local
+from zarr_bytes.chunk import counters, limits
 from zarr_bytes.chunk.files import EndOfFileError, WouldWaitError, is_tried, open_chunk
-from zarr_bytes.chunk.plan import chunks_of
 from zarr_bytes.chunk.range_support import comes_whole
-from zarr_bytes.chunk.requests import MissingChunkError, Requests
+from zarr_bytes.chunk.requests import MissingChunkError, Requests, note_request
 from zarr_bytes.chunk.selection import entries_of
 from zarr_bytes.chunk.shard_plan import ShardPlan
 from zarr_bytes.chunk.shard_reading import read_open_shard
 from zarr_bytes.chunk.tasks import finished
-from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterator
 
-    from zarr.abc.buffer import NDBuffer
     from zarr.abc.store import ByteGetter
 
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.files import ChunkFile
-    from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.plan import Plan, PlannedChunks
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
 __all__ = [
-    "are_local",
+    "alike_tiles",
     "cost_of",
     "read_chunk",
     "read_file",
-    "read_local",
     "read_open_file",
-    "read_selection",
-    "read_selection_sync",
 ]
-
-
-async def read_selection(
-    getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec, endian: Endian | None
-) -> NDBuffer | None:
-    """Selected elements of the chunk behind `getter`, or None if the chunk is missing.
-
-    Parameters
-    ----------
-    getter : zarr.abc.store.ByteGetter
-        The chunk's key in a store, or an inner chunk of a shard.
-    selection : tuple
-        One entry a dimension, as zarr's pipelines give it.
-    chunk_spec : zarr.core.array_spec.ArraySpec
-        Shape and data type of the chunk.
-    endian : {"little", "big"} or None
-        Byte order that is stored; None means that of the data type.
-
-    Returns
-    -------
-    zarr.abc.buffer.NDBuffer or None
-        ``chunk[selection]``, in NumPy memory possibly in the stored byte order.
-
-    Raises
-    ------
-    ChunkSizeError
-        If the chunk, or a range of it, has another number of bytes than the metadata ask for.
-    ChunkFileError
-        If something else than a file lies in its place.
-    BoolValueError
-        If a byte that was read as a bool is neither 0 nor 1.
-    """
-    chunks = chunks_of(chunk_spec, endian, None)
-    array = await read_chunk(getter, chunks, selection, chunk_spec, is_sync=False)
-    return None if array is None else chunks.buffer(array)
-
-
-def read_selection_sync(
-    getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec, endian: Endian | None
-) -> NDBuffer | None:
-    """`read_selection` on a store that reads synchronously, in the calling thread."""
-    chunks = chunks_of(chunk_spec, endian, None)
-    array = finished(read_chunk(getter, chunks, selection, chunk_spec, is_sync=True))
-    return None if array is None else chunks.buffer(array)
-
-
-async def read_local(
-    batch: Sequence[tuple[ByteGetter, SelectorTuple, ArraySpec]], endian: Endian | None
-) -> list[NDBuffer | None]:
-    """`read_selection` of several chunks that `are_local`, in as few threads as are of use.
-
-    A hop to a thread and back takes longer than reading a small chunk. Many bytes, and files that
-    may have to be waited for, are read by as many threads as zarr allows.
-    """
-
-    def read(chunk: tuple[ByteGetter, SelectorTuple, ArraySpec]) -> NDBuffer | None:
-        getter, selection, chunk_spec = chunk
-        return read_selection_sync(cast("SyncByteGetter", getter), selection, chunk_spec, endian)
-
-    nbytes = sum(chunks_of(chunk_spec, endian, None).nbytes for _, _, chunk_spec in batch)
-    store = cast("LocalStore", cast("StorePath", batch[0][0]).store)
-    is_quick = nbytes <= limits.LIMITS.one_thread_codec and is_known_to_be_local(str(store.root))
-    limit = 1 if is_quick else zarr.config.get("async.concurrency") or len(batch)
-    return await in_threads(partial(map, read), batch, min(limit, len(batch)))
-
-
-def are_local(getters: Iterable[ByteGetter]) -> bool:
-    """Whether all chunks are files that are read here, and not by their store."""
-    return all(isinstance(g, StorePath) and type(g.store) is LocalStore for g in getters)
 
 
 async def read_chunk(
@@ -149,18 +71,15 @@ async def read_chunk(
     """
     entries = entries_of(selection)
     if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
-        if is_sync:
-            buffer = cast("SyncByteGetter", getter).get_sync(prototype=chunk_spec.prototype)
-        else:
-            buffer = await cast("ByteGetter", getter).get(chunk_spec.prototype)
-        if buffer is None:
-            return None
-        return chunks.of_whole(cast("Bytes", buffer.as_array_like()), entries)
+        encoded = await _whole(getter, chunk_spec, is_sync=is_sync)
+        return None if encoded is None else chunks.of_whole(encoded, entries)
     plan = chunks.plan(entries, cost_of(getter))
     if type(getter.store) is not LocalStore:
         return await _read_requests(Requests(getter, plan, is_sync=is_sync), plan)
     root = str(getter.store.root)
     path = f"{root}/{getter.path}"
+    if counters.counters:
+        counters.note(root, chunks=1)
     if is_sync:
         return read_file(plan, path, root)
     file = None
@@ -174,12 +93,27 @@ async def read_chunk(
     return await asyncio.to_thread(partial(read_file, plan, path, root, file=file))
 
 
+async def _whole(
+    getter: ByteGetter | SyncByteGetter, chunk_spec: ArraySpec, *, is_sync: bool
+) -> Bytes | None:
+    """The bytes of a chunk in memory."""
+    if is_sync:
+        buffer = cast("SyncByteGetter", getter).get_sync(prototype=chunk_spec.prototype)
+    else:
+        buffer = await cast("ByteGetter", getter).get(chunk_spec.prototype)
+    if counters.counters and isinstance(getter, StorePath):
+        counters.note(getter.store, chunks=1)
+        note_request(getter, None, buffer)
+    return None if buffer is None else cast("Bytes", buffer.as_array_like())
+
+
 async def _read_requests(requests: Requests, plan: Plan) -> Array | None:
+    requests.note_chunk()
     if plan.is_whole:
         content = await requests.fetch_whole()
         return None if content is None else plan.chunks.of_whole(content, plan.selection)
     try:
-        return await _filled(plan, requests.fetch, None, limits.LIMITS.unselected, in_place=False)
+        return await _filled(plan, requests.fetch, None, in_place=False)
     except MissingChunkError:
         return None
 
@@ -220,10 +154,10 @@ def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> 
     if isinstance(plan, ShardPlan):
         return read_open_shard(plan, file, canvas)
     chunks = plan.chunks
-    if plan.is_whole and plan.grid is None:
-        return chunks.of_whole(file.whole(chunks.nbytes), plan.selection)
-    if plan.is_whole and chunks.nbytes <= limits.LIMITS.size_not_asked:
+    if plan.is_one_read:
         content = file.whole(chunks.nbytes)
+        if plan.grid is None:
+            return chunks.of_whole(content, plan.selection)
 
         async def fetch(tile: Tile) -> Bytes:
             return content[tile.start : tile.start + tile.nbytes]
@@ -237,15 +171,13 @@ def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> 
             except EndOfFileError as end:
                 raise plan.end_of_file(file.path, end.offset) from None
 
-    most = limits.LIMITS.unselected if canvas is None else plan.block_for(canvas)
-    return finished(_filled(plan, fetch, canvas, most, in_place=True))
+    return finished(_filled(plan, fetch, canvas, in_place=True))
 
 
 async def _filled(
     plan: Plan,
     fetch: Callable[[Tile], Coroutine[None, None, Bytes]],
     canvas: Array | None,
-    most: int,
     *,
     in_place: bool,
 ) -> Array:
@@ -257,9 +189,21 @@ async def _filled(
             return plan.result_of(plan.elements(plan.view, fetched, in_place=in_place))
         filled = np.empty(plan.tiles.grid.shape, plan.chunks.selected_dtype)
     put = plan.putter(filled, in_place=in_place)
-    for tile in plan.tiles.divided(most, limits.LIMITS.runs):
+    for tile in plan.tiles.divided(_at_once(plan, canvas), limits.LIMITS.runs):
         put(tile, await fetch(tile))
     return filled if canvas is not None else plan.result_of(filled)
+
+
+def alike_tiles(plan: Plan, canvas: Array | None) -> Iterator[tuple[int, Tile]]:
+    """Number of the tiles of each size that are fetched for a plan, and one of them."""
+    if canvas is None and plan.view is not None:
+        return iter([(1, plan.view)])
+    return plan.tiles.alike(_at_once(plan, canvas), limits.LIMITS.runs)
+
+
+def _at_once(plan: Plan, canvas: Array | None) -> int:
+    """Bytes of a tile, at most."""
+    return limits.LIMITS.unselected if canvas is None else plan.block_for(canvas)
 
 
 def cost_of(getter: StorePath) -> Cost | None:

@@ -22,6 +22,7 @@ from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
 from zarr.storage import StorePath
 
 from zarr_bytes.caller import warn_caller
+from zarr_bytes.chunk import counters
 from zarr_bytes.chunk.range_support import (
     comes_whole,
     has_answered_ranges,
@@ -33,7 +34,7 @@ from zarr_bytes.chunk.tasks import EnoughError, slots_of_loop, together
 from zarr_bytes.errors import partly_missing, wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from contextlib import AbstractAsyncContextManager
 
     from zarr.abc.buffer import Buffer, BufferPrototype
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.zarr_versions import SyncByteGetter
 
-__all__ = ["MissingChunkError", "Requests"]
+__all__ = ["MissingChunkError", "Requests", "note_request"]
 
 _Request: TypeAlias = "RangeByteRequest | SuffixByteRequest"
 
@@ -85,6 +86,11 @@ class Requests:
         self._prototype: BufferPrototype = plan.chunks.prototype
         self._chunk: Bytes | None = None  # whole, once it has come
         self._is_there = False  # a tile of it
+
+    def note_chunk(self) -> None:
+        """Count the chunk."""
+        if counters.counters:
+            counters.note(store_of(self._getter), chunks=1)
 
     async def fetch_whole(self) -> Bytes | None:
         """The bytes of the chunk, in one request."""
@@ -143,7 +149,8 @@ class Requests:
                 if not collected.add(buffer, start, stop, position, is_range=is_range):
                     raise EnoughError
 
-        ranges, count = self._ranges(tile)
+        largest = self._plan.largest_request
+        ranges, count = tile.requests(largest), tile.number_of_requests(largest)
         try:
             if count == 1 or limit == 1 or not has_answered_ranges(self._getter):
                 await work(ranges if limit == 1 else islice(ranges, 1))
@@ -159,8 +166,12 @@ class Requests:
     async def _get(self, request: _Request | None) -> Buffer | None:
         if self._is_sync:
             getter = cast("SyncByteGetter", self._getter)
-            return getter.get_sync(prototype=self._prototype, byte_range=request)
-        return await cast("ByteGetter", self._getter).get(self._prototype, request)
+            found = getter.get_sync(prototype=self._prototype, byte_range=request)
+        else:
+            found = await cast("ByteGetter", self._getter).get(self._prototype, request)
+        if counters.counters:
+            note_request(self._getter, request, found)
+        return found
 
     async def _get_range(self, request: _Request) -> tuple[Buffer | None, bool]:
         """The answer to a request, and whether it may be the range.
@@ -186,11 +197,6 @@ class Requests:
             return
         found = max(size - request.start, 0)
         raise wrong_size(str(self._getter), request.start, request.end, found) from error
-
-    def _ranges(self, tile: Tile) -> tuple[Iterator[tuple[int, int, int]], int]:
-        """The ranges of `tile`, none larger than permitted, and how many there are at most."""
-        largest = self._plan.largest_request
-        return tile.requests(largest), tile.number_of_ranges() + (tile.nbytes - 1) // largest
 
     def _result(self, collected: _Collected, tile: Tile) -> Bytes:
         if collected.is_missing:
@@ -228,6 +234,14 @@ class Requests:
             f" {self._plan.nbytes} were needed; from a server that answers ranges, such as nginx,"
             " only these are fetched"
         )
+
+
+def note_request(
+    getter: ByteGetter | SyncByteGetter, request: _Request | None, found: Buffer | None
+) -> None:
+    """Count a request that a store has answered."""
+    nbytes = 0 if found is None else len(found)
+    counters.note(store_of(getter), requests=1, ranges=int(request is not None), fetched=nbytes)
 
 
 class _Collected:

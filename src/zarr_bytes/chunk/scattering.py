@@ -123,7 +123,7 @@ class Scatter:
         Raises
         ------
         ValueError
-            As `zarr_bytes.chunk.reading.read_selection`.
+            As `zarr_bytes.chunk.codec_calls.read_selection`.
         BlockingIOError
             Where a thread must be asked, for a chunk and those after it.
         """
@@ -184,14 +184,37 @@ class Scatter:
         return True
 
     def _read_file(self, chunk: ChunkOfRead, plan: Plan, file: ChunkFile) -> None:
-        placed = None
-        if plan.nbytes > limits.LIMITS.assigned and plan.grid is not None:
-            placed = plan.grid.in_result(self._out, chunk[3], self._drop_axes)
+        placed = self._placed(chunk, plan)
         if placed is None:
             self._assign(chunk, read_open_file(plan, file))
             return
         canvas, grid = placed
         read_open_file(plan if grid is plan.grid else plan.placed(grid), file, canvas)
+
+    def _placed(self, chunk: ChunkOfRead, plan: Plan) -> tuple[Array, Grid] | None:
+        """The canvas that a chunk is read into, where that is not too small to pay."""
+        if plan.nbytes <= limits.LIMITS.assigned or plan.grid is None:
+            return None
+        return plan.grid.in_result(self._out, chunk[3], self._drop_axes)
+
+    def way_of(self, chunk: ChunkOfRead) -> tuple[Plan, Array | None, bool]:
+        """How `read_files` reads a chunk, and `read` one of another store; nothing is read.
+
+        Returns
+        -------
+        plan : Plan
+        canvas : array or None
+            The part of `out` that tiles are put into, if they are.
+        is_one_range : bool
+            Whether one range of a file is read, or all of it.
+        """
+        if not self._root:
+            return self._plan(chunk[1], chunk[2], cost_of(chunk[0])), None, False
+        alike = self._alike(chunk)
+        if alike.window is not None or alike.result is not None:
+            return alike.plan, None, True
+        placed = self._placed(chunk, alike.plan)
+        return alike.plan, None if placed is None else placed[0], False
 
     def _alike(self, chunk: ChunkOfRead) -> _Alike:
         _, spec, selection, place, _ = chunk

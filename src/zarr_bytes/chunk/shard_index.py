@@ -97,7 +97,7 @@ class Index:
             fault = f"begins at byte {start}, where no file ends"
         else:
             return int(start)
-        place = ", ".join(map(str, self._shards.place_of(number)))
+        place = ", ".join(map(str, self._shards.division.place_of(number)))
         raise ShardIndexError(
             f"inner chunk ({place}) of the shard {self._key} {fault}, says its index: the shard is"
             " damaged, or it was written with other shapes or codecs than the metadata names"

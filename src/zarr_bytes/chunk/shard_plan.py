@@ -12,10 +12,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.division import by_itself
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.levels import Span
 from zarr_bytes.chunk.plan import EVERYTHING, Plan
-from zarr_bytes.chunk.shards import by_itself
 from zarr_bytes.chunk.tiles import Tile, Tiles, tiles_of
 from zarr_bytes.errors import ChunkSizeError
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.settings import Cost
 
-__all__ = ["ShardPlan"]
+__all__ = ["ShardPlan", "together_in"]
 
 _Ranges: TypeAlias = "tuple[range, ...]"
 _SORTED: Final = 2**12  # inner chunks that are put in the order of the file at a time
@@ -50,6 +50,10 @@ class _Alike:
         axes = zip(grid.axes, grid.strides, strict=True)
         self.first = sum([int(axis.indices[0]) * stride for axis, stride in axes]) * item_size
         self.nbytes = self.tiles.span.extent * item_size
+
+    def is_one_tile(self, most: int) -> bool:
+        """Whether the elements are in one tile, `tile`, of at most `most` bytes."""
+        return self.nbytes <= most and self.tiles.span.ranges <= limits.LIMITS.runs
 
     @cached_property
     def tile(self) -> Tile:
@@ -152,8 +156,8 @@ class ShardPlan(Plan):
         grid = self.tiles.grid
         if 0 in grid.shape:
             return
-        inside = self.shards.inside(grid)
-        for number, axes in self.shards.parts(grid):
+        inside = self.shards.division.inside(grid)
+        for number, axes in self.shards.division.parts(grid):
             indices = tuple([axis.indices for axis in axes])
             is_known = all(type(along) is range for along in indices)
             alike = self._known.get(cast("_Ranges", indices)) if is_known else None
@@ -162,6 +166,10 @@ class ShardPlan(Plan):
                 if is_known:
                     self._known[cast("_Ranges", indices)] = alike
             yield number, axes, alike
+
+    def largest_range(self, canvas: Array, *, is_file: bool) -> int:
+        """Bytes that are fetched at once into a canvas, at most."""
+        return self.block_for(canvas) if is_file else self.largest_request
 
     def groups(self, index: Index, canvas: Array, most: int) -> Iterator[_Group]:
         """Inner chunks, those together that are worth one range of at most `most` bytes.
@@ -201,13 +209,19 @@ class ShardPlan(Plan):
         if group is not None:
             yield group
 
+    def alike_tiles_in(self, part: _Part, most: int) -> Iterator[tuple[int, Tile]]:
+        """Number of the `tiles_in` a part of each size, and one of them."""
+        if part.alike.is_one_tile(most):
+            return iter([(1, part.alike.tile)])
+        return part.alike.tiles.alike(most, limits.LIMITS.runs)
+
     def tiles_in(self, part: _Part, most: int) -> Iterator[Tile]:
         """The tiles of a part, of at most `most` bytes each, in the canvas of the shard."""
         alike = part.alike
-        if alike.nbytes <= most and alike.tiles.span.ranges <= limits.LIMITS.runs:
+        if alike.is_one_tile(most):
             yield alike.tile._replace(start=part.start, place=part.place)
             return
-        grid = self.shards.inside(self.tiles.grid)._replace(axes=part.axes)
+        grid = self.shards.division.inside(self.tiles.grid)._replace(axes=part.axes)
         base = part.start - alike.first
         yield from alike.tiles._replace(grid=grid, base=base).divided(most, limits.LIMITS.runs)
 
@@ -217,6 +231,11 @@ class ShardPlan(Plan):
             f"{path} ends at byte {offset}, within an inner chunk that its index has: it was"
             " shortened while it was read"
         )
+
+
+def together_in(start: int, stop: int) -> Tile:
+    """The range of inner chunks that are read together, as a tile without elements."""
+    return Tile(start, stop - start, None, (), (), None, ())
 
 
 def _start(part: _Part) -> int:

@@ -12,21 +12,21 @@ import numpy as np
 
 from zarr_bytes.chunk.files import EndOfFileError
 from zarr_bytes.chunk.requests import MissingChunkError, Requests
-from zarr_bytes.chunk.shard_index import Index
-from zarr_bytes.chunk.shard_plan import ShardPlan
+from zarr_bytes.chunk.shard_index import Index, complete_index
+from zarr_bytes.chunk.shard_plan import ShardPlan, together_in
 from zarr_bytes.chunk.tasks import finished, slots_of_loop, together
-from zarr_bytes.chunk.tiles import Tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from zarr.abc.store import ByteGetter
 
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.shards import Shards
+    from zarr_bytes.chunk.tiles import Tile
 
-__all__ = ["read_index", "read_open_shard", "read_shard"]
+__all__ = ["alike_tiles_of_shard", "read_index", "read_open_shard", "read_shard"]
 
 
 def read_index(shards: Shards, file: ChunkFile) -> Index:
@@ -88,6 +88,7 @@ async def read_shard(getter: ByteGetter, plan: ShardPlan) -> Array | None:
         As `read_open_shard`.
     """
     requests = Requests(getter, plan, is_sync=False)
+    requests.note_chunk()
     try:
         content, size = await requests.fetch_index(plan.shards)
     except MissingChunkError:
@@ -113,7 +114,7 @@ async def _filled(
         return np.asarray(shard[plan.selection])
     filled = np.empty(plan.grid.shape, plan.chunks.selected_dtype) if canvas is None else canvas
     put = plan.putter(filled, in_place=in_place)
-    most = plan.block_for(filled) if workers == 1 else plan.largest_request
+    most = plan.largest_range(filled, is_file=workers == 1)
     groups = plan.groups(index, filled, most)
 
     async def work() -> None:
@@ -122,7 +123,7 @@ async def _filled(
                 for tile in plan.tiles_in(parts[0], most):
                     put(tile, await fetch(tile))
                 continue
-            fetched = await fetch(Tile(start, stop - start, None, (), (), None, ()))
+            fetched = await fetch(together_in(start, stop))
             for part in parts:
                 (tile,) = plan.tiles_in(part, most)
                 first = part.start - start
@@ -133,3 +134,26 @@ async def _filled(
     else:
         await together([work() for _ in range(workers)])
     return filled if canvas is not None else plan.result_of(filled)
+
+
+def alike_tiles_of_shard(
+    plan: ShardPlan, canvas: Array, *, is_file: bool
+) -> Iterator[tuple[int, Tile]]:
+    """Number of the tiles of each size that are fetched of a complete shard, and one of them.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+        With a `grid`.
+    canvas : array
+        Where the elements belong; not changed.
+    is_file : bool
+        Whether the shard is a file, and not behind requests.
+    """
+    index, _ = complete_index(plan.shards)
+    most = plan.largest_range(canvas, is_file=is_file)
+    for start, stop, parts in plan.groups(index, canvas, most):
+        if len(parts) > 1:
+            yield 1, together_in(start, stop)
+        else:
+            yield from plan.alike_tiles_in(parts[0], most)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
+from zarr_bytes.chunk.division import by_itself
 from zarr_bytes.chunk.elements import encode_elements
 from zarr_bytes.chunk.file_writing import write_file
 from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
@@ -21,7 +22,7 @@ from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_al
 from zarr_bytes.chunk.plan import EVERYTHING
 from zarr_bytes.chunk.shard_index import Index, complete_index, content_of_index
 from zarr_bytes.chunk.shard_reading import read_index
-from zarr_bytes.chunk.shards import Shards, by_itself
+from zarr_bytes.chunk.shards import Shards
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
 from zarr_bytes.errors import wrong_size
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.abc.store import ByteSetter
-    from zarr.storage import LocalStore, StorePath
 
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.file_writing import NewChunk
@@ -82,33 +82,32 @@ class ShardWriting(Writing):
                 " positive steps and arrays of integers or bools"
             )
         self._shard_grid = self._grid
+        self._root = ""  # of the store, where that is a folder
 
-    def to_file(self, setter: StorePath, *, in_place: bool = True) -> None:
-        """Write to a local shard, `in_place` if that can be; in a thread that may wait.
-
-        Raises
-        ------
-        ValueError, OSError
-            As `zarr_bytes.chunk.writing.write_selection`.
-        """
-        root = str(cast("LocalStore", setter.store).root)
-        path = f"{root}/{setter.path}"
+    def _written(self, path: str, root: str, *, in_place: bool) -> int:
         in_place = in_place and not self.keeps_nothing
-        if 0 in self._shard_grid.shape or (in_place and write_file(path, self)):
-            return
+        if 0 in self._shard_grid.shape:
+            return 0
+        self._root = root
+        if in_place:
+            written = write_file(path, self)
+            if written is not None:
+                return written
         file = None if self.keeps_nothing else open_chunk(path, root, waits=True)
         if file is None:
-            _replace_shard(path, self._shards, self._inner_chunks(_nothing, is_complete=in_place))
-            return
+            new = self._inner_chunks(_nothing, is_complete=in_place)
+            return _replace_shard(path, self._shards, new)
         with file:
             stored = _stored_in(file, self._shards, read_index(self._shards, file))
-            _replace_shard(path, self._shards, self._inner_chunks(stored, is_complete=in_place))
+            new = self._inner_chunks(stored, is_complete=in_place)
+            return _replace_shard(path, self._shards, new)
 
     async def to_store(self, setter: ByteSetter) -> None:
         """Replace the shard behind any `setter`."""
         existing = None if self.keeps_nothing else await setter.get(self._chunk_spec.prototype)
         encoded = self._merged_shard(existing, str(setter))
         await (setter.delete() if encoded is None else setter.set(encoded))
+        self.note_replaced(setter, existing, encoded)
 
     def in_new(self) -> tuple[NewChunk, Tile, Bytes]:
         """A complete shard, the selected ranges in it, and their bytes."""
@@ -123,7 +122,7 @@ class ShardWriting(Writing):
         ShardIndexError
             If the index does not fit the shard.
         """
-        with ChunkFile(os.dup(file), path, "") as shard:
+        with ChunkFile(os.dup(file), path, self._root) as shard:
             return self._located(read_index(self._shards, shard))
 
     def _located(self, index: Index) -> tuple[Tile, Bytes] | None:
@@ -143,8 +142,11 @@ class ShardWriting(Writing):
 
     def _parts(self) -> Iterator[tuple[int, Grid, Array]]:
         """Number of each inner chunk that is written to, the selection of it, and its elements."""
-        canvas, inside = self._canvas(self._shard_grid), self._shards.inside(self._shard_grid)
-        for number, axes in self._shards.parts(self._shard_grid):
+        canvas, inside = (
+            self._canvas(self._shard_grid),
+            self._shards.division.inside(self._shard_grid),
+        )
+        for number, axes in self._shards.division.parts(self._shard_grid):
             place = combination([axis.targets for axis in axes])
             yield number, by_itself(inside, axes), canvas[(*place, ...)]  # never a scalar
 
@@ -294,15 +296,22 @@ def _laid_out(shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> Iterator[tu
     yield position if shards.sharding.is_at_end else 0, index
 
 
-def _replace_shard(path: str, shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> None:
-    """Make the shard at `path` anew, or delete it where it has no inner chunk."""
+def _replace_shard(path: str, shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> int:
+    """Size of the shard that is made anew at `path`; 0 where it has no inner chunk and is deleted.
+
+    In bytes.
+    """
     first = next(inner, None)
     if first is None:
         delete_file(path)
-        return
+        return 0
+    written = 0
 
     def write(file: int) -> None:
+        nonlocal written
         for start, data in _laid_out(shards, chain([first], inner)):
             write_all(file, memoryview(data), start, start)
+            written += data.size
 
     make_file(path, write, replace, "the shard has not been replaced")
+    return written

@@ -1,4 +1,4 @@
-"""Shards of inner chunks that are plain bytes: where each lies, and what a selection has of each.
+"""Shards of inner chunks that are plain bytes.
 
 Specification: sharding codec 1.0. A shard is a file of inner chunks and an index, which has the
 offset and the size of each inner chunk in C order.
@@ -6,29 +6,23 @@ offset and the size of each inner chunk in C order.
 
 from __future__ import annotations
 
-from itertools import pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import numpy as np
-
 from zarr_bytes.chunk.chunks import Chunks
-from zarr_bytes.chunk.grid import Axis, c_strides
+from zarr_bytes.chunk.division import Division
+from zarr_bytes.chunk.one_range import one_range
 from zarr_bytes.chunk.shard_index import CHECKSUM, ENTRY
-from zarr_bytes.chunk.tiles import one_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from zarr.codecs import BytesCodec, ShardingCodec
 
     from zarr_bytes.chunk.elements import Bytes
-    from zarr_bytes.chunk.grid import Grid, Offsets
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Sharding", "Shards", "by_itself", "sharding_of"]
+__all__ = ["Sharding", "Shards", "sharding_of"]
 
 
 class Sharding(NamedTuple):
@@ -99,6 +93,8 @@ class Shards:
         Chunks of the same elements that are not divided.
     inner_nbytes : int
         Size of an inner chunk.
+    division : Division
+        The division of a shard into inner chunks, numbered as in the index.
     count : int
         Number of inner chunks in a shard.
     index_nbytes : int
@@ -120,16 +116,9 @@ class Shards:
         self.chunks = Chunks(spec.shape, dtype, endian, order, spec.prototype)
         inner, index_order = sharding.inner_shape, sharding.index_order
         self.inner_nbytes = prod(inner) * self.chunks.item_size
-        index_shape = tuple([spec.shape[i] // inner[i] for i in index_order])
-        self.count = prod(index_shape)
+        self.division = Division(spec.shape, inner, self.chunks.nesting, index_order)
+        self.count = self.division.count
         self.index_nbytes = ENTRY * self.count + CHECKSUM * sharding.has_checksum
-        # Distance of neighbours in the index and in an inner chunk, by axis of the array.
-        strides = c_strides(index_shape)
-        self._numbers = tuple([strides[index_order.index(i)] for i in range(len(inner))])
-        nesting = self.chunks.nesting
-        strides = c_strides(tuple([inner[i] for i in nesting]))
-        self._strides = tuple([strides[nesting.index(i)] for i in range(len(inner))])
-
         fill = spec.fill_value
         self.fill_value = spec.dtype.default_scalar() if fill is None else fill
 
@@ -158,7 +147,7 @@ class Shards:
         if len(selection) != len(sizes):
             return None
         for entry, size, n, distance in zip(
-            selection, sizes, self.spec.shape, self._numbers, strict=True
+            selection, sizes, self.spec.shape, self.division.distances, strict=True
         ):
             if type(entry) is int and 0 <= entry < n:
                 k, inside = divmod(entry, size)
@@ -174,100 +163,3 @@ class Shards:
             number += k * distance
         tile = one_range(sizes, tuple(local), self.chunks.nesting, self.chunks.item_size)
         return None if tile is None else (number, tile)
-
-    def inside(self, grid: Grid) -> Grid:
-        """The grid of a selection of the shard, with the strides of an inner chunk."""
-        return grid if self._has_points(grid) else grid._replace(strides=self._strides)
-
-    def parts(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...]]]:
-        """The selections of the inner chunks that a selection of the shard has elements of.
-
-        Parameters
-        ----------
-        grid : Grid
-            The selection of the shard, made by `grid_of` or put into a result.
-
-        Yields
-        ------
-        tuple of int, tuple of Axis
-            Number of an inner chunk in the index, and the axes that the grid `inside` has for it,
-            with the targets of `grid`.
-        """
-        if self._has_points(grid):
-            yield from self._parts_of_points(grid)
-            return
-        inner, order = self.sharding.inner_shape, self.sharding.index_order
-        divided = [
-            [(k * self._numbers[i], axis) for k, axis in _divided(grid.axes[i], inner[i])]
-            for i in order
-        ]
-        places = [order.index(i) for i in range(len(order))]
-        for combined in product(*divided):
-            yield (
-                sum([number for number, _ in combined]),
-                tuple([combined[place][1] for place in places]),
-            )
-
-    def _has_points(self, grid: Grid) -> bool:
-        return len(grid.axes) != len(self.spec.shape)
-
-    def place_of(self, number: int) -> tuple[int, ...]:
-        """Index of an inner chunk among those of the shard, in the axes of the array."""
-        sizes = zip(self.spec.shape, self.sharding.inner_shape, self._numbers, strict=True)
-        return tuple([number // distance % (n // c) for n, c, distance in sizes])
-
-    def _parts_of_points(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...]]]:
-        indices, targets = grid.axes[0]
-        flat = np.asarray(indices, np.int64)
-        places = np.arange(flat.size) if isinstance(targets, slice) else targets
-        numbers, offsets = np.zeros((2, flat.size), np.int64)
-        nesting = self.chunks.nesting
-        points = np.unravel_index(flat, [self.spec.shape[i] for i in nesting])
-        for i, along in zip(nesting, points, strict=True):
-            outer, local = np.divmod(along, self.sharding.inner_shape[i])
-            numbers += outer * self._numbers[i]
-            offsets += local * self._strides[i]
-        # Stable: of a point that is selected again, the last one counts where it is written.
-        order = np.lexsort((offsets, numbers))
-        numbers, offsets, places = numbers[order], offsets[order], places[order]
-        for part in _equal(numbers):
-            yield int(numbers[part.start]), (Axis(offsets[part], places[part]),)
-
-
-def by_itself(inside: Grid, axes: tuple[Axis, ...]) -> Grid:
-    """The grid of one inner chunk, whose canvas has its selected elements alone."""
-    own = [Axis(indices, slice(0, len(indices))) for indices, _ in axes]
-    return inside._replace(axes=tuple(own))
-
-
-def _divided(axis: Axis, size: int) -> list[tuple[int, Axis]]:
-    """Indices along an axis, by the inner chunk of `size` that they are in, and within it."""
-    indices, targets = axis
-    found = []
-    if isinstance(indices, range):
-        step, first = indices.step, 0
-        while first < len(indices):
-            k, local = divmod(indices[first], size)
-            last = min(first + (size - local - 1) // step + 1, len(indices))
-            inner = range(local, local + (last - first - 1) * step + 1, step)
-            found.append((k, Axis(inner, _part(targets, first, last))))
-            first = last
-        return found
-    outer = indices // size
-    for part in _equal(outer):
-        k = int(outer[part.start])
-        local_indices = indices[part] - k * size
-        found.append((k, Axis(local_indices, _part(targets, part.start, part.stop))))
-    return found
-
-
-def _part(targets: slice | Offsets, first: int, last: int) -> slice | Offsets:
-    if isinstance(targets, slice):
-        return slice(targets.start + first, targets.start + last)
-    return targets[first:last]
-
-
-def _equal(ascending: Offsets) -> Iterator[slice]:
-    """Slices of equal numbers."""
-    edges = np.flatnonzero(np.diff(ascending)) + 1
-    return (slice(i, j) for i, j in pairwise([0, *edges.tolist(), ascending.size]) if i < j)

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.levels import Level, Piece, Table
     from zarr_bytes.data_type.number_formats import DType
 
-__all__ = ["Tile", "Tiles", "one_range", "tiles_of"]
+__all__ = ["Tile", "Tiles", "tiles_of"]
 
 _AT_ONCE: Final = 2**12  # ranges as Python integers, which take ten times the memory
-_FIRST: Final = slice(0, 1)
 
 
 class Tile(NamedTuple):
@@ -81,6 +80,13 @@ class Tile(NamedTuple):
             for start, stop, position in self.ranges()
             for begin in range(start, stop, largest)
         )
+
+    def number_of_requests(self, largest: int) -> int:
+        """Number of `requests`."""
+        if self.nbytes <= largest:
+            return self.number_of_ranges()
+        starts, stops = self.bounds()
+        return int((-(-(stops - starts) // largest)).sum())
 
     def number_of_ranges(self) -> int:
         """Number of `ranges`."""
@@ -139,6 +145,36 @@ class Tiles(NamedTuple):
         if not self.span.selected:
             return
         most = max(most // self.item_size, 1)
+        whole, table, span = self._whole(most, runs)
+        if len(whole) == len(self.levels):
+            yield self._tile(whole, table, span)
+            return
+        level = self.levels[len(whole)]
+        last: tuple[Piece, Table | None] | None = None
+        for outer in _singles(self.levels[len(whole) + 1 :]):
+            for piece in level.pieces(most, runs):
+                is_alike = type(level) is Even and last is not None and last[0].span == piece.span
+                if not is_alike or last is None:
+                    last = piece, level.table(piece, table)
+                yield self._tile([*whole, piece, *outer], last[1], piece.span)
+
+    def alike(self, most: int, runs: int) -> Iterator[tuple[int, Tile]]:
+        """Number of the tiles of each size that `divided` gives, and one of them."""
+        if not self.span.selected:
+            return
+        most = max(most // self.item_size, 1)
+        whole, table, span = self._whole(most, runs)
+        if len(whole) == len(self.levels):
+            yield 1, self._tile(whole, table, span)
+            return
+        level, outer = self.levels[len(whole)], self.levels[len(whole) + 1 :]
+        times, single = prod([other.distinct() for other in outer]), next(_singles(outer))
+        for count, piece in level.alike_pieces(most, runs):
+            inner = level.table(piece, table)
+            yield times * count, self._tile([*whole, piece, *single], inner, piece.span)
+
+    def _whole(self, most: int, runs: int) -> tuple[list[Piece], Table | None, Span]:
+        """The innermost axes of which all indices are in one tile, `most` in elements."""
         whole: list[Piece] = []
         table, span = None, ONE
         for level in self.levels:
@@ -148,16 +184,7 @@ class Tiles(NamedTuple):
             piece = level.piece(0, len(level.indices))
             table, span = level.table(piece, table), inner
             whole.append(piece)
-        else:
-            yield self._tile(whole, table, span)
-            return
-        last: tuple[Piece, Table | None] | None = None
-        for outer in _singles(self.levels[len(whole) + 1 :]):
-            for piece in level.pieces(most, runs):
-                is_alike = type(level) is Even and last is not None and last[0].span == piece.span
-                if not is_alike or last is None:
-                    last = piece, level.table(piece, table)
-                yield self._tile([*whole, piece, *outer], last[1], piece.span)
+        return whole, table, span
 
     def undivided(self) -> Tile:
         """One tile, whatever its size; something must be selected."""
@@ -198,45 +225,6 @@ class Tiles(NamedTuple):
             None if is_even else combination(among),
             combination(place),
         )
-
-
-def one_range(
-    chunk_shape: tuple[int, ...],
-    selection: Sequence[Any],
-    nesting: Sequence[int],
-    item_size: int,
-) -> Tile | None:
-    """The tile of a point, a row, a plane or several of them; None for every other selection.
-
-    It is the one of `tiles_of`, found in a fifth of the time: the usual case.
-
-    Examples
-    --------
-    >>> tile = one_range((4, 3), (slice(1, 3), slice(None)), (0, 1), 8)
-    >>> tile.start, tile.nbytes, tile.shape
-    (24, 48, (2, 3))
-    """
-    n = len(chunk_shape)
-    if len(selection) != n:
-        return None
-    shape, strides, place = [1] * n, [item_size] * n, [_FIRST] * n
-    first, stride, run, is_one_range = 0, item_size, item_size, True
-    for axis in reversed(nesting):
-        entry, size = selection[axis], chunk_shape[axis]
-        start, count = entry, 1
-        if type(entry) is slice:
-            start, stop, step = entry.indices(size)
-            count = stop - start
-            # Outside of a part of an axis there can be a single index alone.
-            if step != 1 or count < 1 or (count > 1 and not is_one_range):
-                return None
-            shape[axis], place[axis] = count, slice(0, count)
-        elif type(entry) is not int or not 0 <= entry < size:
-            return None
-        strides[axis] = run
-        is_one_range = is_one_range and count == size
-        first, stride, run = first + start * stride, stride * size, run * count
-    return Tile(first, run, None, tuple(shape), tuple(strides), None, tuple(place))
 
 
 def tiles_of(grid: Grid, item_size: int, gap: int) -> Tiles:

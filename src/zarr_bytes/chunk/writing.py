@@ -8,7 +8,6 @@ another name. A chunk of which nothing is kept is replaced without being read.
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard, cast
@@ -17,12 +16,13 @@ import numpy as np
 from zarr.buffer import cpu
 from zarr.storage import LocalStore, StorePath
 
+from zarr_bytes.chunk import counters
 from zarr_bytes.chunk.elements import decode_elements, encode_elements, encode_in_blocks
 from zarr_bytes.chunk.file_writing import NewChunk, write_file
 from zarr_bytes.chunk.files import open_chunk
 from zarr_bytes.chunk.new_files import CAN_REPLACE, delete_file, replace_file
+from zarr_bytes.chunk.requests import note_request
 from zarr_bytes.chunk.selection import entries_of, grid_of, in_shape
-from zarr_bytes.chunk.threads import in_threads
 from zarr_bytes.chunk.tiles import tiles_of
 from zarr_bytes.errors import wrong_size
 
@@ -38,70 +38,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
 
-__all__ = ["Writing", "is_local_chunk", "new_chunk", "write_selection", "write_selection_sync"]
-
-
-async def write_selection(
-    setter: ByteSetter,
-    value: NDBuffer,
-    selection: SelectorTuple,
-    chunk_spec: ArraySpec,
-    endian: Endian | None,
-) -> None:
-    """Write the selected elements of the chunk behind `setter`.
-
-    Cancelling waits for a write to a file that has begun; one that still waits for its thread
-    never begins.
-
-    Parameters
-    ----------
-    setter : zarr.abc.store.ByteSetter
-        The chunk's key in a store, or an inner chunk of a shard.
-    value : zarr.abc.buffer.NDBuffer
-        The elements, in the shape of ``chunk[selection]`` or without its axes of length 1, or one
-        element for all.
-    selection : tuple
-        One entry a dimension, as zarr's pipelines give it.
-    chunk_spec : zarr.core.array_spec.ArraySpec
-        Shape, data type and fill value of the chunk.
-    endian : {"little", "big"} or None
-        Byte order to store; None means that of the data type.
-
-    Raises
-    ------
-    ChunkSizeError
-        If the chunk that is there has another number of bytes than the metadata ask for. Nothing
-        has been written then.
-    ChunkFileError
-        If something other than a file is in the place of a chunk.
-    OSError
-        If a file could not be written; the message says how many bytes were.
-    """
-    writing = Writing(value, selection, chunk_spec, endian)
-    if is_local_chunk(setter) and writing.is_numpy:
-        await in_threads(partial(map, writing.to_file), [setter], 1)
-    else:
-        await writing.to_store(setter)
-
-
-def write_selection_sync(
-    setter: SyncByteSetter,
-    value: NDBuffer,
-    selection: SelectorTuple,
-    chunk_spec: ArraySpec,
-    endian: Endian | None,
-) -> None:
-    """`write_selection` to a store that writes synchronously, in the calling thread."""
-    writing = Writing(value, selection, chunk_spec, endian)
-    if is_local_chunk(setter) and writing.is_numpy:
-        writing.to_file(setter)
-        return
-    existing = None if writing.keeps_nothing else setter.get_sync(prototype=chunk_spec.prototype)
-    encoded = writing.merged_into(existing)
-    if encoded is None:
-        setter.delete_sync()
-    else:
-        setter.set_sync(encoded)
+__all__ = ["Writing", "is_local_chunk", "new_chunk"]
 
 
 def is_local_chunk(setter: ByteSetter | SyncByteSetter) -> TypeGuard[StorePath]:
@@ -120,7 +57,7 @@ def new_chunk(chunk_spec: ArraySpec, endian: Endian | None) -> NewChunk:
     Parameters
     ----------
     chunk_spec, endian
-        As of `write_selection`.
+        As of `zarr_bytes.chunk.codec_calls.write_selection`.
     """
     dtype = chunk_spec.dtype.to_native_dtype()
     fill = np.full(1, chunk_spec.fill_value, dtype)
@@ -154,7 +91,7 @@ class Writing:
     Parameters
     ----------
     value, selection, chunk_spec, endian
-        As of `write_selection`.
+        As of `zarr_bytes.chunk.codec_calls.write_selection`.
     order : tuple of int or None
         The axis of the chunk that each stored axis is; None where they are in order.
     is_complete : bool
@@ -196,12 +133,19 @@ class Writing:
         Raises
         ------
         ValueError, OSError
-            As `write_selection`.
+            As `zarr_bytes.chunk.codec_calls.write_selection`.
         """
         root = str(cast("LocalStore", setter.store).root)
-        path = f"{root}/{setter.path}"
-        if in_place and not self.keeps_nothing and self._in_place(path):
-            return
+        written = self._written(f"{root}/{setter.path}", root, in_place=in_place)
+        if counters.counters:
+            counters.note(root, chunks=1, opens=int(written > 0), written=written)
+
+    def _written(self, path: str, root: str, *, in_place: bool) -> int:
+        """`to_file`, and the number of bytes that have been written."""
+        if in_place and not self.keeps_nothing:
+            written = self._in_place(path)
+            if written is not None:
+                return written
         existing = None
         if not self.keeps_nothing:
             file = open_chunk(path, root, waits=True)
@@ -213,28 +157,39 @@ class Writing:
         blocks = encode_in_blocks(array, self._endian)
         first = next(blocks)
         if not new.is_left_out(first):  # the usual case, in which nothing is encoded twice
-            replace_file(path, chain([first], blocks))
-        elif all(map(new.is_left_out, blocks)):
-            delete_file(path)
-        else:
-            replace_file(path, encode_in_blocks(array, self._endian))
+            return replace_file(path, chain([first], blocks))
+        if not all(map(new.is_left_out, blocks)):
+            return replace_file(path, encode_in_blocks(array, self._endian))
+        delete_file(path)
+        return 0
 
     async def to_store(self, setter: ByteSetter) -> None:
         """Replace the chunk behind any `setter`."""
         existing = None if self.keeps_nothing else await setter.get(self._chunk_spec.prototype)
         encoded = self.merged_into(existing)
         await (setter.delete() if encoded is None else setter.set(encoded))
+        self.note_replaced(setter, existing, encoded)
 
-    def _in_place(self, path: str) -> bool:
-        """Write to the file at `path`, if that can be done in place."""
+    def note_replaced(
+        self, setter: ByteSetter | SyncByteSetter, existing: Buffer | None, encoded: Buffer | None
+    ) -> None:
+        """Count a chunk that has been replaced in a store."""
+        if counters.counters and isinstance(setter, StorePath):
+            if not self.keeps_nothing:
+                note_request(setter, None, existing)
+            written = 0 if encoded is None else len(encoded)
+            counters.note(setter.store, chunks=1, requests=1, written=written)
+
+    def _in_place(self, path: str) -> int | None:
+        """Number of bytes written to the file at `path`; None if that cannot be done in place."""
         if self._grid is None:
-            return False
+            return None
         tiles = tiles_of(self._grid, self._dtype.itemsize, 0)  # no byte between two is touched
         if not tiles.span.selected:
-            return True
+            return 0
         tile = tiles.undivided()
         if tile.nbytes == self._nbytes:
-            return False
+            return None
         data = self._bytes_of(tile, self._grid, self._canvas(self._grid))
         return write_file(path, _SelectedOfChunk(tile, data, self._nbytes, self._new_chunk))
 

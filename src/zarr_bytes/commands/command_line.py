@@ -10,18 +10,22 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import nullcontext
 from dataclasses import asdict
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import zarr
 
 import zarr_bytes
 from zarr_bytes.commands.check import check
+from zarr_bytes.commands.explain import explain
 from zarr_bytes.commands.migrate import plan, write
 from zarr_bytes.commands.preallocate import preallocate_store
 from zarr_bytes.commands.screen import has_rich, plain
+from zarr_bytes.commands.selections import selection_of_text
 from zarr_bytes.commands.status import status
 from zarr_bytes.commands.stores import opened, run, storage_options, writable
 from zarr_bytes.commands.tables import drawn
 from zarr_bytes.commands.text import as_json, number, printable
-from zarr_bytes.errors import MigrationError, StoreError
+from zarr_bytes.errors import MigrationError, StoreError, in_words
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -196,6 +200,31 @@ def _preallocate(given: Namespace) -> int:
     return 1 if any(array.refused for array in found) else 0
 
 
+def _explain(given: Namespace) -> int:
+    """Say what a read of a selection does, and why it is not partial; read no chunk.
+
+    SELECTION is as between brackets in Python: integers, slices, ... and lists of integers, such as
+    '[:, 7, 3]'. Chunks that are missing are taken for chunks that are there.
+
+    Exit status: 0 if the read is partial, or the write in place; 1 if not, 2 if STORE cannot be
+    opened or SELECTION does not fit the array.
+    """
+    selection = selection_of_text(given.selection)
+    with opened(given.store, storage_options(given.storage_option)) as (store, _):
+        try:
+            target = writable(store) if given.write else store
+            mode: Literal["r", "r+"] = "r+" if given.write else "r"
+            array = zarr.open_array(target, path=given.array, mode=mode)
+            found = explain(array, selection, write=given.write)
+        except (IndexError, ValueError, OSError) as error:
+            raise StoreError(f"{given.store}: {in_words(error)}") from error
+    if given.as_json:
+        _write(as_json(asdict(found)))
+    else:
+        _print(found)
+    return 0 if found.is_partial else 1
+
+
 def _agreed(question: str) -> bool:
     try:
         return input(f"{question} [y/N]: ").strip().lower() in ("y", "yes")
@@ -247,6 +276,14 @@ _OPTIONS: Final[dict[Callable[[Namespace], int], dict[str, dict[str, Any]]]] = {
         **_STORE,
         "-y --yes": _flag("write without asking"),
         "--dry-run": _flag("show, and write nothing"),
+    },
+    _explain: {
+        "store": _STORE["store"],
+        "selection": {"metavar": "SELECTION", "help": "such as '[:, 7, 3]'"},
+        "--array": {"metavar": "PATH", "default": "", "help": "the array in a hierarchy"},
+        "--storage-option": _STORE["--storage-option"],
+        **_JSON,
+        "--write": _flag("explain a write"),
     },
     _preallocate: {
         "store": {"metavar": "STORE", "help": "a folder: one array or a hierarchy"},

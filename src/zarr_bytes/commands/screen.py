@@ -5,6 +5,7 @@ All text from a store goes through `printable`, and none of it is taken for mark
 
 from __future__ import annotations
 
+from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -13,7 +14,7 @@ from zarr_bytes.commands.text import cut, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["PATH", "Cell", "Line", "Part", "Table", "Text", "has_rich", "plain"]
+__all__ = ["PATH", "Cell", "Line", "Part", "Table", "Text", "has_rich", "html", "plain"]
 
 PATH: Final = "path"
 """The style of a path or the like, which is broken after ``/``, ``.`` or ``,`` if it must be."""
@@ -78,6 +79,30 @@ def _plain_lines(part: Part) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     yield from (lines[0], "-" * max(map(len, lines)), *lines[1:])
+
+
+def html(parts: Iterable[Part]) -> str:
+    """`parts` as HTML.
+
+    Examples
+    --------
+    >>> html([Line(("Two", "bold"), " < 3")])
+    '<div><b>Two</b> &lt; 3</div>'
+    """
+    return "".join(map(_html_of, parts))
+
+
+def _html_of(part: Part) -> str:
+    if isinstance(part, Line):
+        return f"<div>{''.join(map(_html_cell, part.cells))}</div>"
+    head = "".join(f"<th>{_html_cell(cell)}</th>" for cell in part.columns)
+    rows = ("".join(f"<td>{_html_cell(cell)}</td>" for cell in row) for row in part.rows)
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def _html_cell(cell: Cell) -> str:
+    text = escape(cell.text)
+    return f"<b>{text}</b>" if cell.style.startswith("bold") else text
 
 
 def has_rich() -> bool:

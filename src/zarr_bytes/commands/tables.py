@@ -5,25 +5,38 @@ from __future__ import annotations
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
+from zarr_bytes.commands.counting import Counted
 from zarr_bytes.commands.draft import indented
-from zarr_bytes.commands.reports import Allocated, CheckReport, Migration, Preallocation
-from zarr_bytes.commands.screen import PATH, Line, Table, plain
+from zarr_bytes.commands.reports import (
+    Allocated,
+    CheckReport,
+    Explanation,
+    Migration,
+    Preallocation,
+)
+from zarr_bytes.commands.screen import PATH, Line, Table, html, plain
+from zarr_bytes.commands.selection_tables import (
+    counted_parts,
+    counted_verdict,
+    explanation_parts,
+    explanation_verdict,
+)
+from zarr_bytes.commands.status_tables import status_parts, status_verdict
 from zarr_bytes.commands.text import brief, cut, in_digits, number
-from zarr_bytes.errors import HOW_TO_INSTALL
-from zarr_bytes.settings import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
     from typing import TypeAlias
 
-    from zarr_bytes.commands.origin import Origin
     from zarr_bytes.commands.reports import ArrayReport, Change, Finding
     from zarr_bytes.commands.screen import Part, Text
-    from zarr_bytes.commands.status import DataType, Setting, Status
+    from zarr_bytes.commands.status import Status
 
-    Drawable: TypeAlias = Status | CheckReport | Migration | Allocated | Preallocation
+    Drawable: TypeAlias = (
+        Status | CheckReport | Migration | Allocated | Preallocation | Explanation | Counted
+    )
 
-__all__ = ["drawn", "text_of"]
+__all__ = ["drawn", "html_of", "text_of"]
 
 _SHOWN: Final = 10  # findings of one array, documents to migrate; --json, or the store, has all
 _MANY: Final = 20  # arrays; of more, only those with findings are listed
@@ -39,7 +52,11 @@ def drawn(found: Drawable, *, in_full: bool = False) -> tuple[Line, Iterator[Par
     if isinstance(found, Allocated | Preallocation):
         arrays = [found] if isinstance(found, Allocated) else found.arrays
         return _allocated_verdict(arrays), _allocated(arrays)
-    return _status_verdict(found), _status(found, in_full=in_full)
+    if isinstance(found, Explanation):
+        return explanation_verdict(found), explanation_parts(found)
+    if isinstance(found, Counted):
+        return counted_verdict(found), counted_parts(found)
+    return status_verdict(found), status_parts(found, in_full=in_full)
 
 
 def text_of(found: Drawable) -> str:
@@ -48,95 +65,10 @@ def text_of(found: Drawable) -> str:
     return plain([verdict, *parts])
 
 
-def _status_verdict(found: Status) -> Line:
-    if found.is_active and found.unknown:
-        first, *others = found.unknown
-        more = f", and {len(others)} more below" if others else ""
-        return Line(("Active, but", "bold yellow"), f" {first}{more}.")
-    if found.is_active:
-        lacking = " and ".join(codec.name for codec in found.codecs if not codec.is_active)
-        but = f" Not so for {lacking}." if lacking else ""
-        does = " zarr reads and writes bytes through zarr-bytes."
-        return Line(("Active:", "bold green"), does, but)
-    if found.problems:
-        return Line(("Not working:", "bold red"), " a setting is not permitted.")
-    return Line(("Not active:", "bold red"), " zarr does not use zarr-bytes.")
-
-
-def _status(found: Status, *, in_full: bool) -> Iterator[Part]:
-    """The active classes, who decided them, and advice where this package is not active."""
-    yield Line((", ".join(f"{name} {version}" for name, version in found.versions.items()), "dim"))
-    pipeline = found.pipeline
-    classes: list[tuple[Text, ...]] = [
-        (codec.name, (codec.found, "green" if codec.is_active else "red"), _who(codec.origin))
-        for codec in found.codecs
-    ]
-    classes += [("pipeline", (pipeline.found, PATH), _who(pipeline.origin))]
-    yield from (Line(), Table(("Codec", "Class", "Decided by"), classes), Line())
-    yield Line(("Parts of chunks ", "bold"), f"{pipeline.acts_for}.")
-    yield Line(("New arrays ", "bold"), f"have {found.new_arrays}.")
-    if found.data_types_need_import:
-        text = "need `import zarr_bytes` first: zarr {zarr} does not load them by itself."
-        yield Line(("Data types ", "bold"), (text.format_map(found.versions), "yellow"))
-    if in_full:
-        yield from (Line(), Table(("Data type", "Class"), _grouped(found.data_types)))
-    else:
-        yield _data_types(found.data_types)
-    settings = ((s.name, _value(s), _who(s.origin)) for s in found.settings)
-    yield from (Line(), Table(("Setting", "Value", "Decided by"), settings))
-    texts = (*found.problems, *found.unknown, *found.advice)
-    if texts:
-        yield from (Line(), Line(("What to do", "bold")))
-    for text in texts:
-        # A command, or a line of a file, is to be copied as one line.
-        yield Line(text, indent=2, is_whole=text.startswith(("export ", "unset ", "codec")))
-
-
-def _data_types(data_types: list[DataType]) -> Line:
-    """Number of data types that are this package's, in one line."""
-    lacking = [d for d in data_types if d.lacks]
-    others = [d.name for d in data_types if not (d.is_active or d.lacks)]
-    active = len(data_types) - len(lacking) - len(others)
-    but = f"; {len(lacking)} lack {_how(lacking[0])}" if lacking else ""
-    but += f"; by others: {', '.join(others)}" if others else ""
-    found = f"{active} of {len(data_types)} by zarr-bytes"
-    return Line(("Data types: ", "bold"), found, (but, "yellow"), ("; --verbose lists them", "dim"))
-
-
-def _how(data_type: DataType) -> str:
-    """The package that a data type lacks, and the command that installs it."""
-    return f"{data_type.lacks}: {HOW_TO_INSTALL[data_type.lacks or '']}"
-
-
-def _grouped(data_types: list[DataType]) -> list[tuple[Text, ...]]:
-    """One row for the active data types of each module, and one for each other data type."""
-    modules: dict[str, list[str]] = {}
-    others: list[tuple[Text, ...]] = []
-    for data_type in data_types:
-        if data_type.lacks:
-            others.append((data_type.name, (f"lacks {_how(data_type)}", "yellow")))
-        elif not data_type.is_active:
-            others.append((data_type.name, (data_type.found, "yellow")))
-        else:
-            modules.setdefault(data_type.found.rpartition(".")[0], []).append(data_type.name)
-    return [*((", ".join(names), module) for module, names in modules.items()), *others]
-
-
-def _value(setting: Setting) -> str:
-    value = setting.value
-    if not isinstance(value, int) or isinstance(value, bool):
-        return str(value)
-    sizes = [unit for unit, size in UNITS.items() if value % size == 0]
-    unit = sizes[-1] if value else sizes[0]
-    return f"{in_digits(value // UNITS[unit])} {unit}"
-
-
-def _who(origin: Origin) -> Text:
-    if origin.kind == "default":
-        return "default", "dim"
-    if origin.kind == "environment variable":
-        return f"environment: {origin.name}"
-    return origin.name or origin.kind, PATH
+def html_of(found: Drawable) -> str:
+    """A result as HTML."""
+    verdict, parts = drawn(found)
+    return html([verdict, *parts])
 
 
 def _check_verdict(found: CheckReport) -> Line:

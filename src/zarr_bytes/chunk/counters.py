@@ -1,0 +1,90 @@
+"""Counters of chunks, requests and bytes, which count while `zarr_bytes.counting` is used.
+
+Where nobody counts, reading and writing look at one name of this module and go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import astuple, dataclass
+
+__all__ = ["Counts", "note", "start", "stop"]
+
+
+@dataclass
+class Counts:
+    """Numbers of what this package has done.
+
+    Attributes
+    ----------
+    chunks : int
+        Chunks, or shards, that were read or written, missing ones too.
+    opens : int
+        Files that were opened.
+    requests : int
+        Requests to stores that are no folders.
+    ranges : int
+        Byte ranges that were read of files or asked of stores. A long range is read in parts, of
+        which each is one here.
+    bytes_fetched, bytes_written : int
+        Bytes that were read and written, those of gaps and of indexes of shards too.
+    """
+
+    chunks: int = 0
+    opens: int = 0
+    requests: int = 0
+    ranges: int = 0
+    bytes_fetched: int = 0
+    bytes_written: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add the numbers of `other`."""
+        self.chunks += other.chunks
+        self.opens += other.opens
+        self.requests += other.requests
+        self.ranges += other.ranges
+        self.bytes_fetched += other.bytes_fetched
+        self.bytes_written += other.bytes_written
+
+    def times(self, number: int) -> Counts:
+        """The counts of as many as `number`."""
+        return Counts(*[number * count for count in astuple(self)])
+
+
+counters: tuple[dict[str, Counts], ...] = ()
+"""The counts by store of everybody who counts; replaced as a whole."""
+
+_lock = threading.Lock()
+
+
+def start() -> dict[str, Counts]:
+    """New counts by store, which count from now on."""
+    global counters
+    counter: dict[str, Counts] = {}
+    with _lock:
+        counters = (*counters, counter)
+    return counter
+
+
+def stop(counter: dict[str, Counts]) -> None:
+    """End the counting of what `start` has given."""
+    global counters
+    with _lock:
+        counters = tuple([other for other in counters if other is not counter])
+
+
+def note(
+    store: object,
+    *,
+    chunks: int = 0,
+    opens: int = 0,
+    requests: int = 0,
+    ranges: int = 0,
+    fetched: int = 0,
+    written: int = 0,
+) -> None:
+    """Count what has been done in a store: a folder by its path, or a store object."""
+    counts = Counts(chunks, opens, requests, ranges, fetched, written)
+    with _lock:
+        for counter in counters:
+            counter.setdefault(str(store), Counts()).add(counts)

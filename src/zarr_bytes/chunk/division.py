@@ -1,0 +1,201 @@
+"""A selection divided by chunk: the chunks of an array, or the inner chunks of a shard."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from zarr_bytes.chunk.grid import Axis, c_strides
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from zarr_bytes.chunk.grid import Grid, Offsets
+
+__all__ = ["Alike", "Division", "by_itself"]
+
+
+class Alike(NamedTuple):
+    """Chunks of which a selection has elements at the same places.
+
+    Attributes
+    ----------
+    times : int
+        Number of chunks.
+    number : int
+        Number of one of them.
+    axes : tuple of Axis
+        Indices in one of them, and their targets, as of `Division.parts`.
+    are_complete : bool
+        Whether the selection has all of the chunk that is within the array.
+    """
+
+    times: int
+    number: int
+    axes: tuple[Axis, ...]
+    are_complete: bool
+
+
+class Division:
+    """The chunks of one shape that an array is divided into, or the inner chunks of a shard.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of what is divided.
+    inner_shape : tuple of int
+        Shape of a chunk.
+    nesting : tuple of int
+        The axes in the order in which they are stored, outermost first.
+    number_order : tuple of int
+        The axes in the order in which chunks are numbered, outermost first.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        inner_shape: tuple[int, ...],
+        nesting: Sequence[int],
+        number_order: Sequence[int],
+    ) -> None:
+        self.shape = shape
+        self.inner_shape = inner_shape
+        self.nesting = nesting
+        self.number_order = number_order
+        counts = tuple([-(-shape[i] // inner_shape[i]) for i in number_order])
+        self.count = prod(counts)
+        # Distance of neighbours in the numbers of chunks and in a chunk, by axis of the array.
+        distances = c_strides(counts)
+        self.distances = tuple([distances[number_order.index(i)] for i in range(len(shape))])
+        strides = c_strides(tuple([inner_shape[i] for i in nesting]))
+        self._strides = tuple([strides[nesting.index(i)] for i in range(len(shape))])
+
+    def place_of(self, number: int) -> tuple[int, ...]:
+        """Index of a chunk along each axis."""
+        sizes = zip(self.shape, self.inner_shape, self.distances, strict=True)
+        return tuple([number // distance % -(-n // c) for n, c, distance in sizes])
+
+    def inside(self, grid: Grid) -> Grid:
+        """The grid of a selection, with the strides of a chunk."""
+        return grid if self._has_points(grid) else grid._replace(strides=self._strides)
+
+    def parts(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...]]]:
+        """The selections of the chunks that a selection has elements of.
+
+        Parameters
+        ----------
+        grid : Grid
+            The selection, made by `grid_of` or put into a result.
+
+        Yields
+        ------
+        tuple of int, tuple of Axis
+            Number of a chunk, and the axes that the grid `inside` has for it, with the targets of
+            `grid`.
+        """
+        if self._has_points(grid):
+            yield from self._parts_of_points(grid)
+            return
+        divided = [
+            [
+                (k * self.distances[i], axis)
+                for k, axis in _divided(grid.axes[i], self.inner_shape[i])
+            ]
+            for i in self.number_order
+        ]
+        places = [self.number_order.index(i) for i in range(len(self.number_order))]
+        for combined in product(*divided):
+            yield (
+                sum([number for number, _ in combined]),
+                tuple([combined[place][1] for place in places]),
+            )
+
+    def alike(self, grid: Grid) -> Iterator[Alike]:
+        """`parts`, those together that have elements at the same places; not of points."""
+        if self._has_points(grid):
+            for number, axes in self._parts_of_points(grid):
+                yield Alike(1, number, axes, are_complete=False)
+            return
+        for combined in product(
+            *(
+                _alike_along(axis, n, size)
+                for axis, n, size in zip(grid.axes, self.shape, self.inner_shape, strict=True)
+            )
+        ):
+            yield Alike(
+                prod([count for count, _, _, _ in combined]),
+                sum([k * n for (_, k, _, _), n in zip(combined, self.distances, strict=True)]),
+                tuple([axis for _, _, axis, _ in combined]),
+                are_complete=all(is_complete for _, _, _, is_complete in combined),
+            )
+
+    def _has_points(self, grid: Grid) -> bool:
+        return len(grid.axes) != len(self.shape)
+
+    def _parts_of_points(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...]]]:
+        indices, targets = grid.axes[0]
+        flat = np.asarray(indices, np.int64)
+        places = np.arange(flat.size) if isinstance(targets, slice) else targets
+        numbers, offsets = np.zeros((2, flat.size), np.int64)
+        points = np.unravel_index(flat, [self.shape[i] for i in self.nesting])
+        for i, along in zip(self.nesting, points, strict=True):
+            outer, local = np.divmod(along, self.inner_shape[i])
+            numbers += outer * self.distances[i]
+            offsets += local * self._strides[i]
+        # Stable: of a point that is selected again, the last one counts where it is written.
+        order = np.lexsort((offsets, numbers))
+        numbers, offsets, places = numbers[order], offsets[order], places[order]
+        for part in _equal(numbers):
+            yield int(numbers[part.start]), (Axis(offsets[part], places[part]),)
+
+
+def by_itself(inside: Grid, axes: tuple[Axis, ...]) -> Grid:
+    """The grid of one chunk, whose canvas has its selected elements alone."""
+    own = [Axis(indices, slice(0, len(indices))) for indices, _ in axes]
+    return inside._replace(axes=tuple(own))
+
+
+def _divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
+    """Indices along an axis, by the chunk of `size` that they are in, and within it."""
+    indices, targets = axis
+    if isinstance(indices, range):
+        step, first = indices.step, 0
+        while first < len(indices):
+            k, local = divmod(indices[first], size)
+            last = min(first + (size - local - 1) // step + 1, len(indices))
+            inner = range(local, local + (last - first - 1) * step + 1, step)
+            yield k, Axis(inner, _part(targets, first, last))
+            first = last
+        return
+    outer = indices // size
+    for part in _equal(outer):
+        k = int(outer[part.start])
+        local_indices = indices[part] - k * size
+        yield k, Axis(local_indices, _part(targets, part.start, part.stop))
+
+
+def _alike_along(axis: Axis, n: int, size: int) -> list[tuple[int, int, Axis, bool]]:
+    """`_divided` along an axis of `n`, alike ones counted; and whether those are complete."""
+    found: dict[object, tuple[int, int, Axis, bool]] = {}
+    for k, inner in _divided(axis, size):
+        is_range = isinstance(inner.indices, range)
+        is_complete = is_range and inner.indices == range(min(size, n - k * size))
+        key = (inner.indices, is_complete) if is_range else k
+        count, first, alike, _ = found.get(key, (0, k, inner, is_complete))
+        found[key] = count + 1, first, alike, is_complete
+    return list(found.values())
+
+
+def _part(targets: slice | Offsets, first: int, last: int) -> slice | Offsets:
+    if isinstance(targets, slice):
+        return slice(targets.start + first, targets.start + last)
+    return targets[first:last]
+
+
+def _equal(ascending: Offsets) -> Iterator[slice]:
+    """Slices of equal numbers."""
+    edges = np.flatnonzero(np.diff(ascending)) + 1
+    return (slice(i, j) for i, j in pairwise([0, *edges.tolist(), ascending.size]) if i < j)

@@ -1,0 +1,160 @@
+"""Reads and writes as counts, before they are done: of the plans by which they are done.
+
+Every chunk is taken for one that is there, and every shard for one that has all inner chunks in
+their order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from zarr.storage import LocalStore
+
+from zarr_bytes.chunk.counters import Counts
+from zarr_bytes.chunk.division import by_itself
+from zarr_bytes.chunk.grid import c_strides
+from zarr_bytes.chunk.range_support import comes_whole
+from zarr_bytes.chunk.reading import alike_tiles
+from zarr_bytes.chunk.shard_plan import ShardPlan
+from zarr_bytes.chunk.shard_reading import alike_tiles_of_shard
+from zarr_bytes.chunk.tiles import tiles_of
+from zarr_bytes.chunk.writing import is_local_chunk
+
+if TYPE_CHECKING:
+    from zarr.storage import StorePath
+
+    from zarr_bytes.chunk.elements import Array
+    from zarr_bytes.chunk.grid import Grid
+    from zarr_bytes.chunk.plan import Plan
+    from zarr_bytes.chunk.shards import Shards
+
+__all__ = ["array_without_memory", "counts_of_read", "counts_of_write"]
+
+
+def array_without_memory(shape: tuple[int, ...], dtype: np.dtype[np.generic], order: str) -> Array:
+    """An array that may be divided and not be looked at, of any size."""
+    turned = shape if order == "C" else shape[::-1]
+    strides = c_strides(turned, dtype.itemsize)
+    strides = strides if order == "C" else strides[::-1]
+    # Without its type at first, as NumPy's function does not know those of other packages.
+    memory = np.empty(1, f"V{dtype.itemsize}")
+    return np.lib.stride_tricks.as_strided(memory, shape, strides).view(dtype)
+
+
+def counts_of_read(
+    getter: StorePath, plan: Plan, canvas: Array | None, *, is_one_range: bool
+) -> Counts:
+    """Counts of the read of a chunk.
+
+    Parameters
+    ----------
+    getter : zarr.storage.StorePath
+        A key of a chunk.
+    plan, canvas, is_one_range
+        As `zarr_bytes.chunk.scattering.Scatter.way_of` gives them.
+    """
+    is_file = type(getter.store) is LocalStore
+    counts = Counts(chunks=1, opens=int(is_file))
+    if isinstance(plan, ShardPlan):
+        _add_shard(counts, plan, canvas, is_file=is_file, is_whole=comes_whole(getter))
+    elif is_file and is_one_range and not plan.is_whole:
+        _add_ranges(counts, 1, plan.nbytes, is_file=True)
+    elif plan.is_whole and (is_one_range or plan.is_one_read or not is_file):
+        _add_ranges(counts, 1, plan.chunks.nbytes, is_file=is_file)
+        counts.ranges -= not is_file  # a request without a range
+    else:
+        for times, tile in alike_tiles(plan, canvas):
+            requests = tile.number_of_requests(plan.largest_request)
+            _add_ranges(counts, times * requests, times * tile.nbytes, is_file=is_file)
+    return counts
+
+
+def _add_shard(
+    counts: Counts, plan: ShardPlan, canvas: Array | None, *, is_file: bool, is_whole: bool
+) -> None:
+    shards = plan.shards
+    if is_whole:
+        nbytes = shards.count * shards.inner_nbytes + shards.index_nbytes
+        _add_ranges(counts, 1, nbytes, is_file=False)
+        counts.ranges -= 1
+        return
+    _add_ranges(counts, 1, shards.index_nbytes, is_file=is_file)
+    if plan.grid is None:
+        plan = ShardPlan(shards, (slice(None),) * len(plan.chunks.shape), None)
+    if canvas is None:
+        canvas = array_without_memory(plan.tiles.grid.shape, plan.chunks.selected_dtype, "C")
+    for times, tile in alike_tiles_of_shard(plan, canvas, is_file=is_file):
+        requests = tile.number_of_requests(plan.largest_request)
+        _add_ranges(counts, times * requests, times * tile.nbytes, is_file=is_file)
+
+
+def _add_ranges(counts: Counts, ranges: int, nbytes: int, *, is_file: bool) -> None:
+    counts.ranges += ranges
+    counts.requests += 0 if is_file else ranges
+    counts.bytes_fetched += nbytes
+
+
+def counts_of_write(
+    getter: StorePath, plan: Plan, *, in_place: bool, is_complete: bool
+) -> tuple[Counts, bool]:
+    """Counts of the write of a chunk, and whether it is written in place.
+
+    Parameters
+    ----------
+    getter : zarr.storage.StorePath
+        A key of a chunk.
+    plan : Plan
+        What a read of the selection would read.
+    in_place : bool
+        Whether the array has partial writes.
+    is_complete : bool
+        Whether the selection has all of the chunk that is within the array.
+    """
+    is_file = is_local_chunk(getter)
+    shards = plan.shards if isinstance(plan, ShardPlan) else None
+    nbytes, selected, whole = plan.chunks.nbytes, _selected_nbytes(plan), 0
+    if shards is not None:
+        nbytes += shards.index_nbytes
+        whole = _whole_inner_chunks(plan.grid, shards)
+        is_complete = is_complete and not shards.sharding.keeps_edges
+    keeps_nothing = is_complete or selected == plan.chunks.nbytes
+    counts = Counts(chunks=1, opens=int(is_file))
+    is_in_place = in_place and is_file and not keeps_nothing and plan.grid is not None
+    if is_in_place:
+        counts.bytes_written = selected
+        if shards is not None:
+            _add_ranges(counts, 1, shards.index_nbytes, is_file=True)
+        return counts, True
+    counts.bytes_written = nbytes
+    counts.requests = int(not is_file)
+    if keeps_nothing:
+        return counts, False
+    counts.opens += is_file
+    if shards is not None and is_file:
+        _add_ranges(counts, 1, shards.index_nbytes, is_file=True)
+        kept = shards.count - whole
+        _add_ranges(counts, kept, kept * shards.inner_nbytes, is_file=True)
+    else:
+        _add_ranges(counts, 1, nbytes, is_file=is_file)
+        counts.ranges -= not is_file
+    return counts, False
+
+
+def _selected_nbytes(plan: Plan) -> int:
+    """Bytes of the elements that are selected, each once."""
+    if plan.grid is None:
+        return plan.chunks.nbytes
+    return tiles_of(plan.grid, plan.chunks.item_size, 0).span.fetched * plan.chunks.item_size
+
+
+def _whole_inner_chunks(grid: Grid | None, shards: Shards) -> int:
+    """Number of the inner chunks of which a selection has everything."""
+    if grid is None:
+        return 0
+    inside, shape = shards.division.inside(grid), shards.sharding.inner_shape
+    return sum(
+        alike.times
+        for alike in shards.division.alike(grid)
+        if by_itself(inside, alike.axes).has_all_of(shape)
+    )

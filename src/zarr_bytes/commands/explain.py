@@ -1,0 +1,182 @@
+"""`explain`: what a read or a write of a selection does, and why it is not partial."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from zarr.storage import StorePath
+
+from zarr_bytes.chunk.counters import Counts
+from zarr_bytes.chunk.division import Division
+from zarr_bytes.chunk.forecast import array_without_memory, counts_of_read, counts_of_write
+from zarr_bytes.chunk.grid import combination
+from zarr_bytes.chunk.plan import chunks_of
+from zarr_bytes.chunk.reading import cost_of
+from zarr_bytes.chunk.scattering import Scatter
+from zarr_bytes.chunk.selection import entries_of, grid_of
+from zarr_bytes.commands.acting import acting_on, why_replaced, why_whole
+from zarr_bytes.commands.reports import Explanation
+from zarr_bytes.commands.selections import entries_in, text_of_selection
+from zarr_bytes.zarr_versions import spec_of
+
+if TYPE_CHECKING:
+    import zarr
+
+    from zarr_bytes.chains import Stored
+    from zarr_bytes.chunk.division import Alike
+    from zarr_bytes.chunk.elements import Array
+    from zarr_bytes.chunk.grid import Grid, Offsets
+    from zarr_bytes.chunk.plan import Plan
+    from zarr_bytes.chunk.scattering import ChunkOfRead
+    from zarr_bytes.commands.acting import Acting
+    from zarr_bytes.zarr_versions import ArraySpec
+
+__all__ = ["explain"]
+
+
+def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False) -> Explanation:
+    """Explain what ``array[selection]`` reads or writes, without reading a chunk.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        Any array; nothing of it is read.
+    selection : int, slice, Ellipsis, array of integers or bools, or a tuple of these, optional
+        As in ``array[selection]``: arrays on all axes are points, and beside slices they select
+        along their axes. The default is everything.
+    write : bool, optional
+        Explain ``array[selection] = values``.
+
+    Returns
+    -------
+    Explanation
+        The result prints as a table. The numbers are those of the plan by which the selection is
+        read or written. Every chunk is taken for one that is there, and every shard for one that
+        has all inner chunks, in their order.
+
+    Raises
+    ------
+    IndexError
+        If the selection does not fit the array.
+    ValueError
+        If the chunks of the array have several shapes.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> array = zarr.create_array({}, shape=(60, 100), dtype="f8", compressors=None)
+    >>> explained = explain(array, (7, slice(40, 44)))
+    >>> explained.bytes_selected, explained.is_partial
+    (32, False)
+    >>> explained.reason
+    'the chunks are in memory, where reading one whole costs nothing'
+    """
+    grid = grid_of(array.shape, entries_in(selection, array.shape))
+    if grid is None:
+        raise IndexError(
+            f"the selection {text_of_selection(selection)} cannot be explained: permitted are"
+            " integers, slices with positive steps, and arrays of integers or bools"
+        )
+    acting, metadata = acting_on(array), array.metadata
+    spec = spec_of(metadata) if metadata.zarr_format == 3 else None
+    if spec is None and metadata.zarr_format == 3:
+        raise ValueError(f"the chunks of {array.store_path} have several shapes")
+    chunk_shape = array.chunks if spec is None else spec.shape
+    axes = tuple(range(array.ndim))
+    division = Division(array.shape, chunk_shape, axes, axes)
+    total, reasons, are_fine, are_in_place = Counts(), [acting.reason], [True], []
+    for alike in division.alike(grid):
+        if acting.stored is None or spec is None:
+            total.chunks += alike.times
+            continue
+        chunk = _chunk(array, spec, division, grid, alike)
+        plan, canvas, is_one_range = _way(array, acting, grid, chunk)
+        if write:
+            counts, is_in_place = counts_of_write(
+                chunk[0], plan, in_place=acting.writes_parts, is_complete=alike.are_complete
+            )
+            is_kept = is_in_place or counts.bytes_fetched > 0
+            reasons.append("" if is_in_place else why_replaced(acting, chunk[0], is_kept=is_kept))
+            are_fine.append(is_in_place or not is_kept)
+            are_in_place.append(is_in_place)
+        else:
+            counts = counts_of_read(chunk[0], plan, canvas, is_one_range=is_one_range)
+            reasons.append(why_whole(chunk[0], plan, counts.bytes_fetched))
+        total.add(counts.times(alike.times))
+    nbytes = total.chunks * prod(chunk_shape) * array.dtype.itemsize
+    if acting.stored is None and acting.nbytes_are_known:
+        total.bytes_fetched, total.bytes_written = nbytes, nbytes * write
+    if not total.chunks:
+        reasons.append("no element is selected")
+    is_known = acting.stored is not None or acting.nbytes_are_known
+    is_partial = all(are_fine) if write else total.bytes_fetched < nbytes
+    is_partial = is_partial and not acting.reason
+    return Explanation(
+        array=str(array.store_path),
+        selection=text_of_selection(selection),
+        is_write=write,
+        acts=acting.name,
+        is_partial=is_partial,
+        reason="" if write and is_partial else next(filter(None, reasons), ""),
+        reopened=acting.reopened,
+        kind="chunk" if acting.stored is None or acting.stored.sharding is None else "shard",
+        chunks=total.chunks,
+        opens=total.opens,
+        requests=total.requests,
+        ranges=total.ranges,
+        bytes_selected=prod(grid.shape) * array.dtype.itemsize,
+        bytes_fetched=total.bytes_fetched if is_known else None,
+        bytes_written=total.bytes_written if is_known else None,
+        bytes_of_chunks=nbytes,
+        may_share=any(are_in_place) and all(are_in_place),
+    )
+
+
+def _way(
+    array: zarr.Array[Any], acting: Acting, grid: Grid, chunk: ChunkOfRead
+) -> tuple[Plan, Array | None, bool]:
+    """As of `Scatter.way_of`, also where zarr's pipeline asks this package's codec."""
+    codec, order, sharding = cast("Stored", acting.stored)
+    if not acting.is_pipeline:
+        chunks = chunks_of(chunk[1], codec.stored_endian, None)
+        return chunks.plan(entries_of(chunk[2]), cost_of(chunk[0])), None, False
+    sizes = [n for n, s in zip(grid.shape, grid.shapes, strict=True) if s is not None]
+    out = array_without_memory(tuple(sizes), array.dtype, array.order)
+    store = array.store
+    return Scatter(out, _dropped(grid), codec.stored_endian, order, store, sharding).way_of(chunk)
+
+
+def _chunk(
+    array: zarr.Array[Any], spec: ArraySpec, division: Division, grid: Grid, alike: Alike
+) -> ChunkOfRead:
+    """One of the chunks that are selected alike, as zarr gives it to its pipeline."""
+    key = array.metadata.encode_chunk_key(division.place_of(alike.number))
+    getter = StorePath(array.store, f"{array.path}/{key}" if array.path else key)
+    local = [axis.indices for axis in alike.axes]
+    targets = [axis.targets for axis in alike.axes]
+    if len(local) != array.ndim:  # points
+        points = np.unravel_index(np.asarray(local[0]), spec.shape)
+        return getter, spec, points, (cast("Offsets", targets[0]),), False
+    selection: list[Any] = [
+        _entry(indices, is_integer=shape is None)
+        for indices, shape in zip(local, grid.shapes, strict=True)
+    ]
+    if any(isinstance(shape, tuple) for shape in grid.shapes):
+        selection = list(np.ix_(*map(np.asarray, local)))
+    kept = [t for t, shape in zip(targets, grid.shapes, strict=True) if shape is not None]
+    return getter, spec, tuple(selection), combination(kept), alike.are_complete
+
+
+def _entry(indices: range | Offsets, *, is_integer: bool) -> int | slice | Offsets:
+    if not isinstance(indices, range):
+        return indices
+    return indices[0] if is_integer else slice(indices.start, indices.stop, indices.step)
+
+
+def _dropped(grid: Grid) -> tuple[int, ...]:
+    """The axes of integers beside arrays, which zarr's pipelines drop."""
+    if not any(isinstance(shape, tuple) for shape in grid.shapes):
+        return ()
+    return tuple([i for i, shape in enumerate(grid.shapes) if shape is None])
