@@ -36,7 +36,7 @@ from zarr_bytes import BoolValueError, BytesCodec, ChunkFileError, ChunkSizeErro
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.files import is_tried
 from zarr_bytes.chunk.limits import Limits
-from zarr_bytes.chunk.plan import chunks_like
+from zarr_bytes.chunk.planned_chunks import chunks_like
 from zarr_bytes.chunk.reading import read_file
 from zarr_bytes.chunk.requests import MissingChunkError, Requests
 from zarr_bytes.chunk.tasks import finished

@@ -15,7 +15,7 @@ from stored_arrays import most_memory
 from zarr.buffer import cpu
 
 from zarr_bytes.chunk.one_range import one_range
-from zarr_bytes.chunk.plan import PlannedChunks
+from zarr_bytes.chunk.planned_chunks import PlannedChunks
 from zarr_bytes.chunk.selection import grid_of
 from zarr_bytes.chunk.tiles import tiles_of
 from zarr_bytes.settings import Cost

@@ -11,7 +11,7 @@ from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 
 from zarr_bytes.activation import CLASSES
 from zarr_bytes.chunk.selection import order_of
-from zarr_bytes.chunk.shards import sharding_of
+from zarr_bytes.chunk.sharding import sharding_of
 from zarr_bytes.codec import (
     BytesCodec,
     EndianCodec,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from zarr.abc.codec import Codec
 
-    from zarr_bytes.chunk.shards import Sharding
+    from zarr_bytes.chunk.sharding import Sharding
 
 __all__ = ["Stored", "own_chain", "stored_by"]
 

@@ -19,14 +19,6 @@ from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodecPar
 from zarr.dtype import VariableLengthUTF8
 
 from zarr_bytes.caller import warn_caller
-from zarr_bytes.chunk.codec_calls import (
-    are_local,
-    read_local,
-    read_selection,
-    read_selection_sync,
-    write_selection,
-    write_selection_sync,
-)
 from zarr_bytes.chunk.elements import decode_elements, encode_elements
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.errors import ConfigurationError
@@ -51,6 +43,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["BytesCodec", "EndianCodec"]
+
+
+# zarr loads this module for every array. Reading and writing parts of chunks are imported where
+# they are done: the import takes ten milliseconds.
 
 
 class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
@@ -311,19 +307,25 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         batch = list(batch_info)
         if len(batch) == 1:  # zarr's default: nothing to be done at the same time
             return [await self._decode_partial_single(*batch[0])]
-        if batch and are_local(getter for getter, _, _ in batch):
-            return await read_local(batch, self._endian)
+        from zarr_bytes.chunk import codec_calls  # not at every start, see above
+
+        if batch and codec_calls.are_local(getter for getter, _, _ in batch):
+            return await codec_calls.read_local(batch, self._endian)
         return await super().decode_partial(batch)
 
     async def _decode_partial_single(
         self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        return await read_selection(byte_getter, selection, chunk_spec, self._endian)
+        from zarr_bytes.chunk import codec_calls
+
+        return await codec_calls.read_selection(byte_getter, selection, chunk_spec, self._endian)
 
     def _decode_partial_sync(
         self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        return read_selection_sync(byte_getter, selection, chunk_spec, self._endian)
+        from zarr_bytes.chunk import codec_calls
+
+        return codec_calls.read_selection_sync(byte_getter, selection, chunk_spec, self._endian)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, codecs.BytesCodec):
@@ -396,7 +398,11 @@ class _PartialWrites(ArrayBytesCodecPartialEncodeMixin):
         selection: SelectorTuple,
         chunk_spec: ArraySpec,
     ) -> None:
-        await write_selection(byte_setter, chunk_array, selection, chunk_spec, self._endian)
+        from zarr_bytes.chunk import codec_calls
+
+        await codec_calls.write_selection(
+            byte_setter, chunk_array, selection, chunk_spec, self._endian
+        )
 
     def _encode_partial_sync(
         self,
@@ -405,7 +411,11 @@ class _PartialWrites(ArrayBytesCodecPartialEncodeMixin):
         selection: SelectorTuple,
         chunk_spec: ArraySpec,
     ) -> None:
-        write_selection_sync(byte_setter, chunk_array, selection, chunk_spec, self._endian)
+        from zarr_bytes.chunk import codec_calls
+
+        codec_calls.write_selection_sync(
+            byte_setter, chunk_array, selection, chunk_spec, self._endian
+        )
 
 
 class PartialWriteBytesCodec(_PartialWrites, BytesCodec):

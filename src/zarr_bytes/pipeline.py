@@ -7,28 +7,18 @@ write in which threads that is done. Arrays of every other chain get a pipeline 
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import metadata
 from typing import TYPE_CHECKING, Final, Self, cast
 
 import numpy as np
 import zarr
-from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.buffer import cpu
-from zarr.storage import LocalStore, StorePath
+from zarr.storage import StorePath
 
 from zarr_bytes.caller import warn_caller
 from zarr_bytes.chains import own_chain, stored_by
-from zarr_bytes.chunk import counters, limits
-from zarr_bytes.chunk.file_systems import is_known_to_be_local
-from zarr_bytes.chunk.files import WouldWaitError, is_tried
-from zarr_bytes.chunk.gathering import Gather
-from zarr_bytes.chunk.scattering import Scatter
-from zarr_bytes.chunk.tasks import for_each
-from zarr_bytes.chunk.threads import in_threads, number_of_threads
-from zarr_bytes.chunk.writing import is_local_chunk
 from zarr_bytes.settings import pipeline_of_other_chains
 from zarr_bytes.zarr_versions import BatchedCodecPipeline, unknown_in_pipeline
 
@@ -135,16 +125,9 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         array = out.as_ndarray_like()
         if not isinstance(array, np.ndarray) or not _is_taken(batch):
             return await super().read(batch, out, drop_axes)
-        store = batch[0][0].store
-        codec, order, sharding = self.stored
-        scatter = Scatter(array, drop_axes, codec.stored_endian, order, store, sharding)
-        if type(store) is LocalStore:
-            root = str(store.root)
-            found = await _read_files(scatter, batch, array.nbytes, root)
-            if counters.counters:
-                counters.note(root, chunks=len(found))
-        else:
-            found = await for_each(scatter.read, batch)
+        from zarr_bytes.chunk.batches import read_batch
+
+        found = await read_batch(batch, array, drop_axes, self.stored)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
 
     async def write(
@@ -173,22 +156,9 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         if not _is_taken(batch):
             await super().write(batch, value, drop_axes)
             return
-        codec, order, sharding = self.stored
-        gather = Gather(
-            value,
-            drop_axes,
-            codec.stored_endian,
-            order,
-            sharding,
-            in_place=isinstance(codec, ArrayBytesCodecPartialEncodeMixin),
-        )
-        if is_local_chunk(batch[0][0]):
-            # A rename waits for the file system (ext4 allocates the blocks then), so that several
-            # threads pay from the second chunk on.
-            threads = min(number_of_threads(), len(batch))
-            await in_threads(partial(map, gather.write_file), batch, threads)
-        else:
-            await for_each(gather.write, batch)
+        from zarr_bytes.chunk.batches import write_batch
+
+        await write_batch(batch, value, drop_axes, self.stored)
 
 
 def _is_taken(batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:
@@ -197,31 +167,6 @@ def _is_taken(batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:
         return False
     getter, spec, *_ = batch[0]
     return isinstance(getter, StorePath) and issubclass(spec.prototype.buffer, cpu.Buffer)
-
-
-async def _read_files(
-    scatter: Scatter, batch: Sequence[ChunkOfRead], nbytes: int, root: str
-) -> list[bool]:
-    """Read files into `nbytes` bytes; whether each is there."""
-    is_local = is_known_to_be_local(root)
-    found: list[bool] = []
-    if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):
-        try:
-            for is_there in scatter.read_files(batch, waits=False):
-                found.append(is_there)
-                if not len(found) % limits.LIMITS.loop_chunks:
-                    await asyncio.sleep(0)
-        except WouldWaitError as wait:
-            scatter.left_open[wait.file.path] = wait.file
-        except BlockingIOError:
-            pass
-    rest = batch[len(found) :]
-    if not rest:
-        return found
-    # Files that may have to be waited for are read by as many threads as zarr makes requests.
-    limit = number_of_threads() if is_local else zarr.config.get("async.concurrency") or len(rest)
-    threads = 1 if is_local and nbytes <= limits.LIMITS.one_thread else min(limit, len(rest))
-    return [*found, *await in_threads(scatter.read_files, rest, threads)]
 
 
 _unknown = unknown_in_pipeline(BatchedCodecPipeline)
@@ -240,6 +185,9 @@ def _is_known() -> bool:
         )
     return not _unknown
 
+
+# Reading and writing are imported where chunks are read or written here: zarr loads this module for
+# every array, and their import takes ten milliseconds.
 
 # Zarr's registry knows a pipeline by its module and name.
 BatchedBytesPipeline.__module__ = "zarr_bytes"

@@ -10,7 +10,7 @@ from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
-from zarr_bytes.chunk.plan import chunks_of
+from zarr_bytes.chunk.planned_chunks import chunks_of
 from zarr_bytes.chunk.reading import read_chunk
 from zarr_bytes.chunk.tasks import finished
 from zarr_bytes.chunk.threads import in_threads

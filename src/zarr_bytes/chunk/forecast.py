@@ -15,9 +15,7 @@ from zarr_bytes.chunk.counters import Counts
 from zarr_bytes.chunk.division import by_itself
 from zarr_bytes.chunk.grid import c_strides
 from zarr_bytes.chunk.range_support import comes_whole
-from zarr_bytes.chunk.reading import alike_tiles
 from zarr_bytes.chunk.shard_plan import ShardPlan
-from zarr_bytes.chunk.shard_reading import alike_tiles_of_shard
 from zarr_bytes.chunk.tiles import tiles_of
 from zarr_bytes.chunk.writing import is_local_chunk
 
@@ -64,9 +62,7 @@ def counts_of_read(
         _add_ranges(counts, 1, plan.chunks.nbytes, is_file=is_file)
         counts.ranges -= not is_file  # a request without a range
     else:
-        for times, tile in alike_tiles(plan, canvas):
-            requests = tile.number_of_requests(plan.largest_request)
-            _add_ranges(counts, times * requests, times * tile.nbytes, is_file=is_file)
+        _add_tiles(counts, plan, canvas, is_file=is_file)
     return counts
 
 
@@ -80,11 +76,11 @@ def _add_shard(
         counts.ranges -= 1
         return
     _add_ranges(counts, 1, shards.index_nbytes, is_file=is_file)
-    if plan.grid is None:
-        plan = ShardPlan(shards, (slice(None),) * len(plan.chunks.shape), None)
-    if canvas is None:
-        canvas = array_without_memory(plan.tiles.grid.shape, plan.chunks.selected_dtype, "C")
-    for times, tile in alike_tiles_of_shard(plan, canvas, is_file=is_file):
+    _add_tiles(counts, plan if plan.grid else plan.of_everything(), canvas, is_file=is_file)
+
+
+def _add_tiles(counts: Counts, plan: Plan, canvas: Array | None, *, is_file: bool) -> None:
+    for times, tile in plan.alike_tiles(canvas, is_file=is_file):
         requests = tile.number_of_requests(plan.largest_request)
         _add_ranges(counts, times * requests, times * tile.nbytes, is_file=is_file)
 

@@ -7,35 +7,34 @@ chunk, so that a chunk of 256 bytes costs an open, a read and a close, and littl
 from __future__ import annotations
 
 from copy import copy
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
 from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.chunks import Chunks
 from zarr_bytes.chunk.elements import bool_error, find_wrong_bool, largest
 from zarr_bytes.chunk.grid import c_strides
 from zarr_bytes.chunk.one_range import one_range
-from zarr_bytes.chunk.selection import grid_of, is_basic
+from zarr_bytes.chunk.selection import grid_of
 from zarr_bytes.chunk.tiles import tiles_of
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
-    from zarr.abc.buffer import BufferPrototype
-
+    from zarr_bytes.chunk.chunks import Chunks
     from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid, Offsets
-    from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.tiles import Tile, Tiles
-    from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.errors import BoolValueError, ChunkSizeError
     from zarr_bytes.settings import Cost
-    from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["EVERYTHING", "Plan", "PlannedChunks", "chunks_like", "chunks_of"]
+__all__ = ["EVERYTHING", "Fetch", "Plan"]
+
+# A tile to fetch, and the tiles whose elements are in its bytes, with the places of these there.
+Fetch: TypeAlias = "tuple[Tile, Sequence[tuple[Tile, int]]]"
 
 EVERYTHING: Final = 2**62
 """Bytes of a gap, so that there is one range."""
@@ -167,8 +166,34 @@ class Plan:
             0 < nbytes <= limits.LIMITS.loop_chunk and 0 < self.ranges <= limits.LIMITS.loop_ranges
         )
 
+    def base_in(self, file: ChunkFile) -> int | None:  # noqa: ARG002
+        """Offset of `plain_range` in its file, in bytes; None if there are fill values alone."""
+        return 0
+
+    def fetches(self, canvas: Array, most: int) -> Iterator[Fetch]:  # noqa: ARG002
+        """The ranges to fetch for the canvas, at most `most` bytes at a time."""
+        return ((tile, ((tile, 0),)) for tile in self.tiles.divided(most, limits.LIMITS.runs))
+
+    def alike_tiles(self, canvas: Array | None, *, is_file: bool) -> Iterator[tuple[int, Tile]]:
+        """Number of the tiles of each size that are fetched, and one of them.
+
+        Parameters
+        ----------
+        canvas : array or None
+            As of `zarr_bytes.chunk.filling.filled`; not changed.
+        is_file : bool
+            Whether they are read of a file, and not asked of a store.
+        """
+        if canvas is None and self.view is not None:
+            return iter([(1, self.view)])
+        return self.tiles.alike(self.at_once(canvas, is_file=is_file), limits.LIMITS.runs)
+
+    def at_once(self, canvas: Array | None, *, is_file: bool) -> int:  # noqa: ARG002
+        """Bytes that are fetched at once, at most."""
+        return limits.LIMITS.unselected if canvas is None else self.block_for(canvas)
+
     def block_for(self, canvas: Array) -> int:
-        """Bytes that are read at once into a canvas."""
+        """Bytes that are worked on at once in a canvas."""
         grid = cast("Grid", self.grid)
         strides = [canvas.strides[i] for i in grid.nesting]
         if strides == sorted(strides, reverse=True):
@@ -246,51 +271,5 @@ class Plan:
         return wrong_size(path, start, stop, max(offset - start, 0))
 
 
-class PlannedChunks(Chunks):
-    """Chunks of one shape and data type, with the plan of the last selection."""
-
-    _last_plan: tuple[tuple[Any, ...], Cost | None, Plan | None] = ((), None, None)
-
-    def plan(self, selection: tuple[Any, ...], cost: Cost | None) -> Plan:
-        """Plan for a selection, one entry an axis; `cost` is None where chunks are read whole."""
-        last_selection, last_cost, plan = self._last_plan
-        is_kept = is_basic(selection)
-        if is_kept and last_cost == cost and last_selection == selection and plan is not None:
-            return plan
-        plan = Plan(self, selection, cost)
-        if is_kept and plan.ranges <= limits.LIMITS.kept_runs:
-            self._last_plan = selection, cost, plan  # one tuple: no thread sees half of it
-        return plan
-
-
 def _nth(entry: slice | Offsets, i: int) -> int:
     return entry.start + i if type(entry) is slice else int(np.ravel(entry)[i])
-
-
-def chunks_of(
-    spec: ArraySpec, endian: Endian | None, order: tuple[int, ...] | None
-) -> PlannedChunks:
-    """Chunks of a spec, in the stored byte order `endian` and the stored order of axes.
-
-    The ones that were asked for last are kept by their spec: zarr makes one for all chunks of a
-    read, and never changes it. To find them again by its parts takes two microseconds.
-    """
-    global _last  # one tuple, assigned at once: no thread sees half of it
-    last_spec, last_endian, last_order, chunks = _last
-    if last_spec is not spec or last_endian != endian or last_order != order or chunks is None:
-        chunks = chunks_like(
-            spec.shape, spec.dtype.to_native_dtype(), endian, order, spec.prototype
-        )
-        _last = spec, endian, order, chunks
-    return chunks
-
-
-_last: tuple[ArraySpec | None, Endian | None, tuple[int, ...] | None, PlannedChunks | None] = (
-    None,
-    None,
-    None,
-    None,
-)
-chunks_like: Callable[
-    [tuple[int, ...], DType, Endian | None, tuple[int, ...] | None, BufferPrototype], PlannedChunks
-] = lru_cache(maxsize=128)(PlannedChunks)

@@ -16,11 +16,11 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
-from zarr_bytes.chunk import counters, limits
+from zarr_bytes.chunk import counters
 from zarr_bytes.chunk.files import EndOfFileError, WouldWaitError, is_tried, open_chunk
+from zarr_bytes.chunk.filling import filled
 from zarr_bytes.chunk.range_support import comes_whole
 from zarr_bytes.chunk.requests import MissingChunkError, Requests, note_request
 from zarr_bytes.chunk.selection import entries_of
@@ -30,19 +30,17 @@ from zarr_bytes.chunk.tasks import finished
 from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
     from zarr.abc.store import ByteGetter
 
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.files import ChunkFile
-    from zarr_bytes.chunk.plan import Plan, PlannedChunks
+    from zarr_bytes.chunk.plan import Plan
+    from zarr_bytes.chunk.planned_chunks import PlannedChunks
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
 __all__ = [
-    "alike_tiles",
     "cost_of",
     "read_chunk",
     "read_file",
@@ -113,7 +111,7 @@ async def _read_requests(requests: Requests, plan: Plan) -> Array | None:
         content = await requests.fetch_whole()
         return None if content is None else plan.chunks.of_whole(content, plan.selection)
     try:
-        return await _filled(plan, requests.fetch, None, in_place=False)
+        return await filled(plan, requests.fetch, None, is_file=False)
     except MissingChunkError:
         return None
 
@@ -171,39 +169,7 @@ def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> 
             except EndOfFileError as end:
                 raise plan.end_of_file(file.path, end.offset) from None
 
-    return finished(_filled(plan, fetch, canvas, in_place=True))
-
-
-async def _filled(
-    plan: Plan,
-    fetch: Callable[[Tile], Coroutine[None, None, Bytes]],
-    canvas: Array | None,
-    *,
-    in_place: bool,
-) -> Array:
-    """Put the elements of tile after tile into the canvas; without one, give the result."""
-    filled = canvas
-    if filled is None:
-        if plan.view is not None:
-            fetched = await fetch(plan.view)
-            return plan.result_of(plan.elements(plan.view, fetched, in_place=in_place))
-        filled = np.empty(plan.tiles.grid.shape, plan.chunks.selected_dtype)
-    put = plan.putter(filled, in_place=in_place)
-    for tile in plan.tiles.divided(_at_once(plan, canvas), limits.LIMITS.runs):
-        put(tile, await fetch(tile))
-    return filled if canvas is not None else plan.result_of(filled)
-
-
-def alike_tiles(plan: Plan, canvas: Array | None) -> Iterator[tuple[int, Tile]]:
-    """Number of the tiles of each size that are fetched for a plan, and one of them."""
-    if canvas is None and plan.view is not None:
-        return iter([(1, plan.view)])
-    return plan.tiles.alike(_at_once(plan, canvas), limits.LIMITS.runs)
-
-
-def _at_once(plan: Plan, canvas: Array | None) -> int:
-    """Bytes of a tile, at most."""
-    return limits.LIMITS.unselected if canvas is None else plan.block_for(canvas)
+    return finished(filled(plan, fetch, canvas, is_file=True))
 
 
 def cost_of(getter: StorePath) -> Cost | None:

@@ -14,11 +14,11 @@ from zarr.storage import LocalStore
 
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.files import EndOfFileError, open_chunk
-from zarr_bytes.chunk.plan import chunks_of
+from zarr_bytes.chunk.planned_chunks import chunks_of
 from zarr_bytes.chunk.reading import cost_of, read_chunk, read_open_file
 from zarr_bytes.chunk.selection import entries_of, is_basic
 from zarr_bytes.chunk.shard_plan import ShardPlan
-from zarr_bytes.chunk.shard_reading import read_index, read_shard
+from zarr_bytes.chunk.shard_reading import read_shard
 from zarr_bytes.chunk.shards import Shards
 from zarr_bytes.settings import reading_cost
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.plan import Plan
-    from zarr_bytes.chunk.shards import Sharding
+    from zarr_bytes.chunk.sharding import Sharding
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
@@ -149,21 +149,19 @@ class Scatter:
             with file:
                 try:
                     start = alike.start
-                    if is_quick and isinstance(alike.plan, ShardPlan):
-                        base = alike.plan.start_of(read_index(alike.plan.shards, file))
-                        if base is None:
-                            self._fill(chunk)
-                            yield True
-                            continue
-                        start = base + cast("int", start)
-                    if alike.window is not None:
+                    if is_quick and start is not None:
+                        base = alike.plan.base_in(file)
+                        start = None if base is None else base + start
+                    if not is_quick:
+                        self._read_file(chunk, alike.plan, file)
+                    elif start is None and alike.start is not None:
+                        self._fill(chunk)
+                    elif alike.window is not None:
                         memory, elements = alike.window
                         file.read_into(memory, start)
                         out[place] = elements
-                    elif is_direct:
-                        file.read_into(cast("Array", target), start)
                     else:
-                        self._read_file(chunk, alike.plan, file)
+                        file.read_into(cast("Array", target), start)
                 except EndOfFileError as end:
                     raise alike.plan.end_of_file(path, end.offset) from None
             yield True

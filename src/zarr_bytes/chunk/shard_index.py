@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Final
 import google_crc32c
 import numpy as np
 
+from zarr_bytes.chunk.files import EndOfFileError
 from zarr_bytes.errors import ShardIndexError
 
 if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Offsets
     from zarr_bytes.chunk.shards import Shards
 
-__all__ = ["CHECKSUM", "ENTRY", "Index", "complete_index", "content_of_index"]
+__all__ = ["CHECKSUM", "ENTRY", "Index", "complete_index", "content_of_index", "read_index"]
 
 ENTRY: Final = 16
 """Bytes of the index for each inner chunk."""
@@ -102,6 +104,23 @@ class Index:
             f"inner chunk ({place}) of the shard {self._key} {fault}, says its index: the shard is"
             " damaged, or it was written with other shapes or codecs than the metadata names"
         )
+
+
+def read_index(shards: Shards, file: ChunkFile) -> Index:
+    """The index of a shard that is an open file.
+
+    Raises
+    ------
+    ShardIndexError
+        If it is truncated or damaged.
+    """
+    size = file.size()
+    content = np.empty(min(shards.index_nbytes, size), np.uint8)
+    try:
+        file.read_range(memoryview(content), shards.index_start(size))
+    except EndOfFileError as end:
+        content = content[: max(end.offset - shards.index_start(size), 0)]
+    return Index(shards, file.path, content, size)
 
 
 def content_of_index(shards: Shards, starts: Offsets) -> bytes:

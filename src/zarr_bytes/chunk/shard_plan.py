@@ -6,6 +6,7 @@ file are read together.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from itertools import islice
 from math import prod
@@ -16,6 +17,7 @@ from zarr_bytes.chunk.division import by_itself
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.levels import Span
 from zarr_bytes.chunk.plan import EVERYTHING, Plan
+from zarr_bytes.chunk.shard_index import complete_index, read_index
 from zarr_bytes.chunk.tiles import Tile, Tiles, tiles_of
 from zarr_bytes.errors import ChunkSizeError
 
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from zarr_bytes.chunk.elements import Array
+    from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Axis, Grid
+    from zarr_bytes.chunk.plan import Fetch
     from zarr_bytes.chunk.shard_index import Index
     from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.settings import Cost
 
-__all__ = ["ShardPlan", "together_in"]
+__all__ = ["ShardPlan"]
 
 _Ranges: TypeAlias = "tuple[range, ...]"
 _SORTED: Final = 2**12  # inner chunks that are put in the order of the file at a time
@@ -93,6 +97,7 @@ class ShardPlan(Plan):
 
     view = None  # parts of several inner chunks are no view of what is fetched
     is_whole = False
+    _index: Index | None = None
 
     def __init__(self, shards: Shards, selection: tuple[object, ...], cost: Cost | None) -> None:
         self.shards = shards
@@ -119,9 +124,20 @@ class ShardPlan(Plan):
         is_quick = self.chunks.is_plain and self.shards.index_nbytes <= limits.LIMITS.loop_chunk
         return self._tile if is_quick else None
 
-    def start_of(self, index: Index) -> int | None:
-        """Offset of the inner chunk of `plain_range` in its shard; None if it is absent."""
-        return index.offset(self._number)
+    def base_in(self, file: ChunkFile) -> int | None:
+        """Offset of the inner chunk of `plain_range` in a file; None if it is absent."""
+        return read_index(self.shards, file).offset(self._number)
+
+    def located(self, index: Index) -> ShardPlan:
+        """The plan for the shard that has this index."""
+        plan = copy(self)
+        plan._index = index
+        return plan
+
+    def of_everything(self) -> ShardPlan:
+        """The plan for all of the shard."""
+        plan = ShardPlan(self.shards, (slice(None),) * len(self.chunks.shape), None)
+        return plan if self._index is None else plan.located(self._index)
 
     @property
     def nbytes(self) -> int:
@@ -167,11 +183,35 @@ class ShardPlan(Plan):
                     self._known[cast("_Ranges", indices)] = alike
             yield number, axes, alike
 
-    def largest_range(self, canvas: Array, *, is_file: bool) -> int:
-        """Bytes that are fetched at once into a canvas, at most."""
-        return self.block_for(canvas) if is_file else self.largest_request
+    def at_once(self, canvas: Array | None, *, is_file: bool) -> int:
+        """Bytes that are fetched at once, at most."""
+        if not is_file:
+            return self.largest_request
+        return limits.LIMITS.block if canvas is None else self.block_for(canvas)
 
-    def groups(self, index: Index, canvas: Array, most: int) -> Iterator[_Group]:
+    def fetches(self, canvas: Array, most: int) -> Iterator[Fetch]:
+        """The ranges to fetch of the shard that is `located`, at most `most` bytes at a time."""
+        index = cast("Index", self._index)
+        for start, stop, parts in self._groups(index, canvas, most):
+            if len(parts) == 1:
+                yield from ((tile, ((tile, 0),)) for tile in self._tiles_in(parts[0], most))
+                continue
+            tile = Tile(start, stop - start, None, (), (), None, ())
+            yield tile, [(next(self._tiles_in(p, most)), p.start - start) for p in parts]
+
+    def alike_tiles(self, canvas: Array | None, *, is_file: bool) -> Iterator[tuple[int, Tile]]:
+        """As of `Plan`, of a shard that has all inner chunks."""
+        index, _ = complete_index(self.shards)
+        most = self.at_once(canvas, is_file=is_file)
+        for start, stop, parts in self._groups(index, canvas, most):
+            if len(parts) > 1:
+                yield 1, Tile(start, stop - start, None, (), (), None, ())
+            elif parts[0].alike.is_one_tile(most):
+                yield 1, parts[0].alike.tile
+            else:
+                yield from parts[0].alike.tiles.alike(most, limits.LIMITS.runs)
+
+    def _groups(self, index: Index, canvas: Array | None, most: int) -> Iterator[_Group]:
         """Inner chunks, those together that are worth one range of at most `most` bytes.
 
         Where an inner chunk is absent, the canvas gets the fill value.
@@ -182,10 +222,10 @@ class ShardPlan(Plan):
             for number, axes, alike in some:
                 base = index.offset(number)
                 place = combination([axis.targets for axis in axes])
-                if base is None:
-                    canvas[place] = fill
-                else:
+                if base is not None:
                     located.append(_Part(base + alike.first, place, axes, alike))
+                elif canvas is not None:
+                    canvas[place] = fill
             located.sort(key=_start)
             yield from self._grouped(located, most)
 
@@ -209,13 +249,7 @@ class ShardPlan(Plan):
         if group is not None:
             yield group
 
-    def alike_tiles_in(self, part: _Part, most: int) -> Iterator[tuple[int, Tile]]:
-        """Number of the `tiles_in` a part of each size, and one of them."""
-        if part.alike.is_one_tile(most):
-            return iter([(1, part.alike.tile)])
-        return part.alike.tiles.alike(most, limits.LIMITS.runs)
-
-    def tiles_in(self, part: _Part, most: int) -> Iterator[Tile]:
+    def _tiles_in(self, part: _Part, most: int) -> Iterator[Tile]:
         """The tiles of a part, of at most `most` bytes each, in the canvas of the shard."""
         alike = part.alike
         if alike.is_one_tile(most):
@@ -231,11 +265,6 @@ class ShardPlan(Plan):
             f"{path} ends at byte {offset}, within an inner chunk that its index has: it was"
             " shortened while it was read"
         )
-
-
-def together_in(start: int, stop: int) -> Tile:
-    """The range of inner chunks that are read together, as a tile without elements."""
-    return Tile(start, stop - start, None, (), (), None, ())
 
 
 def _start(part: _Part) -> int:

@@ -20,8 +20,7 @@ from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.plan import EVERYTHING
-from zarr_bytes.chunk.shard_index import Index, complete_index, content_of_index
-from zarr_bytes.chunk.shard_reading import read_index
+from zarr_bytes.chunk.shard_index import Index, complete_index, content_of_index, read_index
 from zarr_bytes.chunk.shards import Shards
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.file_writing import NewChunk
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.shards import Sharding
+    from zarr_bytes.chunk.sharding import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ShardWriting", "complete_shard", "new_shard"]

@@ -1,0 +1,114 @@
+"""Reading and writing the chunks of a selection of an array together, for the pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+import zarr
+from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
+from zarr.storage import LocalStore
+
+from zarr_bytes.chunk import counters, limits
+from zarr_bytes.chunk.file_systems import is_known_to_be_local
+from zarr_bytes.chunk.files import WouldWaitError, is_tried
+from zarr_bytes.chunk.gathering import Gather
+from zarr_bytes.chunk.scattering import Scatter
+from zarr_bytes.chunk.tasks import for_each
+from zarr_bytes.chunk.threads import in_threads, number_of_threads
+from zarr_bytes.chunk.writing import is_local_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zarr.abc.buffer import NDBuffer
+
+    from zarr_bytes.chains import Stored
+    from zarr_bytes.chunk.elements import Array
+    from zarr_bytes.chunk.gathering import ChunkOfWrite
+    from zarr_bytes.chunk.scattering import ChunkOfRead
+
+__all__ = ["read_batch", "write_batch"]
+
+
+async def read_batch(
+    batch: Sequence[ChunkOfRead], out: Array, drop_axes: tuple[int, ...], stored: Stored
+) -> list[bool]:
+    """Read selections of chunks of one store into `out`.
+
+    Parameters
+    ----------
+    batch : sequence of ChunkOfRead
+        At least one chunk.
+    out, drop_axes
+        As of `zarr_bytes.chunk.scattering.Scatter`.
+    stored : Stored
+        The storage of the chunks.
+
+    Returns
+    -------
+    list of bool
+        For each chunk, whether it was there.
+    """
+    store = batch[0][0].store
+    codec, order, sharding = stored
+    scatter = Scatter(out, drop_axes, codec.stored_endian, order, store, sharding)
+    if type(store) is not LocalStore:
+        return await for_each(scatter.read, batch)
+    root = str(store.root)
+    found = await _read_files(scatter, batch, out.nbytes, root)
+    if counters.counters:
+        counters.note(root, chunks=len(found))
+    return found
+
+
+async def write_batch(
+    batch: Sequence[ChunkOfWrite], value: NDBuffer, drop_axes: tuple[int, ...], stored: Stored
+) -> None:
+    """Write selections of chunks from `value`.
+
+    Parameters
+    ----------
+    batch : sequence of ChunkOfWrite
+        At least one chunk.
+    value, drop_axes
+        As of `zarr_bytes.chunk.gathering.Gather`.
+    stored : Stored
+        The storage of the chunks.
+    """
+    codec, order, sharding = stored
+    in_place = isinstance(codec, ArrayBytesCodecPartialEncodeMixin)
+    gather = Gather(value, drop_axes, codec.stored_endian, order, sharding, in_place=in_place)
+    if is_local_chunk(batch[0][0]):
+        # A rename waits for the file system (ext4 allocates the blocks then), so that several
+        # threads pay from the second chunk on.
+        threads = min(number_of_threads(), len(batch))
+        await in_threads(partial(map, gather.write_file), batch, threads)
+    else:
+        await for_each(gather.write, batch)
+
+
+async def _read_files(
+    scatter: Scatter, batch: Sequence[ChunkOfRead], nbytes: int, root: str
+) -> list[bool]:
+    """Read files into `nbytes` bytes; whether each is there."""
+    is_local = is_known_to_be_local(root)
+    found: list[bool] = []
+    if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):
+        try:
+            for is_there in scatter.read_files(batch, waits=False):
+                found.append(is_there)
+                if not len(found) % limits.LIMITS.loop_chunks:
+                    await asyncio.sleep(0)
+        except WouldWaitError as wait:
+            scatter.left_open[wait.file.path] = wait.file
+        except BlockingIOError:
+            pass
+    rest = batch[len(found) :]
+    if not rest:
+        return found
+    # Files that may have to be waited for are read by as many threads as zarr makes requests.
+    limit = number_of_threads() if is_local else zarr.config.get("async.concurrency") or len(rest)
+    threads = 1 if is_local and nbytes <= limits.LIMITS.one_thread else min(limit, len(rest))
+    return [*found, *await in_threads(scatter.read_files, rest, threads)]
