@@ -20,18 +20,20 @@ from shards import ABSENT, divided, index_of, shard_of, sharding
 from stored_arrays import (
     IN_PLACE,
     KINDS_OF_NO_FILE,
+    SMALL,
     CountingStore,
     contents_of,
     most_memory,
     put,
     written_documents,
 )
-from system_calls import before_each, ending_early, fail_at, no_file_larger_than, watched
+from system_calls import Stop, before_each, ending_early, fail_at, no_file_larger_than, watched
 from zarr.abc.store import RangeByteRequest
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore, StorePath
 
 from zarr_bytes import ChunkFileError, ChunkSizeError, ShardIndexError
+from zarr_bytes.chunk import limits
 
 SHAPE, INNER = (4, 6), (2, 3)  # of 4 bytes: four inner chunks of 24
 VALUES = np.arange(1, 25, dtype="i4").reshape(SHAPE)
@@ -571,6 +573,45 @@ class TestFaults:
             pytest.skip("Linux says what is open")
         files = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]  # noqa: PTH208
         assert str((tmp_path / KEY).resolve()) not in files
+
+
+class TestCancelling:
+    """A write that has begun is waited for, and no other shard is begun."""
+
+    @pytest.fixture
+    def array(self, tmp_path):
+        """Two shards, written one after another."""
+        made = document(shape=(8, 6)) | {
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": SHAPE}}
+        }
+        store = written_documents(tmp_path, made)
+        with zarr.config.set({**IN_PLACE, "codec_pipeline.max_workers": 1}):
+            array = zarr.open_array(store, mode="r+")
+            array[...] = np.concatenate([VALUES, VALUES])
+            yield array
+
+    @pytest.mark.parametrize(
+        "selection", [np.s_[:, 1], ...], ids=["written in place", "replaced whole"]
+    )
+    @needs_pwrite
+    def test_the_shard_that_has_begun_is_complete(self, array, tmp_path, monkeypatch, selection):
+        stop = Stop()
+        fail_at(monkeypatch, "pwrite", 0, before=stop)
+        with watched(tmp_path) as files:
+            assert stop.cancelled(array.async_array.setitem(selection, 5))
+        assert {key[:5] for key in files.keys} == {KEY}
+        expected = np.concatenate([VALUES, VALUES])
+        expected[:4][selection] = 5
+        assert np.array_equal(array[...], expected)
+        assert list(tmp_path.rglob("*.partial")) == []
+
+    def test_a_read_that_has_begun_is_waited_for(self, array, tmp_path, monkeypatch):
+        monkeypatch.setattr(limits, "LIMITS", SMALL)
+        stop = Stop()
+        fail_at(monkeypatch, "preadv", 0, before=stop)
+        with watched(tmp_path) as files:
+            assert stop.cancelled(array.async_array.getitem(...))
+        assert files.keys == [KEY]
 
 
 class TestOtherStores:

@@ -113,6 +113,20 @@ class Zarrs(PlainZarr):
         pytest.importorskip("zarrs", reason="zarrs is not installed (extra stores)")
 
 
+class Zarrista:
+    def __init__(self):
+        self._zarrista = pytest.importorskip("zarrista", reason="zarrista is not installed")
+
+    def _open(self, folder):
+        return self._zarrista.Array.open(self._zarrista.store.FilesystemStore(folder))
+
+    def write(self, folder, values):
+        self._open(folder)[:] = values
+
+    def read(self, folder):
+        return self._open(folder)[:].to_numpy()
+
+
 class TensorStore:
     def _open(self, folder):
         kvstore = {"driver": "file", "path": str(folder)}
@@ -126,7 +140,7 @@ class TensorStore:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("other", [PlainZarr, TensorStore, Zarrs])
+@pytest.mark.parametrize("other", [PlainZarr, TensorStore, Zarrs, Zarrista])
 class TestExchange:
     def test_every_selection_of_what_others_write_is_what_numpy_selects(
         self, tmp_path, other, form

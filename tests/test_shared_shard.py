@@ -190,7 +190,7 @@ class TestKills:
         is_selected[self.SELECTIONS[selection]] = -1
         is_free = np.frombuffer(content_of(is_selected), "u1")[: is_selected.size * 4] == 255
         moments = random.Random(0)  # noqa: S311
-        for _ in range(8):
+        for _ in range(60):  # with those before each call of the system, more than 200 kills
             ours, theirs = made.Pipe(duplex=False)
             arguments = (str(tmp_path), self.SELECTIONS[selection], theirs)
             process = made.Process(target=write_until_killed, args=arguments)

@@ -82,6 +82,13 @@ class Division:
         """The grid of a selection, with the strides of a chunk."""
         return grid if self._has_points(grid) else grid._replace(strides=self._strides)
 
+    def most_parts(self, grid: Grid) -> int:
+        """Number of `parts`, at most."""
+        if self._has_points(grid) or 0 in grid.shape:
+            return prod(grid.shape)
+        sizes = zip(grid.axes, self.inner_shape, strict=True)
+        return prod([min(i[-1] // n - i[0] // n + 1, len(i)) for (i, _), n in sizes])
+
     def parts(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...]]]:
         """The selections of the chunks that a selection has elements of.
 

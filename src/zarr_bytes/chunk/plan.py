@@ -127,6 +127,11 @@ class Plan:
         """Number of ranges that these are in."""
         return 1 if self._tile is not None or self.grid is None else self.tiles.span.ranges
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the plan takes so little memory that it is kept."""
+        return self.ranges <= limits.LIMITS.kept_runs
+
     @cached_property
     def view(self) -> Tile | None:
         """The one tile whose elements are the canvas, where that takes no undue memory."""

@@ -14,12 +14,10 @@ from zarr.storage import LocalStore
 
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.files import EndOfFileError, open_chunk
-from zarr_bytes.chunk.planned_chunks import chunks_of
+from zarr_bytes.chunk.planned_chunks import chunks_of, shards_of
 from zarr_bytes.chunk.reading import cost_of, read_chunk, read_open_file
 from zarr_bytes.chunk.selection import entries_of, is_basic
-from zarr_bytes.chunk.shard_plan import ShardPlan
 from zarr_bytes.chunk.shard_reading import read_shard
-from zarr_bytes.chunk.shards import Shards
 from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.plan import Plan
+    from zarr_bytes.chunk.shard_plan import ShardPlan
     from zarr_bytes.chunk.sharding import Sharding
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
@@ -242,8 +241,8 @@ class Scatter:
     def _plan(self, spec: ArraySpec, selection: SelectorTuple, cost: Cost | None) -> Plan:
         if self._sharding is None:
             return chunks_of(spec, self._endian, self._order).plan(entries_of(selection), cost)
-        shards = Shards(self._sharding, spec, self._endian, self._order)
-        return ShardPlan(shards, entries_of(selection), cost)
+        shards = shards_of(self._sharding, spec, self._endian, self._order)
+        return shards.plan(entries_of(selection), cost)
 
     def _result(self, plan: Plan, place: SelectorTuple) -> Array | None:
         """The result, if chunks can be read into their places in it as they are."""

@@ -22,7 +22,7 @@ from zarr_bytes.chunk.tiles import Tile, Tiles, tiles_of
 from zarr_bytes.errors import ChunkSizeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.files import ChunkFile
@@ -152,24 +152,35 @@ class ShardPlan(Plan):
         """Whether it is read on the event loop, if nothing has to be waited for."""
         return self._is_little
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the plan takes so little memory that it is kept."""
+        return self._tile is not None or self._few is not None
+
     @cached_property
     def _is_little(self) -> bool:
-        if self._tile is not None:
-            return max(self._tile.nbytes, self.shards.index_nbytes) <= limits.LIMITS.loop_chunk
-        if self.grid is None or self.shards.index_nbytes > limits.LIMITS.loop_chunk:
+        if max(self.nbytes, self.shards.index_nbytes) > limits.LIMITS.loop_chunk:
             return False
-        if self.nbytes > limits.LIMITS.loop_chunk:
-            return False
-        ranges = 0
-        for _, _, alike in self._parts():
-            ranges += alike.tiles.span.ranges
-            if ranges > limits.LIMITS.loop_ranges:
-                return False
-        return True
+        return self._tile is not None or (
+            self._few is not None
+            and sum([alike.tiles.span.ranges for _, _, alike in self._few])
+            <= limits.LIMITS.loop_ranges
+        )
 
-    def _parts(self) -> Iterator[tuple[int, tuple[Axis, ...], _Alike]]:
+    @cached_property
+    def _few(self) -> list[tuple[int, tuple[Axis, ...], _Alike]] | None:
+        """The parts, where they are few."""
+        most = limits.LIMITS.loop_ranges
+        if self.grid is None or self.shards.division.most_parts(self.grid) > most:
+            return None
+        return list(self._parts_of(self.grid))
+
+    def _parts(self) -> Iterable[tuple[int, tuple[Axis, ...], _Alike]]:
         """Number of each inner chunk that has selected elements, their axes, and what is read."""
-        grid = self.tiles.grid
+        grid = self.tiles.grid  # perhaps put into a result
+        return self._few if grid is self.grid and self._few else self._parts_of(grid)
+
+    def _parts_of(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...], _Alike]]:
         if 0 in grid.shape:
             return
         inside = self.shards.division.inside(grid)
@@ -216,7 +227,7 @@ class ShardPlan(Plan):
 
         Where an inner chunk is absent, the canvas gets the fill value.
         """
-        parts, fill = self._parts(), self.shards.fill_value
+        parts, fill = iter(self._parts()), self.shards.fill_value
         while some := list(islice(parts, _SORTED)):
             located = []
             for number, axes, alike in some:

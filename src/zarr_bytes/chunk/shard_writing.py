@@ -20,8 +20,8 @@ from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.plan import EVERYTHING
+from zarr_bytes.chunk.planned_chunks import shards_of
 from zarr_bytes.chunk.shard_index import Index, complete_index, content_of_index, read_index
-from zarr_bytes.chunk.shards import Shards
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
 from zarr_bytes.errors import wrong_size
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.sharding import Sharding
+    from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ShardWriting", "complete_shard", "new_shard"]
@@ -74,7 +75,7 @@ class ShardWriting(Writing):
     ) -> None:
         is_complete = is_complete and not sharding.keeps_edges
         super().__init__(value, selection, chunk_spec, endian, order, is_complete=is_complete)
-        self._shards = Shards(sharding, chunk_spec, endian, order)
+        self._shards = shards_of(sharding, chunk_spec, endian, order)
         if self._grid is None:
             raise ValueError(
                 f"the selection {selection} of a shard has another form than integers, slices with"

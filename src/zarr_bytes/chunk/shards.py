@@ -9,17 +9,21 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from zarr_bytes.chunk.chunks import Chunks
 from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.one_range import one_range
 from zarr_bytes.chunk.shard_index import CHECKSUM, ENTRY
 
 if TYPE_CHECKING:
+    from zarr.abc.buffer import BufferPrototype
+
     from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.sharding import Sharding
     from zarr_bytes.chunk.tiles import Tile
-    from zarr_bytes.zarr_versions import ArraySpec
+    from zarr_bytes.data_type.number_formats import DType
 
 __all__ = ["Shards"]
 
@@ -30,10 +34,10 @@ class Shards:
     Parameters
     ----------
     sharding : Sharding
-    spec : zarr.core.array_spec.ArraySpec
-        Shape, data type and fill value of a shard, as it is in the array.
-    endian, order
-        Of the inner chunks, as of `Chunks`; the order is that of all transposes together.
+    fill : bytes
+        The fill value, as `dtype` has it in memory.
+    shape, dtype, endian, order, prototype
+        As of `Chunks`; the order is that of all transposes together.
 
     Attributes
     ----------
@@ -54,21 +58,21 @@ class Shards:
     def __init__(
         self,
         sharding: Sharding,
-        spec: ArraySpec,
+        fill: bytes,
+        shape: tuple[int, ...],
+        dtype: DType,
         endian: Endian | None,
         order: tuple[int, ...] | None,
+        prototype: BufferPrototype,
     ) -> None:
-        dtype = spec.dtype.to_native_dtype()
         self.sharding = sharding
-        self.spec = spec
-        self.chunks = Chunks(spec.shape, dtype, endian, order, spec.prototype)
+        self.chunks = Chunks(shape, dtype, endian, order, prototype)
         inner, index_order = sharding.inner_shape, sharding.index_order
         self.inner_nbytes = prod(inner) * self.chunks.item_size
-        self.division = Division(spec.shape, inner, self.chunks.nesting, index_order)
+        self.division = Division(shape, inner, self.chunks.nesting, index_order)
         self.count = self.division.count
         self.index_nbytes = ENTRY * self.count + CHECKSUM * sharding.has_checksum
-        fill = spec.fill_value
-        self.fill_value = spec.dtype.default_scalar() if fill is None else fill
+        self.fill_value = np.frombuffer(fill, dtype)[0]
 
     def index_start(self, size: int) -> int:
         """Offset of the index in a shard of `size` bytes."""
@@ -95,7 +99,7 @@ class Shards:
         if len(selection) != len(sizes):
             return None
         for entry, size, n, distance in zip(
-            selection, sizes, self.spec.shape, self.division.distances, strict=True
+            selection, sizes, self.chunks.shape, self.division.distances, strict=True
         ):
             if type(entry) is int and 0 <= entry < n:
                 k, inside = divmod(entry, size)

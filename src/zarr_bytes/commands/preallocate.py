@@ -10,8 +10,8 @@ from zarr.storage import LocalStore
 
 from zarr_bytes.chunk.file_writing import create_file
 from zarr_bytes.chunk.new_files import CAN_REPLACE
+from zarr_bytes.chunk.planned_chunks import shards_of
 from zarr_bytes.chunk.shard_writing import complete_shard, new_shard
-from zarr_bytes.chunk.shards import Shards
 from zarr_bytes.chunk.writing import new_chunk
 from zarr_bytes.commands.hierarchy import nodes
 from zarr_bytes.commands.reports import Allocated, Preallocation, Progress
@@ -79,7 +79,7 @@ def preallocate(
     elements = new_chunk(spec, codec.stored_endian)
     shards = None
     if sharding is not None:
-        shards = Shards(sharding, spec, codec.stored_endian, order)
+        shards = shards_of(sharding, spec, codec.stored_endian, order)
         elements, _ = new_shard(shards, elements)
     counts = [-(-n // c) for n, c in zip(array.shape, spec.shape, strict=True)]
     found = Allocated(array.path, 0)
