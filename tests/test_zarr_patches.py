@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import zarr
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs/contributing"
 PAGE = (DOCS / "what-zarr-could-change.md").read_text("utf-8")
 (VERSION,) = re.findall(r"a patch against zarr ([\d.]*\d)", PAGE)
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
