@@ -495,7 +495,20 @@ class TestRefusals:
         document["codecs"] = [sharding((4,), [inner])]
         return zarr.open_array(written_documents(None, document), mode="r"), "its codecs are shard"
 
-    KINDS = [compressed, of_format_2, in_zip, behind_a_wrapper, nested_shards]
+    def in_another_byte_order(self, _):
+        pytest.importorskip("ml_dtypes")
+        document = document_of("bfloat16", (8,), (8,), "big")
+        array = zarr.open_array(written_documents(None, document), mode="r")
+        return array, "its bfloat16 is stored big-endian, a type that NumPy does not have"
+
+    KINDS = [
+        compressed,
+        of_format_2,
+        in_zip,
+        behind_a_wrapper,
+        nested_shards,
+        *([in_another_byte_order] if sys.byteorder == "little" else []),
+    ]
 
     @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
     def test_the_error_names_the_reason_and_the_call_of_zarr(self, kind, tmp_path):

@@ -53,7 +53,7 @@ def blocks_of(
     dtype, endian = spec.dtype.to_native_dtype(), stored.codec.stored_endian
     if stored_dtype(dtype, endian) is None:
         raise _no_view(
-            array, f"its elements are stored {endian}-endian, as which NumPy has no {dtype}"
+            array, f"its {dtype} is stored {endian}-endian, a type that NumPy does not have"
         )
     is_in_files = type(store) is LocalStore
     source = _files_of(array, mode, opened) if is_in_files else _buffers_of(array)
