@@ -5,7 +5,7 @@ registers its data types also with zarr 3.1 to 3.3, which do not load them by th
 
 The functions `status`, `check`, `migrate`, `preallocate` and `explain` do the work of the commands
 of the same names; `migrate` writes at once, and its command asks first. `counting` counts the bytes
-that are read and written.
+that are read and written. `view` gives NumPy views of the chunks of an array.
 """
 
 from importlib import import_module, metadata
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.migrate import migrate
     from zarr_bytes.commands.preallocate import preallocate
     from zarr_bytes.commands.status import status
+    from zarr_bytes.views import view
 
     __version__: str
 
@@ -61,17 +62,21 @@ __all__ = [
     "migrate",
     "preallocate",
     "status",
+    "view",
 ]
 
 # Each in its module, imported where it is asked for: zarr imports this package to read a chunk.
-_COMMANDS = ("check", "counting", "explain", "migrate", "preallocate", "status")
+_FUNCTIONS = {
+    name: f"zarr_bytes.commands.{name}"
+    for name in ("check", "counting", "explain", "migrate", "preallocate", "status")
+} | {"view": "zarr_bytes.views"}
 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return metadata.version("zarr-bytes")
-    if name in _COMMANDS:
-        return getattr(import_module(f"zarr_bytes.commands.{name}"), name)
+    if name in _FUNCTIONS:
+        return getattr(import_module(_FUNCTIONS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 from math import prod
+from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.grid import Grid, Offsets
 
-__all__ = ["Alike", "Division", "by_itself"]
+__all__ = ["Alike", "Division", "by_itself", "divided", "part_of", "runs_of_equal"]
 
 
 class Alike(NamedTuple):
@@ -78,6 +79,10 @@ class Division:
         sizes = zip(self.shape, self.inner_shape, self.distances, strict=True)
         return tuple([number // distance % -(-n // c) for n, c, distance in sizes])
 
+    def number_of(self, place: tuple[int, ...]) -> int:
+        """Number of a chunk, by its index along each axis."""
+        return sum(map(mul, place, self.distances))
+
     def inside(self, grid: Grid) -> Grid:
         """The grid of a selection, with the strides of a chunk."""
         return grid if self._has_points(grid) else grid._replace(strides=self._strides)
@@ -106,15 +111,15 @@ class Division:
         if self._has_points(grid):
             yield from self._parts_of_points(grid)
             return
-        divided = [
+        along = [
             [
                 (k * self.distances[i], axis)
-                for k, axis in _divided(grid.axes[i], self.inner_shape[i])
+                for k, axis in divided(grid.axes[i], self.inner_shape[i])
             ]
             for i in self.number_order
         ]
         places = [self.number_order.index(i) for i in range(len(self.number_order))]
-        for combined in product(*divided):
+        for combined in product(*along):
             yield (
                 sum([number for number, _ in combined]),
                 tuple([combined[place][1] for place in places]),
@@ -155,7 +160,7 @@ class Division:
         # Stable: of a point that is selected again, the last one counts where it is written.
         order = np.lexsort((offsets, numbers))
         numbers, offsets, places = numbers[order], offsets[order], places[order]
-        for part in _equal(numbers):
+        for part in runs_of_equal(numbers):
             yield int(numbers[part.start]), (Axis(offsets[part], places[part]),)
 
 
@@ -165,8 +170,14 @@ def by_itself(inside: Grid, axes: tuple[Axis, ...]) -> Grid:
     return inside._replace(axes=tuple(own))
 
 
-def _divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
-    """Indices along an axis, by the chunk of `size` that they are in, and within it."""
+def divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
+    """Indices along an axis, by the chunk of `size` that they are in, and within it.
+
+    Examples
+    --------
+    >>> [(k, axis.indices) for k, axis in divided(Axis(range(2, 6), slice(0, 4)), 4)]
+    [(0, range(2, 4)), (1, range(0, 2))]
+    """
     indices, targets = axis
     if isinstance(indices, range):
         step, first = indices.step, 0
@@ -174,20 +185,20 @@ def _divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
             k, local = divmod(indices[first], size)
             last = min(first + (size - local - 1) // step + 1, len(indices))
             inner = range(local, local + (last - first - 1) * step + 1, step)
-            yield k, Axis(inner, _part(targets, first, last))
+            yield k, Axis(inner, part_of(targets, first, last))
             first = last
         return
     outer = indices // size
-    for part in _equal(outer):
+    for part in runs_of_equal(outer):
         k = int(outer[part.start])
         local_indices = indices[part] - k * size
-        yield k, Axis(local_indices, _part(targets, part.start, part.stop))
+        yield k, Axis(local_indices, part_of(targets, part.start, part.stop))
 
 
 def _alike_along(axis: Axis, n: int, size: int) -> list[tuple[int, int, Axis, bool]]:
-    """`_divided` along an axis of `n`, alike ones counted; and whether those are complete."""
+    """`divided` along an axis of `n`, alike ones counted; and whether those are complete."""
     found: dict[object, tuple[int, int, Axis, bool]] = {}
-    for k, inner in _divided(axis, size):
+    for k, inner in divided(axis, size):
         is_range = isinstance(inner.indices, range)
         is_complete = is_range and inner.indices == range(min(size, n - k * size))
         key = (inner.indices, is_complete) if is_range else k
@@ -196,13 +207,14 @@ def _alike_along(axis: Axis, n: int, size: int) -> list[tuple[int, int, Axis, bo
     return list(found.values())
 
 
-def _part(targets: slice | Offsets, first: int, last: int) -> slice | Offsets:
+def part_of(targets: slice | Offsets, first: int, last: int) -> slice | Offsets:
+    """The targets of an axis from one number to another."""
     if isinstance(targets, slice):
         return slice(targets.start + first, targets.start + last)
     return targets[first:last]
 
 
-def _equal(ascending: Offsets) -> Iterator[slice]:
+def runs_of_equal(ascending: Offsets) -> Iterator[slice]:
     """Slices of equal numbers."""
     edges = np.flatnonzero(np.diff(ascending)) + 1
     return (slice(i, j) for i, j in pairwise([0, *edges.tolist(), ascending.size]) if i < j)
