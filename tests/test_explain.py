@@ -1,6 +1,7 @@
 """`explain` says what a selection reads and writes, and `counting` counts what was."""
 
 import json
+import re
 import zipfile
 from dataclasses import asdict
 from math import prod
@@ -271,7 +272,7 @@ def test_alike_chunks_are_counted_together(tmp_path):
 @pytest.mark.parametrize("selection", [60, (0, 0, 0, 0), (..., ...), ([60],), ("a",), (1.5,)])
 def test_a_selection_that_does_not_fit_is_an_index_error(selection):
     array = zarr.create_array({}, data=VALUES, compressors=None)
-    with pytest.raises(IndexError, match="axis|axes"):
+    with pytest.raises(IndexError, match="axis|axes|permitted are"):
         zarr_bytes.explain(array, selection)
 
 
@@ -345,7 +346,7 @@ class TestTheCommand:
         stored(LocalStore(tmp_path), VALUES)
         result = call("explain", tmp_path, selection)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert "selection" in result.stderr or "axis" in result.stderr
+        assert re.search("selection|axis", result.stderr)
 
 
 def test_jupyter_shows_a_table(tmp_path):

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from itertools import product
 from math import prod
-from operator import index
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from zarr_bytes.chunk.division import divided, part_of, runs_of_equal
+from zarr_bytes.chunk.array_selection import FORMS, array_entries
+from zarr_bytes.chunk.division import Division, part_of
 from zarr_bytes.chunk.grid import Axis, combination
 from zarr_bytes.chunk.selection import entries_of, grid_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from zarr_bytes.chunk.array_selection import Entry
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.grid import Grid, Offsets
     from zarr_bytes.data_type.number_formats import DType
 
 __all__ = ["Selected"]
 
-_Entry: TypeAlias = "int | range | Offsets"  # without negative integers
 _Part: TypeAlias = "tuple[tuple[int, ...], tuple[Any, ...], tuple[Any, ...]]"
 
 _PIECE: Final = 2**20  # bytes that are gathered at once, so that they stay in the cache
-
-_FORMS: Final = "a view takes integers, slices, `...` and arrays of integers"
 
 
 class Selected:
@@ -50,11 +46,11 @@ class Selected:
     """
 
     def __init__(self, selection: object, shape: tuple[int, ...], sizes: tuple[int, ...]) -> None:
-        given = entries_of(selection)
-        self._is_array = any(entry is Ellipsis for entry in given)  # NumPy gives no scalar then
+        # NumPy gives no scalar then.
+        self._is_array = any(entry is Ellipsis for entry in entries_of(selection))
         self._shape = shape
         self._sizes = sizes
-        self._entries = _entries(given, shape)
+        self._entries = array_entries(selection, shape)
         self._grid = None
         if sum(isinstance(entry, np.ndarray) for entry in self._entries) > 1:
             self._grid = self._made_grid()  # which refuses the same forms for any blocks
@@ -125,17 +121,14 @@ class Selected:
         return self.grid.result_shape
 
     def _made_grid(self) -> Grid:
-        turned: list[object] = []
-        for entry in self._entries:
-            if isinstance(entry, range):
-                ascending = entry if entry.step > 0 else entry[::-1]
-                turned.append(slice(ascending.start, ascending.stop, ascending.step))
-            else:
-                turned.append(entry)
+        turned = [
+            entry[::-1] if isinstance(entry, range) and entry.step < 0 else entry
+            for entry in self._entries
+        ]
         grid = grid_of(self._shape, turned)
         if grid is None:
             raise IndexError(
-                f"{_FORMS}, the arrays along one axis or along all; found other arrays along"
+                f"{FORMS}, the arrays along one axis or along all; found other arrays along"
                 " several axes: `array.oindex[...]` of zarr selects every combination of them, and"
                 " `array.vindex[...]` points"
             )
@@ -152,30 +145,18 @@ class Selected:
 
     def _parts(self, item_size: int) -> Iterator[_Part]:
         """Place of a block, the NumPy index of its selection, and that of the canvas."""
-        if self._axes != len(self._shape):
-            yield from self._parts_of_points()
-            return
-        along = [divided(axis, n) for axis, n in zip(self.grid.axes, self._sizes, strict=True)]
-        for combined in product(*along):
-            place = tuple([k for k, _ in combined])
-            for axes in _pieces([axis for _, axis in combined], item_size):
-                yield place, _index(axes), combination([axis.targets for axis in axes])
-
-    def _parts_of_points(self) -> Iterator[_Part]:
-        flat, targets = self.grid.axes[0]
-        points = np.unravel_index(np.asarray(flat), self._shape)
-        places = np.arange(len(flat)) if isinstance(targets, slice) else targets
-        inside = [np.divmod(along, n) for along, n in zip(points, self._sizes, strict=True)]
-        counts = [-(-n // m) for n, m in zip(self._shape, self._sizes, strict=True)]
-        numbers = np.ravel_multi_index([k for k, _ in inside], counts)
-        order = np.argsort(numbers, kind="stable")  # of a point twice, the last one is assigned
-        for run in runs_of_equal(numbers[order]):
-            of_block = order[run]
-            place = tuple([int(k[of_block[0]]) for k, _ in inside])
-            yield place, tuple([local[of_block] for _, local in inside]), (places[of_block],)
+        axes_in_order = tuple(range(len(self._shape)))
+        division = Division(self._shape, self._sizes, axes_in_order, axes_in_order)
+        for number, axes in division.parts(self.grid):
+            place = division.place_of(number)
+            if self._axes != len(self._shape):  # points
+                yield place, np.unravel_index(axes[0].indices, self._sizes), (axes[0].targets,)
+                continue
+            for piece in _pieces(axes, item_size):
+                yield place, _index(piece), combination([axis.targets for axis in piece])
 
 
-def _pieces(axes: list[Axis], item_size: int) -> Iterator[list[Axis]]:
+def _pieces(axes: Sequence[Axis], item_size: int) -> Iterator[Sequence[Axis]]:
     """The axes, in pieces along the one that has an array of indices.
 
     NumPy gathers what such an array selects in new memory.
@@ -202,7 +183,7 @@ def _index(axes: Sequence[Axis]) -> tuple[Any, ...]:
     return tuple([_moved(entry, 0) for entry in entries])
 
 
-def _moved(entry: _Entry, distance: int) -> int | slice | Offsets:
+def _moved(entry: Entry, distance: int) -> int | slice | Offsets:
     """NumPy index of indices that are moved by a distance."""
     if not isinstance(entry, range):
         return entry + distance if distance else entry
@@ -221,67 +202,3 @@ def _bounds(entry: range | Offsets) -> tuple[int, int]:
     if isinstance(entry, range):
         return min(entry[0], entry[-1]), max(entry[0], entry[-1])
     return int(entry.min()), int(entry.max())
-
-
-def _entries(given: tuple[Any, ...], shape: tuple[int, ...]) -> list[_Entry]:
-    """An entry for each axis."""
-    before, after = list(given), []
-    if any(entry is Ellipsis for entry in given):
-        place = next(i for i, entry in enumerate(given) if entry is Ellipsis)
-        before, after = before[:place], before[place + 1 :]
-    missing = len(shape) - len(before) - len(after)
-    if any(entry is None for entry in given):
-        raise IndexError(f"{_FORMS}, and no new axes: add these to the result")
-    if any(entry is Ellipsis for entry in after):
-        raise IndexError(f"{_FORMS}, and `...` at most once")
-    if missing < 0:
-        raise IndexError(
-            f"the selection has {len(before) + len(after)} entries, and the array {len(shape)} axes"
-        )
-    entries = [*before, *[slice(None)] * missing, *after]
-    return [
-        _entry(entry, n, axis) for axis, (entry, n) in enumerate(zip(entries, shape, strict=True))
-    ]
-
-
-def _entry(entry: Any, n: int, axis: int) -> _Entry:
-    if type(entry) is int:
-        return _index_in(entry, n, axis)
-    if isinstance(entry, slice):
-        return range(*entry.indices(n))
-    if isinstance(entry, str):
-        raise IndexError(f"{_FORMS}: select the field {entry!r} of the result")
-    if not isinstance(entry, bool):
-        with suppress(TypeError):
-            return _index_in(index(entry), n, axis)
-    return _indices(entry, n, axis)
-
-
-def _indices(entry: Any, n: int, axis: int) -> Offsets:
-    """An array of indices along an axis of `n` elements."""
-    indices = np.asarray(entry)
-    if not indices.size and isinstance(entry, list):
-        indices = indices.astype(np.int64)  # NumPy takes an empty list for floats
-    if indices.dtype == bool:
-        if indices.shape != (n,):
-            raise IndexError(
-                f"{_FORMS}, or of bools along one axis of as many elements; found bools of shape"
-                f" {indices.shape}: `array.vindex[...]` of zarr takes a mask of the whole array"
-            )
-        return np.flatnonzero(indices)
-    if indices.dtype.kind not in "iu":
-        raise IndexError(f"{_FORMS}; found {entry!r} of type {type(entry).__qualname__}")
-    if not indices.size:
-        return indices.astype(np.int64)
-    low, high = int(indices.min()), int(indices.max())
-    for i in (low, high):
-        _index_in(i, n, axis)
-    indices = indices.astype(np.int64, copy=False)
-    return np.where(indices < 0, indices + n, indices) if low < 0 else indices
-
-
-def _index_in(i: int, n: int, axis: int) -> int:
-    """An index along an axis of `n` elements, counted from its beginning."""
-    if -n <= i < n:
-        return i + n if i < 0 else i
-    raise IndexError(f"index {i} is outside axis {axis}, which has {n} elements")

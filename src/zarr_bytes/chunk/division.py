@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.grid import Grid, Offsets
 
-__all__ = ["Alike", "Division", "by_itself", "divided", "part_of", "runs_of_equal"]
+__all__ = ["Alike", "Division", "by_itself", "part_of"]
 
 
 class Alike(NamedTuple):
@@ -114,7 +114,7 @@ class Division:
         along = [
             [
                 (k * self.distances[i], axis)
-                for k, axis in divided(grid.axes[i], self.inner_shape[i])
+                for k, axis in _divided(grid.axes[i], self.inner_shape[i])
             ]
             for i in self.number_order
         ]
@@ -160,7 +160,7 @@ class Division:
         # Stable: of a point that is selected again, the last one counts where it is written.
         order = np.lexsort((offsets, numbers))
         numbers, offsets, places = numbers[order], offsets[order], places[order]
-        for part in runs_of_equal(numbers):
+        for part in _equal(numbers):
             yield int(numbers[part.start]), (Axis(offsets[part], places[part]),)
 
 
@@ -170,14 +170,8 @@ def by_itself(inside: Grid, axes: tuple[Axis, ...]) -> Grid:
     return inside._replace(axes=tuple(own))
 
 
-def divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
-    """Indices along an axis, by the chunk of `size` that they are in, and within it.
-
-    Examples
-    --------
-    >>> [(k, axis.indices) for k, axis in divided(Axis(range(2, 6), slice(0, 4)), 4)]
-    [(0, range(2, 4)), (1, range(0, 2))]
-    """
+def _divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
+    """Indices along an axis, by the chunk of `size` that they are in, and within it."""
     indices, targets = axis
     if isinstance(indices, range):
         step, first = indices.step, 0
@@ -189,16 +183,16 @@ def divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
             first = last
         return
     outer = indices // size
-    for part in runs_of_equal(outer):
+    for part in _equal(outer):
         k = int(outer[part.start])
         local_indices = indices[part] - k * size
         yield k, Axis(local_indices, part_of(targets, part.start, part.stop))
 
 
 def _alike_along(axis: Axis, n: int, size: int) -> list[tuple[int, int, Axis, bool]]:
-    """`divided` along an axis of `n`, alike ones counted; and whether those are complete."""
+    """`_divided` along an axis of `n`, alike ones counted; and whether those are complete."""
     found: dict[object, tuple[int, int, Axis, bool]] = {}
-    for k, inner in divided(axis, size):
+    for k, inner in _divided(axis, size):
         is_range = isinstance(inner.indices, range)
         is_complete = is_range and inner.indices == range(min(size, n - k * size))
         key = (inner.indices, is_complete) if is_range else k
@@ -214,7 +208,7 @@ def part_of(targets: slice | Offsets, first: int, last: int) -> slice | Offsets:
     return targets[first:last]
 
 
-def runs_of_equal(ascending: Offsets) -> Iterator[slice]:
+def _equal(ascending: Offsets) -> Iterator[slice]:
     """Slices of equal numbers."""
     edges = np.flatnonzero(np.diff(ascending)) + 1
     return (slice(i, j) for i, j in pairwise([0, *edges.tolist(), ascending.size]) if i < j)

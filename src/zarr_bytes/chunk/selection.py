@@ -150,6 +150,8 @@ def _entry_of(entry: Any, size: int) -> _Entry | None:
     if type(entry) is slice:
         start, stop, step = entry.indices(size)
         return range(start, stop, step) if step > 0 else None
+    if type(entry) is range:
+        return entry if entry.step > 0 else None
     if type(entry) is int and 0 <= entry < size:
         return entry
     indices = np.asarray(entry)

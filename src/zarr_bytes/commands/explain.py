@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from zarr.storage import StorePath
 
+from zarr_bytes.chunk.array_selection import array_entries
 from zarr_bytes.chunk.counters import Counts
 from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.forecast import array_without_memory, counts_of_read, counts_of_write
@@ -18,7 +19,7 @@ from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.selection import entries_of, grid_of
 from zarr_bytes.commands.acting import acting_on, why_replaced, why_whole
 from zarr_bytes.commands.reports import Explanation
-from zarr_bytes.commands.selections import entries_in, text_of_selection
+from zarr_bytes.commands.selections import text_of_selection
 from zarr_bytes.zarr_versions import spec_of
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     >>> explained.reason
     'the chunks are in memory, where reading one whole costs nothing'
     """
-    grid = grid_of(array.shape, entries_in(selection, array.shape))
+    grid = grid_of(array.shape, _entries(selection, array.shape))
     if grid is None:
         raise IndexError(
             f"the selection {text_of_selection(selection)} cannot be explained: permitted are"
@@ -132,6 +133,18 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
         bytes_of_chunks=nbytes,
         may_share=any(are_in_place) and all(are_in_place),
     )
+
+
+def _entries(selection: Any, shape: tuple[int, ...]) -> list[Any]:
+    """An entry for each axis, as zarr takes them: arrays beside slices along their own axes."""
+    if isinstance(selection, np.ndarray) and selection.ndim > 1 and selection.dtype == bool:
+        selection = np.nonzero(selection)  # a mask
+    entries: list[Any] = array_entries(selection, shape)
+    arrays = [i for i, entry in enumerate(entries) if isinstance(entry, np.ndarray)]
+    if len(arrays) > 1 and any(isinstance(entry, range) for entry in entries):
+        for i, array in zip(arrays, np.ix_(*[entries[i] for i in arrays]), strict=True):
+            entries[i] = array
+    return entries
 
 
 def _way(

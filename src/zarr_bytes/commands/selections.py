@@ -1,4 +1,4 @@
-"""Selections of an array: as code gives them, as text, and as the indices of each axis."""
+"""Selections of an array as text."""
 
 from __future__ import annotations
 
@@ -9,65 +9,7 @@ import numpy as np
 
 from zarr_bytes.errors import StoreError
 
-__all__ = ["entries_in", "selection_of_text", "text_of_selection"]
-
-
-def entries_in(selection: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """A selection of an array with one entry an axis: an integer, a slice or an array of integers.
-
-    Parameters
-    ----------
-    selection : int, slice, Ellipsis, array of integers or bools, or a tuple of these
-    shape : tuple of int
-        Of the array.
-
-    Raises
-    ------
-    IndexError
-        If the selection does not fit the shape.
-
-    Examples
-    --------
-    >>> entries_in((..., -1), (3, 4))
-    (slice(None, None, None), 3)
-    """
-    given = list(selection) if isinstance(selection, tuple) else [selection]
-    if len(given) == 1 and np.ndim(given[0]) > 1 and np.asarray(given[0]).dtype == bool:
-        given = list(np.nonzero(given[0])) if np.shape(given[0]) == shape else given
-    ellipses = [i for i, entry in enumerate(given) if entry is Ellipsis]
-    missing = len(shape) - len(given) + len(ellipses)
-    if len(ellipses) > 1 or missing < 0:
-        raise IndexError(
-            f"the selection {text_of_selection(selection)} has {len(given)} entries, and the array"
-            f" has {len(shape)} axes"
-        )
-    place = ellipses[0] if ellipses else len(given)
-    given[place : place + len(ellipses)] = [slice(None)] * missing
-    sizes = enumerate(zip(given, shape, strict=True))
-    entries = [_entry(entry, n, axis) for axis, (entry, n) in sizes]
-    arrays = [i for i, entry in enumerate(entries) if isinstance(entry, np.ndarray)]
-    if len(arrays) > 1 and any(isinstance(entry, slice) for entry in entries):
-        for i, array in zip(arrays, np.ix_(*[entries[i] for i in arrays]), strict=True):
-            entries[i] = array  # each along its own axis, as zarr takes them beside slices
-    return tuple(entries)
-
-
-def _entry(entry: Any, n: int, axis: int) -> Any:
-    if isinstance(entry, slice):
-        return entry
-    indices = np.asarray(entry)
-    if indices.dtype == bool and indices.shape == (n,):
-        indices = np.flatnonzero(indices)
-    if indices.dtype.kind not in "iu" and indices.size:
-        raise IndexError(
-            f"the entry {entry!r} for axis {axis} is neither an integer, a slice, nor an array of"
-            f" integers or of {n} bools"
-        )
-    if indices.size and not (-n <= indices.min() and indices.max() < n):
-        wrong = indices[(indices < -n) | (indices >= n)].flat[0]
-        raise IndexError(f"index {wrong} is out of bounds for axis {axis} of size {n}")
-    indices = np.where(indices < 0, indices + n, indices).astype(np.int64)
-    return int(indices) if indices.ndim == 0 else indices
+__all__ = ["selection_of_text", "text_of_selection"]
 
 
 def text_of_selection(selection: Any) -> str:
