@@ -155,7 +155,7 @@ class TestLenientFillValues:
     def test_null_is_read_as_zero_and_written_back_as_it(self, name):
         struct = struct_of(a="float32")
         data_type = {"r*": "r24", "struct": struct}.get(name, name)
-        expected = "null is no fill value of .* permitted is .* GDAL"
+        expected = "null is not a fill value of .* permitted is .* GDAL"
         with pytest.raises(FillValueError, match=f"^{expected}") as raised:
             open_document(data_type, fill_value=None)
         assert str(raised.value).count('"zarr_bytes.fill_values": "lenient"') == 1
@@ -168,7 +168,7 @@ class TestLenientFillValues:
     @pytest.mark.parametrize(
         ("data_type", "value", "expected"),
         [
-            ("complex64", [None, 0], "null is no fill value of data type float32"),
+            ("complex64", [None, 0], "null is not a fill value of data type float32"),
             ("r8", [None], "r8: permitted is an array"),
             ("int8", 300, "int8: permitted is an integer from -128 to 127"),
             ("int8", [1], "int8: permitted is an integer from -128 to 127"),
@@ -247,7 +247,9 @@ class TestParametersOfOtherCodecs:
     @pytest.mark.parametrize("data_type", ["float32", "int16"])
     def test_the_fill_value_beside_them_is_held_to_the_specification(self, data_type):
         codecs = self.chain("1", "2")
-        with pytest.raises(FillValueError, match=f"'7' is no fill value of data type {data_type}"):
+        with pytest.raises(
+            FillValueError, match=f"'7' is not a fill value of data type {data_type}"
+        ):
             open_document(data_type, codecs=codecs, fill_value="7")
         with lenient():
             with pytest.warns(UserWarning, match="'7' is not permitted"):
@@ -281,7 +283,7 @@ class TestStruct:
         ],
     )
     def test_what_a_field_does_not_permit_is_read_where_that_is_lenient(self, value, read):
-        with pytest.raises(FillValueError, match="is no fill value of data type (float32|int8)"):
+        with pytest.raises(FillValueError, match="is not a fill value of data type (float32|int8)"):
             open_document(self.DATA_TYPE, fill_value=value)
         with lenient(), pytest.warns(UserWarning, match="is not permitted"):
             assert open_document(self.DATA_TYPE, fill_value=value)[0].tolist() == read

@@ -348,7 +348,7 @@ def test_a_refused_array_keeps_consolidated_metadata_from_opening_but_not_its_ne
         members = document.get("consolidated_metadata", {}).get("metadata", {"bad": document})
         members["bad"]["fill_value"] = "1.5"
         group.store._store_dict[key] = Buffer.from_bytes(json.dumps(document).encode())
-    with pytest.raises(FillValueError, match="'1.5' is no fill value"):
+    with pytest.raises(FillValueError, match="'1.5' is not a fill value"):
         zarr.open_group(group.store, mode="r")
     assert zarr.open_group(group.store, mode="r", use_consolidated=False)["good"][:].tolist() == [
         1.5,

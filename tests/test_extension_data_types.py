@@ -240,7 +240,7 @@ class TestFillValues:
         for refused in (1, [1]):
             with pytest.raises(FillValueError, match=f"{name}: permitted is an array of two"):
                 open_document(name, fill_value=refused)
-        with pytest.raises(FillValueError, match="'1' is no fill value"):
+        with pytest.raises(FillValueError, match="'1' is not a fill value"):
             open_document(name, fill_value=["1", 1])
 
     def test_the_payload_of_a_complex_nan_is_kept(self):
@@ -274,7 +274,7 @@ class TestFillValues:
         [("int4", 8), ("bfloat16", "1"), ("int2", 0.5), ("float4_e2m1fn", math.nan)],
     )
     def test_from_python_anything_else_is_refused(self, name, given):
-        with pytest.raises(FillValueError, match=f".+ is no fill value of data type {name}"):
+        with pytest.raises(FillValueError, match=f".+ is not a fill value of data type {name}"):
             zarr.create_array(MemoryStore(), shape=2, dtype=name, fill_value=given)
 
 

@@ -498,7 +498,7 @@ class TestZipMembers:
         members = [("zarr.json", GROUP), ("b/zarr.json", GROUP), (name, ARRAY)]
         code, found = check_json(path := in_zip(tmp_path / "a.zip", members))
         assert code == 1
-        assert "no name of a node" in found_in(found["nodes"][0])[0]
+        assert "not the name of a node" in found_in(found["nodes"][0])[0]
         assert found["arrays"] == 0
         assert call("migrate", path, "--dry-run").exit_code == 1
 

@@ -119,7 +119,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         Raises
         ------
         ValueError
-            If a chunk is not as its metadata say; see `zarr_bytes.errors`.
+            If a chunk is not as its metadata says; see `zarr_bytes.errors`.
         """
         batch = cast("list[ChunkOfRead]", list(batch_info))
         array = out.as_ndarray_like()

@@ -112,7 +112,7 @@ class Blocks:
         IndexError
             If there is no such block.
         ChunkFileError, ChunkSizeError, ShardIndexError, BoolValueError
-            If the chunk is not as its metadata say.
+            If the chunk is not as its metadata says.
         """
         if not all(0 <= i < count for i, count in zip(place, self.counts, strict=True)):
             raise IndexError(f"there is no block {place} in {self.counts} blocks")

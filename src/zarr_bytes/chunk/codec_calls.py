@@ -59,7 +59,7 @@ async def read_selection(
     Raises
     ------
     ChunkSizeError
-        If the chunk, or a range of it, has another number of bytes than the metadata ask for.
+        If the chunk, or a range of it, has another number of bytes than the metadata asks for.
     ChunkFileError
         If something else than a file lies in its place.
     BoolValueError
@@ -133,7 +133,7 @@ async def write_selection(
     Raises
     ------
     ChunkSizeError
-        If the chunk that is there has another number of bytes than the metadata ask for. Nothing
+        If the chunk that is there has another number of bytes than the metadata asks for. Nothing
         has been written then.
     ChunkFileError
         If something other than a file is in the place of a chunk.

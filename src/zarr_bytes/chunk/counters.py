@@ -22,7 +22,7 @@ class Counts:
     opens : int
         Files that were opened.
     requests : int
-        Requests to stores that are no folders.
+        Requests to stores other than folders.
     ranges : int
         Byte ranges that were read of files or asked of stores. A long range is read in parts, of
         which each is one here.

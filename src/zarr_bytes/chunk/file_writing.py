@@ -103,7 +103,7 @@ class Selected(Protocol):
         Raises
         ------
         ChunkSizeError, ShardIndexError
-            If the file is not as the metadata say.
+            If the file is not as the metadata says.
         """
 
 

@@ -82,7 +82,7 @@ class Index:
         Raises
         ------
         ShardIndexError
-            If it has another size than its metadata ask for, is not in the file, or overlaps the
+            If it has another size than its metadata asks for, is not in the file, or overlaps the
             index.
         """
         start, nbytes = self._entries[number].tolist()

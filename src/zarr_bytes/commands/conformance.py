@@ -229,7 +229,7 @@ def encoding_finding(node: Node) -> Finding | None:
 
 def text_findings(node: Node) -> list[Finding]:
     """Findings for the text of a document, which zarr reads although it is not JSON."""
-    found = [Finding(DOCUMENT, f"{c} is no JSON", f'"{c}"') for c in dict.fromkeys(node.constants)]
+    found = [Finding(DOCUMENT, f"{c} is not JSON", f'"{c}"') for c in dict.fromkeys(node.constants)]
     encoding = encoding_finding(node)
     return found if encoding is None else [encoding, *found]
 

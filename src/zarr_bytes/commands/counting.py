@@ -51,7 +51,7 @@ class Counted(Result):
 
     @property
     def requests(self) -> int:
-        """Requests to stores that are no folders."""
+        """Requests to stores other than folders."""
         return self.total.requests
 
     @property

@@ -12,7 +12,7 @@ from zarr_bytes.chunk.array_selection import array_entries
 from zarr_bytes.chunk.counters import Counts
 from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.forecast import array_without_memory, counts_of_read, counts_of_write
-from zarr_bytes.chunk.grid import combination
+from zarr_bytes.chunk.grid import Axis, combination
 from zarr_bytes.chunk.planned_chunks import chunks_of
 from zarr_bytes.chunk.reading import cost_of
 from zarr_bytes.chunk.scattering import Scatter
@@ -167,8 +167,8 @@ def _chunk(
     """One of the chunks that are selected alike, as zarr gives it to its pipeline."""
     key = array.metadata.encode_chunk_key(division.place_of(alike.number))
     getter = StorePath(array.store, f"{array.path}/{key}" if array.path else key)
-    local = [axis.indices for axis in alike.axes]
-    targets = [axis.targets for axis in alike.axes]
+    axes = [_in_order(axis) for axis in alike.axes]
+    local, targets = [axis.indices for axis in axes], [axis.targets for axis in axes]
     if len(local) != array.ndim:  # points
         points = np.unravel_index(np.asarray(local[0]), spec.shape)
         return getter, spec, points, (cast("Offsets", targets[0]),), False
@@ -180,6 +180,14 @@ def _chunk(
         selection = list(np.ix_(*map(np.asarray, local)))
     kept = [t for t, shape in zip(targets, grid.shapes, strict=True) if shape is not None]
     return getter, spec, tuple(selection), combination(kept), alike.are_complete
+
+
+def _in_order(axis: Axis) -> Axis:
+    """The indices of an axis in the order of the selection, as zarr leaves them."""
+    if isinstance(axis.targets, slice):
+        return axis
+    order = np.argsort(axis.targets)
+    return Axis(np.asarray(axis.indices)[order], axis.targets[order])
 
 
 def _entry(indices: range | Offsets, *, is_integer: bool) -> int | slice | Offsets:

@@ -124,7 +124,7 @@ async def _below(source: Source, path: str, node: Node | None) -> tuple[list[Nod
         return [] if is_said else [Node(path, "unreadable", error=found)], []
     if node is None and ".zarray" in names:
         return [Node(path, "format 2")], []
-    found = "is no name of a node, and zarr does not open it"
+    found = "is not the name of a node, and zarr does not open it"
     wrong = [name for name in names if not is_path(name)]
     others = [Node(path, "unreadable", error=f"{brief(name)} {found}") for name in wrong]
     hidden = [name for name in names if node is None and name.startswith(".")]

@@ -205,7 +205,7 @@ class Explanation(Result):
     chunks : int
         Number of chunks, or shards, that have selected elements.
     opens, requests, ranges : int
-        Number of files that are opened, of requests to stores that are no folders, and of byte
+        Number of files that are opened, of requests to stores other than folders, and of byte
         ranges that are read, long ones in parts.
     bytes_selected : int
         Bytes of the selected elements.

@@ -57,7 +57,7 @@ def selection_of_text(text: str) -> tuple[Any, ...]:
         return tuple(map(_value, node.elts if isinstance(node, ast.Tuple) else [node]))
     except (AttributeError, SyntaxError, TypeError, ValueError, RecursionError):
         raise StoreError(
-            f"{text!r} is no selection: write integers, slices, ... or lists of integers between"
+            f"{text!r} is not a selection: write integers, slices, ... or lists of integers between"
             " brackets, such as '[:, 7, 3]'"
         ) from None
 

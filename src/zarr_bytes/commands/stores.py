@@ -42,7 +42,7 @@ def storage_options(texts: list[str]) -> dict[str, object]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not (name and separator):
-            raise StoreError(f"--storage-option: {text!r} is no key=value")
+            raise StoreError(f"--storage-option: {text!r} is not of the form key=value")
         try:
             is_bool = value.lower() in ("true", "false")
             options[name] = json.loads(value.lower() if is_bool else value)
@@ -73,7 +73,7 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
         raise StoreError("it does not exist") from error
     except (BadZipFile, ImportError, OSError, TypeError, ValueError) as error:
         raise StoreError(f"it cannot be opened: {in_words(error)}") from error
-    raise StoreError("it is no folder, no .zip file and no URL")
+    raise StoreError("it is not a folder, a .zip file or a URL")
 
 
 def hint(error: BaseException, store: Store) -> str:

@@ -110,7 +110,7 @@ class _ComplexRecord(_Complex):
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
         """Refuse every type of NumPy: a record is a structured data type to zarr."""
-        raise DataTypeValidationError(f"{dtype} is no {cls._zarr_v3_name}")
+        raise DataTypeValidationError(f"{dtype} is not {cls._zarr_v3_name}")
 
 
 class ComplexFloat8E3M4(_ComplexRecord):

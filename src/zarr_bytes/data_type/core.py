@@ -189,7 +189,7 @@ class _Integer(_Number):
         except (OverflowError, ValueError):
             info = np.iinfo(self.to_native_dtype())
             raise ValueError(
-                f"{in_short(data)} is no fill value of data type {info.dtype.name}: permitted"
+                f"{in_short(data)} is not a fill value of data type {info.dtype.name}: permitted"
                 f" is an integer from {info.min} to {info.max}"
             ) from None
 

@@ -84,7 +84,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         """
         name = cls._name_in_package or cls._zarr_v3_name
         if dtype.type.__module__ != _PACKAGE or dtype.name != name:
-            raise DataTypeValidationError(f"{dtype} is no {cls._zarr_v3_name}")
+            raise DataTypeValidationError(f"{dtype} is not {cls._zarr_v3_name}")
         return cls()
 
     def to_native_dtype(self) -> DType:
@@ -100,7 +100,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
     @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
         if data != cls._zarr_v3_name:
-            raise DataTypeValidationError(f"{data!r} is no {cls._zarr_v3_name}")
+            raise DataTypeValidationError(f"{data!r} is not {cls._zarr_v3_name}")
         cls._native()  # raises if the package is missing
         return cls()
 
@@ -108,7 +108,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
     def _from_json_v2(cls, data: DTypeJSON) -> Self:
         # TensorStore writes these names into Zarr format 2 too.
         if not isinstance(data, dict) or data.get("object_codec_id") is not None:
-            raise DataTypeValidationError(f"{data!r} is no {cls._zarr_v3_name}")
+            raise DataTypeValidationError(f"{data!r} is not {cls._zarr_v3_name}")
         return cls._from_json_v3(data.get("name"))
 
     def to_json(self, zarr_format: ZarrFormat) -> Any:

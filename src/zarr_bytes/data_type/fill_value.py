@@ -276,7 +276,7 @@ def refused(data_type: object, value: object, permitted: str) -> FillValueError:
     is_zarrs = isinstance(data_type, np.dtype) and data_type.num < FIRST_USER_TYPE
     found = "null" if value is None else in_short(value)
     return FillValueError(
-        f"{found} is no fill value of data type {data_type}: permitted is {permitted}.",
+        f"{found} is not a fill value of data type {data_type}: permitted is {permitted}.",
         permitted=permitted,
         hint=_LENIENT_HINT if is_zarrs else "",
     )

@@ -71,7 +71,7 @@ class RawBits(zarr_dtype.RawBytes):
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
         # No other data type's name begins with an "r" that no letter follows.
         if not isinstance(data, str) or not re.match("r[^a-zA-Z_]", data):
-            raise DataTypeValidationError(f"{data!r} is no raw data type: r8, r16, r24, ...")
+            raise DataTypeValidationError(f"{data!r} is not a raw data type: r8, r16, r24, ...")
         bits, name = data[1:], reprlib.repr(data)
         # NumPy's item sizes end before 2**31 bytes, which is 11 digits in bits.
         if not (bits.isascii() and bits.isdigit() and bits[0] != "0"):
