@@ -8,6 +8,7 @@ array 16 times. With zarr-bytes the bytes of each block are read.
 Needs dask[distributed], Linux for its count of bytes, and matplotlib for the picture.
 """
 
+import logging
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -61,7 +62,12 @@ def main() -> None:
     read, table = {}, []
     with (
         TemporaryDirectory() as folder,
-        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=4,
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=logging.ERROR,  # it warns of workers that are slow to end
+        ) as cluster,
         Client(cluster) as client,
     ):
         zarr.create_array(folder, data=values, chunks=SHAPE, compressors=None)

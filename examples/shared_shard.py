@@ -14,6 +14,7 @@ part with MPI is left out where mpi4py or mpirun is not installed.
 """
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -194,7 +195,12 @@ def write_with_dask(folder: str) -> list:
     # Dask makes its blocks as large as its configuration says, and warns that shards are larger.
     table, block_size = [], {"array.chunk-size": 4 * int(np.prod(BLOCK))}
     with (
-        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=4,
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=logging.ERROR,  # it warns of workers that are slow to end
+        ) as cluster,
         Client(cluster) as client,
         dask.config.set(block_size),
         warnings.catch_warnings(action="ignore", category=dask.array.PerformanceWarning),

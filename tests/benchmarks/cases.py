@@ -52,14 +52,19 @@ def main():
     found["versions"] = versions()
     for case in CASES:
         if options.only in f"{case.issue} {case.asked}":
-            found["cases"][case.asked] = measure(case, 1 if options.quick else 5)
+            found["cases"][case.asked] = measure(case, 1 if options.quick else 3)
             print(row(case, found["cases"]), flush=True)
-    if options.write:
-        FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        page = PAGE.read_text("utf-8")
-        before, after = page.partition(BEGIN)[0], page.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}{table(found)}{END}{after}", encoding="utf-8")
+            if options.write:
+                write(found)
     print(f"\n{table(found)}")
+
+
+def write(found):
+    """Store the figures, and write the page again."""
+    FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    page = PAGE.read_text("utf-8")
+    before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}{table(found)}{END}{after}", encoding="utf-8")
 
 
 def case_of(asked):
@@ -112,17 +117,15 @@ def in_process(case, name, folder):
 def measured(way, folder):
     """The figures of a way, measured in this process."""
     call = way.open(folder)
-    call()  # what it imports is not counted
-    seconds, losses = [], []
+    outcome = call()  # of the rest, what a first call imports is not counted
+    if isinstance(outcome, float):
+        return {"lost": outcome}
+    del outcome
+    seconds = []
     while not seconds or (len(seconds) < 50 and sum(seconds) < LONGEST):
         start = perf_counter()
-        outcome = call()
+        call()
         seconds.append(perf_counter() - start)
-        if isinstance(outcome, float):
-            losses.append(outcome)
-        del outcome
-    if losses:
-        return {"lost": median(losses)}
     read, written = bytes_moved(call)
     Path("/proc/self/clear_refs").write_text("5")  # the peak is of now on
     before = in_status("VmRSS")
