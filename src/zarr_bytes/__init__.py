@@ -5,7 +5,7 @@ registers its data types also with zarr 3.1 to 3.3, which do not load them by th
 
 The functions `status`, `check` and `migrate` do the work of the commands: they say whether zarr
 uses the package, say whether a store conforms, and rewrite metadata of the draft form. `migrate`
-writes at once; its command asks first.
+writes at once; its command asks first. `view` gives NumPy views of the chunks of an array.
 """
 
 from importlib import import_module, metadata
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.migrate import migrate
     from zarr_bytes.commands.preallocate import preallocate
     from zarr_bytes.commands.status import status
+    from zarr_bytes.views import view
 
     __version__: str
 
@@ -57,17 +58,20 @@ __all__ = [
     "migrate",
     "preallocate",
     "status",
+    "view",
 ]
 
 # Each in its module, imported where it is asked for: zarr imports this package to read a chunk.
-_COMMANDS = ("check", "migrate", "preallocate", "status")
+_FUNCTIONS = {
+    name: f"zarr_bytes.commands.{name}" for name in ("check", "migrate", "preallocate", "status")
+} | {"view": "zarr_bytes.views"}
 
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return metadata.version("zarr-bytes")
-    if name in _COMMANDS:
-        return getattr(import_module(f"zarr_bytes.commands.{name}"), name)
+    if name in _FUNCTIONS:
+        return getattr(import_module(_FUNCTIONS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.shards import Sharding
 
-__all__ = ["Stored", "own_chain", "stored_by"]
+__all__ = ["Stored", "own_chain", "plain_chain", "stored_by"]
 
 _CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec)
 
@@ -50,14 +50,22 @@ class Stored(NamedTuple):
 
 
 def own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
-    """The chain with this package's codec for bytes; None for chunks that are not plain bytes."""
+    """The chain with this package's codec for bytes; None for chunks that are not plain bytes.
+
+    Also None where zarr's configuration chooses another class for `bytes`.
+    """
     if zarr.config.get("codecs.bytes", None) != CLASSES["bytes"]:
         return None
+    return plain_chain(chain)
+
+
+def plain_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
+    """`own_chain`, whichever class is chosen for `bytes`."""
     if not chain or any(type(codec) is not TransposeCodec for codec in chain[:-1]):
         return None
     last = chain[-1]
     if type(last) is ShardingCodec:
-        inner = own_chain(last.codecs) if _has_plain_index(last) else None
+        inner = plain_chain(last.codecs) if _has_plain_index(last) else None
         if inner is None or type(inner[-1]) is ShardingCodec:
             return None
         # Not left to zarr, which keeps a codec for one that is equal to it.

@@ -10,6 +10,7 @@
 | `zarr_bytes.largest_request.remote` | 8 MiB   |                                                 |
 | `zarr_bytes.fill_values`            | strict  | lenient reads what zarr reads                   |
 | `zarr_bytes.other_chains`           | batched | fused is zarr's other pipeline                  |
+| `zarr_bytes.mappings`               | 1024    | most chunks that a view keeps mapped            |
 
 zarr's ``LocalStore`` and ``ZipStore`` are local; every other store that is not in memory is remote.
 A size is a number of bytes, or a text such as "32 KiB", in bytes, KiB, MiB or GiB. Instead of True
@@ -17,19 +18,17 @@ and False, the words may be given, in upper or lower case, as in the environment
 hyphen may stand for an underscore, as everywhere in zarr's configuration. An unknown setting causes
 one warning in a process, for the line that has called zarr.
 
-The defaults were measured. Local (`tests/benchmarks/test_read.py`): one more run of 512 bytes takes
-1.5 microseconds, reading over a gap of 32 KiB 1.2, and over one of 64 KiB 2.9. Remote
-(`tests/benchmarks/test_remote.py`), with zarr's ten requests at a time, from a server that answers
-after 30 ms and sends 90 MB/s on each connection: 64 runs take as long one by one as read together
-with gaps of 256 KiB between them (226 and 217 ms), as they do on loopback without any delay (6.7
-and 4.9 ms); 128 MiB come in 237 ms with requests of 16 MiB, 259 of 8 and 423 of 32, and 16 MiB in
-217 ms, 125 and 217.
+The defaults were measured: those for local stores by `tests/benchmarks/test_read.py` (one more run
+of 512 bytes takes as long as reading over a gap of some 40 KiB), those for remote ones by
+`tests/benchmarks/test_remote.py`. A mapping keeps a file descriptor before Python 3.13, where the
+default of `zarr_bytes.mappings` is 128.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -50,6 +49,7 @@ __all__ = [
     "UNITS",
     "Cost",
     "fill_values_are_lenient",
+    "number_of_mappings",
     "partial_writes_enabled",
     "pipeline_of_other_chains",
     "reading_cost",
@@ -87,6 +87,7 @@ SETTINGS: Final[dict[str, bool | int | str]] = {
     "zarr_bytes.largest_request.remote": DEFAULTS["remote"].largest_request,
     "zarr_bytes.fill_values": "strict",
     "zarr_bytes.other_chains": "batched",
+    "zarr_bytes.mappings": 1024 if sys.version_info >= (3, 13) else 128,
 }
 """Every setting, and its default."""
 
@@ -103,11 +104,6 @@ def reading_cost(store: object) -> Cost | None:
     ------
     ValueError
         If a setting has a value that is not permitted.
-
-    Warns
-    -----
-    UserWarning
-        For each key that is not a setting, once in a process.
 
     Examples
     --------
@@ -134,11 +130,6 @@ def partial_writes_enabled() -> bool:
     ValueError
         If the setting has a value that is not permitted.
 
-    Warns
-    -----
-    UserWarning
-        For each key that is not a setting, once in a process.
-
     Examples
     --------
     >>> partial_writes_enabled()
@@ -155,11 +146,6 @@ def fill_values_are_lenient() -> bool:
     TypeError
         If the setting has a value that is not permitted. zarr would replace a ValueError, see
         `zarr_bytes.errors.FillValueError`.
-
-    Warns
-    -----
-    UserWarning
-        For each key that is not a setting, once in a process.
     """
     setting = _given().get("zarr_bytes.fill_values", "strict")
     if setting in ("strict", "lenient"):
@@ -175,11 +161,6 @@ def pipeline_of_other_chains() -> type[CodecPipeline]:
     ValueError
         If the setting has a value that is not permitted, or one that this zarr does not have.
 
-    Warns
-    -----
-    UserWarning
-        For each key that is not a setting, once in a process.
-
     Examples
     --------
     >>> pipeline_of_other_chains().__name__
@@ -192,6 +173,20 @@ def pipeline_of_other_chains() -> type[CodecPipeline]:
             f" {' and '.join(map(repr, PIPELINES))}"
         )
     return PIPELINES[str(setting)]
+
+
+def number_of_mappings() -> int:
+    """Number of chunks that `zarr_bytes.view` keeps mapped at the same time, for each view.
+
+    Raises
+    ------
+    ValueError
+        If the setting has a value that is not permitted.
+    """
+    value = _value(_given(), "zarr_bytes.mappings")
+    if str(value).isascii() and str(value).isdigit() and int(str(value)) > 0:
+        return int(str(value))
+    raise ValueError(f"zarr_bytes.mappings is {value!r}; permitted is an integer from 1 on")
 
 
 def unknown_settings() -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from zipfile import ZIP_STORED, ZipFile
 
 import zarr
-from zarr import dtype, errors
+from zarr import dtype, errors, storage
 from zarr.buffer import cpu
 
 # Private, up to 3.4.2: what zarr's pipelines are told of a chunk.
@@ -124,6 +124,13 @@ def is_deflated(store: ZipStore, key: str) -> bool:
 
 # Whether zarr loads the entry points zarr.data_type by itself. Goes when zarr 3.4 is required.
 LOADS_DATA_TYPES: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3, 4)
+
+# Stores whose chunks are buffers of this process. ManagedMemoryStore is there from 3.2 on.
+MEMORY_STORES: Final[tuple[type, ...]] = tuple(
+    getattr(storage, name)
+    for name in ("MemoryStore", "ManagedMemoryStore")
+    if hasattr(storage, name)
+)
 
 HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
 

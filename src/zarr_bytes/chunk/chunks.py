@@ -84,11 +84,21 @@ class Chunks:
 
     def _checked(self, array: Array, of: str) -> Array:
         """Stored elements as the array has them, possibly in the stored byte order."""
+        self.check_bools(array, of)
+        return self.decoded(array, in_place=False)
+
+    def check_bools(self, array: Array, of: str) -> None:
+        """Hold the bools among stored elements to 0 and 1.
+
+        Raises
+        ------
+        BoolValueError
+            If a byte that is a bool is neither; `of` says what its index is one of.
+        """
         layout = self.layout
         # Looked at where they are: `ravel` may copy.
         if any(largest(array.getfield(np.uint8, i)) > 1 for i in layout.bool_offsets):
             check_bools(array.ravel().view(np.uint8), layout, array.shape, of)
-        return self.decoded(array, in_place=False)
 
     def decoded(self, array: Array, *, in_place: bool) -> Array:
         """Stored elements as the array has them, without a look at the bools."""

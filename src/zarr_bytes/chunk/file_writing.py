@@ -18,10 +18,12 @@ from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_local
 from zarr_bytes.chunk.mapped_writing import CAN_MAP, write_mapped
 from zarr_bytes.chunk.new_files import (
-    TEMPORARY,
+    IS_REPLACED,
     WRITABLE,
     StoppedError,
     failed,
+    is_at,
+    is_replaced,
     make_file,
     write_all,
 )
@@ -36,8 +38,6 @@ __all__ = ["NewChunk", "Selected", "create_file", "write_file"]
 
 # Windows has the second of these alone. Where one is missing, a chunk is replaced, as zarr does.
 _IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
-# What opening says of a symbolic link (EMLINK on FreeBSD), and of a file that must not be written.
-_IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
 # What linking says on a file system that has no links.
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -136,7 +136,7 @@ def write_file(path: str, selected: Selected) -> bool:
         try:
             file = opened(path, WRITABLE)
         except OSError as error:
-            if error.errno not in _IS_REPLACED:
+            if error.errno not in IS_REPLACED:
                 raise
             return False
         if file is None:
@@ -193,11 +193,9 @@ def _overwrite(file: int, path: str, selected: Selected) -> bool | None:
     if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
         raise no_file(path, status.st_mode)
     # Not by its number of names: some file systems give 0 for every file.
-    if not _is_at(path, status):
+    if not is_at(path, status):
         return None
-    # The user root may write to any file: the mode says what its owner wants.
-    is_read_only = not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
-    if is_read_only or _has_other_names(file, status, path):
+    if is_replaced(file, status, path):
         return False
     size = status.st_size
     found = selected.in_file(file, size, path)
@@ -213,32 +211,6 @@ def _overwrite(file: int, path: str, selected: Selected) -> bool | None:
     if size_now != size:
         raise wrong_size(path, 0, size, size_now)
     return True
-
-
-def _has_other_names(file: int, status: os.stat_result, path: str) -> bool:
-    """Whether the open file has more names than its chunk's and a temporary one.
-
-    A new chunk has both for a moment: it is linked to its name, and then its temporary one goes.
-    """
-    if status.st_nlink <= 1:
-        return False
-    folder, name = os.path.split(path)
-    with os.scandir(folder) as entries:
-        temporary = sum(
-            entry.name.startswith(f"{name}.")
-            and entry.name.endswith(TEMPORARY)
-            and _is_at(entry.path, status)
-            for entry in entries
-        )
-    return status.st_nlink - temporary > 1 and os.fstat(file).st_nlink > 1
-
-
-def _is_at(path: str, status: os.stat_result) -> bool:
-    """Whether the file with this status is the one at `path`."""
-    try:  # not `DirEntry.inode()`, which differs from the file's on overlay file systems
-        return os.path.samestat(os.lstat(path), status)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 def _create(path: str, tile: Tile, data: Bytes, new: NewChunk) -> bool | None:

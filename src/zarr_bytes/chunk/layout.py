@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.data_type.number_formats import DType
 
-__all__ = ["ElementLayout", "Endian", "has_fixed_size", "layout_of"]
+__all__ = ["ElementLayout", "Endian", "has_fixed_size", "layout_of", "stored_dtype"]
 
 Endian: TypeAlias = Literal["little", "big"]
 
@@ -132,6 +132,22 @@ def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
             if (unused := unused_bits(leaf)) is not None
         ),
     )
+
+
+def stored_dtype(dtype: DType, endian: Endian | None) -> DType | None:
+    """The data type of NumPy whose elements in memory are the stored ones; None if there is none.
+
+    Examples
+    --------
+    >>> stored_dtype(np.dtype("<f4"), "big")
+    dtype('>f4')
+    """
+    layout = layout_of(dtype, endian)
+    if layout.is_stored_as_is or endian is None:
+        return dtype
+    # Those of other packages have one byte order, or exchange the two numbers of a complex one.
+    is_numpys = all(leaf.num < FIRST_USER_TYPE or leaf.itemsize == 1 for _, leaf in _leaves(dtype))
+    return dtype.newbyteorder(endian) if is_numpys else None
 
 
 def _units(dtype: DType) -> DType:

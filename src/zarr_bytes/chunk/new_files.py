@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAN_REPLACE",
+    "IS_REPLACED",
     "TEMPORARY",
     "WRITABLE",
     "StoppedError",
     "delete_file",
     "failed",
+    "is_at",
+    "is_replaced",
     "make_file",
     "replace",
     "replace_file",
@@ -46,6 +49,8 @@ WRITABLE: Final = (
 CAN_REPLACE: Final = hasattr(os, "pwrite")
 """Whether files are replaced here. Not on Windows, where one that is open elsewhere cannot be
 replaced at once: zarr's store tries again."""
+# What opening says of a symbolic link (EMLINK on FreeBSD), and of a file that must not be written.
+IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
 TEMPORARY: Final = ".partial"  # the end of a temporary name, as zarr's LocalStore has it
 
 
@@ -203,3 +208,46 @@ def _named_errors(path: str, outcome: str) -> Iterator[None]:
         chunk = os.path.relpath(path, folder)
         message = f"{os.strerror(number)}: {outcome}; to write {chunk!r}, make this folder writable"
         raise OSError(number, message, folder) from None
+
+
+def is_replaced(file: int, status: os.stat_result, path: str) -> bool:
+    """Whether an open file is to be replaced where it is written to: others see it, or protect it.
+
+    Parameters
+    ----------
+    file : int
+        Descriptor.
+    status : os.stat_result
+        What `os.fstat` says of it.
+    path : str
+        Of the chunk.
+    """
+    # The user root may write to any file: the mode says what its owner wants.
+    is_read_only = not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+    return is_read_only or _has_other_names(file, status, path)
+
+
+def _has_other_names(file: int, status: os.stat_result, path: str) -> bool:
+    """Whether the open file has more names than its chunk's and a temporary one.
+
+    A new chunk has both for a moment: it is linked to its name, and then its temporary one goes.
+    """
+    if status.st_nlink <= 1:
+        return False
+    folder, name = os.path.split(path)
+    with os.scandir(folder) as entries:
+        temporary = sum(
+            entry.name.startswith(f"{name}.")
+            and entry.name.endswith(TEMPORARY)
+            and is_at(entry.path, status)
+            for entry in entries
+        )
+    return status.st_nlink - temporary > 1 and os.fstat(file).st_nlink > 1
+
+
+def is_at(path: str, status: os.stat_result) -> bool:
+    """Whether the file with this status is the one at `path`."""
+    try:  # not `DirEntry.inode()`, which differs from the file's on overlay file systems
+        return os.path.samestat(os.lstat(path), status)
+    except (FileNotFoundError, NotADirectoryError):
+        return False

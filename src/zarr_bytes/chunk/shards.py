@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise, product
 from math import prod
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Sharding", "Shards", "by_itself", "sharding_of"]
+__all__ = ["Sharding", "Shards", "by_itself", "divided", "part_of", "runs_of_equal", "sharding_of"]
 
 
 class Sharding(NamedTuple):
@@ -197,12 +198,12 @@ class Shards:
             yield from self._parts_of_points(grid)
             return
         inner, order = self.sharding.inner_shape, self.sharding.index_order
-        divided = [
-            [(k * self._numbers[i], axis) for k, axis in _divided(grid.axes[i], inner[i])]
+        along = [
+            [(k * self._numbers[i], axis) for k, axis in divided(grid.axes[i], inner[i])]
             for i in order
         ]
         places = [order.index(i) for i in range(len(order))]
-        for combined in product(*divided):
+        for combined in product(*along):
             yield (
                 sum([number for number, _ in combined]),
                 tuple([combined[place][1] for place in places]),
@@ -215,6 +216,10 @@ class Shards:
         """Index of an inner chunk among those of the shard, in the axes of the array."""
         sizes = zip(self.spec.shape, self.sharding.inner_shape, self._numbers, strict=True)
         return tuple([number // distance % (n // c) for n, c, distance in sizes])
+
+    def number_of(self, place: tuple[int, ...]) -> int:
+        """Number of an inner chunk in the index, by its index among those of the shard."""
+        return sum(map(mul, place, self._numbers))
 
     def _parts_of_points(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...]]]:
         indices, targets = grid.axes[0]
@@ -230,7 +235,7 @@ class Shards:
         # Stable: of a point that is selected again, the last one counts where it is written.
         order = np.lexsort((offsets, numbers))
         numbers, offsets, places = numbers[order], offsets[order], places[order]
-        for part in _equal(numbers):
+        for part in runs_of_equal(numbers):
             yield int(numbers[part.start]), (Axis(offsets[part], places[part]),)
 
 
@@ -240,8 +245,14 @@ def by_itself(inside: Grid, axes: tuple[Axis, ...]) -> Grid:
     return inside._replace(axes=tuple(own))
 
 
-def _divided(axis: Axis, size: int) -> list[tuple[int, Axis]]:
-    """Indices along an axis, by the inner chunk of `size` that they are in, and within it."""
+def divided(axis: Axis, size: int) -> list[tuple[int, Axis]]:
+    """Indices along an axis, by the inner chunk of `size` that they are in, and within it.
+
+    Examples
+    --------
+    >>> [(k, axis.indices) for k, axis in divided(Axis(range(2, 6), slice(0, 4)), 4)]
+    [(0, range(2, 4)), (1, range(0, 2))]
+    """
     indices, targets = axis
     found = []
     if isinstance(indices, range):
@@ -250,24 +261,25 @@ def _divided(axis: Axis, size: int) -> list[tuple[int, Axis]]:
             k, local = divmod(indices[first], size)
             last = min(first + (size - local - 1) // step + 1, len(indices))
             inner = range(local, local + (last - first - 1) * step + 1, step)
-            found.append((k, Axis(inner, _part(targets, first, last))))
+            found.append((k, Axis(inner, part_of(targets, first, last))))
             first = last
         return found
     outer = indices // size
-    for part in _equal(outer):
+    for part in runs_of_equal(outer):
         k = int(outer[part.start])
         local_indices = indices[part] - k * size
-        found.append((k, Axis(local_indices, _part(targets, part.start, part.stop))))
+        found.append((k, Axis(local_indices, part_of(targets, part.start, part.stop))))
     return found
 
 
-def _part(targets: slice | Offsets, first: int, last: int) -> slice | Offsets:
+def part_of(targets: slice | Offsets, first: int, last: int) -> slice | Offsets:
+    """The targets of an axis from one number to another."""
     if isinstance(targets, slice):
         return slice(targets.start + first, targets.start + last)
     return targets[first:last]
 
 
-def _equal(ascending: Offsets) -> Iterator[slice]:
+def runs_of_equal(ascending: Offsets) -> Iterator[slice]:
     """Slices of equal numbers."""
     edges = np.flatnonzero(np.diff(ascending)) + 1
     return (slice(i, j) for i, j in pairwise([0, *edges.tolist(), ascending.size]) if i < j)

@@ -23,6 +23,7 @@ from zarr_bytes.errors import MissingPackageError
 from zarr_bytes.settings import (
     SETTINGS,
     fill_values_are_lenient,
+    number_of_mappings,
     partial_writes_enabled,
     pipeline_of_other_chains,
     reading_cost,
@@ -240,6 +241,7 @@ def _problems() -> Iterator[str]:
         partial_writes_enabled,
         fill_values_are_lenient,
         pipeline_of_other_chains,
+        number_of_mappings,
         get_pipeline_class,  # it names those that there are
     )
     for check in checks:

@@ -1,0 +1,287 @@
+"""A selection of an array, with NumPy's rules, as selections of the array's blocks."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import product
+from math import prod
+from operator import index
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from zarr_bytes.chunk.grid import Axis, combination
+from zarr_bytes.chunk.selection import entries_of, grid_of
+from zarr_bytes.chunk.shards import divided, part_of, runs_of_equal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from zarr_bytes.chunk.elements import Array
+    from zarr_bytes.chunk.grid import Grid, Offsets
+    from zarr_bytes.data_type.number_formats import DType
+
+__all__ = ["Selected"]
+
+_Entry: TypeAlias = "int | range | Offsets"  # without negative integers
+_Part: TypeAlias = "tuple[tuple[int, ...], tuple[Any, ...], tuple[Any, ...]]"
+
+_PIECE: Final = 2**20  # bytes that are gathered at once, so that they stay in the cache
+
+_FORMS: Final = "a view takes integers, slices, `...` and arrays of integers"
+
+
+class Selected:
+    """A selection of an array that is divided into blocks.
+
+    Parameters
+    ----------
+    selection : object
+        As in ``array[selection]``: integers, slices, ``...`` and arrays of integers.
+    shape : tuple of int
+        Shape of the array.
+    sizes : tuple of int
+        Shape of a block.
+
+    Raises
+    ------
+    IndexError
+        If the selection has another form, or an index is outside the array.
+    """
+
+    def __init__(self, selection: object, shape: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+        given = entries_of(selection)
+        self._is_array = any(entry is Ellipsis for entry in given)  # NumPy gives no scalar then
+        self._shape = shape
+        self._sizes = sizes
+        self._entries = _entries(given, shape)
+        self._grid = None
+        if sum(isinstance(entry, np.ndarray) for entry in self._entries) > 1:
+            self._grid = self._made_grid()  # which refuses the same forms for any blocks
+
+    @property
+    def grid(self) -> Grid:
+        """The selection of the array as a grid; a slice with a negative step is turned round."""
+        if self._grid is None:
+            self._grid = self._made_grid()
+        return self._grid
+
+    def in_one_block(self) -> tuple[tuple[int, ...], tuple[Any, ...]] | None:
+        """Place of the block that has the whole selection, and the selection of the block.
+
+        None where several blocks have it, or none has.
+        """
+        place: list[int] = []
+        local: list[Any] = []
+        for entry, size in zip(self._entries, self._sizes, strict=True):
+            if isinstance(entry, int):
+                k, inside = divmod(entry, size)
+                local.append(inside)
+            elif not _size(entry):
+                return None
+            else:
+                low, high = _bounds(entry)
+                k = low // size
+                if high // size != k:
+                    return None
+                local.append(_moved(entry, -k * size))
+            place.append(k)
+        return tuple(place), (*local, ...) if self._is_array else tuple(local)
+
+    def of_nothing(self, dtype: DType) -> Array | None:
+        """The result, where no element is selected."""
+        if all(isinstance(entry, int) or _size(entry) for entry in self._entries):
+            return None
+        array = np.broadcast_to(np.zeros((), dtype), self._shape)
+        return np.asarray(array[tuple([_moved(entry, 0) for entry in self._entries])]).copy()
+
+    def read(self, block_of: Callable[..., Array], dtype: DType) -> Array:
+        """The selected elements of several blocks, in a new array.
+
+        Parameters
+        ----------
+        block_of : callable
+            The block at a place among those of the array.
+        dtype : numpy.dtype
+            Of the elements.
+        """
+        canvas = np.empty(self.grid.shape, dtype)
+        for place, local, targets in self._parts(dtype.itemsize):
+            canvas[targets] = block_of(*place)[local]
+        return self.grid.result_of(canvas[self._turns()])
+
+    def write(self, block_of: Callable[..., Array], value: Array) -> None:
+        """Assign a value of the shape of the selection to the elements of several blocks."""
+        canvas = self.grid.canvas_of(value)[self._turns()]
+        parts = list(self._parts(value.itemsize))
+        for place, _, _ in parts:  # before anything is changed
+            block_of(*place)
+        for place, local, targets in parts:
+            block_of(*place)[local] = canvas[targets]
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """Shape of ``array[selection]``."""
+        return self.grid.result_shape
+
+    def _made_grid(self) -> Grid:
+        turned: list[object] = []
+        for entry in self._entries:
+            if isinstance(entry, range):
+                ascending = entry if entry.step > 0 else entry[::-1]
+                turned.append(slice(ascending.start, ascending.stop, ascending.step))
+            else:
+                turned.append(entry)
+        grid = grid_of(self._shape, turned)
+        if grid is None:
+            raise IndexError(
+                f"{_FORMS}, the arrays along one axis or along all; found other arrays along"
+                " several axes: `array.oindex[...]` of zarr selects every combination of them, and"
+                " `array.vindex[...]` points"
+            )
+        return grid
+
+    def _turns(self) -> tuple[Any, ...]:
+        """NumPy index that turns the canvas round along axes with a negative step."""
+        steps = [entry.step if isinstance(entry, range) else 1 for entry in self._entries]
+        return (*[slice(None, None, -1 if step < 0 else 1) for step in steps][: self._axes], ...)
+
+    @property
+    def _axes(self) -> int:
+        return len(self.grid.axes)
+
+    def _parts(self, item_size: int) -> Iterator[_Part]:
+        """Place of a block, the NumPy index of its selection, and that of the canvas."""
+        if self._axes != len(self._shape):
+            yield from self._parts_of_points()
+            return
+        along = [divided(axis, n) for axis, n in zip(self.grid.axes, self._sizes, strict=True)]
+        for combined in product(*along):
+            place = tuple([k for k, _ in combined])
+            for axes in _pieces([axis for _, axis in combined], item_size):
+                yield place, _index(axes), combination([axis.targets for axis in axes])
+
+    def _parts_of_points(self) -> Iterator[_Part]:
+        flat, targets = self.grid.axes[0]
+        points = np.unravel_index(np.asarray(flat), self._shape)
+        places = np.arange(len(flat)) if isinstance(targets, slice) else targets
+        inside = [np.divmod(along, n) for along, n in zip(points, self._sizes, strict=True)]
+        counts = [-(-n // m) for n, m in zip(self._shape, self._sizes, strict=True)]
+        numbers = np.ravel_multi_index([k for k, _ in inside], counts)
+        order = np.argsort(numbers, kind="stable")  # of a point twice, the last one is assigned
+        for run in runs_of_equal(numbers[order]):
+            of_block = order[run]
+            place = tuple([int(k[of_block[0]]) for k, _ in inside])
+            yield place, tuple([local[of_block] for _, local in inside]), (places[of_block],)
+
+
+def _pieces(axes: list[Axis], item_size: int) -> Iterator[list[Axis]]:
+    """The axes, in pieces along the one that has an array of indices.
+
+    NumPy gathers what such an array selects in new memory.
+    """
+    arrays = [i for i, axis in enumerate(axes) if not isinstance(axis.indices, range)]
+    if len(arrays) != 1:
+        yield axes
+        return
+    (i,) = arrays
+    indices, targets = axes[i]
+    nbytes = item_size * prod([len(axis.indices) for k, axis in enumerate(axes) if k != i])
+    count = max(_PIECE // max(nbytes, 1), 1)
+    for first in range(0, len(indices), count):
+        last = min(first + count, len(indices))
+        axis = Axis(indices[first:last], part_of(targets, first, last))
+        yield [*axes[:i], axis, *axes[i + 1 :]]
+
+
+def _index(axes: Sequence[Axis]) -> tuple[Any, ...]:
+    """NumPy index of every combination of the indices of a block."""
+    entries = [axis.indices for axis in axes]
+    if sum(not isinstance(entry, range) for entry in entries) > 1:
+        return np.ix_(*map(np.asarray, entries))
+    return tuple([_moved(entry, 0) for entry in entries])
+
+
+def _moved(entry: _Entry, distance: int) -> int | slice | Offsets:
+    """NumPy index of indices that are moved by a distance."""
+    if not isinstance(entry, range):
+        return entry + distance if distance else entry
+    if not entry:
+        return slice(0, 0)
+    stop = entry[-1] + distance + (1 if entry.step > 0 else -1)
+    return slice(entry.start + distance, None if stop < 0 else stop, entry.step)
+
+
+def _size(entry: range | Offsets) -> int:
+    return len(entry) if isinstance(entry, range) else entry.size
+
+
+def _bounds(entry: range | Offsets) -> tuple[int, int]:
+    """The least and the greatest of some indices."""
+    if isinstance(entry, range):
+        return min(entry[0], entry[-1]), max(entry[0], entry[-1])
+    return int(entry.min()), int(entry.max())
+
+
+def _entries(given: tuple[Any, ...], shape: tuple[int, ...]) -> list[_Entry]:
+    """An entry for each axis."""
+    before, after = list(given), []
+    if any(entry is Ellipsis for entry in given):
+        place = next(i for i, entry in enumerate(given) if entry is Ellipsis)
+        before, after = before[:place], before[place + 1 :]
+    missing = len(shape) - len(before) - len(after)
+    if any(entry is None for entry in given):
+        raise IndexError(f"{_FORMS}, and no new axes: add these to the result")
+    if any(entry is Ellipsis for entry in after):
+        raise IndexError(f"{_FORMS}, and `...` at most once")
+    if missing < 0:
+        raise IndexError(
+            f"the selection has {len(before) + len(after)} entries, and the array {len(shape)} axes"
+        )
+    entries = [*before, *[slice(None)] * missing, *after]
+    return [
+        _entry(entry, n, axis) for axis, (entry, n) in enumerate(zip(entries, shape, strict=True))
+    ]
+
+
+def _entry(entry: Any, n: int, axis: int) -> _Entry:
+    if type(entry) is int:
+        return _index_in(entry, n, axis)
+    if isinstance(entry, slice):
+        return range(*entry.indices(n))
+    if isinstance(entry, str):
+        raise IndexError(f"{_FORMS}: select the field {entry!r} of the result")
+    if not isinstance(entry, bool):
+        with suppress(TypeError):
+            return _index_in(index(entry), n, axis)
+    return _indices(entry, n, axis)
+
+
+def _indices(entry: Any, n: int, axis: int) -> Offsets:
+    """An array of indices along an axis of `n` elements."""
+    indices = np.asarray(entry)
+    if not indices.size and isinstance(entry, list):
+        indices = indices.astype(np.int64)  # NumPy takes an empty list for floats
+    if indices.dtype == bool:
+        if indices.shape != (n,):
+            raise IndexError(
+                f"{_FORMS}, or of bools along one axis of as many elements; found bools of shape"
+                f" {indices.shape}: `array.vindex[...]` of zarr takes a mask of the whole array"
+            )
+        return np.flatnonzero(indices)
+    if indices.dtype.kind not in "iu":
+        raise IndexError(f"{_FORMS}; found {entry!r} of type {type(entry).__qualname__}")
+    if not indices.size:
+        return indices.astype(np.int64)
+    low, high = int(indices.min()), int(indices.max())
+    for i in (low, high):
+        _index_in(i, n, axis)
+    indices = indices.astype(np.int64, copy=False)
+    return np.where(indices < 0, indices + n, indices) if low < 0 else indices
+
+
+def _index_in(i: int, n: int, axis: int) -> int:
+    """An index along an axis of `n` elements, counted from its beginning."""
+    if -n <= i < n:
+        return i + n if i < 0 else i
+    raise IndexError(f"index {i} is outside axis {axis}, which has {n} elements")

@@ -1,0 +1,175 @@
+"""The blocks of an array, its chunks or the inner chunks of its shards, as NumPy arrays.
+
+Nothing is copied: a block is an array over the bytes of its chunk, with the strides of the stored
+order, cut to the array at its edges.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from zarr_bytes.chunk.chunks import Chunks
+from zarr_bytes.chunk.grid import c_strides
+from zarr_bytes.chunk.layout import stored_dtype
+from zarr_bytes.chunk.shard_index import Index
+from zarr_bytes.chunk.shards import Shards
+from zarr_bytes.chunk.writing import new_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zarr_bytes.chains import Stored
+    from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.zarr_versions import ArraySpec
+
+__all__ = ["Blocks", "Source"]
+
+
+class Source(NamedTuple):
+    """Where the bytes of chunks are.
+
+    Attributes
+    ----------
+    name_of : callable
+        The name of a chunk in messages, by its index along each axis.
+    bytes_of : callable
+        The bytes of the chunk of a name, which must be of a size where that is given; None if the
+        chunk is missing.
+    """
+
+    name_of: Callable[[tuple[int, ...]], str]
+    bytes_of: Callable[[str, int | None], Bytes | None]
+
+
+class Blocks:
+    """The blocks of one array.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the array.
+    spec : zarr.core.array_spec.ArraySpec
+        Shape, data type and fill value of its chunks.
+    stored : Stored
+        How they are stored.
+    source : Source
+    most : int
+        Number of shards that are kept open.
+    is_checked : bool
+        Whether the bytes of each block are looked at once.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Shape of a block that the array's edge does not cut.
+    counts : tuple of int
+        Number of blocks along each axis.
+    dtype : numpy.dtype
+        In the byte order that is stored.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        spec: ArraySpec,
+        stored: Stored,
+        source: Source,
+        most: int,
+        *,
+        is_checked: bool,
+    ) -> None:
+        codec, order, sharding = stored
+        native, endian = spec.dtype.to_native_dtype(), codec.stored_endian
+        dtype = stored_dtype(native, endian)
+        if dtype is None:
+            raise TypeError(f"NumPy has no {native} in the byte order that is stored ({endian})")
+        self.dtype = dtype
+        self.sizes = spec.shape if sharding is None else sharding.inner_shape
+        self.counts = tuple([-(-n // size) for n, size in zip(shape, self.sizes, strict=True)])
+        self.is_checked = is_checked
+        self._shape = shape
+        self._source = source
+        self._chunks = Chunks(self.sizes, native, endian, order, spec.prototype)
+        nesting = self._chunks.nesting
+        strides = c_strides(tuple([self.sizes[i] for i in nesting]), self._chunks.item_size)
+        self._strides = tuple([strides[nesting.index(i)] for i in range(len(nesting))])
+        self._fill = new_chunk(spec, endian).fill
+        self._shards = None
+        if sharding is not None:
+            self._shards = shards = Shards(sharding, spec, endian, order)
+            self._shard = lru_cache(most)(partial(_open_shard, source, shards))
+        self._inner_counts = [n // m for n, m in zip(spec.shape, self.sizes, strict=True)]
+
+    def load(self, *place: int) -> Array:
+        """The block at a place among those of the array.
+
+        Raises
+        ------
+        IndexError
+            If there is no such block.
+        ChunkFileError, ChunkSizeError, ShardIndexError, BoolValueError
+            If the chunk is not as its metadata say.
+        """
+        if not all(0 <= i < count for i, count in zip(place, self.counts, strict=True)):
+            raise IndexError(f"there is no block {place} in {self.counts} blocks")
+        shape = tuple(
+            [
+                min(size, n - i * size)
+                for i, size, n in zip(place, self.sizes, self._shape, strict=True)
+            ]
+        )
+        found = self._found(place)
+        if found is None:
+            return np.ndarray(shape, self.dtype, self._fill, 0, (0,) * len(shape))
+        buffer, offset = found
+        block: Array = np.ndarray(shape, self.dtype, buffer, offset, self._strides)
+        if self.is_checked:
+            self._check(block)
+        return block
+
+    def refresh(self) -> None:
+        """Forget the shards, so that they are opened again."""
+        if self._shards is not None:
+            self._shard.cache_clear()
+
+    def _found(self, place: tuple[int, ...]) -> tuple[Bytes, int] | None:
+        """Bytes that a block is in, and where it begins; None if it is missing."""
+        if self._shards is None:
+            content = self._source.bytes_of(self._source.name_of(place), self._chunks.nbytes)
+            return None if content is None else (content, 0)
+        among = [divmod(i, n) for i, n in zip(place, self._inner_counts, strict=True)]
+        shard = self._shard(self._source.name_of(tuple([i for i, _ in among])))
+        if shard is None:
+            return None
+        content, index = shard
+        offset = index.offset(self._shards.number_of(tuple([i for _, i in among])))
+        return None if offset is None else (content, offset)
+
+    def _check(self, block: Array) -> None:
+        """Look at every bool of a block, and at the bits that narrow numbers leave unused."""
+        self._chunks.check_bools(block, "block")
+        for offset, unused, is_signed in self._chunks.layout.narrow_bytes:
+            found = block.getfield(np.uint8, offset)
+            number, sign = found & (0xFF >> unused), 0x80 >> unused
+            is_wrong = found != number
+            if is_signed:
+                is_wrong &= found != (number ^ sign) - sign
+            if is_wrong.any():
+                index = tuple([int(i[0]) for i in np.nonzero(is_wrong)])
+                raise ValueError(
+                    f"the {unused} upper bits of a byte of {self.dtype} are not used, and"
+                    f" {int(found[index]):#04x} at index {index} of the block has some of them set:"
+                    " NumPy takes them for a part of the number; `array[...]` of zarr clears them"
+                )
+
+
+def _open_shard(source: Source, shards: Shards, name: str) -> tuple[Bytes, Index] | None:
+    """The bytes of a shard, and its index; None if it is missing."""
+    content = source.bytes_of(name, None)
+    if content is None:
+        return None
+    # Copied, so that the index stays what it was when it was looked at.
+    return content, Index(shards, name, shards.index_of(content).copy(), content.size)

@@ -1,0 +1,640 @@
+"""`zarr_bytes.view`: selections against NumPy, what is mapped, changed and refused."""
+
+import gc
+import json
+import mmap
+import multiprocessing
+import operator
+import os
+import pickle
+import sys
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from fuzz import TYPES, document_of, fuzz, same, store_with
+from fuzz_arrays import arrays, sharded
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import basic_indices, integer_array_indices
+from shards import shard_of, sharding
+from stored_arrays import (
+    IN_PLACE,
+    KINDS_OF_NO_FILE,
+    CountingStore,
+    contents_of,
+    numbers,
+    put,
+    written_documents,
+)
+from zarr.storage import MemoryStore, ZipStore
+
+import zarr_bytes
+from zarr_bytes import BoolValueError, ChunkFileError, ChunkSizeError, ShardIndexError, StoreError
+from zarr_bytes.chunk import block_selection, mapping
+from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE
+
+needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="changed in place on POSIX")
+
+SHAPE, CHUNKS = (9, 8, 10), (4, 5, 10)
+VALUES = numbers(SHAPE, "f4") + 1
+FORMS = {  # parameters of zarr.create_array
+    "one chunk": {"chunks": SHAPE},
+    "chunks": {"chunks": CHUNKS},
+    "rows": {"chunks": (4, 8, 10)},
+    "shards": {"chunks": (2, 5, 5), "shards": (4, 5, 10)},
+}
+
+
+def stored(store, values=VALUES, endian="big", **options):
+    codec = {"name": "bytes", "configuration": {"endian": endian}}
+    options = {"compressors": None, "serializer": codec, "chunks": CHUNKS, **options}
+    zarr.create_array(store, data=values, **options)
+    return zarr.open_array(store, mode="r+")
+
+
+def changed(store, **options):
+    """A view of an array whose chunks can be changed in place."""
+    with zarr.config.set(IN_PLACE):
+        array = stored(store, **options)
+        return array, zarr_bytes.view(array, "r+")
+
+
+def alive(references):
+    return sum(reference() is not None for reference in references)
+
+
+@pytest.fixture(params=FORMS)
+def form(request):
+    return FORMS[request.param]
+
+
+@st.composite
+def selections(draw, shape):
+    """As NumPy takes them: basic, an array along one axis, or points."""
+    kinds = ["basic", "rows", "points"] if shape and 0 not in shape else ["basic"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "basic":
+        return draw(basic_indices(shape, allow_newaxis=False))
+    if kind == "points":
+        points = draw(integer_array_indices(shape))
+        return tuple(
+            draw(st.sampled_from([i, int(i.flat[0]), np.uint8(i.flat[0] % n)])) if n < 256 else i
+            for i, n in zip(points, shape, strict=True)
+        )
+    entries = [draw(st.integers(-n, n - 1) | st.slices(n)) for n in shape]
+    axis = draw(st.integers(0, len(shape) - 1))
+    n = shape[axis]
+    indices = draw(st.lists(st.integers(-n, n - 1), max_size=9))
+    form = st.sampled_from([indices, np.array(indices, int), np.tile(indices, (2, 1)).astype(int)])
+    entries[axis] = draw(form | st.just(np.arange(n) % 3 == 0))
+    return tuple(entries[: draw(st.integers(axis + 1, len(shape)))])
+
+
+class TestSelections:
+    @fuzz(80, 1 / 8)
+    @given(st.data(), st.sampled_from(["local", "memory"]), st.booleans())
+    def test_they_are_numpys_of_any_array_and_layout(self, data, kind, is_sharded):
+        example = data.draw(arrays(can_be_missing=True))
+        example = data.draw(sharded(example)) if is_sharded else example
+        values = example.values()
+        with tempfile.TemporaryDirectory() as folder:
+            store = store_with(kind, example.objects(values), Path(folder))
+            array = zarr.open_array(store, mode="r")
+            dtype = np.dtype(TYPES[example.name][0])
+            is_swapped = example.endian != sys.byteorder and max(TYPES[example.name][1]) > 1
+            if is_swapped and dtype.num >= FIRST_USER_TYPE:
+                with pytest.raises(
+                    StoreError, match=r"NumPy does not have; read it .*array\[...\]"
+                ):
+                    zarr_bytes.view(array)
+                return
+            view = zarr_bytes.view(array)
+            selection = data.draw(selections(example.shape))
+            same(view[selection], values[selection])
+            same(view, values)
+            del view, array
+
+    @pytest.mark.parametrize("store", [MemoryStore, tempfile.mkdtemp])
+    def test_a_selection_of_one_block_copies_nothing(self, store, form):
+        view = zarr_bytes.view(stored(store(), **form))
+        block = view.blocks[0, 0, 0]
+        for selection in (np.s_[1, 2, :3], np.s_[:2, 4:1:-1, 4::-2], np.s_[1, ..., 2:3, 0:4]):
+            part = view[selection]
+            same(part, VALUES[selection])
+            assert np.shares_memory(part, block)
+            assert not part.flags.writeable
+
+    def test_an_index_out_of_the_array_is_an_error_that_names_the_axis(self, form):
+        view = zarr_bytes.view(stored({}, **form))
+        for selection in (9, -10, np.int64(9), (0, 8), (0, 0, -11), (0, 0, 10), [0, 9], (8, 8, 9)):
+            with pytest.raises(IndexError, match=r"is outside axis \d, which has \d+ elements"):
+                view[selection]
+        with pytest.raises(IndexError, match="4 entries, and the array 3 axes"):
+            view[0, 0, 0, 0]
+
+    @pytest.mark.parametrize(
+        ("selection", "advice"),
+        [
+            (None, "add these to the result"),
+            ((..., None), "add these to the result"),
+            ((..., 0, ...), "at most once"),
+            ("field", "select the field 'field' of the result"),
+            (VALUES > 3, r"array\.vindex\[\.\.\.\]"),
+            (True, r"array\.vindex\[\.\.\.\]"),
+            (([0, 1], slice(None), [0, 1]), r"array\.oindex\[\.\.\.\]"),
+            (([0, 1], [0, 1]), r"array\.vindex\[\.\.\.\]"),
+            (1.5, "found 1.5 of type float"),
+            ([0.5], "of type list"),
+        ],
+    )
+    def test_another_form_is_an_error_that_says_what_to_call(self, form, selection, advice):
+        view = zarr_bytes.view(stored({}, **form))
+        with pytest.raises(IndexError, match=advice):
+            view[selection]
+
+    def test_points_and_rows_in_any_order_are_gathered_in_pieces(self, form, monkeypatch):
+        monkeypatch.setattr(block_selection, "_PIECE", 100)
+        view = zarr_bytes.view(stored({}, **form))
+        rows = np.random.default_rng(0).integers(-9, 9, 200)
+        same(view[rows], VALUES[rows])
+        same(view[:, rows % 8], VALUES[:, rows % 8])
+        points = tuple(np.random.default_rng(1).integers(0, n, 500) for n in SHAPE)
+        same(view[points], VALUES[points])
+
+    def test_an_array_without_axes(self):
+        view = zarr_bytes.view(stored({}, np.array(3, "i2"), chunks=()))
+        assert view[()] == view[...] == 3
+        assert isinstance(view[...], np.ndarray)
+        assert isinstance(view[()], np.generic)
+        with pytest.raises(TypeError, match="without axes"):
+            len(view)
+
+
+class TestArrays:
+    """What libraries ask of an array."""
+
+    def test_its_properties_are_those_of_the_array(self, form):
+        view = zarr_bytes.view(stored({}, **form))
+        assert (view.shape, view.ndim, view.size, len(view)) == (SHAPE, 3, 720, 9)
+        assert (view.dtype, view.chunks, view.nbytes) == (">f4", form["chunks"], 2880)
+        assert "dtype=>f4" in repr(view)
+        assert "shape=" in repr(view.blocks)
+
+    def test_numpy_makes_an_array_of_it_and_copies_one_chunk_only_where_it_is_asked_to(self, form):
+        view = zarr_bytes.view(stored({}, **form))
+        whole = np.asarray(view)
+        same(whole, VALUES)
+        assert np.asarray(view, "f8").dtype == "f8"
+        is_one = view.blocks.shape == (1, 1, 1)
+        assert np.shares_memory(whole, view.blocks[0, 0, 0]) == is_one
+        assert not np.shares_memory(np.array(view), view.blocks[0, 0, 0])
+        if is_one:
+            assert np.shares_memory(np.array(view, copy=False), whole)
+        else:
+            with pytest.raises(ValueError, match="only as a copy"):
+                np.array(view, copy=False)
+
+    def test_it_is_a_dataset_of_which_samples_are_drawn_one_by_one(self, form):
+        """What `torch.utils.data.DataLoader` calls: `len`, and an integer for each sample."""
+        dataset = zarr_bytes.view(stored({}, **form))
+        drawn = np.random.default_rng(0).permutation(len(dataset)).tolist()
+        same(np.stack([dataset[i] for i in drawn]), VALUES[drawn])
+        same(np.stack(list(dataset)), VALUES)
+
+    def test_dask_computes_with_it(self):
+        dask = pytest.importorskip("dask.array", reason="dask is not installed (extra stores)")
+        lazy = dask.from_array(zarr_bytes.view(stored({}, **FORMS["shards"])))
+        same(lazy[2:8, :, 3].compute(scheduler="threads"), VALUES[2:8, :, 3])
+
+    @pytest.mark.parametrize("method", sorted({"spawn", *multiprocessing.get_all_start_methods()}))
+    @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+    def test_it_goes_to_other_processes(self, tmp_path, method):
+        view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
+        before = view[3]
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            same(pool.apply(operator.getitem, (view, 3)), before)
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+    @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+    def test_a_forked_process_goes_on_with_it(self, tmp_path, form):
+        view = zarr_bytes.view(stored(tmp_path, **form))
+        assert view[0, 0, 0] == 1
+        child = os.fork()
+        if not child:
+            os._exit(not np.array_equal(view, VALUES))
+        assert os.waitpid(child, 0)[1] == 0
+
+    def test_it_is_pickled_with_its_mode(self, tmp_path):
+        stored(tmp_path)
+        if hasattr(os, "pwrite"):
+            with zarr.config.set(IN_PLACE):
+                view = zarr_bytes.view(zarr.open_array(tmp_path, mode="r+"), "r+")
+            again = pickle.loads(pickle.dumps(view))  # noqa: S301
+            again[1, 2, 3] = -1
+            assert (again.mode, view[1, 2, 3]) == ("r+", -1)
+        view = zarr_bytes.view(zarr.open_array(tmp_path, mode="r"))
+        again = pickle.loads(pickle.dumps(view))  # noqa: S301
+        assert again.mode == "r"
+
+    def test_threads_share_it(self, tmp_path, form):
+        with zarr.config.set({"zarr_bytes.mappings": 2}):
+            view = zarr_bytes.view(stored(tmp_path, **form))
+        wrong = []
+
+        def read(seed):
+            points = map(tuple, np.random.default_rng(seed).integers(0, SHAPE, (300, 3)).tolist())
+            wrong.extend([point for point in points if view[point] != VALUES[point]])
+
+        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+
+class TestBlocks:
+    @fuzz(40, 1 / 16)
+    @given(arrays(), st.booleans(), st.data())
+    def test_each_is_a_chunk_or_an_inner_chunk_cut_to_the_array(self, example, is_sharded, data):
+        example = data.draw(sharded(example)) if is_sharded else example
+        values = example.values()
+        array = zarr.open_array(store_with("memory", example.objects(values), None), mode="r")
+        try:
+            view = zarr_bytes.view(array)
+        except StoreError:
+            return
+        assert len(view.blocks) == len(list(view.blocks))
+        for place in np.ndindex(view.blocks.shape):
+            sizes = zip(place, view.chunks, strict=True)
+            part = values[tuple(slice(i * n, (i + 1) * n) for i, n in sizes)]
+            block = view.blocks[place]
+            same(block, part)
+            assert not block.flags.owndata
+
+    def test_they_are_counted_from_the_end_too(self):
+        view = zarr_bytes.view(stored({}))
+        same(view.blocks[-1, -1, 0], VALUES[8:, 5:])
+        same(zarr_bytes.view(stored({}, VALUES[0, 0], chunks=3)).blocks[-1], VALUES[0, 0, 9:])
+
+    @pytest.mark.parametrize("place", [(3, 0, 0), (-4, 0, 0), (0, 0), 0, (0, 0, slice(None))])
+    def test_another_place_is_an_error(self, place):
+        with pytest.raises(IndexError, match="block"):
+            zarr_bytes.view(stored({})).blocks[place]
+
+    def test_a_missing_one_has_the_fill_value_bit_for_bit_and_takes_no_memory(self, tmp_path):
+        document = document_of("float32", (10, 10), (2, 10), "big") | {"fill_value": "0x7fa00001"}
+        view = zarr_bytes.view(zarr.open_array(written_documents(tmp_path, document), mode="r"))
+        block = view.blocks[4, 0]
+        assert block.shape == (2, 10)
+        assert block.strides == (0, 0)
+        assert not block.flags.writeable
+        assert view[:].tobytes() == b"\x7f\xa0\x00\x01" * 100
+
+    def test_a_transposed_one_has_other_strides(self):
+        filters = [zarr.codecs.TransposeCodec(order=(2, 0, 1))]
+        view = zarr_bytes.view(stored({}, filters=filters, chunks=SHAPE))
+        assert view.blocks[0, 0, 0].strides == (4 * 8, 4, 4 * 8 * 9)
+        same(view, VALUES)
+
+
+class TestMappings:
+    @pytest.fixture
+    def made(self, monkeypatch):
+        """References to all mappings, one after another."""
+        found = []
+
+        class Mapping(mmap.mmap):
+            def __init__(self, *args, **kwargs):
+                found.append(weakref.ref(self))
+
+        monkeypatch.setattr(mapping.mmap, "mmap", Mapping)
+        return found
+
+    def test_the_setting_bounds_their_number(self, tmp_path, made, form):
+        with zarr.config.set({"zarr_bytes.mappings": 2}):
+            view = zarr_bytes.view(stored(tmp_path, **form))
+        for _ in range(2):
+            for i, place in enumerate(np.ndindex(SHAPE)):
+                assert view[place] == VALUES[place]
+                if not i % 40:
+                    assert 0 < alive(made) <= 2
+
+    def test_those_used_last_are_kept(self, tmp_path, made):
+        with zarr.config.set({"zarr_bytes.mappings": 2}):
+            view = zarr_bytes.view(stored(tmp_path, chunks=(1, 8, 10)))
+        for i, count in [(0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)]:
+            assert view[i, 0, 0] == VALUES[i, 0, 0]
+            assert len(made) == count
+
+    def test_an_array_that_is_held_keeps_its_own(self, tmp_path, made, form):
+        view = zarr_bytes.view(stored(tmp_path, **form))
+        row = view[:2, 0, :2]
+        view.refresh()
+        del view
+        gc.collect()
+        assert alive(made) == 1
+        same(row, VALUES[:2, 0, :2])
+        del row
+        assert alive(made) == 0
+
+    def test_they_go_with_the_view_at_once(self, tmp_path, made, form):
+        gc.disable()
+        try:
+            view = zarr_bytes.view(stored(tmp_path, **form))
+            same(view, VALUES)
+            assert alive(made) > 0
+            del view
+            assert alive(made) == 0
+        finally:
+            gc.enable()
+
+    def test_nothing_is_opened_before_it_is_selected_from(self, tmp_path, made):
+        view = zarr_bytes.view(stored(tmp_path))
+        assert alive(made) == 0
+        view[8, 7, 0]
+        assert alive(made) == 1
+
+    @pytest.mark.parametrize("value", [0, -1, "many", 1.5, True])
+    def test_another_number_is_an_error(self, value):
+        array = stored({})
+        with (
+            zarr.config.set({"zarr_bytes.mappings": value}),
+            pytest.raises(ValueError, match=r"zarr_bytes\.mappings is .* integer from 1 on"),
+        ):
+            zarr_bytes.view(array)
+
+    @pytest.mark.parametrize("store", [MemoryStore, tempfile.mkdtemp])
+    def test_a_replaced_chunk_stays_what_it_was_until_refresh(self, store, form):
+        array = stored(store(), **form)
+        view = zarr_bytes.view(array)
+        same(view[0], VALUES[0])
+        held = view[0, 0, :2]
+        array[...] = -VALUES
+        same(held, VALUES[0, 0, :2])
+        same(view[0], VALUES[0])
+        view.refresh()
+        same(view[0], -VALUES[0])
+
+    def test_a_chunk_that_comes_or_goes_is_seen_after_refresh(self, tmp_path, form):
+        options = {"shape": SHAPE, "dtype": "f4", "compressors": None, "fill_value": 7}
+        array = zarr.create_array(tmp_path, **options, **form)
+        view = zarr_bytes.view(array)
+        assert view[0, 0, 0] == 7
+        array[...] = VALUES
+        assert view[0, 0, 0] == 7
+        view.refresh()
+        same(view, VALUES)
+
+
+class TestFaults:
+    def first_chunk(self, folder):
+        return min(file for file in (folder / "c").rglob("*") if file.is_file())
+
+    @pytest.mark.parametrize("n", [-1, 1])
+    def test_a_chunk_of_another_size(self, tmp_path, n):
+        view = zarr_bytes.view(stored(tmp_path))
+        os.truncate(chunk := self.first_chunk(tmp_path), 800 + n)
+        with pytest.raises(ChunkSizeError, match=f"{chunk.name} are 800 bytes, found {800 + n}"):
+            view[0, 0, 0]
+
+    def test_a_chunk_of_another_size_in_memory(self):
+        array = stored(store := MemoryStore())
+        store._store_dict["c/0/0/0"] = store._store_dict["c/0/0/0"][:799]
+        with pytest.raises(ChunkSizeError, match="of c/0/0/0 are 800 bytes, found 799"):
+            zarr_bytes.view(array)[0, 0, 0]
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="of POSIX systems")
+    @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
+    @pytest.mark.parametrize("mode", ["r", "r+"])
+    def test_what_is_no_file_is_not_mapped(self, tmp_path, kind, mode):
+        document = document_of("int16", (4,), (2,), "big")
+        with zarr.config.set(IN_PLACE):
+            array = zarr.open_array(written_documents(tmp_path, document), mode="r+")
+            put(kind, tmp_path / "c/1")
+            with pytest.raises(ChunkFileError):
+                zarr_bytes.view(array, mode)[3]
+
+    @pytest.mark.parametrize(
+        ("entries", "message"),
+        [
+            ({0: (0, 7)}, r"inner chunk \(0\) .* has 7 bytes, and must have 4"),
+            ({1: (100, 4)}, r"inner chunk \(1\) .* ends at byte 104"),
+        ],
+    )
+    def test_an_index_that_does_not_fit_its_shard(self, entries, message):
+        part = b"\0\1\0\2"
+        content = shard_of([part, part], entries=entries)
+        document = document_of("int16", (4,), (4,), "big")
+        document["codecs"] = [sharding((2,), document["codecs"])]
+        objects = {"zarr.json": json.dumps(document).encode(), "c/0": content}
+        for store in (
+            store_with("memory", objects, None),
+            store_with("local", objects, Path(tempfile.mkdtemp())),
+        ):
+            view = zarr_bytes.view(zarr.open_array(store, mode="r"))
+            (number,) = entries
+            assert view[2 * (1 - number)] == 1  # the other one
+            with pytest.raises(ShardIndexError, match=message):
+                view[2 * number]
+
+    @pytest.mark.parametrize("size", [0, 3, 30])
+    def test_a_truncated_shard(self, tmp_path, size):
+        view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
+        os.truncate(self.first_chunk(tmp_path), size)
+        with pytest.raises(ShardIndexError, match="truncated|checksum"):
+            view[0, 0, 0]
+
+    def viewed(self, name, content, **options):
+        document = document_of(name, (len(content),), (len(content),), "big")
+        objects = {"zarr.json": json.dumps(document).encode(), "c/0": content}
+        array = zarr.open_array(store_with("memory", objects, None), mode="r")
+        return zarr_bytes.view(array, **options)
+
+    def test_a_wrong_bool_is_found_where_it_is_asked_for(self):
+        assert self.viewed("bool", b"\0\1\2").shape == (3,)
+        with pytest.raises(BoolValueError, match="found 2 at index \\(2,\\) of the block"):
+            self.viewed("bool", b"\0\1\2", check=True)[0]
+        assert self.viewed("bool", b"\0\1\1", check=True)[2]
+
+    @pytest.mark.parametrize(
+        ("name", "right", "wrong"),
+        [("float4_e2m1fn", b"\0\x0f", b"\0\x1f"), ("int4", b"\x0d\xfd", b"\x07\x87")],
+    )
+    def test_unused_bits_are_looked_at_where_it_is_asked_for(self, name, right, wrong):
+        pytest.importorskip("ml_dtypes")
+        assert self.viewed(name, right, check=True)[0] is not None
+        assert self.viewed(name, wrong)[0] is not None
+        with pytest.raises(ValueError, match="4 upper bits .* index \\(1,\\)"):
+            self.viewed(name, wrong, check=True)[0]
+
+
+class TestRefusals:
+    def compressed(self, _):
+        return zarr.create_array({}, data=VALUES), "its codecs are bytes, zstd"
+
+    def of_format_2(self, _):
+        return zarr.create_array({}, data=VALUES, zarr_format=2), "format 2"
+
+    def in_zip(self, folder):
+        with ZipStore(folder / "a.zip", mode="w") as store:
+            stored(store)
+        return zarr.open_array(ZipStore(folder / "a.zip"), mode="r"), "its store is a ZipStore"
+
+    def behind_a_wrapper(self, _):
+        return stored(CountingStore(MemoryStore())), "its store is a CountingStore"
+
+    def nested_shards(self, _):
+        document = document_of("int16", (8,), (8,), "big")
+        inner = sharding((2,), document["codecs"])
+        document["codecs"] = [sharding((4,), [inner])]
+        return zarr.open_array(written_documents(None, document), mode="r"), "its codecs are shard"
+
+    def in_another_byte_order(self, _):
+        pytest.importorskip("ml_dtypes")
+        document = document_of("bfloat16", (8,), (8,), "big")
+        array = zarr.open_array(written_documents(None, document), mode="r")
+        return array, "its bfloat16 is stored big-endian, a type that NumPy does not have"
+
+    KINDS = [
+        compressed,
+        of_format_2,
+        in_zip,
+        behind_a_wrapper,
+        nested_shards,
+        *([in_another_byte_order] if sys.byteorder == "little" else []),
+    ]
+
+    @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+    def test_the_error_names_the_reason_and_the_call_of_zarr(self, kind, tmp_path):
+        array, reason = kind(self, tmp_path)
+        with pytest.raises(StoreError, match=rf"{reason}.*read it through zarr, as in `array\["):
+            zarr_bytes.view(array)
+
+    def test_what_is_no_array_of_zarr(self):
+        with pytest.raises(TypeError, match=r"of type ndarray; permitted is a zarr\.Array"):
+            zarr_bytes.view(VALUES)
+        with pytest.raises(ValueError, match=r"mode is 'w'; permitted are 'r' and 'r\+'"):
+            zarr_bytes.view(stored({}), "w")
+
+    @pytest.mark.parametrize("path", ["zarr.core.codec_pipeline.BatchedCodecPipeline"])
+    @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+    def test_the_pipeline_and_the_codec_of_the_array_do_not_matter(self, form, path):
+        theirs = {"codec_pipeline.path": path, "codecs.bytes": "zarr.codecs.bytes.BytesCodec"}
+        with zarr.config.set(theirs):
+            same(zarr_bytes.view(stored({}, **form)), VALUES)
+        new = zarr.create_array({}, data=VALUES, compressors=None, **form)
+        same(zarr_bytes.view(new), VALUES)
+
+
+class TestReadOnly:
+    def test_it_cannot_be_assigned_to(self, form):
+        view = zarr_bytes.view(stored({}, **form))
+        with pytest.raises(ValueError, match=r'read-only: view\(array, "r\+"\)'):
+            view[0] = 1
+        for array in (view[0, 0, :2], view.blocks[0, 0, 0]):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 1
+
+    @pytest.mark.parametrize(
+        ("store", "mode", "reason"),
+        [
+            (MemoryStore, "r+", "only chunks in files"),
+            (tempfile.mkdtemp, "r", 'open it with mode="r\\+"'),
+            (tempfile.mkdtemp, "r+", r"zarr\.config\.set\(\{.zarr_bytes\.partial_writes"),
+        ],
+    )
+    def test_it_is_not_changed_where_partial_writes_are_impossible(self, store, mode, reason):
+        store = store()
+        stored(store)
+        with pytest.raises(StoreError, match=reason):
+            zarr_bytes.view(zarr.open_array(store, mode=mode), "r+")
+
+
+@needs_pwrite
+class TestWriting:
+    @fuzz(50, 1 / 8)
+    @given(st.data(), st.booleans())
+    def test_selections_are_assigned_to_as_numpy_does(self, data, is_sharded):
+        example = data.draw(arrays(least_size=1))
+        example = data.draw(sharded(example, can_be_sparse=False)) if is_sharded else example
+        values, others = example.values(), example.values(1)
+        selection = data.draw(selections(example.shape))
+        with tempfile.TemporaryDirectory() as folder, zarr.config.set(IN_PLACE):
+            store = store_with("local", example.objects(values), Path(folder))
+            array = zarr.open_array(store, mode="r+")
+            try:
+                view = zarr_bytes.view(array, "r+")
+            except StoreError:
+                return
+            assigned = others[selection]
+            if np.size(assigned) and data.draw(st.booleans()):
+                assigned = assigned.flat[0]
+            view[selection] = assigned
+            values[selection] = assigned
+            same(view, values)
+            view.flush()
+            same(zarr.open_array(store, mode="r")[...], values)
+            del view
+
+    def test_a_change_is_seen_by_other_readers_and_survives_a_flush(self, tmp_path, form):
+        array, view = changed(tmp_path, **form)
+        view[2:7, 3] = 5
+        view.blocks[-1, -1, -1][-1, -1, -1] = 6
+        assert (array[2:7, 3] == 5).all()
+        view.flush()
+        assert array[8, 7, 9] == 6
+
+    def test_a_missing_chunk_is_an_error_before_anything_is_changed(self, tmp_path, form):
+        array, view = changed(tmp_path, **form)
+        if view.blocks.shape == (1, 1, 1):
+            (tmp_path / "c/0/0/0").unlink()
+        else:
+            (tmp_path / "c/2/1/0").unlink(missing_ok=True)
+            (tmp_path / "c/2/0/0").unlink(missing_ok=True)
+        before = array[...]
+        with pytest.raises(ValueError, match=r"missing.*zarr_bytes\.preallocate\(array\)"):
+            view[...] = 1
+        with pytest.raises(ValueError, match=r"missing"):
+            view[8, 7, 9] = 1
+        same(array[...], before)
+        zarr_bytes.preallocate(array)
+        view.refresh()
+        view[...] = 1
+        assert (array[...] == 1).all()
+
+    def test_a_value_of_another_shape_is_an_error(self, tmp_path, form):
+        array, view = changed(tmp_path, **form)
+        for selection in (np.s_[...], np.s_[0, 0, :2]):
+            with pytest.raises(ValueError, match="shape"):
+                view[selection] = np.zeros(7)
+        same(array[...], VALUES)
+
+    @pytest.mark.parametrize("kind", ["symbolic link", "other name", "write-protected"])
+    def test_a_file_that_others_see_is_not_changed(self, tmp_path, kind):
+        _, view = changed(tmp_path)
+        chunk = tmp_path / "c/0/0/0"
+        if kind == "symbolic link":
+            chunk.rename(tmp_path / "elsewhere")
+            chunk.symlink_to(tmp_path / "elsewhere")
+        elif kind == "other name":
+            os.link(chunk, tmp_path / "elsewhere")
+        else:
+            chunk.chmod(0o444)
+        with pytest.raises(ChunkFileError, match='open the view with mode="r"'):
+            view[0, 0, 0] = 1
+        assert zarr_bytes.view(zarr.open_array(tmp_path))[0, 0, 0] == 1
+
+    def test_nothing_but_the_chunks_changes(self, tmp_path, form):
+        array, view = changed(tmp_path, **form)
+        before = contents_of(array.store)
+        view[1, 2, 3] = -1
+        after = contents_of(array.store)
+        (key,) = [key for key in before if before[key] != after[key]]
+        differ = np.flatnonzero(np.frombuffer(before[key], "u1") != np.frombuffer(after[key], "u1"))
+        assert np.ptp(differ) < 4
