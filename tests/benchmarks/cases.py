@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, sleep
 
 from asked import CASES
 
@@ -127,6 +127,7 @@ def measured(way, folder):
         call()
         seconds.append(perf_counter() - start)
     read, written = bytes_moved(call)
+    sleep(0.2)  # threads let go of the result before
     Path("/proc/self/clear_refs").write_text("5")  # the peak is of now on
     before = in_status("VmRSS")
     result = call()
