@@ -3,7 +3,8 @@
     python tests/benchmarks/drawing.py
 
 draws all pictures again, from the figures that are stored beside them. The look is that of the
-examples: blue is this package, grey is everything else, and there is no background. A picture is as wide as a phone shows it.
+examples: blue is this package, grey is everything else, and there is no background. A picture is as
+wide as a phone shows it.
 """
 
 import json
