@@ -9,11 +9,11 @@ tokens at hand are read.
 Needs Linux for its count of bytes, TensorStore, ml_dtypes, and matplotlib for the picture.
 """
 
-import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-import matplotlib.pyplot as plt
+import gallery
 import ml_dtypes
 import numpy as np
 import tensorstore as ts
@@ -21,15 +21,11 @@ import zarr
 
 import zarr_bytes  # noqa: F401  # zarr before 3.4 does not load data types by itself
 
-HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 LAYERS = {"embedding": (32_000, 1024), "attention": (1024, 3072), "output": (1024, 1024)}
 TOKENS = [11, 2_050, 7_777, 12_345, 31_999]
-
-
-def bytes_read() -> int:
-    """Bytes that this process has read from files so far, as Linux counts them."""
-    counters = Path("/proc/self/io").read_text().splitlines()
-    return int(dict(line.split(": ") for line in counters)["rchar"])
 
 
 def tensorstore_at(path: Path, **options: object) -> ts.TensorStore:
@@ -52,33 +48,25 @@ def write(folder: Path) -> dict[str, np.ndarray]:
     return weights
 
 
-def draw(fetched: int, whole: int, path: Path) -> None:
-    """Draw the bytes that five rows cost."""
-    plt.style.use(HERE / "style.mplstyle")
-    figure, axes = plt.subplots(figsize=(5, 1.9))
-    for y, nbytes in enumerate((whole, fetched)):
-        axes.plot(nbytes, y, "o", ms=8)
-        axes.annotate(
-            f"{nbytes:,} bytes", (nbytes, y), (8, 0), textcoords="offset points", va="center"
-        )
-    axes.set_yticks([0, 1], ["the whole layer", "five rows"])
-    axes.set_ylim(-0.6, 1.6)
+def draw(read: dict[str, gallery.Cost]) -> "Figure":
+    """Draw the bytes that each selection has cost."""
+    figure, axes = gallery.new_figure(figsize=(5, 1.9))
+    for y, cost in enumerate(read.values()):
+        axes.plot(cost.nbytes, y, "o", ms=8, color=gallery.BLUE)
+        place = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
+        axes.annotate(f"{cost.in_bytes} read", (cost.nbytes, y), color=gallery.BLUE, **place)
+    axes.set_yticks(range(len(read)), list(read))
+    axes.set_ylim(len(read) - 0.4, -0.6)
     axes.set_xscale("log")
-    axes.set_xlim(1e3, 1e8)
+    axes.set_xlim(1e3, 1e10)
     axes.set_xticks([1e3, 1e5, 1e7], ["1 kB", "100 kB", "10 MB"])
-    axes.set_xlabel("bytes read (logarithmic)")
-    axes.set_title("Five rows of an embedding of\n32,000 x 1,024 bfloat16, in one chunk")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    print(f"picture  {path}")
+    axes.set_title("An embedding of 32,000 x 1,024\nbfloat16 in one chunk of 66 MB")
+    return figure
 
 
 def main() -> None:
-    """Write with TensorStore, read rows with zarr, write one back, and print what that cost."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--picture", type=Path, default=HERE / "output/bfloat16_weights.png")
-    picture = parser.parse_args().picture
-
+    """Write with TensorStore, read rows with zarr, and write one back."""
+    picture = gallery.picture_path(__doc__)
     with TemporaryDirectory() as name:
         folder = Path(name)
         weights = write(folder)
@@ -87,16 +75,11 @@ def main() -> None:
             print(f"{layer:10}{array.dtype!s:>10}{array.shape!s:>15}{array.nbytes:>12,} bytes")
 
         embedding = model["embedding"]
-        embedding[0]  # what the first read imports is read here
-        counts = [bytes_read()]
         rows = embedding.oindex[TOKENS]
-        counts.append(bytes_read())
-        embedding[...]
-        counts.append(bytes_read())
-        fetched, whole = (int(count) for count in np.diff(counts))
-        print(f"rows of {len(TOKENS)} tokens:  {fetched:>12,} bytes read")
-        print(f"the whole layer:   {whole:>12,} bytes read")
-
+        read = {
+            "rows of 5 tokens": gallery.cost(lambda: embedding.oindex[TOKENS]),
+            "the whole layer": gallery.cost(lambda: embedding[...]),
+        }
         model["output"][10] = 2 * weights["output"][10]
         changed = tensorstore_at(folder / "output").read().result()
     expected = weights["output"].copy()
@@ -105,11 +88,19 @@ def main() -> None:
         raise SystemExit("zarr has read other weights than TensorStore has written")
     if changed.tobytes() != expected.tobytes():
         raise SystemExit("TensorStore has read other weights than zarr has written")
-    # Some hundred bytes besides are the counters themselves.
-    if fetched > rows.nbytes + 4096:
+    if read["rows of 5 tokens"].nbytes > rows.nbytes + 64:
         raise SystemExit("zarr-bytes should have read the rows asked for, and no others")
     print("a row was changed by zarr and read back by TensorStore: every bit as it should be")
-    draw(fetched, whole, picture)
+    table = [
+        {
+            "selection": what,
+            "plain zarr": "can't open it",
+            "zarr-bytes reads": cost.in_bytes,
+            "zarr-bytes takes": gallery.in_time(cost.seconds),
+        }
+        for what, cost in read.items()
+    ]
+    gallery.finish(draw(read), table, picture)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,30 @@
 """Dask workers read blocks of an array that is one huge chunk: bytes and seconds, with and without.
 
-zarr's own codec fetches the whole chunk for every block of it, so four workers with 16 blocks read
-the array 16 times. This one reads the bytes of each block.
+Plain zarr fetches the whole chunk for every block of it, so four workers with 16 blocks read the
+array 16 times. With zarr-bytes the bytes of each block are read.
 
     python examples/dask_one_chunk.py [--picture PATH]
 
 Needs dask[distributed], Linux for its count of bytes, and matplotlib for the picture.
 """
 
-import argparse
+import logging
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import dask.array
-import matplotlib.pyplot as plt
+import gallery
 import numpy as np
 import zarr
 from distributed import Client, LocalCluster
 
-HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 SHAPE = (64, 512, 512)  # 134 MB of float64
 BLOCKS = (16, 128, 512)
-CODECS = {
-    "zarr's own": "zarr.codecs.bytes.BytesCodec",
-    "zarr-bytes": "zarr_bytes.codec.BytesCodec",
-}
 
 
 def bytes_read() -> int:
@@ -34,46 +33,46 @@ def bytes_read() -> int:
     return int(dict(line.split(": ") for line in counters)["rchar"])
 
 
-def draw(read: dict[str, list[int]], nbytes: int, path: Path) -> None:
+def draw(read: dict[str, list[int]], nbytes: int) -> "Figure":
     """Draw what each worker read, beside the size of the array."""
-    plt.style.use(HERE / "style.mplstyle")
-    figure, axes = plt.subplots()
+    figure, axes = gallery.new_figure()
     places = np.arange(4)
-    for shift, (codec, counts) in zip((-0.2, 0.2), read.items(), strict=True):
-        label = f"{codec}: {sum(counts) / 1e6:,.0f} MB in all"
-        bars = axes.bar(places + shift, np.divide(counts, 1e6), 0.38, label=label)
-        axes.bar_label(bars, fmt="{:,.0f}")
-    axes.axhline(nbytes / 1e6, color="k", lw=0.8, ls=":", zorder=0)
-    axes.text(3.88, nbytes / 1e6, "the array", ha="right", va="bottom")
+    colours = (gallery.GREY, gallery.BLUE)
+    for shift, (way, counts), colour in zip((-0.2, 0.2), read.items(), colours, strict=True):
+        label = f"{way}: {sum(counts) / 1e6:,.0f} MB in all"
+        bars = axes.bar(places + shift, np.divide(counts, 1e6), 0.38, label=label, color=colour)
+        axes.bar_label(bars, fmt="{:,.0f}", color=colour)
+    axes.axhline(nbytes / 1e6, color=gallery.GREY, lw=0.8, ls=":", zorder=0)
+    axes.text(3.42, nbytes / 1e6, " the array", va="center")
     axes.set_title("16 blocks of one chunk, read by four Dask workers")
     axes.set_xticks(places, [f"worker {i + 1}" for i in places])
-    axes.set_xlim(-0.5, 3.9)
+    axes.set_xlim(-0.5, 4.3)
     axes.set_ylim(top=1.45 * max(max(counts) for counts in read.values()) / 1e6)
     axes.set_ylabel("MB read from the file")
     axes.legend(loc="upper left")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    print(f"picture  {path}")
+    return figure
 
 
 def main() -> None:
-    """Sum the blocks with each codec, and print what it cost."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--picture", type=Path, default=HERE / "output/dask_one_chunk.png")
-    picture = parser.parse_args().picture
-
+    """Sum the blocks each way."""
+    picture = gallery.picture_path(__doc__)
     values = np.random.default_rng(0).random(SHAPE)
     blocks = values.size // np.prod(BLOCKS)
     print(f"one chunk of {values.nbytes:,} bytes, {blocks} blocks, 4 workers")
-    read = {}
+    read, table = {}, []
     with (
         TemporaryDirectory() as folder,
-        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=4,
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=logging.ERROR,  # it warns of workers that are slow to end
+        ) as cluster,
         Client(cluster) as client,
     ):
         zarr.create_array(folder, data=values, chunks=SHAPE, compressors=None)
-        for name, codec in CODECS.items():
-            with zarr.config.set({"codecs.bytes": codec}):
+        for way, configuration in gallery.WAYS.items():
+            with zarr.config.set(configuration):
                 array = dask.array.from_zarr(zarr.open_array(folder, mode="r"), chunks=BLOCKS)
             total = array.sum()
             total.compute()  # the first time, the workers also read what they import
@@ -81,13 +80,14 @@ def main() -> None:
             if not np.isclose(total.compute(), values.sum()):
                 raise SystemExit("the sum is wrong")
             seconds, after = perf_counter() - started, client.run(bytes_read)
-            read[name] = [after[worker] - before[worker] for worker in after]
-            print(f"{name:12}{sum(read[name]):>16,} bytes read, {seconds:6.2f} s")
+            read[way] = [after[worker] - before[worker] for worker in after]
+            nbytes = f"{sum(read[way]):,} bytes"
+            table.append({"with": way, "read": nbytes, "time": gallery.in_time(seconds)})
 
     # Workers read a little besides: their own counters, and what of Python comes in late.
     if not values.nbytes <= sum(read["zarr-bytes"]) < 1.1 * values.nbytes:
         raise SystemExit("zarr-bytes should have read the array once")
-    draw(read, values.nbytes, picture)
+    gallery.finish(draw(read, values.nbytes), table, picture)
 
 
 if __name__ == "__main__":

@@ -1,45 +1,41 @@
 """An array behind HTTP and in S3: what the servers send, with the plugin and without.
 
 Both servers run on this machine: aiohttp's static files, and moto's imitation of S3. A meter on the
-way to each counts all that it sends, headers included. Of the array, which is one chunk, zarr's own
-codec fetches all for any selection; this one fetches what is selected. Times are not given: there
-is no network to wait for, and moto copies the whole object for every request.
+way to each counts all that it sends, headers included. Of the array, which is one chunk, plain zarr
+fetches all for any selection; with zarr-bytes what is selected is fetched. Times are not given:
+there is no network to wait for, and moto copies the whole object for every request.
 
     python examples/http_and_s3.py [--picture PATH]
 
 Needs aiohttp, fsspec, moto[server], obstore, s3fs, and matplotlib for the picture.
 """
 
-import argparse
 import asyncio
 import logging
 import socket
 from contextlib import suppress
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
+from typing import TYPE_CHECKING
 
-import matplotlib.pyplot as plt
+import gallery
 import numpy as np
 import s3fs
 import zarr
 from aiohttp import web
-from matplotlib.ticker import EngFormatter
 from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
 from zarr.storage import ObjectStore
 
-HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 SHAPE = (32, 512, 512)  # time, y, x: 34 MB of float32
 SELECTIONS = {  # with the bytes that are needed, in how many requests
     "one time step": (np.s_[20], 512 * 512 * 4, 1),
     # In each time step from the first value to the last: the gaps are not worth a request.
     "a region, all times": (np.s_[:, 200:240, 300:340], 32 * (39 * 512 + 40) * 4, 32),
     "a series at one point": (np.s_[:, 256, 256], 32 * 4, 32),
-}
-CODECS = {
-    "zarr's own": "zarr.codecs.bytes.BytesCodec",
-    "zarr-bytes": "zarr_bytes.codec.BytesCodec",
 }
 
 
@@ -85,47 +81,26 @@ def serve_files(folder: str) -> int:
     return listening.getsockname()[1]
 
 
-def draw(sent: dict[str, list[int]], path: Path) -> None:
+def draw(sent: dict[str, dict[str, gallery.Cost]]) -> "Figure":
     """Draw what the servers sent, for each store and selection."""
-    plt.style.use(HERE / "style.mplstyle")
-    figure, axes = plt.subplots(figsize=(5, 4.6))
-    names, (own, ours) = list(sent), zip(*sent.values(), strict=True)
-    axes.hlines(names, ours, own, "0.85", zorder=0)
-    axes.plot(own, names, "o", ms=10, label="zarr's own codec")
-    axes.plot(ours, names, "o", ms=6, label="zarr-bytes")
-    in_words = EngFormatter("B", places=0)
-    for name, theirs, read in zip(names, own, ours, strict=True):
-        beside, above = {"va": "center", "color": "0.4"}, {"ha": "center", "color": "C1"}
-        axes.annotate(
-            in_words(theirs), (theirs, name), (9, 0), textcoords="offset points", **beside
-        )
-        axes.annotate(in_words(read), (read, name), (0, 5), textcoords="offset points", **above)
-    axes.set_xscale("log")
-    axes.set_xlim(1e3, 1e8)
-    axes.set_xticks([1e3, 1e5, 1e7])
-    axes.xaxis.set_major_formatter(EngFormatter("B"))
-    axes.invert_yaxis()
-    figure.suptitle("What the servers sent, out of a chunk of 34 MB", x=0.02, ha="left", size=10.5)
-    axes.set_xlabel("bytes sent, with headers (logarithmic)")
+    figure, axes = gallery.new_figure(figsize=(5, 4.6))
+    gallery.draw_costs(axes, sent, "bytes sent")
+    title = "What the servers sent, out of a chunk of 34 MB"
+    figure.suptitle(title, x=0.02, ha="left", size=10.5)
     figure.legend(loc="outside lower right", ncols=2)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    print(f"picture  {path}")
+    return figure
 
 
 def main() -> None:
-    """Write the array to both servers, read the selections, and print what the servers sent."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--picture", type=Path, default=HERE / "output/http_and_s3.png")
-    picture = parser.parse_args().picture
-
+    """Write the array to both servers, and read the selections."""
+    picture = gallery.picture_path(__doc__)
     values = np.random.default_rng(0).random(SHAPE, dtype="f4")
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, daemon=True).start()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto would log every request
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
-    sent = {}
+    sent, table = {}, []
     with TemporaryDirectory() as folder:
         http = Meter(serve_files(folder), loop)
         s3 = Meter(moto.get_host_and_port()[1], loop)
@@ -149,25 +124,26 @@ def main() -> None:
         for place in ({"store": folder}, stores["S3, s3fs"][1]):
             zarr.create_array(**place, data=values, chunks=SHAPE, compressors=None)
 
-        print(f"{'':14}{'':24}{'codec':>12}{'requests':>10}{'sent':>14}")
         for store, (meter, place) in stores.items():
             for name, (selection, nbytes, requests) in SELECTIONS.items():
-                sent[f"{store}: {name}"] = []
-                for codec, qualified_name in CODECS.items():
-                    with zarr.config.set({"codecs.bytes": qualified_name}):
+                found, row = {}, {"store": store, "selection": name}
+                for way, configuration in gallery.WAYS.items():
+                    with zarr.config.set(configuration):
                         array = zarr.open_array(**place, mode="r")
                     meter.requests, meter.sent = 0, 0
                     result = array[selection]
-                    sent[f"{store}: {name}"].append(meter.sent)
-                    cost = f"{meter.requests:>10}{meter.sent:>14,}"
-                    print(f"{store:14}{name:24}{codec:>12}{cost}")
+                    found[way] = gallery.Cost(meter.sent, 0)
+                    row[f"sent to {way}"] = found[way].in_bytes
+                    row[f"requests of {way}"] = str(meter.requests)
                     if not np.array_equal(result, values[selection]):
                         raise SystemExit("other values were read than were written")
                 headers = meter.sent - nbytes
                 if meter.requests != requests or not 0 < headers < 1000 * requests:
                     raise SystemExit(f"expected {nbytes:,} bytes and headers, {requests} requests")
+                sent[f"{store}: {name}"] = found
+                table.append(row)
     moto.stop()
-    draw(sent, picture)
+    gallery.finish(draw(sent), table, picture)
 
 
 if __name__ == "__main__":

@@ -1,82 +1,86 @@
-"""Read an uncompressed FITS image as Zarr, byte for byte, with plain zarr code.
+"""Read a star out of an uncompressed FITS image as Zarr, with plain zarr code.
 
 The image is M13, big-endian int16, as it ships inside the astropy package. Its data segment becomes
-the one chunk of an array, beside metadata that says how the bytes lie. Nothing is converted.
+the one chunk of an array, beside metadata that say how the bytes lie. Nothing is converted. Plain
+zarr reads the whole image for any selection; with zarr-bytes the bytes of the star are read.
 
     python examples/quickstart.py [--picture PATH]
 
 Needs astropy, and matplotlib for the picture.
 """
 
-import argparse
 import json
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import astropy.io.fits
-import matplotlib.pyplot as plt
+import gallery
+import matplotlib
 import numpy as np
 import zarr  # and nothing of zarr-bytes: installing it is enough
 
-HERE = Path(__file__).parent
 IMAGE = Path(astropy.io.fits.__path__[0]) / "hdu/compressed/tests/data/m13.fits"
 
 
-def draw(image: np.ndarray, path: Path) -> None:
-    """Draw the image, stars white on black."""
-    plt.style.use(HERE / "style.mplstyle")
-    figure, axes = plt.subplots(figsize=(5, 5))
+def write(folder: Path) -> np.ndarray:
+    """Make the array; returns the image as astropy reads it."""
+    with astropy.io.fits.open(IMAGE) as hdus:
+        image = hdus[0].data.copy()
+        begin = hdus[0].fileinfo()["datLoc"]  # where in the file the data begin
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": image.shape,
+        "data_type": "int16",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": image.shape}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 0,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}],
+    }
+    (folder / "zarr.json").write_text(json.dumps(document, indent=2))
+    chunk = folder / "c/0/0"
+    chunk.parent.mkdir(parents=True)
+    chunk.write_bytes(IMAGE.read_bytes()[begin:][: image.nbytes])
+    return image
+
+
+def draw(image: np.ndarray, star: tuple[slice, slice], title: str) -> "matplotlib.figure.Figure":
+    """Draw the image with the place of the star, and the star."""
+    figure, (whole, part) = gallery.new_figure(1, 2, figsize=(5, 3.1), width_ratios=[3, 2])
     low, high = np.percentile(image, [1, 99.5])
-    grey = plt.get_cmap("gray", 16)  # few levels make a small file
-    axes.imshow(image, origin="lower", cmap=grey, vmin=low, vmax=high, interpolation="nearest")
-    axes.set_title(f"M13: {image.nbytes:,} bytes of a FITS file, read as a Zarr chunk")
-    axes.set_xlabel("x (pixels)")
-    axes.set_ylabel("y (pixels)")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    print(f"picture  {path}")
+    grey = matplotlib.colormaps["gray"].resampled(16)  # few levels make a small file
+    y, x = (slice(side.start - 0.5, side.stop - 0.5) for side in star)
+    for axes in (whole, part):
+        axes.imshow(image, origin="lower", cmap=grey, vmin=low, vmax=high, interpolation="nearest")
+        corners = [x.start, x.stop, x.stop, x.start], [y.start, y.start, y.stop, y.stop]
+        axes.fill(*corners, ec=gallery.BLUE, fc="none", lw=1.5)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    part.set_xlim(x.start - 1, x.stop + 1)
+    part.set_ylim(y.start - 1, y.stop + 1)
+    part.spines[:].set_visible(False)
+    whole.set_title(f"M13: {image.nbytes:,} bytes")
+    part.set_title(title)
+    return figure
 
 
 def main() -> None:
-    """Read the image both ways and save a picture of it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--picture", type=Path, default=HERE / "output/quickstart.png")
-    picture = parser.parse_args().picture
-
-    with astropy.io.fits.open(IMAGE) as hdus:
-        expected = hdus[0].data.copy()
-        segment = hdus[0].fileinfo()  # where in the file the data lie
-    data = IMAGE.read_bytes()[segment["datLoc"] :][: expected.nbytes]
-
+    """Read a star, a row and the image both ways."""
+    picture = gallery.picture_path(__doc__)
     with TemporaryDirectory() as folder:
-        store = Path(folder)
-        document = {
-            "zarr_format": 3,
-            "node_type": "array",
-            "shape": expected.shape,
-            "data_type": "int16",
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": expected.shape}},
-            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-            "fill_value": 0,
-            "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}],
-        }
-        (store / "zarr.json").write_text(json.dumps(document, indent=2))
-        chunk = store / "c/0/0"
-        chunk.parent.mkdir(parents=True)
-        chunk.write_bytes(data)
-
-        array = zarr.open_array(store, mode="r")
-        image = array[:]
-
-    codec = array.metadata.codecs[0]
-    if not np.array_equal(image, expected):
-        raise SystemExit("zarr and astropy read different images")
-    if type(codec).__module__ != "zarr_bytes.codec":
-        raise SystemExit(f"zarr reads with {codec!r}: zarr-bytes is not active")
-    print(f"image    {IMAGE.name}: {image.shape} {expected.dtype.str} in {len(data):,} bytes")
-    print(f"codec    {codec!r}, named by zarr.json as {codec.to_dict()}")
-    print("compared with astropy: every pixel is equal, no byte was converted on the way in")
-    draw(image, picture)
+        expected = write(Path(folder))
+        codec = type(zarr.open_array(folder, mode="r").metadata.codecs[0])
+        if codec.__module__ != "zarr_bytes.codec":
+            raise SystemExit(f"zarr reads with {codec.__module__}: zarr-bytes is not active")
+        y, x = np.unravel_index(expected[20:-20, 20:-20].argmax(), (260, 260))
+        star = np.s_[y + 8 : y + 32, x + 8 : x + 32]
+        selections = {"a star, 24 x 24 pixels": star, "a row": np.s_[100], "the image": np.s_[:]}
+        costs = gallery.compare(partial(zarr.open_array, folder, mode="r"), selections, expected)
+    print(f"{IMAGE.name}: {expected.shape} {expected.dtype.str}; every pixel is that of astropy")
+    table = [gallery.compared(what, both) for what, both in costs.items()]
+    ours = next(iter(costs.values()))["zarr-bytes"]
+    gallery.finish(draw(expected, star, f"a star: {ours.in_bytes}"), table, picture)
 
 
 if __name__ == "__main__":

@@ -14,21 +14,23 @@ The moment of an earthquake is found by bisection, and only the seconds around i
 Needs Linux for its count of bytes, and matplotlib for the picture.
 """
 
-import argparse
 import base64
 import bisect
 import json
 import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-import matplotlib.pyplot as plt
+import gallery
 import numpy as np
 import zarr
 
 import zarr_bytes  # noqa: F401  # for r24: zarr before 3.4 does not load data types by itself
 
-HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 HEADER = struct.Struct(">QI")  # time in ns since 1970, station
 SAMPLES = 1000  # in each record, of 3 bytes
 RECORD = HEADER.size + 3 * SAMPLES
@@ -72,32 +74,25 @@ def describe(folder: Path, file: Path, shape: tuple, data_type: object, fill_val
     (folder / "zarr.json").write_text(json.dumps(document, indent=2))
 
 
-def bytes_read() -> int:
-    """Bytes that this process has read from files so far, as Linux counts them."""
-    counters = Path("/proc/self/io").read_text().splitlines()
-    return int(dict(line.split(": ") for line in counters)["rchar"])
-
-
-def draw(trace: np.ndarray, title: str, path: Path) -> None:
+def draw(trace: np.ndarray, title: str) -> "Figure":
     """Draw the seconds around the earthquake."""
-    plt.style.use(HERE / "style.mplstyle")
-    figure, axes = plt.subplots()
-    axes.plot(np.arange(trace.size) / SAMPLES - 5, trace / 1e6, "C1", lw=0.6)
+    figure, axes = gallery.new_figure()
+    axes.plot(np.arange(trace.size) / SAMPLES - 5, trace / 1e6, gallery.BLUE, lw=0.6)
     axes.set_title(title)
     axes.set_xlabel("time after the first wave (seconds)")
     axes.set_ylabel("ground motion (million counts)")
     axes.margins(x=0)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    print(f"picture  {path}")
+    return figure
+
+
+def find(records: zarr.Array) -> int:
+    """The record of the earthquake, by bisection."""
+    return bisect.bisect_left(range(COUNT), QUAKE, key=lambda i: int(records[i]["time"]))
 
 
 def main() -> None:
-    """Find the earthquake, read it, and print what that cost."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--picture", type=Path, default=HERE / "output/raw_records.png")
-    picture = parser.parse_args().picture
-
+    """Find the earthquake, and read it."""
+    picture = gallery.picture_path(__doc__)
     with TemporaryDirectory() as name:
         folder = Path(name)
         file = folder / "station17.raw"
@@ -115,23 +110,23 @@ def main() -> None:
 
         records = zarr.open_array(folder / "records", mode="r")
         samples = zarr.open_array(folder / "samples", mode="r")
-        with zarr.config.set({"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}):
+        with zarr.config.set(gallery.PLAIN_ZARR):
             plain = zarr.open_array(folder / "records", mode="r")
-        records[0], samples[0]  # what the first read imports is read here
         print(f"{file.name}: {file.stat().st_size:,} bytes, {COUNT:,} records of {RECORD:,} bytes")
 
-        counts = [bytes_read()]
-        found = bisect.bisect_left(range(COUNT), QUAKE, key=lambda i: int(records[i]["time"]))
-        counts.append(bytes_read())
+        found = find(records)
         seconds = slice(found - 5, found + 40)
         rows = samples[seconds, HEADER.size // 3 :]
-        counts.append(bytes_read())
-        plain[found]
-        counts.append(bytes_read())
-        searched, fetched, whole = (int(count) for count in np.diff(counts))
-        print(f"record {found:,} found by bisection: {searched:>11,} bytes read")
-        print(f"45 records around it:            {fetched:>11,} bytes read")
-        print(f"one record, zarr's own codec:    {whole:>11,} bytes read")
+        costs = {
+            "one record": gallery.costs_in_turn(
+                {"plain zarr": lambda: plain[found], "zarr-bytes": lambda: records[found]}
+            ),
+            "16 records, by bisection": {
+                "plain zarr": gallery.cost(lambda: find(plain), times=1),
+                "zarr-bytes": gallery.cost(lambda: find(records)),
+            },
+        }
+        fetched = gallery.cost(lambda: samples[seconds, HEADER.size // 3 :])
 
         # 24 bits are the upper three bytes of 32, shifted down again with their sign.
         padded = np.zeros((*rows.shape, 4), "u1")
@@ -151,11 +146,14 @@ def main() -> None:
         last = records[seconds.stop - 1]
     if trace.tolist() != expected or (last["time"], last["station"]) != (time, station):
         raise SystemExit("zarr and struct read different values")
-    # Some hundred bytes besides are the counters themselves.
-    if searched > 16 * RECORD + 4096 or fetched > 45 * RECORD + 4096:
+    searched = costs["16 records, by bisection"]["zarr-bytes"]
+    if searched.nbytes > 16 * (RECORD + 64) or fetched.nbytes > 45 * RECORD:
         raise SystemExit("zarr-bytes should have read the records asked for, and no others")
-    cost = f"{fetched / 1e3:.0f} kB read of {whole / 1e6:.0f} MB"
-    draw(trace, f"45 seconds of 14 hours: {cost}", picture)
+    table = [gallery.compared(what, ways) for what, ways in costs.items()]
+    cells = "45 s of samples", "has no r24", "", fetched.in_bytes, gallery.in_time(fetched.seconds)
+    table.append(dict(zip(table[0], cells, strict=True)))
+    size = f"{gallery.in_size(fetched.nbytes)} of {gallery.in_size(RECORD * COUNT)}"
+    gallery.finish(draw(trace, f"45 seconds of 14 hours: {size} read"), table, picture)
 
 
 if __name__ == "__main__":

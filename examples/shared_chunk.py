@@ -10,7 +10,6 @@ where they belong.
 Needs Linux for its count of bytes, and matplotlib for the picture.
 """
 
-import argparse
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -18,15 +17,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import gallery
 import numpy as np
 import zarr
 
-HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 PROCESSES = 4
 SHAPE = (400, 600)  # one chunk, of 1.9 MB of float64
-WAYS = {"without the setting": False, "zarr_bytes.partial_writes": True}
+WAYS = {  # zarr's configuration
+    "plain zarr": gallery.PLAIN_ZARR,
+    "zarr_bytes.partial_writes": {"zarr_bytes.partial_writes": True},
+}
+LOST = "#d9822b"
 
 barrier = None  # of all processes that write; set in each
 
@@ -93,10 +99,10 @@ def picture_rows(number: int) -> np.ndarray:
     return steps
 
 
-def write_rows(number: int, folder: str, partial_writes: bool) -> Cost:  # noqa: FBT001
+def write_rows(number: int, folder: str, way: str) -> Cost:
     """Write every fourth row, one at a time, together with the other processes."""
     rows = picture_rows(number)
-    with zarr.config.set({"zarr_bytes.partial_writes": partial_writes}):
+    with zarr.config.set(WAYS[way]):
         array = zarr.open_array(folder, mode="r+")
 
     def write() -> None:
@@ -106,64 +112,65 @@ def write_rows(number: int, folder: str, partial_writes: bool) -> Cost:  # noqa:
     return measured(write, barrier.wait)
 
 
-def draw(found: dict[str, np.ndarray], titles: dict[str, str], path: Path) -> None:
-    """Draw what the array holds after each way of writing, lost rows in white."""
-    import matplotlib.pyplot as plt  # not at the top, which every process runs
+def draw(found: dict[str, np.ndarray], titles: dict[str, str]) -> "Figure":
+    """Draw what the array holds after each way of writing, and in orange what is lost."""
+    from matplotlib import colormaps  # not at the top, which every process runs
 
-    plt.style.use(HERE / "style.mplstyle")
-    figure, both = plt.subplots(2, figsize=(5, 7.4))
-    colours = plt.get_cmap("Blues").with_extremes(bad="white")
+    figure, both = gallery.new_figure(2, figsize=(5, 7.4))
+    colours = colormaps["Blues"].with_extremes(bad=LOST)
     for axes, (way, values) in zip(both, found.items(), strict=True):
-        shown = np.ma.masked_equal(values, 0)
-        axes.imshow(np.ma.log(shown), cmap=colours, vmin=-2, interpolation="nearest")
+        shown = np.ma.log(np.ma.masked_equal(values, 0))
+        axes.imshow(shown, cmap=colours, vmin=-2, interpolation="nearest")
         axes.set_title(titles[way])
         axes.set_axis_off()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    print(f"picture  {path}")
+    return figure
+
+
+def row(who: str, way: str, lost: str, costs: Iterable[Cost]) -> dict[str, str]:
+    """A row of the table: what writing has cost."""
+    read, written, seconds = sums(costs)
+    return {
+        "writers": who,
+        "with": way if way == "plain zarr" else f"`{way}`",
+        "lost": lost,
+        "read": gallery.in_size(read),
+        "written": gallery.in_size(written),
+        "time": gallery.in_time(seconds),
+    }
+
+
+def title(way: str, cells: dict[str, str]) -> str:
+    """What the picture says of a row of the table."""
+    return f"{way}: {cells['lost']} lost\n{cells['written']} written, {cells['time']}"
 
 
 def main() -> None:
-    """Write the picture in both ways, and print what it cost."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--picture", type=Path, default=HERE / "output/shared_chunk.png")
-    picture = parser.parse_args().picture
-
+    """Write the picture in both ways."""
+    picture = gallery.picture_path(__doc__)
     expected = np.empty(SHAPE)
     for number in range(PROCESSES):
         expected[number::PROCESSES] = picture_rows(number)
     print(f"one chunk of {expected.nbytes:,} bytes, {SHAPE[0]} rows, {PROCESSES} processes")
-    found, titles, lost, written = {}, {}, {}, {}
+    found, titles, table = {}, {}, []
     with TemporaryDirectory() as folder, processes(PROCESSES) as call:
-        for way, setting in WAYS.items():
+        for way in WAYS:
             path = f"{folder}/{way}.zarr"
             zarr.create_array(path, shape=SHAPE, chunks=SHAPE, dtype="f8", compressors=None)
-            costs = call(write_rows, path, setting)
-            read, written[way], seconds = sums(costs)
+            costs = call(write_rows, path, way)
             found[way] = zarr.open_array(path, mode="r")[...]
             is_there = (found[way] == expected).all(axis=1)
             if found[way][~is_there].any():
                 raise SystemExit("a row is neither what was written nor missing")
-            lost[way] = int((~is_there).sum())
-            titles[way] = (
-                f"{way}: {lost[way]} of {SHAPE[0]} rows lost\n"
-                f"{read / 1e6:,.1f} MB read, {written[way] / 1e6:,.1f} MB written, {seconds:.2f} s"
-            )
-            print(
-                f"{way:27}{lost[way]:>4} rows lost,{read:>12,} bytes read,"
-                f"{written[way]:>12,} bytes written, {seconds:5.2f} s"
-            )
-
-    without, with_setting = WAYS
-    if lost[with_setting]:
-        raise SystemExit("with the setting, no row should have been lost")
+            lost = int((~is_there).sum())
+            if (way == "plain zarr") != (lost > 0):
+                raise SystemExit(f"{way}: {lost} rows lost")
+            table.append(row(f"{PROCESSES} processes", way, f"{lost} of {SHAPE[0]} rows", costs))
+            titles[way] = title(way, table[-1])
     # Whoever comes second in making the chunk writes its row again, into the first's.
-    again = written[with_setting] - expected.nbytes
+    again = sums(costs)[1] - expected.nbytes
     if not 0 <= again <= (PROCESSES - 1) * expected[0].nbytes:
         raise SystemExit("with the setting, every byte should have been written once")
-    if not lost[without]:
-        raise SystemExit("without the setting, rows should have been lost")
-    draw(found, titles, picture)
+    gallery.finish(draw(found, titles), table, picture)
 
 
 if __name__ == "__main__":

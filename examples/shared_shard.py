@@ -13,8 +13,8 @@ Needs Linux for its count of bytes, dask[distributed], xarray, and matplotlib fo
 part with MPI is left out where mpi4py or mpirun is not installed.
 """
 
-import argparse
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -29,19 +29,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
+import gallery
 import numpy as np
 import shared_chunk
 import zarr
-from shared_chunk import Cost, bytes_moved, draw, measured, processes, sums
+from shared_chunk import WAYS, Cost, bytes_moved, draw, measured, processes, row, title
 
 PROCESSES = 8
 SHAPE, INNER = (96, 160, 160), (48, 80, 80)  # one shard, of 9.8 MB of float32
 TWO, SHARD, BLOCK = (64, 128, 256), (32, 128, 256), (4, 128, 256)  # for Dask
-ZARRS_OWN = {
-    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
-    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
-}
-WAYS = {"plain zarr": ZARRS_OWN, "zarr_bytes.partial_writes": {"zarr_bytes.partial_writes": True}}
 PLAIN, WITH_SETTING = WAYS
 
 
@@ -91,43 +87,34 @@ def lost_in(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return is_lost
 
 
-def report(who: str, lost: str, read: int, written: int, seconds: float) -> str:
-    """Print what writing has cost; what the picture says of it."""
-    moved = f"{read / 1e6:,.1f} MB read, {written / 1e6:,.1f} MB written, {seconds:.2f} s"
-    print(f"{who:63}{lost:>22}, {moved}")
-    return f"{lost}\n{moved}"
-
-
-def write_with_processes(folder: str, expected: np.ndarray) -> tuple[dict, dict]:
-    """Let eight processes write the volume; a section of it for each way, and its title."""
-    sections, titles = {}, {}
+def write_with_processes(folder: str, expected: np.ndarray) -> tuple[dict, list]:
+    """Let eight processes write the volume; a section of it for each way, and the table."""
+    sections, table = {}, []
     with processes(PROCESSES) as call:
         for way in WAYS:
             path = f"{folder}/{way}.zarr"
             new_shard(path)
             costs = call(write_planes, path, way)
             found = zarr.open_array(path, mode="r")[...]
-            count = check(way, found, expected)
-            lost = f"{count} of {SHAPE[0]} planes lost"
-            title = report(f"{PROCESSES} processes, {way}", lost, *sums(costs))
-            sections[way], titles[way] = found[:, SHAPE[1] // 2], f"{way}: {title}"
-    return sections, titles
+            table.append(row(f"{PROCESSES} processes", way, check(way, found, expected), costs))
+            sections[way] = found[:, SHAPE[1] // 2]
+    return sections, table
 
 
-def check(way: str, found: np.ndarray, expected: np.ndarray) -> int:
+def check(way: str, found: np.ndarray, expected: np.ndarray) -> str:
     """How many planes are lost; ends if the setting has lost one, or plain zarr none."""
     count = int(lost_in(found, expected).any(axis=(1, 2)).sum())
     if (way == WITH_SETTING) == (count > 0):
         raise SystemExit(f"{way}: {count} planes lost")
-    return count
+    return f"{count} of {SHAPE[0]} planes"
 
 
-def write_with_mpi(folder: str, expected: np.ndarray) -> None:
-    """Let eight ranks write the volume."""
+def write_with_mpi(folder: str, expected: np.ndarray) -> list:
+    """Let eight ranks write the volume; the table."""
     mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if mpirun is None or find_spec("mpi4py") is None:
         print("mpi4py or mpirun is not installed: the part with MPI is left out")
-        return
+        return []
     # For Open MPI: more ranks than processors, also in containers, where everybody is root.
     allowed = {
         "OMPI_MCA_mpi_yield_when_idle": "1",
@@ -144,10 +131,12 @@ def write_with_mpi(folder: str, expected: np.ndarray) -> None:
         text=True,
         check=True,
     )
+    table = []
     for way, costs in json.loads(run.stdout).items():
-        count = check(way, zarr.open_array(mpi_path(folder, way), mode="r")[...], expected)
-        lost = f"{count} of {SHAPE[0]} planes lost"
-        report(f"mpirun -n {PROCESSES}, {way}", lost, *sums(Cost(*cost) for cost in costs))
+        lost = check(way, zarr.open_array(mpi_path(folder, way), mode="r")[...], expected)
+        costs = [Cost(*cost) for cost in costs]
+        table.append(row(f"`mpirun -n {PROCESSES}`", way, lost, costs))
+    return table
 
 
 def be_a_rank(folder: str) -> None:
@@ -169,16 +158,17 @@ def mpi_path(folder: str, way: str) -> str:
 
 
 @contextmanager
-def counted(client: object, who: str, path: str) -> Iterator[None]:
-    """Report what the workers of Dask have moved and lost meanwhile, of the array at `path`."""
+def counted(client: object, table: list, who: str, way: str, path: str) -> Iterator[None]:
+    """A row for what Dask's workers have moved and lost meanwhile, of the array at `path`."""
     before, begin = client.run(bytes_moved), monotonic()
     yield
-    seconds, after = monotonic() - begin, client.run(bytes_moved)
-    read, written = (sum(after[w][i] - before[w][i] for w in after) for i in (0, 1))
+    end, after = monotonic(), client.run(bytes_moved)
+    moved = (np.subtract(after[worker], before[worker]) for worker in after)
+    costs = [Cost(int(read), int(written), begin, end) for read, written in moved]
     lost = lost_in(zarr.open_array(path, mode="r")[...], value_at(*np.indices(TWO)))
-    if who.endswith(WITH_SETTING) == lost.any():
-        raise SystemExit(f"{who}: {lost.mean():.0%} of the values lost")
-    report(who, f"{lost.mean():.0%} of the values lost", read, written, seconds)
+    if (way == WITH_SETTING) == lost.any():
+        raise SystemExit(f"{who}, {way}: {lost.mean():.0%} of the values lost")
+    table.append(row(who, way, f"{lost.mean():.0%} of the values", costs))
 
 
 def use(way: str) -> None:
@@ -192,8 +182,8 @@ def value_at(i: np.ndarray, j: np.ndarray, k: np.ndarray) -> np.ndarray:
     return (1 + i + j / 256 + k / 65536).astype("f4")
 
 
-def write_with_dask(folder: str) -> None:
-    """Let four workers write blocks that are smaller than a shard, through Dask and xarray."""
+def write_with_dask(folder: str) -> list:
+    """Let four workers write blocks smaller than a shard, by Dask and by xarray; the table."""
     import dask
     import dask.array
     import xarray
@@ -203,9 +193,14 @@ def write_with_dask(folder: str) -> None:
     sharded = {"shards": SHARD, "chunks": (8, 64, 64), "compressors": None}
     options = {"safe_chunks": False, "zarr_format": 3, "consolidated": False}
     # Dask makes its blocks as large as its configuration says, and warns that shards are larger.
-    block_size = {"array.chunk-size": 4 * int(np.prod(BLOCK))}
+    table, block_size = [], {"array.chunk-size": 4 * int(np.prod(BLOCK))}
     with (
-        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=4,
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=logging.ERROR,  # it warns of workers that are slow to end
+        ) as cluster,
         Client(cluster) as client,
         dask.config.set(block_size),
         warnings.catch_warnings(action="ignore", category=dask.array.PerformanceWarning),
@@ -217,38 +212,33 @@ def write_with_dask(folder: str) -> None:
             use(way)
             path = f"{folder}/dask {way}.zarr"
             zarr.create_array(path, shape=TWO, dtype="f4", **sharded)
-            with counted(client, f"dask.array.to_zarr, {way}", path):
+            with counted(client, table, "`dask.array.to_zarr`", way, path):
                 dask.array.to_zarr(blocks, zarr.open_array(path, mode="r+"))
 
             path = f"{folder}/xarray {way}.zarr"
             dataset = xarray.Dataset({"v": (("z", "y", "x"), blocks)})
             layout = {"v": {**sharded, "fill_value": 0.0}}
             dataset.to_zarr(path, encoding=layout, compute=False, **options)
-            who = f"xarray's to_zarr(region=...), {way}"
-            with counted(client, who, f"{path}/v"):
+            with counted(client, table, "xarray's `region=`", way, f"{path}/v"):
                 dataset.to_zarr(path, region={"z": slice(0, TWO[0])}, **options)
+    return sorted(table, key=lambda cells: cells["writers"])
 
 
 def main() -> None:
-    """Write in all ways, and print what it cost."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    output = Path(__file__).parent / "output/shared_shard.png"
-    parser.add_argument("--picture", type=Path, default=output)
-    parser.add_argument("--rank", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.rank:
-        be_a_rank(options.rank)
+    """Write in all ways."""
+    if sys.argv[1:2] == ["--rank"]:
+        be_a_rank(sys.argv[2])
         return
-
+    picture = gallery.picture_path(__doc__)
     expected = np.empty(SHAPE, "f4")
     for number in range(PROCESSES):
         expected[number::PROCESSES] = planes(number)
     print(f"one shard of {expected.nbytes:,} bytes, {SHAPE[0]} planes")
     with TemporaryDirectory() as folder:
-        sections, titles = write_with_processes(folder, expected)
-        write_with_mpi(folder, expected)
-        write_with_dask(folder)
-    draw(sections, titles, options.picture)
+        sections, table = write_with_processes(folder, expected)
+        titles = {way: title(way, cells) for way, cells in zip(WAYS, table, strict=True)}
+        table += write_with_mpi(folder, expected) + write_with_dask(folder)
+    gallery.finish(draw(sections, titles), table, picture)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     python tests/benchmarks/drawing.py
 
 draws all pictures again, from the figures that are stored beside them. The look is that of the
-examples: blue is this package, grey is everything else. A picture is as wide as a phone shows it.
+examples: blue is this package, grey is everything else, and there is no background. A picture is as
+wide as a phone shows it.
 """
 
 import json
@@ -11,7 +12,7 @@ from math import ceil, floor, log10
 from pathlib import Path
 
 STYLE = Path(__file__).parents[2] / "examples/style.mplstyle"
-BLUE, GREY = "#1f77b4", "#5f6873"
+BLUE, GREY = "#2f86c9", "#7b8087"
 ROW = 0.19  # inches
 
 
@@ -57,14 +58,14 @@ def draw(path):
     axes.set_yticks([y for y, _, _ in rows], [name for _, name, _ in rows])
     for label, (_, name, value) in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_fontweight("bold" if value is None else "normal")
-        label.set_color(BLUE if name.startswith("zarr-bytes") else "black")
+        label.set_color(BLUE if name.startswith("zarr-bytes") else GREY)
     axes.set_ylim(y + 0.6, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_xscale("log")
     axes.set_xlim(10 ** floor(log10(min(values))), 10 ** ceil(log10(max(values))))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    axes.grid(axis="x", color="0.9")
+    axes.grid(axis="x", color=GREY, alpha=0.25)
     axes.set_axisbelow(True)
     axes.set_xlabel(f"{unit} (logarithmic)")
     figure.suptitle(title, x=0.02, ha="left", fontsize="medium")
@@ -80,5 +81,5 @@ def in_words(value):
 
 
 if __name__ == "__main__":
-    for figures in Path(__file__).parent.glob("*.json"):
-        draw(figures.with_suffix(".png"))
+    for picture in Path(__file__).parent.glob("*.png"):
+        draw(picture)

@@ -1,0 +1,203 @@
+"""What the examples share: bytes counted, figures printed, and pictures with these figures in them.
+
+    python examples/gallery
+
+runs all examples one after another, draws their pictures into `examples/pictures`, and writes their
+figures into `examples/README.md`.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import zarr
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+EXAMPLES = Path(__file__).parents[1]
+PLAIN_ZARR = {  # zarr's configuration where zarr-bytes is not installed
+    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
+    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+}
+WAYS = {"plain zarr": PLAIN_ZARR, "zarr-bytes": {}}
+GREY, BLUE = "#7b8087", "#2f86c9"
+
+Table = list[dict[str, str]]  # rows; each has a cell for every column
+
+
+class Cost(NamedTuple):
+    """What a read has cost."""
+
+    nbytes: int
+    seconds: float
+
+    @property
+    def in_bytes(self) -> str:
+        """The bytes in words; those of files are counted by Linux alone."""
+        return f"{self.nbytes:,} bytes" if self.nbytes >= 0 else "not counted"
+
+
+def compare(
+    open_array: Callable[[], zarr.Array],
+    selections: dict[str, object],
+    expected: np.ndarray,
+    ways: dict[str, dict[str, str]] = WAYS,
+) -> dict[str, dict[str, Cost]]:
+    """What each selection of an array costs each way; ends if values are not those of NumPy."""
+    arrays = {}
+    for way, configuration in ways.items():
+        with zarr.config.set(configuration):
+            arrays[way] = open_array()
+    costs = {}
+    for what, selection in selections.items():
+        reads = {way: partial(values_of, array, selection) for way, array in arrays.items()}
+        for way, read in reads.items():
+            if not np.array_equal(read(), expected[selection]):
+                raise SystemExit(f"{what}, {way}: other values than NumPy's")
+        costs[what] = costs_in_turn(reads)
+    return costs
+
+
+def values_of(array: zarr.Array, selection: object) -> np.ndarray:
+    """The values of a selection, read."""
+    return np.asarray(array[selection])
+
+
+def costs_in_turn(reads: dict[str, Callable[[], object]], times: int = 5) -> dict[str, Cost]:
+    """Bytes of each read, as Linux counts them, and seconds: medians of reads that take turns."""
+    for read in reads.values():
+        read()  # what a first read imports is read here
+    seconds, counts = {way: [] for way in reads}, {way: [] for way in reads}
+    for _ in range(times):
+        for way, read in reads.items():
+            before = counters()
+            started = perf_counter()
+            read()
+            seconds[way].append(perf_counter() - started)
+            counts[way].append(bytes_between(before, counters()))
+    return {way: Cost(min(counts[way]), median(seconds[way])) for way in reads}
+
+
+def cost(read: Callable[[], object], times: int = 5) -> Cost:
+    """What one read costs, as `costs_in_turn` says."""
+    return costs_in_turn({"": read}, times)[""]
+
+
+def counters() -> str:
+    """What Linux has counted of this process until now."""
+    file = Path("/proc/self/io")
+    return file.read_text() if file.exists() else ""
+
+
+def bytes_between(before: str, after: str) -> int:
+    """Bytes read from files between two looks at the counters, -1 where there are none."""
+    counts = [int(re.search(r"rchar: (\d+)", text)[1]) for text in (before, after) if text]
+    return counts[1] - counts[0] - len(before) if counts else -1  # the first look is no part
+
+
+def compared(selection: str, costs: dict[str, Cost]) -> dict[str, str]:
+    """A row: what a selection costs each way."""
+    row = {"selection": selection}
+    for way, found in costs.items():
+        row |= {f"{way} reads": found.in_bytes, f"{way} takes": in_time(found.seconds)}
+    return row
+
+
+def in_time(seconds: float) -> str:
+    """Seconds or milliseconds, with the digits that count."""
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{1e3 * seconds:.{0 if seconds >= 0.01 else 1}f} ms"
+
+
+def in_size(nbytes: float) -> str:
+    """Bytes, kB or MB, with the digits that count."""
+    units = (("MB", 1e6), ("kB", 1e3), ("bytes", 1))
+    unit, size = next(((unit, size) for unit, size in units if nbytes >= size), ("byte", 1))
+    digits = f"{nbytes / size:.{0 if nbytes >= 10 * size else 1}f}".removesuffix(".0")
+    return f"{digits} {'byte' if digits == '1' and size == 1 else unit}"
+
+
+def new_figure(*rows_and_columns: int, **options: object) -> tuple["Figure", "Axes"]:
+    """A figure in the look of the gallery, and its axes."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.style.use(EXAMPLES / "style.mplstyle")
+    return plt.subplots(*rows_and_columns, **options)
+
+
+def draw_costs(axes: "Axes", costs: dict[str, dict[str, Cost]], label: str = "bytes read") -> None:
+    """Draw the bytes of each selection both ways, on a logarithmic scale."""
+    beside = {"xytext": (7, 0), "va": "center", "color": GREY}
+    above = {"xytext": (0, 6), "ha": "center", "color": BLUE}
+    for y, selection in enumerate(costs.values()):
+        plain, ours = (selection[way].nbytes for way in WAYS)
+        axes.plot([ours, plain], [y, y], color=GREY, lw=0.8, alpha=0.5, zorder=0)
+        axes.plot(plain, y, "o", ms=9, color=GREY, label=None if y else "plain zarr")
+        axes.plot(ours, y, "o", ms=6, color=BLUE, label=None if y else "zarr-bytes")
+        for nbytes, place in ((plain, beside), (ours, above)):
+            if place is beside or ours < 0.9 * plain:  # one text where both are alike
+                axes.annotate(in_size(nbytes), (nbytes, y), textcoords="offset points", **place)
+    axes.set_yticks(range(len(costs)), list(costs))
+    axes.set_ylim(len(costs) - 0.6, -0.8)
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.set_xlim(low / 3, high * 10)  # room for the texts
+    axes.set_xticks([nbytes for nbytes in (1, 1e2, 1e4, 1e6, 1e8) if low / 3 < nbytes < high])
+    axes.xaxis.set_major_formatter(lambda nbytes, _: in_size(nbytes))
+    axes.minorticks_off()
+    axes.set_xlabel(f"{label} (logarithmic)")
+
+
+def picture_path(doc: str) -> Path:
+    """Where the command line of an example, which `doc` describes, wants the picture."""
+    name = Path(sys.argv[0]).with_suffix(".png").name
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--picture", type=Path, default=EXAMPLES / "output" / name)
+    return parser.parse_args().picture
+
+
+def finish(figure: "Figure", table: Table, path: Path) -> None:
+    """Print what everything has cost, and save the picture with these figures in it."""
+    print(as_text(table))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    script = digest(Path(sys.argv[0]))
+    figure.savefig(path, metadata={"Figures": json.dumps(table), "Script": script})
+    print(f"picture: {path}")
+
+
+def digest(script: Path) -> str:
+    """What tells one version of a script from another."""
+    return hashlib.sha256(script.read_text("utf-8").encode()).hexdigest()
+
+
+def as_text(table: Table) -> str:
+    """A table for a terminal."""
+    lines = [list(table[0]), *([cell.replace("`", "") for cell in row.values()] for row in table)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        f"{first:<{widths[0]}}"
+        + "".join(f"  {c:>{w}}" for c, w in zip(rest, widths[1:], strict=True))
+        for first, *rest in lines
+    )
+
+
+def as_markdown(table: Table) -> str:
+    """A table for a page."""
+    head = "| " + " | ".join(table[0]) + " |"
+    line = "| --- |" + " ---: |" * (len(table[0]) - 1)
+    return "\n".join([head, line, *("| " + " | ".join(row.values()) + " |" for row in table)])

@@ -1,0 +1,66 @@
+"""The figures of the gallery and of the page of cases are those that were measured."""
+
+import json
+import re
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+GALLERY = (EXAMPLES / "README.md").read_text("utf-8")
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.fixture
+def gallery(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import gallery
+
+    yield gallery
+    del sys.modules["gallery"]
+
+
+def texts_of(picture):
+    """What a PNG says of itself, by its keywords."""
+    content, place, texts = picture.read_bytes(), 8, {}
+    while place < len(content):
+        length, kind = struct.unpack_from(">I4s", content, place)
+        if kind == b"tEXt":
+            keyword, _, text = content[place + 8 : place + 8 + length].partition(b"\0")
+            texts[keyword.decode("latin-1")] = text.decode("latin-1")
+        place += length + 12
+    return texts
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestExamples:
+    def test_the_picture_was_drawn_by_the_script_as_it_is(self, name, gallery):
+        drawn_by = texts_of(EXAMPLES / f"pictures/{name}.png")["Script"]
+        assert drawn_by == gallery.digest(EXAMPLES / f"{name}.py"), (
+            f"python examples/gallery {name} draws it again"
+        )
+
+    def test_the_table_has_the_figures_of_the_picture(self, name, gallery):
+        figures = json.loads(texts_of(EXAMPLES / f"pictures/{name}.png")["Figures"])
+        table = re.search(rf"<!-- {name} -->\n\n(.*?)\n\n<!-- end -->", GALLERY, re.DOTALL)[1]
+        assert table == gallery.as_markdown(figures)
+
+    def test_the_gallery_shows_the_picture_and_the_command(self, name):
+        assert f"](pictures/{name}.png)" in GALLERY
+        assert f"python examples/{name}.py\n" in GALLERY
+
+
+def test_no_picture_is_left_of_an_example_that_is_gone():
+    assert sorted(path.stem for path in (EXAMPLES / "pictures").iterdir()) == NAMES
+
+
+def test_the_page_of_cases_has_the_figures_that_were_measured():
+    import cases
+
+    measured = json.loads(cases.FIGURES.read_text("utf-8"))
+    page = cases.PAGE.read_text("utf-8").partition(cases.BEGIN)[2].partition(cases.END)[0]
+    assert page == cases.table(measured)
+    assert "not measured" not in page
