@@ -138,7 +138,7 @@ class ArrayView:
         self.dtype: DType = self._blocks.dtype
         self.chunks = self._blocks.sizes
         # In C, so that a selection of one block takes a microsecond.
-        self._block = lru_cache(most)(self._blocks.load)
+        self._block = lru_cache(self._blocks.most)(self._blocks.load)
         self.blocks = BlockViews(self._block, self._blocks.counts)
         # Place of the one block along the axes behind those of a selection, by its length.
         counts = self._blocks.counts

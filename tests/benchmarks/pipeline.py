@@ -81,14 +81,16 @@ TRANSPOSED_READS = {
 IN_TURN = ("plane", "last axis")  # of two large chunks; the other reads are too short for that
 DELAY, REMOTE = 0.03, (100, 64, 64)  # seconds; a chunk of 32 KiB for each plane
 MANY = (16384, 32)
+UNITS = {"ms": 1e3, "us": 1e6}  # in a second
 
 
 class Picture(NamedTuple):
-    """What is drawn: rows, by what the picture calls them, and whose times."""
+    """What is drawn: rows, by what the picture calls them, whose times, and in which unit."""
 
     title: str
     rows: dict[str, str]
     contenders: tuple[str, ...]
+    unit: str = "ms"
 
 
 PICTURE = Picture(
@@ -107,7 +109,7 @@ PICTURE = Picture(
 
 
 class Bar(NamedTuple):
-    """The pipeline's time is at most `factor` times `seconds`, which are those of `whom`."""
+    """The first contender's time is at most `factor` times `seconds`, those of `whom`."""
 
     factor: float
     whom: str
@@ -142,10 +144,10 @@ def run(sections, description, packages, picture):
                 missed += show(row)
                 if heading := picture.rows.get(row.name):
                     names = [name for name in picture.contenders if name in row.times]
-                    drawn[heading] = {name: 1e3 * row.times[name] for name in names}
+                    drawn[heading] = {name: UNITS[picture.unit] * row.times[name] for name in names}
     print(f"\n{missed} missed" if missed else "\nall hold", f"{perf_counter() - start:.0f} s")
     if options.picture:
-        save(picture.title, "ms", drawn, options.picture)
+        save(picture.title, picture.unit, drawn, options.picture)
         print(f"picture: {options.picture}")
 
 
@@ -154,7 +156,8 @@ def show(row):
     print(f"\n{row.name}")
     times = (f"{name} {in_words(seconds).strip()}" for name, seconds in row.times.items())
     print("   ", ", ".join(times))
-    quotients = [row.times[PIPELINE] / bar.seconds for bar in row.bars]
+    ours = next(iter(row.times.values()))
+    quotients = [ours / bar.seconds for bar in row.bars]
     for bar, quotient in zip(row.bars, quotients, strict=True):
         word = "holds " if quotient <= bar.factor else "MISSED"
         print(f"    {word} {quotient:6.3f} of {bar.factor:.3g} x {bar.whom}", flush=True)

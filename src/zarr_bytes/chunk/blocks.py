@@ -58,7 +58,7 @@ class Blocks:
         How they are stored.
     source : Source
     most : int
-        Number of shards that are kept open.
+        Number of chunks that are kept.
     is_checked : bool
         Whether the bytes of each block are looked at once.
 
@@ -70,6 +70,8 @@ class Blocks:
         Number of blocks along each axis.
     dtype : numpy.dtype
         In the byte order that is stored.
+    most : int
+        Number of blocks that may be kept: of shards half as many, since as many shards are kept.
     """
 
     def __init__(
@@ -98,10 +100,12 @@ class Blocks:
         strides = c_strides(tuple([self.sizes[i] for i in nesting]), self._chunks.item_size)
         self._strides = tuple([strides[nesting.index(i)] for i in range(len(nesting))])
         self._fill = new_chunk(spec, endian).fill
+        self.most = most
         self._shards = None
         if sharding is not None:
+            self.most = most // 2
             self._shards = shards = shards_of(sharding, spec, endian, order)
-            self._shard = lru_cache(most)(partial(_open_shard, source, shards))
+            self._shard = lru_cache(most - self.most)(partial(_open_shard, source, shards))
         self._inner_counts = [n // m for n, m in zip(spec.shape, self.sizes, strict=True)]
 
     def load(self, *place: int) -> Array:

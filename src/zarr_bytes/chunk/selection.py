@@ -179,7 +179,9 @@ def _axis_of(entry: _Entry) -> Axis:
     steps = np.diff(indices)
     if steps.size and steps.min() < 0:
         # Of an index that is selected again, the last one counts where it is written.
-        order = np.argsort(indices, kind="stable")
+        # NumPy sorts integers of 16 bits ten times as fast.
+        keys = indices.astype(np.uint16) if indices.max() < 2**16 else indices
+        order = np.argsort(keys, kind="stable")
         indices = indices[order]
         return Axis(_regular(indices, np.diff(indices)), order)
     return Axis(_regular(indices, steps), targets)
