@@ -57,10 +57,11 @@ def test_no_picture_is_left_of_an_example_that_is_gone():
     assert sorted(path.stem for path in (EXAMPLES / "pictures").iterdir()) == NAMES
 
 
-def test_the_page_of_cases_has_the_figures_that_were_measured():
+def test_the_page_of_cases_and_the_readme_have_the_figures_that_were_measured():
     import cases
 
     measured = json.loads(cases.FIGURES.read_text("utf-8"))
-    page = cases.PAGE.read_text("utf-8").partition(cases.BEGIN)[2].partition(cases.END)[0]
-    assert page == cases.table(measured)
-    assert "not measured" not in page
+    for path, table in ((cases.PAGE, cases.table), (cases.README, cases.table_in_readme)):
+        page = path.read_text("utf-8").partition(cases.BEGIN)[2].partition(cases.END)[0]
+        assert page == table(measured)
+        assert "not measured" not in page

@@ -6,8 +6,8 @@ Each case is the essence of the script in its issue. It runs unchanged in proces
 plain zarr and with this package in turn: variables of the environment switch between the two. Bytes
 are those that Linux counts for the process, memory is the peak of the process over what it had
 before, times are medians over all processes, with a warm page cache. `--write` stores the figures
-in `cases.json` beside this script, and their table in `docs/cases.md`. `--only` is for some of the
-cases, `--quick` for a look. Needs the extras `examples` and `stores`.
+in `cases.json` beside this script, and their tables in `docs/cases.md` and in the README. `--only`
+is for some of the cases, `--quick` for a look. Needs the extras `examples` and `stores`.
 """
 
 import argparse
@@ -25,7 +25,14 @@ from time import perf_counter, sleep
 from asked import CASES
 
 FIGURES = Path(__file__).with_suffix(".json")
-PAGE = Path(__file__).parents[2] / "docs/cases.md"
+ROOT = Path(__file__).parents[2]
+PAGE, README = ROOT / "docs/cases.md", ROOT / "README.md"
+IN_README = (
+    "A whole read takes twice the memory",
+    "Ten elements written cost the chunk",
+    "A memory map for small slices of large chunks",
+    "Processes that write different chunks of one file",
+)
 BEGIN, END = "<!-- written by tests/benchmarks/cases.py -->\n", "\n<!-- end -->"
 PACKAGES = ("numpy", "zarr", "dask", "h5py", "icechunk", "kerchunk", "virtualizarr", "xarray")
 PROJECTS = {
@@ -60,11 +67,12 @@ def main():
 
 
 def write(found):
-    """Store the figures, and write the page again."""
+    """Store the figures, and write the page and the README again."""
     FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    page = PAGE.read_text("utf-8")
-    before, after = page.partition(BEGIN)[0], page.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}{table(found)}{END}{after}", encoding="utf-8")
+    for path, text in ((PAGE, table(found)), (README, table_in_readme(found))):
+        page = path.read_text("utf-8")
+        before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+        path.write_text(f"{before}{BEGIN}{text}{END}{after}", encoding="utf-8")
 
 
 def case_of(asked):
@@ -167,7 +175,28 @@ def table(found):
     return "\n".join(lines)
 
 
+def table_in_readme(found):
+    """A table of some cases, without versions and scripts."""
+    lines = ["| what was asked | plain zarr | with zarr-bytes |", "| --- | --- | --- |"]
+    for asked in IN_README:
+        case = case_of(asked)
+        before, after = results(case, found["cases"])
+        lines.append(f"| {asked} ({link(case)}) | {before} | {after} |")
+    return "\n".join(lines)
+
+
 def row(case, found):
+    before, after = results(case, found)
+    return f"| {case.asked} | {link(case)} | {case.script} | {before} | {after} |"
+
+
+def link(case):
+    project, number = case.issue.split()
+    return f"[{case.issue}](https://github.com/{PROJECTS[project]}/issues/{number})"
+
+
+def results(case, found):
+    """What a case takes with plain zarr, and with this package, in words."""
     figures = found.get(case.asked, {})
     cells = {"before": [], "after": []}
     for name, way in ways(case).items():
@@ -176,10 +205,7 @@ def row(case, found):
         cells[name.split()[0]].append(label + (text or "not measured"))
     if case.remark:
         cells["after"].append(case.remark)
-    project, number = case.issue.split()
-    issue = f"[{case.issue}](https://github.com/{PROJECTS[project]}/issues/{number})"
-    before, after = ("; ".join(texts) for texts in cells.values())
-    return f"| {case.asked} | {issue} | {case.script} | {before} | {after} |"
+    return ("; ".join(texts) for texts in cells.values())
 
 
 def in_words(name, figure):
