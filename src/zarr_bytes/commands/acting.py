@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import zarr
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin, BytesBytesCodec
@@ -81,19 +81,21 @@ def acting_on(array: zarr.Array[Any]) -> Acting:
     chain = array.metadata.codecs
     codec = getattr(pipeline, "array_bytes_codec", None)
     stored: Stored | None = None
-    if isinstance(pipeline, BatchedBytesPipeline):
-        stored = pipeline.stored
+    # Buffers in other memory are left to zarr's pipeline, which asks the codec.
+    has_device = not issubclass(get_buffer_class(), cpu.Buffer)
+    is_pipeline = isinstance(pipeline, BatchedBytesPipeline) and not has_device
+    if is_pipeline:
+        stored = cast("BatchedBytesPipeline", pipeline).stored
     elif len(chain) == 1 and isinstance(codec, BytesCodec):
         stored = Stored(codec, None, None)
         name = f"{_name_of(type(codec))} in {name}"
-    is_pipeline = isinstance(pipeline, BatchedBytesPipeline)
     writes_parts = stored is not None and isinstance(
         stored.codec, ArrayBytesCodecPartialEncodeMixin
     )
-    has_device = not issubclass(get_buffer_class(), cpu.Buffer)
     reason = "" if stored is not None else _why_zarr(chain, name)
-    if has_device and not reason:
-        reason = f"buffers are {_name_of(get_buffer_class())}, into which chunks are read whole"
+    if has_device and stored is None and not _why_not_bytes(chain, "chunks"):
+        buffers = _name_of(get_buffer_class())
+        reason = f"buffers are {buffers}, for which zarr reads chunks of these codecs by itself"
     return Acting(
         name,
         stored,
