@@ -316,6 +316,12 @@ class TestHierarchy:
         assert nodes["data/plain"]["stored_chunks"] == nodes["data/plain"]["chunks"] == 4
         assert nodes["data/packed"]["not_checked"] == "not plain bytes"
 
+    def test_shards_are_named_as_what_is_not_checked(self):
+        layout = {"shape": 4, "shards": (4,), "chunks": (2,), "compressors": None}
+        array = zarr.create_array({}, dtype="i4", **layout)
+        (report,) = zarr_bytes.check(array.store)
+        assert report.not_checked == "shards"
+
     def test_broken_documents_do_not_stop_it(self):
         class Unreadable(WrapperStore):
             async def get(self, key, *args, **kwargs):

@@ -16,6 +16,7 @@ from packaging.version import Version
 
 import zarr_bytes
 from zarr_bytes.data_type.names import DATA_TYPES
+from zarr_bytes.settings import SETTINGS
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
 
@@ -295,7 +296,7 @@ class TestFromPython:
     def test_it_says_what_new_arrays_have_with_each_pipeline(self):
         found = zarr_bytes.status()
         assert found.pipeline.is_active
-        assert "read and written as if it were this one" in found.new_arrays
+        assert "zarr-bytes reads and writes them" in found.new_arrays
         assert found.new_arrays in str(found)
         path = {"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}
         with zarr.config.set(path):
@@ -353,3 +354,10 @@ class TestCommand:
             "print([m for m in sys.modules if m == 'rich' or m.startswith('zarr_bytes.commands')])"
         )
         assert command("-c", code).stdout == "[]\n"
+
+
+def test_a_size_has_its_unit_and_a_number_of_chunks_none():
+    rows = [line.split() for line in str(zarr_bytes.status()).splitlines()]
+    shown = {row[0]: row[1:-1] for row in rows if row and row[0].startswith("zarr_bytes.")}
+    assert shown["zarr_bytes.gap.local"] == ["32", "KiB"]
+    assert shown["zarr_bytes.mappings"] == [str(SETTINGS["zarr_bytes.mappings"])]

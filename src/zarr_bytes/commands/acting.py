@@ -173,10 +173,10 @@ def _reopened(chain: Sequence[Codec], *, is_ours: bool, writes_parts: bool) -> s
     would_write_parts = would_be_ours and partial_writes_enabled()
     if writes_parts == would_write_parts:
         return ""
-    how = "in place" if would_write_parts else "by replacing chunks"
+    how = "would be written in place" if would_write_parts else "would have its chunks replaced"
     return (
-        f"{_PARTIAL_WRITES} has another value now ({_decided(_PARTIAL_WRITES)}): opened again, the"
-        f" array would be written {how}"
+        f"{_PARTIAL_WRITES} is {would_write_parts} now ({_decided(_PARTIAL_WRITES)}): opened again,"
+        f" the array {how}"
     )
 
 
@@ -232,8 +232,8 @@ def why_replaced(acting: Acting, getter: StorePath, *, is_kept: bool) -> str:
         return f"the store is a {kind}: only files in a folder (LocalStore) are written in place"
     if not acting.writes_parts:
         return (
-            f"{_PARTIAL_WRITES} was False when the array was opened: set it to True, and open the"
-            " array again"
+            f"{_PARTIAL_WRITES} was False when the array was opened: set it to True (for a command,"
+            " ZARR_ZARR_BYTES__PARTIAL_WRITES=True in the environment), and open the array again"
         )
     return "only zarr's own index arithmetic takes this selection"
 

@@ -217,7 +217,7 @@ def _explain(given: Namespace) -> int:
             array = zarr.open_array(target, path=given.array, mode=mode)
             found = explain(array, selection, write=given.write)
         except (IndexError, ValueError, OSError) as error:
-            raise StoreError(f"{given.store}: {in_words(error)}") from error
+            raise StoreError(in_words(error)) from error
     if given.as_json:
         _write(as_json(asdict(found)))
     else:

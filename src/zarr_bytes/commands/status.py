@@ -45,7 +45,7 @@ _ACTS_FOR: Final = {  # by whether the pipeline is this package's
 _NEW: Final = {
     False: "zarr's own codec until they are reopened; serializer=zarr_bytes.BytesCodec() gives"
     " them this one at once",
-    True: "zarr's own codec in their metadata, and are read and written as if it were this one",
+    True: "zarr's own codec in their metadata, and zarr-bytes reads and writes them all the same",
 }
 _SWITCHED_OFF: Final = (
     "zarr's own codec, also when they are reopened; serializer=zarr_bytes.BytesCodec() gives them"

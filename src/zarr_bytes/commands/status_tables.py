@@ -97,7 +97,8 @@ def _grouped(data_types: list[DataType]) -> list[tuple[Text, ...]]:
 
 def _value(setting: Setting) -> str:
     value = setting.value
-    if not isinstance(value, int) or isinstance(value, bool):
+    is_size = setting.name.startswith(("zarr_bytes.gap.", "zarr_bytes.largest_request."))
+    if not is_size or not isinstance(value, int) or isinstance(value, bool):
         return str(value)
     sizes = [unit for unit, size in UNITS.items() if value % size == 0]
     unit = sizes[-1] if value else sizes[0]

@@ -19,7 +19,7 @@ from zarr_bytes.commands.chunk_grid import ChunkGrid
 from zarr_bytes.commands.conformance import LARGEST_ELEMENT, is_plain
 from zarr_bytes.commands.reports import Finding
 from zarr_bytes.commands.sources import Entry, Found, is_unfinished, within
-from zarr_bytes.commands.text import in_digits
+from zarr_bytes.commands.text import in_digits, nested
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
@@ -66,8 +66,10 @@ def plain_chunks(
     document: Mapping[str, Any], layout: ElementLayout | None
 ) -> tuple[ChunkGrid, ElementLayout]:
     """Grid and layout of chunks that can be checked; a ValueError says why they cannot be."""
-    if not is_plain(document.get("codecs")):
-        raise ValueError("not plain bytes")
+    codecs = document.get("codecs")
+    if not is_plain(codecs):
+        names = [nested(codec, "name") for codec in codecs] if isinstance(codecs, list) else []
+        raise ValueError("shards" if "sharding_indexed" in names else "not plain bytes")
     if layout is None:
         raise ValueError("item size not known")
     return ChunkGrid.of_document(document), layout
