@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Chunks"]
+__all__ = ["Chunks", "fill_value_of"]
+
+
+def fill_value_of(spec: ArraySpec) -> Any:  # as zarr has it
+    """The fill value of a chunk spec: the default of its data type, where none is given."""
+    return spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
 
 
 class Chunks:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from zarr_bytes.chunk.chunks import Chunks
+from zarr_bytes.chunk.chunks import Chunks, fill_value_of
 from zarr_bytes.chunk.plan import Plan
 from zarr_bytes.chunk.selection import is_basic
 from zarr_bytes.chunk.shard_plan import ShardPlan
@@ -86,8 +86,7 @@ def shards_of(
 ) -> PlannedShards:
     """Shards of a spec; the arguments after it are those of `chunks_of`."""
     dtype = spec.dtype.to_native_dtype()
-    fill = spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
-    encoded = np.full(1, fill, dtype).tobytes()
+    encoded = np.full(1, fill_value_of(spec), dtype).tobytes()
     return shards_like(sharding, encoded, spec.shape, dtype, endian, order, spec.prototype)
 
 

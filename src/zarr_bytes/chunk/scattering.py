@@ -13,6 +13,7 @@ import numpy as np
 from zarr.storage import LocalStore
 
 from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.chunks import fill_value_of
 from zarr_bytes.chunk.files import EndOfFileError, open_chunk
 from zarr_bytes.chunk.planned_chunks import chunks_of, shards_of
 from zarr_bytes.chunk.reading import cost_of, read_chunk, read_open_file
@@ -260,9 +261,7 @@ class Scatter:
 
     def _fill(self, chunk: ChunkOfRead) -> None:
         """Put the fill value where a chunk that is missing belongs."""
-        _, spec, _, out_selection, _ = chunk
-        fill = spec.fill_value
-        self._out[out_selection] = spec.dtype.default_scalar() if fill is None else fill
+        self._out[chunk[3]] = fill_value_of(chunk[1])
 
     def _assign(self, chunk: ChunkOfRead, array: Array) -> None:
         self._out[chunk[3]] = self._squeezed(array)

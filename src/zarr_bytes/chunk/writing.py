@@ -17,6 +17,7 @@ from zarr.buffer import cpu
 from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes.chunk import counters
+from zarr_bytes.chunk.chunks import fill_value_of
 from zarr_bytes.chunk.elements import decode_elements, encode_elements, encode_in_blocks
 from zarr_bytes.chunk.file_writing import NewChunk, write_file
 from zarr_bytes.chunk.files import open_chunk
@@ -60,7 +61,7 @@ def new_chunk(chunk_spec: ArraySpec, endian: Endian | None) -> NewChunk:
         As of `zarr_bytes.chunk.codec_calls.write_selection`.
     """
     dtype = chunk_spec.dtype.to_native_dtype()
-    fill = np.full(1, chunk_spec.fill_value, dtype)
+    fill = np.full(1, fill_value_of(chunk_spec), dtype)
     return NewChunk(
         prod(chunk_spec.shape) * dtype.itemsize,
         encode_elements(fill, endian).tobytes(),
@@ -225,7 +226,9 @@ class Writing:
             is_left_out = self._new_chunk().is_left_out(encoded)
         else:
             chunk = spec.prototype.nd_buffer.from_ndarray_like(array)
-            is_left_out = not spec.config.write_empty_chunks and chunk.all_equal(spec.fill_value)
+            is_left_out = not spec.config.write_empty_chunks and chunk.all_equal(
+                fill_value_of(spec)
+            )
         return None if is_left_out else spec.prototype.buffer.from_array_like(encoded)
 
     def _merged(self, existing: Buffer | None) -> Array:
@@ -256,8 +259,9 @@ class Writing:
     def _chunk(self, existing: Buffer | None) -> NDBuffer:
         spec = self._chunk_spec
         if existing is None:
+            fill = fill_value_of(spec)
             return spec.prototype.nd_buffer.create(
-                shape=spec.shape, dtype=self._dtype, order=spec.order, fill_value=spec.fill_value
+                shape=spec.shape, dtype=self._dtype, order=spec.order, fill_value=fill
             )
         encoded = cast("Bytes", existing.as_array_like())
         shape = tuple(spec.shape[axis] for axis in self._order)
