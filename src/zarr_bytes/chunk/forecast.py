@@ -59,8 +59,7 @@ def counts_of_read(
     elif is_file and is_one_range and not plan.is_whole:
         _add_ranges(counts, 1, plan.nbytes, is_file=True)
     elif plan.is_whole and (is_one_range or plan.is_one_read or not is_file):
-        _add_ranges(counts, 1, plan.chunks.nbytes, is_file=is_file)
-        counts.ranges -= not is_file  # a request without a range
+        _add_whole(counts, plan.chunks.nbytes, is_file=is_file)
     else:
         _add_tiles(counts, plan, canvas, is_file=is_file)
     return counts
@@ -72,8 +71,7 @@ def _add_shard(
     shards = plan.shards
     if is_whole:
         nbytes = shards.count * shards.inner_nbytes + shards.index_nbytes
-        _add_ranges(counts, 1, nbytes, is_file=False)
-        counts.ranges -= 1
+        _add_whole(counts, nbytes, is_file=False)
         return
     _add_ranges(counts, 1, shards.index_nbytes, is_file=is_file)
     _add_tiles(counts, plan if plan.grid else plan.of_everything(), canvas, is_file=is_file)
@@ -88,6 +86,13 @@ def _add_tiles(counts: Counts, plan: Plan, canvas: Array | None, *, is_file: boo
 def _add_ranges(counts: Counts, ranges: int, nbytes: int, *, is_file: bool) -> None:
     counts.ranges += ranges
     counts.requests += 0 if is_file else ranges
+    counts.bytes_fetched += nbytes
+
+
+def _add_whole(counts: Counts, nbytes: int, *, is_file: bool) -> None:
+    """One range that is all of a file, or one request without a range."""
+    counts.ranges += is_file
+    counts.requests += not is_file
     counts.bytes_fetched += nbytes
 
 
@@ -132,8 +137,7 @@ def counts_of_write(
         kept = shards.count - whole
         _add_ranges(counts, kept, kept * shards.inner_nbytes, is_file=True)
     else:
-        _add_ranges(counts, 1, nbytes, is_file=is_file)
-        counts.ranges -= not is_file
+        _add_whole(counts, nbytes, is_file=is_file)
     return counts, False
 
 
