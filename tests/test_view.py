@@ -316,6 +316,14 @@ class TestMappings:
         monkeypatch.setattr(mapping.mmap, "mmap", Mapping)
         return found
 
+    def test_an_array_that_must_not_be_a_copy_is_refused_before_any_chunk_is_mapped(
+        self, tmp_path, made
+    ):
+        view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
+        with pytest.raises(ValueError, match="only as a copy"):
+            np.array(view, copy=False)
+        assert made == []
+
     @pytest.mark.parametrize("most", [1, 2, 3])
     def test_the_setting_bounds_their_number(self, tmp_path, made, form, most):
         with zarr.config.set({"zarr_bytes.mappings": most}):

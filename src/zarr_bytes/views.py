@@ -184,7 +184,7 @@ class ArrayView:
             pass
         if isinstance(selection, np.integer):
             return self[int(selection)]
-        selected = Selected(selection, self.shape, self.chunks)
+        selected = Selected(selection, self._blocks.division)
         if (found := selected.in_one_block()) is not None:
             return self._block(*found[0])[found[1]]
         if (nothing := selected.of_nothing(self.dtype)) is not None:
@@ -197,7 +197,7 @@ class ArrayView:
                 'the view is read-only: view(array, "r+") lets existing chunks be changed, and'
                 " `array[...] = ...` of zarr writes any"
             )
-        selected = Selected(selection, self.shape, self.chunks)
+        selected = Selected(selection, self._blocks.division)
         values = np.asarray(value, None if self.dtype.names is None else self.dtype)
         if (found := selected.in_one_block()) is not None:
             place, local = found
@@ -216,13 +216,12 @@ class ArrayView:
         return block
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001
-        whole = np.asarray(self[...])
-        if copy is False and prod(self._blocks.counts) != 1:
+        if copy is False and len(self.blocks) != 1:
             raise ValueError(
-                f"the array has {prod(self._blocks.counts)} chunks, and is one NumPy array only as"
-                " a copy, which copy=False does not permit"
+                f"the array has {len(self.blocks)} chunks, and is one NumPy array only as a copy,"
+                " which copy=False does not permit"
             )
-        return np.array(whole, dtype, copy=copy)
+        return np.array(self[...], dtype, copy=copy)
 
     def __len__(self) -> int:
         if not self.shape:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from zarr_bytes.chunk.array_selection import FORMS, array_entries
-from zarr_bytes.chunk.division import Division, part_of
+from zarr_bytes.chunk.division import part_of
 from zarr_bytes.chunk.grid import Axis, combination
 from zarr_bytes.chunk.selection import entries_of, grid_of
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from zarr_bytes.chunk.array_selection import Entry
+    from zarr_bytes.chunk.division import Division
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.grid import Grid, Offsets
     from zarr_bytes.data_type.number_formats import DType
@@ -34,10 +35,8 @@ class Selected:
     ----------
     selection : object
         As in ``array[selection]``: integers, slices, ``...`` and arrays of integers.
-    shape : tuple of int
-        Shape of the array.
-    sizes : tuple of int
-        Shape of a block.
+    division : Division
+        The division of the array into blocks.
 
     Raises
     ------
@@ -45,12 +44,11 @@ class Selected:
         If the selection has another form, or an index is outside the array.
     """
 
-    def __init__(self, selection: object, shape: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    def __init__(self, selection: object, division: Division) -> None:
         # NumPy gives no scalar then.
         self._is_array = any(entry is Ellipsis for entry in entries_of(selection))
-        self._shape = shape
-        self._sizes = sizes
-        self._entries = array_entries(selection, shape)
+        self._division = division
+        self._entries = array_entries(selection, division.shape)
         self._grid = None
         if sum(isinstance(entry, np.ndarray) for entry in self._entries) > 1:
             self._grid = self._made_grid()  # which refuses the same forms for any blocks
@@ -69,7 +67,7 @@ class Selected:
         """
         place: list[int] = []
         local: list[Any] = []
-        for entry, size in zip(self._entries, self._sizes, strict=True):
+        for entry, size in zip(self._entries, self._division.inner_shape, strict=True):
             if isinstance(entry, int):
                 k, inside = divmod(entry, size)
                 local.append(inside)
@@ -88,7 +86,7 @@ class Selected:
         """The result, where no element is selected."""
         if all(isinstance(entry, int) or _size(entry) for entry in self._entries):
             return None
-        array = np.broadcast_to(np.zeros((), dtype), self._shape)
+        array = np.broadcast_to(np.zeros((), dtype), self._division.shape)
         return np.asarray(array[tuple([_moved(entry, 0) for entry in self._entries])]).copy()
 
     def read(self, block_of: Callable[..., Array], dtype: DType) -> Array:
@@ -125,7 +123,7 @@ class Selected:
             entry[::-1] if isinstance(entry, range) and entry.step < 0 else entry
             for entry in self._entries
         ]
-        grid = grid_of(self._shape, turned)
+        grid = grid_of(self._division.shape, turned)
         if grid is None:
             raise IndexError(
                 f"{FORMS}, the arrays along one axis or along all; found other arrays along"
@@ -145,12 +143,12 @@ class Selected:
 
     def _parts(self, item_size: int) -> Iterator[_Part]:
         """Place of a block, the NumPy index of its selection, and that of the canvas."""
-        axes_in_order = tuple(range(len(self._shape)))
-        division = Division(self._shape, self._sizes, axes_in_order, axes_in_order)
+        division = self._division
         for number, axes in division.parts(self.grid):
             place = division.place_of(number)
-            if self._axes != len(self._shape):  # points
-                yield place, np.unravel_index(axes[0].indices, self._sizes), (axes[0].targets,)
+            if self._axes != len(division.shape):  # points
+                local = np.unravel_index(axes[0].indices, division.inner_shape)
+                yield place, local, (axes[0].targets,)
                 continue
             for piece in _pieces(axes, item_size):
                 yield place, _index(piece), combination([axis.targets for axis in piece])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from zarr_bytes.chunk.chunks import Chunks
+from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.grid import c_strides
 from zarr_bytes.chunk.layout import stored_dtype
 from zarr_bytes.chunk.planned_chunks import shards_of
@@ -68,6 +69,8 @@ class Blocks:
         Shape of a block that the array's edge does not cut.
     counts : tuple of int
         Number of blocks along each axis.
+    division : Division
+        The division of the array into blocks.
     dtype : numpy.dtype
         In the byte order that is stored.
     most : int
@@ -92,6 +95,8 @@ class Blocks:
         self.dtype = dtype
         self.sizes = spec.shape if sharding is None else sharding.inner_shape
         self.counts = tuple([-(-n // size) for n, size in zip(shape, self.sizes, strict=True)])
+        in_order = range(len(shape))
+        self.division = Division(shape, self.sizes, in_order, in_order)
         self.is_checked = is_checked
         self._shape = shape
         self._source = source
