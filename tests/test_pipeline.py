@@ -49,7 +49,7 @@ from zarr_bytes import (
     ChunkSizeError,
 )
 from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.threads import in_threads
+from zarr_bytes.chunk.tasks import in_threads
 from zarr_bytes.codec import EndianCodec, PartialWriteBytesCodec
 
 pytest.importorskip("resource", reason="files are replaced by this package on POSIX systems")

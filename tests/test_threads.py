@@ -29,7 +29,7 @@ from zarr.storage import LocalStore
 from zarr_bytes import ChunkFileError, ChunkSizeError
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.limits import LIMITS, Limits
-from zarr_bytes.chunk.threads import in_threads
+from zarr_bytes.chunk.tasks import in_threads
 
 
 @pytest.fixture(params=["BatchedCodecPipeline", "BatchedBytesPipeline"])

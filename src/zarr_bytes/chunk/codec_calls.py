@@ -12,8 +12,7 @@ from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.file_systems import is_known_to_be_local
 from zarr_bytes.chunk.planned_chunks import chunks_of
 from zarr_bytes.chunk.reading import read_chunk
-from zarr_bytes.chunk.tasks import finished
-from zarr_bytes.chunk.threads import in_threads
+from zarr_bytes.chunk.tasks import finished, in_threads
 from zarr_bytes.chunk.writing import Writing, is_local_chunk
 
 if TYPE_CHECKING:

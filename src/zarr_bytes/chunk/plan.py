@@ -185,7 +185,7 @@ class Plan:
         Parameters
         ----------
         canvas : array or None
-            As of `zarr_bytes.chunk.filling.filled`; not changed.
+            As of `zarr_bytes.chunk.reading.read_open_file`; not changed.
         is_file : bool
             Whether they are read of a file, and not asked of a store.
         """

@@ -1,35 +1,40 @@
-"""Reading a selection of a chunk: tile after tile, from a file, requests or memory.
+"""Reading a selection of a chunk or a shard: tile after tile, from a file, requests or memory.
 
 The result equals ``chunk[selection]``. In NumPy memory it may be a view of what was fetched, in the
 stored byte order: the copy that zarr makes into its output swaps it.
 
-What is read synchronously and what is awaited go the same way: a coroutine that awaits nothing is
-run to its end by `finished`.
+Synchronous and awaited reads share their coroutines: one that awaits nothing is run to its end by
+`finished`.
 
 In a memory store, and inside a shard (whose getter is no `StorePath`), reading the whole chunk is a
 view and costs nothing: there nothing is planned.
+
+Of a shard, the index is read, and then the ranges of all inner chunks together: at most two
+requests follow one another, however many inner chunks there are.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
+import numpy as np
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from zarr_bytes.chunk import counters
 from zarr_bytes.chunk.files import EndOfFileError, WouldWaitError, is_tried, open_chunk
-from zarr_bytes.chunk.filling import filled
 from zarr_bytes.chunk.range_support import comes_whole
 from zarr_bytes.chunk.requests import MissingChunkError, Requests, note_request
 from zarr_bytes.chunk.selection import entries_of
+from zarr_bytes.chunk.shard_index import Index, read_index
 from zarr_bytes.chunk.shard_plan import ShardPlan
-from zarr_bytes.chunk.shard_reading import read_open_shard
-from zarr_bytes.chunk.tasks import finished
+from zarr_bytes.chunk.tasks import finished, slots_of_loop, together
 from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from zarr.abc.store import ByteGetter
 
     from zarr_bytes.chunk.elements import Array, Bytes
@@ -40,12 +45,10 @@ if TYPE_CHECKING:
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
-__all__ = [
-    "cost_of",
-    "read_chunk",
-    "read_file",
-    "read_open_file",
-]
+__all__ = ["cost_of", "read_chunk", "read_file", "read_open_file", "read_shard"]
+
+# Gives the bytes of the ranges of a tile, one after another. For a file it waits for nothing else.
+_Fetch: TypeAlias = "Callable[[Tile], Coroutine[None, None, Bytes]]"
 
 
 async def read_chunk(
@@ -61,7 +64,7 @@ async def read_chunk(
     Parameters
     ----------
     getter, selection, chunk_spec
-        As for `read_selection`.
+        As for `zarr_bytes.chunk.codec_calls.read_selection`.
     chunks : PlannedChunks
         The chunk, and those like it.
     is_sync : bool
@@ -91,6 +94,11 @@ async def read_chunk(
     return await asyncio.to_thread(partial(read_file, plan, path, root, file=file))
 
 
+def cost_of(getter: StorePath) -> Cost | None:
+    """Cost of a request for the chunk, or None if it is read whole for a part of it."""
+    return None if comes_whole(getter) else reading_cost(getter.store)
+
+
 async def _whole(
     getter: ByteGetter | SyncByteGetter, chunk_spec: ArraySpec, *, is_sync: bool
 ) -> Bytes | None:
@@ -111,9 +119,28 @@ async def _read_requests(requests: Requests, plan: Plan) -> Array | None:
         content = await requests.fetch_whole()
         return None if content is None else plan.chunks.of_whole(content, plan.selection)
     try:
-        return await filled(plan, requests.fetch, None, is_file=False)
+        return await _filled(plan, requests.fetch)
     except MissingChunkError:
         return None
+
+
+async def read_shard(getter: ByteGetter, plan: ShardPlan) -> Array | None:
+    """Selected elements of the shard behind `getter`, in any store; None if the shard is missing.
+
+    Raises
+    ------
+    ShardIndexError, BoolValueError, ChunkSizeError
+        As `read_file`.
+    """
+    requests = Requests(getter, plan, is_sync=False)
+    requests.note_chunk()
+    try:
+        content, size = await requests.fetch_index(plan.shards)
+    except MissingChunkError:
+        return None
+    located = plan.located(Index(plan.shards, str(getter), content, size))
+    _, limit = slots_of_loop()
+    return await _filled_from_shard(located, requests.fetch, workers=limit)
 
 
 def read_file(
@@ -135,10 +162,10 @@ def read_file(
 
     Raises
     ------
-    ChunkSizeError, ChunkFileError, BoolValueError
-        As `read_selection`.
+    ChunkSizeError, ShardIndexError, ChunkFileError, BoolValueError
+        If the file is not as the metadata says.
     BlockingIOError
-        If a thread must be asked, where `waits` is False.
+        If a thread must read it, where `waits` is False.
     """
     file = open_chunk(path, root, waits=waits, file=file)
     if file is None:
@@ -148,9 +175,20 @@ def read_file(
 
 
 def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> Array:
-    """`read_file` of an open file; with a canvas, where the tiles of the plan are put, that."""
+    """`read_file` of an open file; with a canvas, where the tiles of the plan are put, that.
+
+    Raises
+    ------
+    EndOfFileError
+        If a shard is shortened meanwhile.
+    """
     if isinstance(plan, ShardPlan):
-        return read_open_shard(plan, file, canvas)
+        located = plan.located(read_index(plan.shards, file))
+
+        async def fetch(tile: Tile) -> Bytes:
+            return file.read_again(tile, plan.largest_request)
+
+        return finished(_filled_from_shard(located, fetch, canvas, is_file=True))
     chunks = plan.chunks
     if plan.is_one_read:
         content = file.whole(chunks.nbytes)
@@ -169,9 +207,67 @@ def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> 
             except EndOfFileError as end:
                 raise plan.end_of_file(file.path, end.offset) from None
 
-    return finished(filled(plan, fetch, canvas, is_file=True))
+    return finished(_filled(plan, fetch, canvas, is_file=True))
 
 
-def cost_of(getter: StorePath) -> Cost | None:
-    """Cost of a request for the chunk, or None if it is read whole for a part of it."""
-    return None if comes_whole(getter) else reading_cost(getter.store)
+async def _filled_from_shard(
+    plan: ShardPlan,
+    fetch: _Fetch,
+    canvas: Array | None = None,
+    *,
+    is_file: bool = False,
+    workers: int = 1,
+) -> Array:
+    """`_filled`, also where only NumPy takes the selection."""
+    if plan.grid is not None:
+        return await _filled(plan, fetch, canvas, is_file=is_file, workers=workers)
+    shard = await _filled(plan.of_everything(), fetch, is_file=is_file, workers=workers)
+    return np.asarray(shard[plan.selection])
+
+
+async def _filled(
+    plan: Plan,
+    fetch: _Fetch,
+    canvas: Array | None = None,
+    *,
+    is_file: bool = False,
+    workers: int = 1,
+) -> Array:
+    """Put the elements of a plan into the canvas; without one, give the result.
+
+    Parameters
+    ----------
+    plan : Plan
+    fetch : callable
+    canvas : array, optional
+        Where the elements are put, in the place that the grid of the plan has for them.
+    is_file : bool
+        Whether `fetch` reads a file, into memory that may be changed.
+    workers : int
+        Number of fetches at a time.
+
+    Returns
+    -------
+    array
+        The canvas, or ``chunk[selection]``.
+    """
+    target = canvas
+    if target is None:
+        if plan.view is not None:
+            fetched = await fetch(plan.view)
+            return plan.result_of(plan.elements(plan.view, fetched, in_place=is_file))
+        target = np.empty(plan.tiles.grid.shape, plan.chunks.selected_dtype)
+    put = plan.putter(target, in_place=is_file)
+    fetches = plan.fetches(target, plan.at_once(canvas, is_file=is_file))
+
+    async def work() -> None:
+        for tile, parts in fetches:
+            content = await fetch(tile)
+            for part, first in parts:
+                put(part, content[first : first + part.nbytes])
+
+    if workers == 1:
+        await work()
+    else:
+        await together([work() for _ in range(workers)])
+    return target if canvas is not None else plan.result_of(target)
