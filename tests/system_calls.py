@@ -20,7 +20,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from zarr_bytes.chunk import file_systems, mapped_writing
+from zarr_bytes.chunk import mapped_writing, opening
 
 READING = ("read", "pread", "preadv", "readv")
 WRITING = ("write", "pwrite", "pwritev", "writev")
@@ -351,6 +351,6 @@ def mounted_as(kind, file_in_it, mounts):
     if kind is not None:
         mounts.write_text(f"{mount} 1 8:1 / / rw - {kind} /dev/x rw\n" if kind else "")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_systems, "_MOUNTS", mounts)
-        patch.setattr(file_systems, "_known", {})
+        patch.setattr(opening, "_MOUNTS", mounts)
+        patch.setattr(opening, "_known", {})
         yield

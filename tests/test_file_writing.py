@@ -35,7 +35,7 @@ from system_calls import (
 from zarr.storage import LocalStore
 
 from zarr_bytes import ChunkFileError, ChunkSizeError
-from zarr_bytes.chunk import file_systems, file_writing, mapped_writing
+from zarr_bytes.chunk import file_writing, mapped_writing, opening
 
 pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
@@ -483,7 +483,7 @@ class TestFaults:
         with mounted_as("ext4", chunk.path, mounts), chunk.path.open() as file:
             for kind in "ext4", "nfs4":
                 mounts.write_text(mounts.read_text().replace("ext4", kind))
-                found.append(file_systems.is_local(file.fileno()))
+                found.append(opening.is_local(file.fileno()))
         assert found == finds
 
     @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux says what is open")

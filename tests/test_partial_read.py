@@ -34,8 +34,8 @@ from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from zarr_bytes import BoolValueError, BytesCodec, ChunkFileError, ChunkSizeError
 from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.files import is_tried
 from zarr_bytes.chunk.limits import Limits
+from zarr_bytes.chunk.opening import is_tried
 from zarr_bytes.chunk.planned_chunks import chunks_like
 from zarr_bytes.chunk.reading import read_file
 from zarr_bytes.chunk.requests import MissingChunkError, Requests

@@ -11,9 +11,9 @@ from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.storage import LocalStore
 
 from zarr_bytes.chunk import counters, limits
-from zarr_bytes.chunk.file_systems import is_known_to_be_local
-from zarr_bytes.chunk.files import WouldWaitError, is_tried
+from zarr_bytes.chunk.files import WouldWaitError
 from zarr_bytes.chunk.gathering import Gather
+from zarr_bytes.chunk.opening import is_known_to_be_local, is_tried
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.tasks import for_each, in_threads, number_of_threads
 from zarr_bytes.chunk.writing import is_local_chunk

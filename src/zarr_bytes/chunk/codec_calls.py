@@ -9,7 +9,7 @@ import zarr
 from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.file_systems import is_known_to_be_local
+from zarr_bytes.chunk.opening import is_known_to_be_local
 from zarr_bytes.chunk.planned_chunks import chunks_of
 from zarr_bytes.chunk.reading import read_chunk
 from zarr_bytes.chunk.tasks import finished, in_threads

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import numpy as np
 
 from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.file_systems import is_local
 from zarr_bytes.chunk.mapped_writing import CAN_MAP, write_mapped
 from zarr_bytes.chunk.new_files import (
     IS_REPLACED,
@@ -27,7 +26,7 @@ from zarr_bytes.chunk.new_files import (
     make_file,
     write_all,
 )
-from zarr_bytes.chunk.opening import closing, no_file, opened
+from zarr_bytes.chunk.opening import closing, is_local, no_file, opened
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:

@@ -13,14 +13,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
 from zarr_bytes.chunk import counters, limits
-from zarr_bytes.chunk.file_systems import is_known_to_be_local, note_location
-from zarr_bytes.chunk.opening import READABLE, no_file, opened
+from zarr_bytes.chunk.opening import no_file, note_location, note_wait, opened, opened_now
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
@@ -29,19 +27,9 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.tiles import Tile
 
-__all__ = [
-    "ChunkFile",
-    "EndOfFileError",
-    "WouldWaitError",
-    "is_tried",
-    "open_chunk",
-]
+__all__ = ["ChunkFile", "EndOfFileError", "WouldWaitError", "open_chunk"]
 
 _ONE_MORE: Final = bytearray(1)  # where the byte goes that a whole file must not have
-
-# By root of a store: until when nothing is read on the event loop, after a wait was due.
-_busy: dict[str, float] = {}
-_RETRY_AFTER: Final = 1.0  # seconds
 
 
 class EndOfFileError(Exception):
@@ -50,14 +38,6 @@ class EndOfFileError(Exception):
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
         self.offset = offset
-
-
-def is_tried(root: str) -> bool:
-    """Whether files below `root` are read on the event loop.
-
-    Only on a local file system, and not where a wait was due a moment ago.
-    """
-    return is_known_to_be_local(root) and monotonic() >= _busy.get(root, 0)
 
 
 def open_chunk(
@@ -84,7 +64,7 @@ def open_chunk(
         If a thread must be asked, where `waits` is False.
     """
     if file is None:
-        descriptor = _open(path, waits=waits)
+        descriptor = opened(path) if waits else opened_now(path)
         if descriptor is None:
             return None
         file = ChunkFile(descriptor, path, root)
@@ -279,21 +259,8 @@ class ChunkFile:
                 raise
             self.check(None)  # of what is no file, the system can never tell
             # Not in the page cache; or the file system cannot tell.
-            if len(_busy) > 1000:
-                _busy.clear()
-            _busy[self._root] = monotonic() + _RETRY_AFTER
+            note_wait(self._root)
             raise WouldWaitError(self) from None
-
-
-def _open(path: str, *, waits: bool) -> int | None:
-    if waits:
-        return opened(path)
-    try:
-        return os.open(path, READABLE)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        raise BlockingIOError from None
 
 
 def _pread(file: int, count: int, offset: int) -> bytes:

@@ -23,7 +23,8 @@ import numpy as np
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from zarr_bytes.chunk import counters
-from zarr_bytes.chunk.files import EndOfFileError, WouldWaitError, is_tried, open_chunk
+from zarr_bytes.chunk.files import EndOfFileError, WouldWaitError, open_chunk
+from zarr_bytes.chunk.opening import is_tried
 from zarr_bytes.chunk.range_support import comes_whole
 from zarr_bytes.chunk.requests import MissingChunkError, Requests, note_request
 from zarr_bytes.chunk.selection import entries_of
