@@ -34,9 +34,9 @@ from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from zarr_bytes import BoolValueError, BytesCodec, ChunkFileError, ChunkSizeError
 from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.chunks import chunks_like
 from zarr_bytes.chunk.limits import Limits
 from zarr_bytes.chunk.opening import is_tried
-from zarr_bytes.chunk.planned_chunks import chunks_like
 from zarr_bytes.chunk.reading import read_file
 from zarr_bytes.chunk.requests import MissingChunkError, Requests
 from zarr_bytes.chunk.tasks import finished

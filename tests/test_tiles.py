@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from stored_arrays import most_memory
 from zarr.buffer import cpu
 
+from zarr_bytes.chunk.chunks import Chunks
 from zarr_bytes.chunk.one_range import one_range
-from zarr_bytes.chunk.planned_chunks import PlannedChunks
 from zarr_bytes.chunk.selection import grid_of
 from zarr_bytes.chunk.tiles import tiles_of
 from zarr_bytes.settings import Cost
@@ -181,7 +181,7 @@ def test_elements_that_follow_each_other_are_one_range(shape, is_reversed):
 
 
 def plan_of(shape, selection, cost):
-    chunks = PlannedChunks(shape, np.dtype("f8"), "big", None, cpu.buffer_prototype)
+    chunks = Chunks(shape, np.dtype("f8"), "big", None, cpu.buffer_prototype)
     return chunks.plan(selection, cost)
 
 

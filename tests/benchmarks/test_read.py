@@ -16,7 +16,7 @@ from benchmark import compare
 from zarr.buffer import default_buffer_prototype
 from zarr.core import codec_pipeline
 
-from zarr_bytes.chunk.planned_chunks import chunks_like
+from zarr_bytes.chunk.chunks import chunks_like
 from zarr_bytes.chunk.reading import read_file
 from zarr_bytes.settings import Cost
 

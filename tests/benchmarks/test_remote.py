@@ -15,7 +15,7 @@ from benchmark import compare
 from zarr.buffer import default_buffer_prototype
 from zarr.storage import ObjectStore, StorePath
 
-from zarr_bytes.chunk.planned_chunks import chunks_like
+from zarr_bytes.chunk.chunks import chunks_like
 from zarr_bytes.chunk.requests import Requests
 from zarr_bytes.settings import Cost
 

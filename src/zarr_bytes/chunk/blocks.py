@@ -15,8 +15,7 @@ from zarr_bytes.chunk.chunks import Chunks
 from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.grid import c_strides
 from zarr_bytes.chunk.layout import stored_dtype
-from zarr_bytes.chunk.planned_chunks import shards_of
-from zarr_bytes.chunk.shard_index import Index
+from zarr_bytes.chunk.shards import Index, shards_of
 from zarr_bytes.chunk.writing import new_chunk
 
 if TYPE_CHECKING:

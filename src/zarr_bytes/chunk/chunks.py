@@ -1,26 +1,34 @@
-"""Properties that chunks of one shape and data type have in common, found once."""
+"""Chunks of one shape and data type: what they have in common, and the plan of the last read."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from zarr.buffer import cpu
 
 from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements, largest
 from zarr_bytes.chunk.layout import layout_of
+from zarr_bytes.chunk.plan import Plan
+from zarr_bytes.chunk.selection import is_basic
 from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from zarr.abc.buffer import BufferPrototype, NDBuffer
 
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Chunks", "fill_value_of"]
+__all__ = ["Chunks", "Planned", "chunks_like", "chunks_of", "fill_value_of"]
+
+P = TypeVar("P", bound=Plan)
 
 
 def fill_value_of(spec: ArraySpec) -> Any:  # as zarr has it
@@ -28,7 +36,27 @@ def fill_value_of(spec: ArraySpec) -> Any:  # as zarr has it
     return spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
 
 
-class Chunks:
+class Planned(Generic[P]):
+    """Chunks, or shards, that keep the plan of a selection for the next chunk or read."""
+
+    _last_plan: tuple[tuple[Any, ...], Cost | None, P | None] = ((), None, None)
+
+    def plan(self, selection: tuple[Any, ...], cost: Cost | None) -> P:
+        """Plan for a selection, one entry an axis; `cost` is None where chunks are read whole."""
+        last_selection, last_cost, plan = self._last_plan
+        is_kept = is_basic(selection)
+        if is_kept and last_cost == cost and last_selection == selection and plan is not None:
+            return plan
+        plan = self._new_plan(selection, cost)
+        if is_kept and plan.is_small:
+            self._last_plan = selection, cost, plan  # one tuple: no thread sees half of it
+        return plan
+
+    def _new_plan(self, selection: tuple[Any, ...], cost: Cost | None) -> P:
+        raise NotImplementedError
+
+
+class Chunks(Planned[Plan]):
     """Chunks of one shape and data type.
 
     Parameters
@@ -71,6 +99,9 @@ class Chunks:
         self.is_numpy = issubclass(prototype.buffer, cpu.Buffer)
         self.prototype = prototype if self.is_numpy else cpu.buffer_prototype
         self._nd_buffer = prototype.nd_buffer
+
+    def _new_plan(self, selection: tuple[Any, ...], cost: Cost | None) -> Plan:
+        return Plan(self, selection, cost)
 
     def of_whole(self, encoded: Bytes, selection: tuple[Any, ...]) -> Array:
         """``chunk[selection]``, out of the bytes of the whole chunk; possibly a view of them."""
@@ -137,3 +168,25 @@ class Chunks:
         if self.is_numpy or not isinstance(array, np.ndarray):
             return self._nd_buffer.from_ndarray_like(array)
         return self._nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))
+
+
+def chunks_of(spec: ArraySpec, endian: Endian | None, order: tuple[int, ...] | None) -> Chunks:
+    """Chunks of a spec, in the stored byte order `endian` and the stored order of axes.
+
+    Those of the last call are kept by their spec: zarr makes one for all chunks of a read, and
+    never changes it. To find them again by its parts takes two microseconds.
+    """
+    global _last  # one tuple, assigned at once: no thread sees half of it
+    last_spec, last_endian, last_order, chunks = _last
+    if last_spec is not spec or last_endian != endian or last_order != order or chunks is None:
+        dtype = spec.dtype.to_native_dtype()
+        chunks = chunks_like(spec.shape, dtype, endian, order, spec.prototype)
+        _last = spec, endian, order, chunks
+    return chunks
+
+
+_last: tuple[ArraySpec | None, Endian | None, tuple[int, ...] | None, Chunks | None]
+_last = None, None, None, None
+chunks_like: Callable[
+    [tuple[int, ...], DType, Endian | None, tuple[int, ...] | None, BufferPrototype], Chunks
+] = lru_cache(maxsize=128)(Chunks)

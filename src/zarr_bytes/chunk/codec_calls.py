@@ -9,8 +9,8 @@ import zarr
 from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.chunks import chunks_of
 from zarr_bytes.chunk.opening import is_known_to_be_local
-from zarr_bytes.chunk.planned_chunks import chunks_of
 from zarr_bytes.chunk.reading import read_chunk
 from zarr_bytes.chunk.tasks import finished, in_threads
 from zarr_bytes.chunk.writing import Writing, is_local_chunk

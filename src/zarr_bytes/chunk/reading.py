@@ -28,8 +28,8 @@ from zarr_bytes.chunk.opening import is_tried
 from zarr_bytes.chunk.range_support import comes_whole
 from zarr_bytes.chunk.requests import MissingChunkError, Requests, note_request
 from zarr_bytes.chunk.selection import entries_of
-from zarr_bytes.chunk.shard_index import Index, read_index
 from zarr_bytes.chunk.shard_plan import ShardPlan
+from zarr_bytes.chunk.shards import Index
 from zarr_bytes.chunk.tasks import finished, slots_of_loop, together
 from zarr_bytes.settings import reading_cost
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
     from zarr.abc.store import ByteGetter
 
+    from zarr_bytes.chunk.chunks import Chunks
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.plan import Plan
-    from zarr_bytes.chunk.planned_chunks import PlannedChunks
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
@@ -54,7 +54,7 @@ _Fetch: TypeAlias = "Callable[[Tile], Coroutine[None, None, Bytes]]"
 
 async def read_chunk(
     getter: ByteGetter | SyncByteGetter,
-    chunks: PlannedChunks,
+    chunks: Chunks,
     selection: SelectorTuple,
     chunk_spec: ArraySpec,
     *,
@@ -66,7 +66,7 @@ async def read_chunk(
     ----------
     getter, selection, chunk_spec
         As for `zarr_bytes.chunk.codec_calls.read_selection`.
-    chunks : PlannedChunks
+    chunks : Chunks
         The chunk, and those like it.
     is_sync : bool
         Whether nothing may be awaited that waits.
@@ -184,7 +184,7 @@ def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> 
         If a shard is shortened meanwhile.
     """
     if isinstance(plan, ShardPlan):
-        located = plan.located(read_index(plan.shards, file))
+        located = plan.located(plan.shards.index_in(file))
 
         async def fetch(tile: Tile) -> Bytes:
             return file.read_again(tile, plan.largest_request)

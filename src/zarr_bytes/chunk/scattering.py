@@ -13,11 +13,11 @@ import numpy as np
 from zarr.storage import LocalStore
 
 from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.chunks import fill_value_of
+from zarr_bytes.chunk.chunks import chunks_of, fill_value_of
 from zarr_bytes.chunk.files import EndOfFileError, open_chunk
-from zarr_bytes.chunk.planned_chunks import chunks_of, shards_of
 from zarr_bytes.chunk.reading import cost_of, read_chunk, read_open_file, read_shard
 from zarr_bytes.chunk.selection import entries_of, is_basic
+from zarr_bytes.chunk.shards import shards_of
 from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from zarr_bytes.chunk.division import by_itself
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.levels import Span
 from zarr_bytes.chunk.plan import EVERYTHING, Plan
-from zarr_bytes.chunk.shard_index import complete_index, read_index
 from zarr_bytes.chunk.tiles import Tile, Tiles, tiles_of
 from zarr_bytes.errors import ChunkSizeError
 
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Axis, Grid
     from zarr_bytes.chunk.plan import Fetch
-    from zarr_bytes.chunk.shard_index import Index
-    from zarr_bytes.chunk.shards import Shards
+    from zarr_bytes.chunk.shards import Index, Shards
     from zarr_bytes.settings import Cost
 
 __all__ = ["ShardPlan"]
@@ -126,7 +124,7 @@ class ShardPlan(Plan):
 
     def base_in(self, file: ChunkFile) -> int | None:
         """Offset of the inner chunk of `plain_range` in a file; None if it is absent."""
-        return read_index(self.shards, file).offset(self._number)
+        return self.shards.index_in(file).offset(self._number)
 
     def located(self, index: Index) -> ShardPlan:
         """The plan for the shard that has this index."""
@@ -214,7 +212,7 @@ class ShardPlan(Plan):
 
     def alike_tiles(self, canvas: Array | None, *, is_file: bool) -> Iterator[tuple[int, Tile]]:
         """As of `Plan`, of a shard that has all inner chunks."""
-        index, _ = complete_index(self.shards)
+        index, _ = self.shards.complete_index()
         most = self.at_once(canvas, is_file=is_file)
         for start, stop, parts in self._groups(index, canvas, most):
             if len(parts) > 1:

@@ -20,8 +20,7 @@ from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.plan import EVERYTHING
-from zarr_bytes.chunk.planned_chunks import shards_of
-from zarr_bytes.chunk.shard_index import Index, complete_index, content_of_index, read_index
+from zarr_bytes.chunk.shards import Index, shards_of
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
 from zarr_bytes.errors import wrong_size
@@ -98,7 +97,7 @@ class ShardWriting(Writing):
             new = self._inner_chunks(_nothing, is_complete=in_place)
             return _replace_shard(path, self._shards, new)
         with file:
-            stored = _stored_in(file, self._shards, read_index(self._shards, file))
+            stored = _stored_in(file, self._shards, self._shards.index_in(file))
             new = self._inner_chunks(stored, is_complete=in_place)
             return _replace_shard(path, self._shards, new)
 
@@ -123,7 +122,7 @@ class ShardWriting(Writing):
             If the index does not fit the shard.
         """
         with ChunkFile(os.dup(file), path, self._root) as shard:
-            return self._located(read_index(self._shards, shard))
+            return self._located(self._shards.index_in(shard))
 
     def _located(self, index: Index) -> tuple[Tile, Bytes] | None:
         starts, stops, data = [], [], []
@@ -209,7 +208,7 @@ def new_shard(shards: Shards, elements: NewChunk) -> tuple[NewChunk, Index]:
     elements : NewChunk
         A chunk of its elements.
     """
-    index, content = complete_index(shards)
+    index, content = shards.complete_index()
     if shards.sharding.is_at_end:
         return elements._replace(after=content), index
     return elements._replace(before=content), index
@@ -239,7 +238,7 @@ def complete_shard(path: str, root: str, shards: Shards, elements: NewChunk) -> 
     if file is None:
         return False
     with file:
-        index = read_index(shards, file)
+        index = shards.index_in(file)
         if all(index.offset(number) is not None for number in range(shards.count)):
             return False
         stored, empty = _stored_in(file, shards, index), _filled(shards, elements)
@@ -292,7 +291,7 @@ def _laid_out(shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> Iterator[tu
         yield position, data
         starts[number] = position
         position += data.size
-    index = np.frombuffer(content_of_index(shards, starts), np.uint8)
+    index = np.frombuffer(shards.content_of_index(starts), np.uint8)
     yield position if shards.sharding.is_at_end else 0, index
 
 

@@ -1,35 +1,49 @@
-"""Shards of inner chunks that are plain bytes.
+"""Shards of inner chunks that are plain bytes, and their index.
 
-Specification: sharding codec 1.0. A shard is a file of inner chunks and an index, which has the
-offset and the size of each inner chunk in C order.
+Specification: sharding codec 1.0, "Binary shard format": a shard is a file of inner chunks and an
+index, which has the offset and the size of each inner chunk in C order, as unsigned integers of 64
+bits, all bits of both being 1 for an absent one.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import google_crc32c
 import numpy as np
 
-from zarr_bytes.chunk.chunks import Chunks
+from zarr_bytes.chunk.chunks import Chunks, Planned, fill_value_of
 from zarr_bytes.chunk.division import Division
+from zarr_bytes.chunk.files import EndOfFileError
 from zarr_bytes.chunk.one_range import one_range
-from zarr_bytes.chunk.shard_index import CHECKSUM, ENTRY
+from zarr_bytes.chunk.shard_plan import ShardPlan
+from zarr_bytes.errors import ShardIndexError
 
 if TYPE_CHECKING:
     from zarr.abc.buffer import BufferPrototype
 
     from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.files import ChunkFile
+    from zarr_bytes.chunk.grid import Offsets
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.sharding import Sharding
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.settings import Cost
+    from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Shards"]
+__all__ = ["Index", "Shards", "shards_of"]
+
+_ENTRY: Final = 16  # bytes of the index for each inner chunk
+_CHECKSUM: Final = 4  # bytes
+_ABSENT: Final = 2**64 - 1  # offset and size of an inner chunk that is missing
+_LARGEST: Final = 2**63 - 1  # offset in a file
 
 
-class Shards:
-    """Shards of one shape and data type.
+class Shards(Planned[ShardPlan]):
+    """Shards of one shape, data type and fill value.
 
     Parameters
     ----------
@@ -51,6 +65,8 @@ class Shards:
         Number of inner chunks in a shard.
     index_nbytes : int
         Size of the index, with its checksum.
+    entry_dtype : numpy.dtype
+        Type of an offset or a size in the index.
     fill_value : scalar
         The element where an inner chunk is absent.
     """
@@ -71,8 +87,12 @@ class Shards:
         self.inner_nbytes = prod(inner) * self.chunks.item_size
         self.division = Division(shape, inner, self.chunks.nesting, index_order)
         self.count = self.division.count
-        self.index_nbytes = ENTRY * self.count + CHECKSUM * sharding.has_checksum
+        self.index_nbytes = _ENTRY * self.count + _CHECKSUM * sharding.has_checksum
+        self.entry_dtype = np.dtype("<u8" if sharding.index_endian == "little" else ">u8")
         self.fill_value = np.frombuffer(fill, dtype)[0]
+
+    def _new_plan(self, selection: tuple[Any, ...], cost: Cost | None) -> ShardPlan:
+        return ShardPlan(self, selection, cost)
 
     def index_start(self, size: int) -> int:
         """Offset of the index in a shard of `size` bytes."""
@@ -87,6 +107,47 @@ class Shards:
     def first(self) -> int:
         """Offset of the first inner chunk in a shard that is written here, in bytes."""
         return 0 if self.sharding.is_at_end else self.index_nbytes
+
+    def index_in(self, file: ChunkFile) -> Index:
+        """The index of a shard that is an open file.
+
+        Raises
+        ------
+        ShardIndexError
+            If the index is truncated or damaged.
+        """
+        size = file.size()
+        start = self.index_start(size)
+        content = np.empty(min(self.index_nbytes, size), np.uint8)
+        try:
+            file.read_range(memoryview(content), start)
+        except EndOfFileError as end:
+            content = content[: max(end.offset - start, 0)]
+        return Index(self, file.path, content, size)
+
+    def content_of_index(self, starts: Offsets) -> bytes:
+        """The bytes of an index, with its checksum.
+
+        Parameters
+        ----------
+        starts : array of int64
+            Where each inner chunk begins in its shard, in bytes; -1 for an absent one.
+        """
+        entries = np.full((self.count, 2), _ABSENT, self.entry_dtype)
+        is_there = starts >= 0
+        entries[is_there, 0] = starts[is_there]
+        entries[is_there, 1] = self.inner_nbytes
+        content = entries.tobytes()
+        if self.sharding.has_checksum:
+            content += google_crc32c.value(content).to_bytes(_CHECKSUM, "little")
+        return content
+
+    def complete_index(self) -> tuple[Index, bytes]:
+        """The index of a shard that has all inner chunks, in their order, and its bytes."""
+        starts = self.first + np.arange(self.count, dtype=np.int64) * self.inner_nbytes
+        content = self.content_of_index(starts)
+        size = self.count * self.inner_nbytes + self.index_nbytes
+        return Index(self, "", np.frombuffer(content, np.uint8), size), content
 
     def one_range(self, selection: tuple[Any, ...]) -> tuple[int, Tile] | None:
         """Number of an inner chunk and its tile, where that is one range of it alone.
@@ -115,3 +176,90 @@ class Shards:
             number += k * distance
         tile = one_range(sizes, tuple(local), self.chunks.nesting, self.chunks.item_size)
         return None if tile is None else (number, tile)
+
+
+class Index:
+    """The index of one shard.
+
+    Parameters
+    ----------
+    shards : Shards
+        The shard, and those like it.
+    key : str
+        Of the shard, for the messages of errors.
+    content : array of uint8, 1-D
+        Its bytes, with the checksum.
+    size : int or None
+        Size of the shard in bytes, where it is known.
+
+    Raises
+    ------
+    ShardIndexError
+        If the index is truncated, or does not have its checksum.
+    """
+
+    def __init__(self, shards: Shards, key: str, content: Bytes, size: int | None) -> None:
+        self._shards = shards
+        self._key = key
+        if content.size != shards.index_nbytes:
+            raise ShardIndexError(
+                f"the index of the shard {key} takes {shards.index_nbytes} bytes for"
+                f" {shards.count} inner chunks, found {content.size}: the shard is truncated, or it"
+                " was written with other shapes or codecs than the metadata names"
+            )
+        entries = content[: _ENTRY * shards.count]
+        if shards.sharding.has_checksum:
+            found, computed = bytes(content[entries.size :]), google_crc32c.value(bytes(entries))
+            if int.from_bytes(found, "little") != computed:
+                raise ShardIndexError(
+                    f"the index of the shard {key} has the checksum"
+                    f" {int.from_bytes(found, 'little'):#010x}, and that of its bytes is"
+                    f" {computed:#010x}: the shard is damaged, or it was written with other shapes"
+                    " or codecs than the metadata names"
+                )
+        self._entries = entries.view(shards.entry_dtype).reshape(-1, 2)
+        self._first = shards.first
+        self._last = size  # where an inner chunk must have ended
+        if size is not None and shards.sharding.is_at_end:
+            self._last = size - shards.index_nbytes
+
+    def offset(self, number: int) -> int | None:
+        """Offset of an inner chunk in its shard, in bytes; None if it is absent.
+
+        Raises
+        ------
+        ShardIndexError
+            If it has another size than its metadata asks for, is not in the file, or overlaps the
+            index.
+        """
+        start, nbytes = self._entries[number].tolist()
+        if start == nbytes == _ABSENT:
+            return None
+        expected = self._shards.inner_nbytes
+        if nbytes != expected:
+            fault = f"has {nbytes} bytes, and must have {expected}"
+        elif start < self._first:
+            fault = f"begins at byte {start}, within the index, which ends at {self._first}"
+        elif self._last is not None and start + nbytes > self._last:
+            fault = f"ends at byte {start + nbytes}, and the inner chunks end at {self._last}"
+        elif start + nbytes > _LARGEST:
+            fault = f"begins at byte {start}, where no file ends"
+        else:
+            return int(start)
+        place = ", ".join(map(str, self._shards.division.place_of(number)))
+        raise ShardIndexError(
+            f"inner chunk ({place}) of the shard {self._key} {fault}, says its index: the shard is"
+            " damaged, or it was written with other shapes or codecs than the metadata names"
+        )
+
+
+def shards_of(
+    sharding: Sharding, spec: ArraySpec, endian: Endian | None, order: tuple[int, ...] | None
+) -> Shards:
+    """Shards of a spec; the arguments after it are those of `chunks_of`."""
+    dtype = spec.dtype.to_native_dtype()
+    fill = np.full(1, fill_value_of(spec), dtype).tobytes()
+    return _shards_like(sharding, fill, spec.shape, dtype, endian, order, spec.prototype)
+
+
+_shards_like = lru_cache(maxsize=128)(Shards)

@@ -9,11 +9,11 @@ import numpy as np
 from zarr.storage import StorePath
 
 from zarr_bytes.chunk.array_selection import array_entries
+from zarr_bytes.chunk.chunks import chunks_of
 from zarr_bytes.chunk.counters import Counts
 from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.forecast import array_without_memory, counts_of_read, counts_of_write
 from zarr_bytes.chunk.grid import Axis, combination
-from zarr_bytes.chunk.planned_chunks import chunks_of
 from zarr_bytes.chunk.reading import cost_of
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.selection import entries_of, grid_of

@@ -10,8 +10,8 @@ from zarr.storage import LocalStore
 
 from zarr_bytes.chunk.file_writing import create_file
 from zarr_bytes.chunk.new_files import CAN_REPLACE
-from zarr_bytes.chunk.planned_chunks import shards_of
 from zarr_bytes.chunk.shard_writing import complete_shard, new_shard
+from zarr_bytes.chunk.shards import shards_of
 from zarr_bytes.chunk.writing import new_chunk
 from zarr_bytes.commands.hierarchy import nodes
 from zarr_bytes.commands.reports import Allocated, Preallocation, Progress
