@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteGetter
 
     from zarr_bytes.chains import Stored
-    from zarr_bytes.chunk.gathering import ChunkOfWrite
+    from zarr_bytes.chunk.batches import ChunkOfWrite
     from zarr_bytes.chunk.scattering import ChunkOfRead
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import zarr
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
@@ -12,23 +12,28 @@ from zarr.storage import LocalStore
 
 from zarr_bytes.chunk import counters, limits
 from zarr_bytes.chunk.files import WouldWaitError
-from zarr_bytes.chunk.gathering import Gather
 from zarr_bytes.chunk.opening import is_known_to_be_local, is_tried
 from zarr_bytes.chunk.scattering import Scatter
+from zarr_bytes.chunk.shard_writing import ShardWriting
 from zarr_bytes.chunk.tasks import for_each, in_threads, number_of_threads
-from zarr_bytes.chunk.writing import is_local_chunk
+from zarr_bytes.chunk.writing import Writing, is_local_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from zarr.abc.buffer import NDBuffer
+    from zarr.abc.store import ByteSetter
+    from zarr.storage import StorePath
 
     from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.elements import Array
-    from zarr_bytes.chunk.gathering import ChunkOfWrite
     from zarr_bytes.chunk.scattering import ChunkOfRead
+    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
-__all__ = ["read_batch", "write_batch"]
+__all__ = ["ChunkOfWrite", "read_batch", "write_batch"]
+
+# As `zarr_bytes.chunk.scattering.ChunkOfRead`; the last selection is where the elements are.
+ChunkOfWrite: TypeAlias = "tuple[ByteSetter, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 
 
 async def read_batch(
@@ -51,8 +56,7 @@ async def read_batch(
         For each chunk, whether it was there.
     """
     store = batch[0][0].store
-    codec, order, sharding = stored
-    scatter = Scatter(out, drop_axes, codec.stored_endian, order, store, sharding)
+    scatter = Scatter(out, drop_axes, stored, store)
     if type(store) is not LocalStore:
         return await for_each(scatter.read, batch)
     root = str(store.root)
@@ -65,27 +69,55 @@ async def read_batch(
 async def write_batch(
     batch: Sequence[ChunkOfWrite], value: NDBuffer, drop_axes: tuple[int, ...], stored: Stored
 ) -> None:
-    """Write selections of chunks from `value`.
+    """Write selections of chunks straight from the array that the caller gave.
+
+    A whole chunk goes block by block into the file that is renamed; no copy of it is made.
 
     Parameters
     ----------
     batch : sequence of ChunkOfWrite
         At least one chunk.
-    value, drop_axes
-        As of `zarr_bytes.chunk.gathering.Gather`.
+    value : zarr.abc.buffer.NDBuffer
+        The elements, or one for all.
+    drop_axes : tuple of int
+        Axes of a selection that `value` does not have.
     stored : Stored
         The storage of the chunks.
+
+    Raises
+    ------
+    ValueError, OSError
+        As `zarr_bytes.chunk.codec_calls.write_selection`.
     """
     codec, order, sharding = stored
     in_place = isinstance(codec, ArrayBytesCodecPartialEncodeMixin)
-    gather = Gather(value, drop_axes, codec.stored_endian, order, sharding, in_place=in_place)
+
+    def writing(chunk: ChunkOfWrite) -> Writing:
+        _, spec, selection, place, is_complete = chunk
+        elements = value
+        if value.shape != ():
+            elements = value[place]
+            if drop_axes:
+                axes = range(len(spec.shape))
+                elements = elements[tuple(None if i in drop_axes else slice(None) for i in axes)]
+        parts = (elements, selection, spec, codec.stored_endian, order)
+        if sharding is None:
+            return Writing(*parts, is_complete=is_complete)
+        return ShardWriting(sharding, *parts, is_complete=is_complete)
+
+    def write_file(chunk: ChunkOfWrite) -> None:
+        writing(chunk).to_file(cast("StorePath", chunk[0]), in_place=in_place)
+
+    async def write(chunk: ChunkOfWrite) -> None:
+        await writing(chunk).to_store(chunk[0])
+
     if is_local_chunk(batch[0][0]):
         # A rename waits for the file system (ext4 allocates the blocks then), so that several
         # threads pay from the second chunk on.
         threads = min(number_of_threads(), len(batch))
-        await in_threads(partial(map, gather.write_file), batch, threads)
+        await in_threads(partial(map, write_file), batch, threads)
     else:
-        await for_each(gather.write, batch)
+        await for_each(write, batch)
 
 
 async def _read_files(

@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
     from zarr.storage import StorePath
 
+    from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
-    from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.chunk.shard_plan import ShardPlan
-    from zarr_bytes.chunk.sharding import Sharding
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
@@ -76,33 +75,22 @@ class Scatter:
         Elements in the data type of the chunks; any other is converted to, as NumPy does.
     drop_axes : tuple of int
         Axes of a selection that `out` does not have.
-    endian : {"little", "big"} or None
-        Byte order that is stored; None means that of the data type.
-    order : tuple of int or None
-        The axis that each stored axis is; None where they are in order.
+    stored : Stored
+        The storage of the chunks.
     store : zarr.abc.store.Store
-        Where all the chunks are.
-    sharding : Sharding or None
-        How shards are divided, where the chunks are shards.
+        The store of all chunks.
     """
 
     def __init__(
-        self,
-        out: Array,
-        drop_axes: tuple[int, ...],
-        endian: Endian | None,
-        order: tuple[int, ...] | None,
-        store: Store,
-        sharding: Sharding | None,
+        self, out: Array, drop_axes: tuple[int, ...], stored: Stored, store: Store
     ) -> None:
         self._out = out
         self._root = str(store.root) if isinstance(store, LocalStore) else ""
         # Asked here and not in a thread, where a warning would not know who has called zarr.
         self._cost = reading_cost(store) if isinstance(store, LocalStore) else None
         self._drop_axes = drop_axes
-        self._endian = endian
-        self._order = order
-        self._sharding = sharding
+        codec, self._order, self._sharding = stored
+        self._endian = codec.stored_endian
         self.left_open: dict[str, ChunkFile] = {}  # by path, for a thread to read on
 
     def read_files(self, chunks: Iterable[ChunkOfRead], *, waits: bool = True) -> Iterator[bool]:

@@ -151,14 +151,13 @@ def _way(
     array: zarr.Array[Any], acting: Acting, grid: Grid, chunk: ChunkOfRead
 ) -> tuple[Plan, Array | None, bool]:
     """As of `Scatter.way_of`, also where zarr's pipeline asks this package's codec."""
-    codec, order, sharding = cast("Stored", acting.stored)
+    stored = cast("Stored", acting.stored)
     if not acting.is_pipeline:
-        chunks = chunks_of(chunk[1], codec.stored_endian, None)
+        chunks = chunks_of(chunk[1], stored.codec.stored_endian, None)
         return chunks.plan(entries_of(chunk[2]), cost_of(chunk[0])), None, False
     sizes = [n for n, s in zip(grid.shape, grid.shapes, strict=True) if s is not None]
     out = array_without_memory(tuple(sizes), array.dtype, array.order)
-    store = array.store
-    return Scatter(out, _dropped(grid), codec.stored_endian, order, store, sharding).way_of(chunk)
+    return Scatter(out, _dropped(grid), stored, array.store).way_of(chunk)
 
 
 def _chunk(
