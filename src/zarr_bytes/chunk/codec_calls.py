@@ -161,7 +161,7 @@ def write_selection_sync(
     existing = None
     if not writing.keeps_nothing:
         existing = setter.get_sync(prototype=chunk_spec.prototype)
-    encoded = writing.merged_into(existing)
+    encoded = writing.merged_into(existing, setter)
     if encoded is None:
         setter.delete_sync()
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.sharding import Sharding
     from zarr_bytes.chunk.shards import Shards
-    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
+    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
 
-__all__ = ["ShardWriting", "complete_shard", "new_shard"]
+__all__ = ["ShardWriting", "complete_shard"]
 
 # Bytes of an inner chunk that is stored, by its number; None if it is absent.
 _Stored: TypeAlias = "Callable[[int], Bytes | None]"
@@ -101,16 +102,9 @@ class ShardWriting(Writing):
             new = self._inner_chunks(stored, is_complete=in_place)
             return _replace_shard(path, self._shards, new)
 
-    async def to_store(self, setter: ByteSetter) -> None:
-        """Replace the shard behind any `setter`."""
-        existing = None if self.keeps_nothing else await setter.get(self._chunk_spec.prototype)
-        encoded = self._merged_shard(existing, str(setter))
-        await (setter.delete() if encoded is None else setter.set(encoded))
-        self.note_replaced(setter, existing, encoded)
-
     def in_new(self) -> tuple[NewChunk, Tile, Bytes]:
         """A complete shard, the selected ranges in it, and their bytes."""
-        new, index = new_shard(self._shards, self._new_chunk())
+        new, index = self._shards.new_shard(self._new_chunk())
         return new, *cast("tuple[Tile, Bytes]", self._located(index))
 
     def in_file(self, file: int, size: int, path: str) -> tuple[Tile, Bytes] | None:  # noqa: ARG002
@@ -141,11 +135,9 @@ class ShardWriting(Writing):
 
     def _parts(self) -> Iterator[tuple[int, Grid, Array]]:
         """Number of each inner chunk that is written to, the selection of it, and its elements."""
-        canvas, inside = (
-            self._canvas(self._shard_grid),
-            self._shards.division.inside(self._shard_grid),
-        )
-        for number, axes in self._shards.division.parts(self._shard_grid):
+        grid, division = self._shard_grid, self._shards.division
+        canvas, inside = self._canvas(grid), division.inside(grid)
+        for number, axes in division.parts(grid):
             place = combination([axis.targets for axis in axes])
             yield number, by_itself(inside, axes), canvas[(*place, ...)]  # never a scalar
 
@@ -180,38 +172,22 @@ class ShardWriting(Writing):
         self._put(merged[tile.start :], tile, grid, canvas)
         return merged
 
-    def _merged_shard(self, existing: Buffer | None, key: str) -> Buffer | None:
-        """The shard to store instead of `existing`, or None if it is left out for being empty."""
+    def merged_into(
+        self, existing: Buffer | None, setter: ByteSetter | SyncByteSetter
+    ) -> Buffer | None:
+        """The shard to store instead of `existing`, or None if it has no inner chunk."""
         stored: _Stored = _nothing
         if existing is not None:
             shard: Bytes = existing.as_numpy_array()
-            index = Index(self._shards, key, self._shards.index_of(shard), shard.size)
+            index = Index(self._shards, str(setter), self._shards.index_of(shard), shard.size)
             nbytes = self._shards.inner_nbytes
             stored = _located_by(index, lambda start: shard[start : start + nbytes])
-        inner = list(self._inner_chunks(stored, is_complete=False))
-        if not inner:
+        inner = self._inner_chunks(stored, is_complete=False)
+        laid_out = sorted(_laid_out(self._shards, inner), key=itemgetter(0))
+        if len(laid_out) == 1:  # the index alone
             return None
-        laid_out = list(_laid_out(self._shards, iter(inner)))
-        encoded = np.empty(sum(data.size for _, data in laid_out), np.uint8)
-        for begin, data in laid_out:
-            encoded[begin : begin + data.size] = data
+        encoded = np.concatenate([data for _, data in laid_out])
         return self._chunk_spec.prototype.buffer.from_array_like(encoded)
-
-
-def new_shard(shards: Shards, elements: NewChunk) -> tuple[NewChunk, Index]:
-    """A shard that has all inner chunks, before anything has been written to it, and its index.
-
-    Parameters
-    ----------
-    shards : Shards
-        The shard, and those like it.
-    elements : NewChunk
-        A chunk of its elements.
-    """
-    index, content = shards.complete_index()
-    if shards.sharding.is_at_end:
-        return elements._replace(after=content), index
-    return elements._replace(before=content), index
 
 
 def complete_shard(path: str, root: str, shards: Shards, elements: NewChunk) -> bool:
@@ -221,8 +197,10 @@ def complete_shard(path: str, root: str, shards: Shards, elements: NewChunk) -> 
     ----------
     path, root
         As of `open_chunk`.
-    shards, elements
-        As of `new_shard`.
+    shards : Shards
+        The shard, and those like it.
+    elements : NewChunk
+        As of `Shards.new_shard`.
 
     Returns
     -------
@@ -242,13 +220,11 @@ def complete_shard(path: str, root: str, shards: Shards, elements: NewChunk) -> 
         if all(index.offset(number) is not None for number in range(shards.count)):
             return False
         stored, empty = _stored_in(file, shards, index), _filled(shards, elements)
-
-        def inner() -> Iterator[tuple[int, Bytes]]:
-            for number in range(shards.count):
-                found = stored(number)
-                yield number, empty if found is None else found
-
-        _replace_shard(path, shards, inner())
+        inner = (
+            (number, empty if (found := stored(number)) is None else found)
+            for number in range(shards.count)
+        )
+        _replace_shard(path, shards, inner)
     return True
 
 
@@ -296,10 +272,7 @@ def _laid_out(shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> Iterator[tu
 
 
 def _replace_shard(path: str, shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> int:
-    """Size of the shard that is made anew at `path`; 0 where it has no inner chunk and is deleted.
-
-    In bytes.
-    """
+    """Replace the shard at `path`, or delete it for want of inner chunks; its size in bytes."""
     first = next(inner, None)
     if first is None:
         delete_file(path)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from zarr.abc.buffer import BufferPrototype
 
     from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.file_writing import NewChunk
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Offsets
     from zarr_bytes.chunk.layout import Endian
@@ -148,6 +149,19 @@ class Shards(Planned[ShardPlan]):
         content = self.content_of_index(starts)
         size = self.count * self.inner_nbytes + self.index_nbytes
         return Index(self, "", np.frombuffer(content, np.uint8), size), content
+
+    def new_shard(self, elements: NewChunk) -> tuple[NewChunk, Index]:
+        """A shard that has all inner chunks, before anything has been written to it, and its index.
+
+        Parameters
+        ----------
+        elements : NewChunk
+            A chunk of its elements.
+        """
+        index, content = self.complete_index()
+        if self.sharding.is_at_end:
+            return elements._replace(after=content), index
+        return elements._replace(before=content), index
 
     def one_range(self, selection: tuple[Any, ...]) -> tuple[int, Tile] | None:
         """Number of an inner chunk and its tile, where that is one range of it alone.

@@ -167,7 +167,7 @@ class Writing:
     async def to_store(self, setter: ByteSetter) -> None:
         """Replace the chunk behind any `setter`."""
         existing = None if self.keeps_nothing else await setter.get(self._chunk_spec.prototype)
-        encoded = self.merged_into(existing)
+        encoded = self.merged_into(existing, setter)
         await (setter.delete() if encoded is None else setter.set(encoded))
         self.note_replaced(setter, existing, encoded)
 
@@ -217,8 +217,15 @@ class Writing:
             selected = np.broadcast_to(selected, self._selected_shape)
         return grid.canvas_of(selected)
 
-    def merged_into(self, existing: Buffer | None) -> Buffer | None:
-        """The chunk to store instead of `existing`, or None if it is left out for being empty."""
+    def merged_into(
+        self,
+        existing: Buffer | None,
+        setter: ByteSetter | SyncByteSetter,  # noqa: ARG002
+    ) -> Buffer | None:
+        """The chunk to store instead of `existing`, or None if it is left out for being empty.
+
+        The messages of errors name the chunk by its `setter`.
+        """
         spec = self._chunk_spec
         array = self._merged(existing)
         encoded = encode_elements(array, self._endian)

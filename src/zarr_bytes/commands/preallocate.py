@@ -10,7 +10,7 @@ from zarr.storage import LocalStore
 
 from zarr_bytes.chunk.file_writing import create_file
 from zarr_bytes.chunk.new_files import CAN_REPLACE
-from zarr_bytes.chunk.shard_writing import complete_shard, new_shard
+from zarr_bytes.chunk.shard_writing import complete_shard
 from zarr_bytes.chunk.shards import shards_of
 from zarr_bytes.chunk.writing import new_chunk
 from zarr_bytes.commands.hierarchy import nodes
@@ -80,7 +80,7 @@ def preallocate(
     shards = None
     if sharding is not None:
         shards = shards_of(sharding, spec, codec.stored_endian, order)
-        elements, _ = new_shard(shards, elements)
+        elements, _ = shards.new_shard(elements)
     counts = [-(-n // c) for n, c in zip(array.shape, spec.shape, strict=True)]
     found = Allocated(array.path, 0)
     for index in product(*map(range, counts)):
