@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from math import prod
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,18 +16,19 @@ import zarr
 
 from zarr_bytes.array_blocks import blocks_of, refusal_to_write
 from zarr_bytes.chunk.block_selection import Selected
+from zarr_bytes.chunk.blocks import BlockViews
 from zarr_bytes.chunk.opening import closing, opened
 from zarr_bytes.errors import StoreError
 from zarr_bytes.settings import number_of_mappings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from zarr_bytes.array_blocks import Mode
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.data_type.number_formats import DType
 
-__all__ = ["ArrayView", "BlockViews", "view"]
+__all__ = ["ArrayView", "view"]
 
 
 def view(array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> ArrayView:
@@ -262,46 +262,6 @@ class ArrayView:
             f"<ArrayView {self.array.store_path} shape={self.shape} dtype={self.dtype}"
             f" chunks={self.chunks} mode={self.mode!r}>"
         )
-
-
-class BlockViews:
-    """The chunks of an array, or the inner chunks of its shards, as NumPy arrays.
-
-    ``blocks[i, j]`` is one, without a copy: cut to the array at its edges, with other strides where
-    it is stored transposed, and read-only in mode "r". A missing chunk has the fill value
-    everywhere, and is read-only too. A loop gives all in C order.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Number of blocks along each axis.
-    """
-
-    __slots__ = ("_block", "shape")
-
-    def __init__(self, block: Callable[..., Array], shape: tuple[int, ...]) -> None:
-        self._block = block
-        self.shape = shape
-
-    def __getitem__(self, place: int | tuple[int, ...]) -> Array:
-        given = place if isinstance(place, tuple) else (place,)
-        try:
-            indices = [index(i) for i in given]
-        except TypeError:
-            raise IndexError(f"a block is selected by integers, found {place!r}") from None
-        is_inside = [-n <= i < n for i, n in zip(indices, self.shape, strict=False)]
-        if len(indices) != len(self.shape) or not all(is_inside):
-            raise IndexError(f"there is no block {place!r} among {self.shape} blocks")
-        return self._block(*[i % n for i, n in zip(indices, self.shape, strict=True)])
-
-    def __len__(self) -> int:
-        return prod(self.shape)
-
-    def __iter__(self) -> Iterator[Array]:
-        return (self._block(*place) for place in np.ndindex(self.shape))
-
-    def __repr__(self) -> str:
-        return f"<BlockViews shape={self.shape}>"
 
 
 def _made_again(array: zarr.Array[Any], mode: Mode, check: bool) -> ArrayView:  # noqa: FBT001

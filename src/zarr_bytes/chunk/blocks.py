@@ -7,6 +7,8 @@ order, cut to the array at its edges.
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from math import prod
+from operator import index
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,14 +21,14 @@ from zarr_bytes.chunk.shards import Index, shards_of
 from zarr_bytes.chunk.writing import new_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Blocks", "Source"]
+__all__ = ["BlockViews", "Blocks", "Source"]
 
 
 class Source(NamedTuple):
@@ -167,12 +169,52 @@ class Blocks:
             if is_signed:
                 is_wrong &= found != (number ^ sign) - sign
             if is_wrong.any():
-                index = tuple([int(i[0]) for i in np.nonzero(is_wrong)])
+                at = tuple([int(i[0]) for i in np.nonzero(is_wrong)])
                 raise ValueError(
                     f"the {unused} upper bits of a byte of {self.dtype} are not used, and"
-                    f" {int(found[index]):#04x} at index {index} of the block has some of them set:"
+                    f" {int(found[at]):#04x} at index {at} of the block has some of them set:"
                     " NumPy takes them for a part of the number; `array[...]` of zarr clears them"
                 )
+
+
+class BlockViews:
+    """The chunks of an array, or the inner chunks of its shards, as NumPy arrays.
+
+    ``blocks[i, j]`` is one, without a copy: cut to the array at its edges, with other strides where
+    it is stored transposed, and read-only in mode "r". A missing chunk has the fill value
+    everywhere, and is read-only too. A loop gives all in C order.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of blocks along each axis.
+    """
+
+    __slots__ = ("_block", "shape")
+
+    def __init__(self, block: Callable[..., Array], shape: tuple[int, ...]) -> None:
+        self._block = block
+        self.shape = shape
+
+    def __getitem__(self, place: int | tuple[int, ...]) -> Array:
+        given = place if isinstance(place, tuple) else (place,)
+        try:
+            indices = [index(i) for i in given]
+        except TypeError:
+            raise IndexError(f"a block is selected by integers, found {place!r}") from None
+        is_inside = [-n <= i < n for i, n in zip(indices, self.shape, strict=False)]
+        if len(indices) != len(self.shape) or not all(is_inside):
+            raise IndexError(f"there is no block {place!r} among {self.shape} blocks")
+        return self._block(*[i % n for i, n in zip(indices, self.shape, strict=True)])
+
+    def __len__(self) -> int:
+        return prod(self.shape)
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self._block(*place) for place in np.ndindex(self.shape))
+
+    def __repr__(self) -> str:
+        return f"<BlockViews shape={self.shape}>"
 
 
 def _open_shard(source: Source, shards: Shards, name: str) -> tuple[Bytes, Index] | None:
