@@ -15,9 +15,8 @@ from stored_arrays import most_memory
 from zarr.buffer import cpu
 
 from zarr_bytes.chunk.chunks import Chunks
-from zarr_bytes.chunk.one_range import one_range
 from zarr_bytes.chunk.selection import grid_of
-from zarr_bytes.chunk.tiles import tiles_of
+from zarr_bytes.chunk.tiles import one_range, tiles_of
 from zarr_bytes.settings import Cost
 
 GAPS = st.integers(0, 200)

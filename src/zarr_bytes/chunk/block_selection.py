@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from zarr_bytes.chunk.array_selection import FORMS, array_entries
-from zarr_bytes.chunk.division import part_of
 from zarr_bytes.chunk.grid import Axis, combination
 from zarr_bytes.chunk.selection import entries_of, grid_of
 
@@ -164,12 +163,12 @@ def _pieces(axes: Sequence[Axis], item_size: int) -> Iterator[Sequence[Axis]]:
         yield axes
         return
     (i,) = arrays
-    indices, targets = axes[i]
+    indices = axes[i].indices
     nbytes = item_size * prod([len(axis.indices) for k, axis in enumerate(axes) if k != i])
     count = max(_PIECE // max(nbytes, 1), 1)
     for first in range(0, len(indices), count):
         last = min(first + count, len(indices))
-        axis = Axis(indices[first:last], part_of(targets, first, last))
+        axis = Axis(indices[first:last], axes[i].targets_of(first, last))
         yield [*axes[:i], axis, *axes[i + 1 :]]
 
 

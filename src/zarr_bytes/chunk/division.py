@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.grid import Grid, Offsets
 
-__all__ = ["Alike", "Division", "by_itself", "part_of"]
+__all__ = ["Alike", "Division", "by_itself"]
 
 
 class Alike(NamedTuple):
@@ -172,21 +172,20 @@ def by_itself(inside: Grid, axes: tuple[Axis, ...]) -> Grid:
 
 def _divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
     """Indices along an axis, by the chunk of `size` that they are in, and within it."""
-    indices, targets = axis
+    indices = axis.indices
     if isinstance(indices, range):
         step, first = indices.step, 0
         while first < len(indices):
             k, local = divmod(indices[first], size)
             last = min(first + (size - local - 1) // step + 1, len(indices))
             inner = range(local, local + (last - first - 1) * step + 1, step)
-            yield k, Axis(inner, part_of(targets, first, last))
+            yield k, Axis(inner, axis.targets_of(first, last))
             first = last
         return
     outer = indices // size
     for part in _equal(outer):
         k = int(outer[part.start])
-        local_indices = indices[part] - k * size
-        yield k, Axis(local_indices, part_of(targets, part.start, part.stop))
+        yield k, Axis(indices[part] - k * size, axis.targets_of(part.start, part.stop))
 
 
 def _alike_along(axis: Axis, n: int, size: int) -> list[tuple[int, int, Axis, bool]]:
@@ -199,13 +198,6 @@ def _alike_along(axis: Axis, n: int, size: int) -> list[tuple[int, int, Axis, bo
         count, first, alike, _ = found.get(key, (0, k, inner, is_complete))
         found[key] = count + 1, first, alike, is_complete
     return list(found.values())
-
-
-def part_of(targets: slice | Offsets, first: int, last: int) -> slice | Offsets:
-    """The targets of an axis from one number to another."""
-    if isinstance(targets, slice):
-        return slice(targets.start + first, targets.start + last)
-    return targets[first:last]
 
 
 def _equal(ascending: Offsets) -> Iterator[slice]:

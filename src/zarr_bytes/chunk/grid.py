@@ -49,6 +49,12 @@ class Axis(NamedTuple):
             return int(self.targets.start) + number
         return int(self.targets[number])
 
+    def targets_of(self, first: int, last: int) -> slice | Offsets:
+        """Targets of the indices number `first` to `last`, exclusive."""
+        if isinstance(self.targets, slice):
+            return slice(self.targets.start + first, self.targets.start + last)
+        return self.targets[first:last]
+
 
 class Grid(NamedTuple):
     """All combinations of the selected indices along the axes of a chunk.

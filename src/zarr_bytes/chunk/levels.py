@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from zarr_bytes.chunk.grid import Offsets
 
-__all__ = ["ONE", "Even", "Level", "Piece", "Span", "Table", "Uneven"]
+__all__ = ["ONE", "Even", "Level", "Piece", "Span", "Table", "Uneven", "singles"]
 
 
 class Span(NamedTuple):
@@ -216,6 +216,16 @@ class Uneven(NamedTuple):
 _Apart: TypeAlias = "bool | npt.NDArray[np.bool_]"
 Table: TypeAlias = "tuple[Offsets, Offsets]"
 Level: TypeAlias = "Even | Uneven"
+
+
+def singles(levels: Sequence[Level]) -> Iterator[list[Piece]]:
+    """Every combination of single indices, those of the last level changing most slowly."""
+    if not levels:
+        yield []
+        return
+    for piece in levels[-1].singles():
+        for inner in singles(levels[:-1]):
+            yield [*inner, piece]
 
 
 def _combined(offsets: Offsets, apart: _Apart, inside: Table | None, extent: int) -> Table:

@@ -15,9 +15,8 @@ import numpy as np
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.elements import bool_error, find_wrong_bool, largest
 from zarr_bytes.chunk.grid import c_strides
-from zarr_bytes.chunk.one_range import one_range
 from zarr_bytes.chunk.selection import grid_of
-from zarr_bytes.chunk.tiles import tiles_of
+from zarr_bytes.chunk.tiles import one_range, tiles_of
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:

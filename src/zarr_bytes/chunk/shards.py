@@ -17,8 +17,8 @@ import numpy as np
 from zarr_bytes.chunk.chunks import Chunks, Planned, fill_value_of
 from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.files import EndOfFileError
-from zarr_bytes.chunk.one_range import one_range
 from zarr_bytes.chunk.shard_plan import ShardPlan
+from zarr_bytes.chunk.tiles import one_range
 from zarr_bytes.errors import ShardIndexError
 
 if TYPE_CHECKING:

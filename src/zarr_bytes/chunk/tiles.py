@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from zarr_bytes.chunk.grid import combination
-from zarr_bytes.chunk.levels import ONE, Even, Span, Uneven
+from zarr_bytes.chunk.levels import ONE, Even, Span, Uneven, singles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.levels import Level, Piece, Table
     from zarr_bytes.data_type.number_formats import DType
 
-__all__ = ["Tile", "Tiles", "tiles_of"]
+__all__ = ["Tile", "Tiles", "one_range", "tiles_of"]
 
 _AT_ONCE: Final = 2**12  # ranges as Python integers, which take ten times the memory
+_FIRST: Final = slice(0, 1)
 
 
 class Tile(NamedTuple):
@@ -151,7 +152,7 @@ class Tiles(NamedTuple):
             return
         level = self.levels[len(whole)]
         last: tuple[Piece, Table | None] | None = None
-        for outer in _singles(self.levels[len(whole) + 1 :]):
+        for outer in singles(self.levels[len(whole) + 1 :]):
             for piece in level.pieces(most, runs):
                 is_alike = type(level) is Even and last is not None and last[0].span == piece.span
                 if not is_alike or last is None:
@@ -168,7 +169,7 @@ class Tiles(NamedTuple):
             yield 1, self._tile(whole, table, span)
             return
         level, outer = self.levels[len(whole)], self.levels[len(whole) + 1 :]
-        times, single = prod([other.distinct() for other in outer]), next(_singles(outer))
+        times, single = prod([other.distinct() for other in outer]), next(singles(outer))
         for count, piece in level.alike_pieces(most, runs):
             inner = level.table(piece, table)
             yield times * count, self._tile([*whole, piece, *single], inner, piece.span)
@@ -200,17 +201,10 @@ class Tiles(NamedTuple):
         for level, piece in zip(self.levels, pieces, strict=True):
             i, (first, last, offset, positions, _) = level.axis, piece
             start += offset
-            targets = self.grid.axes[i].targets
-            if isinstance(targets, slice):
-                place[i] = slice(targets.start + first, targets.start + last)
-            else:
-                place[i] = targets[first:last]
+            place[i] = self.grid.axes[i].targets_of(first, last)
             if isinstance(positions, int):
-                shape[i], strides[i], among[i] = (
-                    last - first,
-                    positions * size,
-                    slice(0, last - first),
-                )
+                shape[i], strides[i] = last - first, positions * size
+                among[i] = slice(0, last - first)
             else:
                 is_even = False
                 shape[i], among[i] = int(positions[-1]) + 1, positions
@@ -260,11 +254,40 @@ def tiles_of(grid: Grid, item_size: int, gap: int) -> Tiles:
     return Tiles(grid, levels, inside, item_size)
 
 
-def _singles(levels: Sequence[Level]) -> Iterator[list[Piece]]:
-    """Every combination of single indices, those of the last level changing most slowly."""
-    if not levels:
-        yield []
-        return
-    for piece in levels[-1].singles():
-        for inner in _singles(levels[:-1]):
-            yield [*inner, piece]
+def one_range(
+    chunk_shape: tuple[int, ...],
+    selection: Sequence[Any],
+    nesting: Sequence[int],
+    item_size: int,
+) -> Tile | None:
+    """The tile of a point, a row, a plane or several of them; None for every other selection.
+
+    It is the one of `tiles_of`, found in a fifth of the time: the usual case.
+
+    Examples
+    --------
+    >>> tile = one_range((4, 3), (slice(1, 3), slice(None)), (0, 1), 8)
+    >>> tile.start, tile.nbytes, tile.shape
+    (24, 48, (2, 3))
+    """
+    n = len(chunk_shape)
+    if len(selection) != n:
+        return None
+    shape, strides, place = [1] * n, [item_size] * n, [_FIRST] * n
+    first, stride, run, is_one_range = 0, item_size, item_size, True
+    for axis in reversed(nesting):
+        entry, size = selection[axis], chunk_shape[axis]
+        start, count = entry, 1
+        if type(entry) is slice:
+            start, stop, step = entry.indices(size)
+            count = stop - start
+            # Outside of a part of an axis there can be a single index alone.
+            if step != 1 or count < 1 or (count > 1 and not is_one_range):
+                return None
+            shape[axis], place[axis] = count, slice(0, count)
+        elif type(entry) is not int or not 0 <= entry < size:
+            return None
+        strides[axis] = run
+        is_one_range = is_one_range and count == size
+        first, stride, run = first + start * stride, stride * size, run * count
+    return Tile(first, run, None, tuple(shape), tuple(strides), None, tuple(place))
