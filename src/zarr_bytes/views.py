@@ -7,7 +7,7 @@ are. What is decided once for all selections is decided when the view is made.
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -255,14 +255,10 @@ class ArrayView:
                     os.fsync(file)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (self.array, self.mode, self._checks)
+        return partial(ArrayView, check=self._checks), (self.array, self.mode)
 
     def __repr__(self) -> str:
         return (
             f"<ArrayView {self.array.store_path} shape={self.shape} dtype={self.dtype}"
             f" chunks={self.chunks} mode={self.mode!r}>"
         )
-
-
-def _made_again(array: zarr.Array[Any], mode: Mode, check: bool) -> ArrayView:  # noqa: FBT001
-    return ArrayView(array, mode, check=check)

@@ -95,16 +95,14 @@ class Blocks:
             raise TypeError(f"NumPy has no {native} in the byte order that is stored ({endian})")
         self.dtype = dtype
         self.sizes = spec.shape if sharding is None else sharding.inner_shape
-        self.counts = tuple([-(-n // size) for n, size in zip(shape, self.sizes, strict=True)])
         in_order = range(len(shape))
         self.division = Division(shape, self.sizes, in_order, in_order)
+        self.counts = self.division.counts
         self.is_checked = is_checked
         self._shape = shape
         self._source = source
         self._chunks = Chunks(self.sizes, native, endian, order, spec.prototype)
-        nesting = self._chunks.nesting
-        strides = c_strides(tuple([self.sizes[i] for i in nesting]), self._chunks.item_size)
-        self._strides = tuple([strides[nesting.index(i)] for i in range(len(nesting))])
+        self._strides = c_strides(self.sizes, self._chunks.item_size, order)
         self._fill = new_chunk(spec, endian).fill
         self.most = most
         self._shards = None
@@ -112,7 +110,6 @@ class Blocks:
             self.most = most // 2
             self._shards = shards = shards_of(sharding, spec, endian, order)
             self._shard = lru_cache(most - self.most)(partial(_open_shard, source, shards))
-        self._inner_counts = [n // m for n, m in zip(spec.shape, self.sizes, strict=True)]
 
     def load(self, *place: int) -> Array:
         """The block at a place among those of the array.
@@ -151,7 +148,8 @@ class Blocks:
         if self._shards is None:
             content = self._source.bytes_of(self._source.name_of(place), self._chunks.nbytes)
             return None if content is None else (content, 0)
-        among = [divmod(i, n) for i, n in zip(place, self._inner_counts, strict=True)]
+        counts = self._shards.division.counts
+        among = [divmod(i, n) for i, n in zip(place, counts, strict=True)]
         shard = self._shard(self._source.name_of(tuple([i for i, _ in among])))
         if shard is None:
             return None

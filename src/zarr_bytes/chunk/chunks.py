@@ -132,10 +132,13 @@ class Chunks(Planned[Plan]):
         BoolValueError
             If a byte that is a bool is neither; `of` says what its index is one of.
         """
-        layout = self.layout
+        if self.has_wrong_bool(array):
+            check_bools(array.ravel().view(np.uint8), self.layout, array.shape, of)
+
+    def has_wrong_bool(self, array: Array) -> bool:
+        """Whether a bool among stored elements is neither 0 nor 1."""
         # Looked at where they are: `ravel` may copy.
-        if any(largest(array.getfield(np.uint8, i)) > 1 for i in layout.bool_offsets):
-            check_bools(array.ravel().view(np.uint8), layout, array.shape, of)
+        return any(largest(array.getfield(np.uint8, i)) > 1 for i in self.layout.bool_offsets)
 
     def decoded(self, array: Array, *, in_place: bool) -> Array:
         """Stored elements as the array has them, without a look at the bools."""

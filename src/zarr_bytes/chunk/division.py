@@ -53,6 +53,15 @@ class Division:
         The axes in the order in which they are stored, outermost first.
     number_order : tuple of int
         The axes in the order in which chunks are numbered, outermost first.
+
+    Attributes
+    ----------
+    counts : tuple of int
+        Number of chunks along each axis.
+    count : int
+        Number of all chunks.
+    distances : tuple of int
+        Distance of neighbours along each axis, in the numbers of chunks.
     """
 
     def __init__(
@@ -66,18 +75,15 @@ class Division:
         self.inner_shape = inner_shape
         self.nesting = nesting
         self.number_order = number_order
-        counts = tuple([-(-shape[i] // inner_shape[i]) for i in number_order])
-        self.count = prod(counts)
-        # Distance of neighbours in the numbers of chunks and in a chunk, by axis of the array.
-        distances = c_strides(counts)
-        self.distances = tuple([distances[number_order.index(i)] for i in range(len(shape))])
-        strides = c_strides(tuple([inner_shape[i] for i in nesting]))
-        self._strides = tuple([strides[nesting.index(i)] for i in range(len(shape))])
+        self.counts = tuple([-(-n // size) for n, size in zip(shape, inner_shape, strict=True)])
+        self.count = prod(self.counts)
+        self.distances = c_strides(self.counts, order=number_order)
+        self._strides = c_strides(inner_shape, order=nesting)
 
     def place_of(self, number: int) -> tuple[int, ...]:
         """Index of a chunk along each axis."""
-        sizes = zip(self.shape, self.inner_shape, self.distances, strict=True)
-        return tuple([number // distance % -(-n // c) for n, c, distance in sizes])
+        along = zip(self.counts, self.distances, strict=True)
+        return tuple([number // distance % count for count, distance in along])
 
     def number_of(self, place: tuple[int, ...]) -> int:
         """Number of a chunk, by its index along each axis."""

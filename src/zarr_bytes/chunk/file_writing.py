@@ -18,7 +18,6 @@ from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.mapped_writing import CAN_MAP, write_mapped
 from zarr_bytes.chunk.new_files import (
     IS_REPLACED,
-    WRITABLE,
     StoppedError,
     failed,
     is_at,
@@ -26,7 +25,7 @@ from zarr_bytes.chunk.new_files import (
     make_file,
     write_all,
 )
-from zarr_bytes.chunk.opening import closing, is_local, no_file, opened
+from zarr_bytes.chunk.opening import WRITABLE, closing, is_local, no_file, opened
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:

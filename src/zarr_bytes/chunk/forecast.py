@@ -32,9 +32,8 @@ __all__ = ["array_without_memory", "counts_of_read", "counts_of_write"]
 
 def array_without_memory(shape: tuple[int, ...], dtype: np.dtype[np.generic], order: str) -> Array:
     """An array that may be divided and not be looked at, of any size."""
-    turned = shape if order == "C" else shape[::-1]
-    strides = c_strides(turned, dtype.itemsize)
-    strides = strides if order == "C" else strides[::-1]
+    axes = range(len(shape))
+    strides = c_strides(shape, dtype.itemsize, axes if order == "C" else axes[::-1])
     # Without its type at first, as NumPy's function does not know those of other packages.
     memory = np.empty(1, f"V{dtype.itemsize}")
     return np.lib.stride_tricks.as_strided(memory, shape, strides).view(dtype)

@@ -207,16 +207,21 @@ class Grid(NamedTuple):
         return [size for _, size in axes], order, shape
 
 
-def c_strides(shape: tuple[int, ...], item_size: int = 1) -> tuple[int, ...]:
-    """Strides of an array in C order.
+def c_strides(
+    shape: tuple[int, ...], item_size: int = 1, order: Sequence[int] | None = None
+) -> tuple[int, ...]:
+    """Strides of an array whose axes are stored in C order, or in `order`, outermost first.
 
     Examples
     --------
-    >>> c_strides((2, 3), 8)
-    (24, 8)
+    >>> c_strides((2, 3), 8), c_strides((2, 3), 8, order=(1, 0))
+    ((24, 8), (8, 16))
     """
-    strides = list(accumulate(reversed(shape[1:]), mul, initial=item_size))
-    return tuple(reversed(strides)) if shape else ()
+    if order is None:
+        strides = list(accumulate(reversed(shape[1:]), mul, initial=item_size))
+        return tuple(reversed(strides)) if shape else ()
+    stored = c_strides(tuple([shape[i] for i in order]), item_size)
+    return tuple([stored[order.index(i)] for i in range(len(order))])
 
 
 def combination(entries: Sequence[slice | Offsets]) -> tuple[Any, ...]:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from zarr_bytes.chunk.new_files import IS_REPLACED, WRITABLE, is_replaced
-from zarr_bytes.chunk.opening import READABLE, closing, no_file, opened
+from zarr_bytes.chunk.new_files import IS_REPLACED, is_replaced
+from zarr_bytes.chunk.opening import READABLE, WRITABLE, closing, no_file, opened
 from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:

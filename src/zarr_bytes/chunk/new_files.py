@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
-from zarr_bytes.chunk.opening import closing, no_file
+from zarr_bytes.chunk.opening import WRITABLE, closing, no_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,6 @@ __all__ = [
     "CAN_REPLACE",
     "IS_REPLACED",
     "TEMPORARY",
-    "WRITABLE",
     "StoppedError",
     "delete_file",
     "failed",
@@ -38,14 +37,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-# No wait for the other end of a FIFO; no symbolic link is followed.
-WRITABLE: Final = (
-    os.O_RDWR
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOCTTY", 0)
-)
 CAN_REPLACE: Final = hasattr(os, "pwrite")
 """Whether files are replaced here. Not on Windows, where one that is open elsewhere cannot be
 replaced at once: zarr's store tries again."""

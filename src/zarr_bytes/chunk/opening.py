@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "READABLE",
+    "WRITABLE",
     "closing",
     "is_known_to_be_local",
     "is_local",
@@ -33,10 +34,12 @@ __all__ = [
     "opened_now",
 ]
 
-# Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for a
-# writer; with O_NOCTTY, a terminal that is opened is nobody's.
+# Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for its
+# other end; with O_NOCTTY, a terminal that is opened is nobody's. No symbolic link is written to.
 _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)
-READABLE: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0) | _NONBLOCK
+_ALWAYS: Final = _NONBLOCK | getattr(os, "O_NOCTTY", 0)
+READABLE: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | _ALWAYS
+WRITABLE: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _ALWAYS
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _LOCAL: Final = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import numpy as np
 
 from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.elements import bool_error, find_wrong_bool, largest
+from zarr_bytes.chunk.elements import bool_error, find_wrong_bool
 from zarr_bytes.chunk.grid import c_strides
 from zarr_bytes.chunk.selection import grid_of
 from zarr_bytes.chunk.tiles import one_range, tiles_of
@@ -220,7 +220,7 @@ class Plan:
         """
         chunks = self.chunks
         array = tile.elements(fetched, chunks.stored)
-        if any(largest(array.getfield(np.uint8, i)) > 1 for i in chunks.layout.bool_offsets):
+        if chunks.layout.bool_offsets and chunks.has_wrong_bool(array):
             raise self._bool_error(array, tile.place)
         return chunks.decoded(array, in_place=in_place)
 

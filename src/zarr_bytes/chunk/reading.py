@@ -115,7 +115,6 @@ async def _whole(
 
 
 async def _read_requests(requests: Requests, plan: Plan) -> Array | None:
-    requests.note_chunk()
     if plan.is_whole:
         content = await requests.fetch_whole()
         return None if content is None else plan.chunks.of_whole(content, plan.selection)
@@ -134,7 +133,6 @@ async def read_shard(getter: ByteGetter, plan: ShardPlan) -> Array | None:
         As `read_file`.
     """
     requests = Requests(getter, plan, is_sync=False)
-    requests.note_chunk()
     try:
         content, size = await requests.fetch_index(plan.shards)
     except MissingChunkError:

@@ -56,7 +56,7 @@ class MissingChunkError(Exception):
 
 
 class Requests:
-    """The requests for one chunk.
+    """The requests for one chunk, which is counted.
 
     Parameters
     ----------
@@ -86,11 +86,8 @@ class Requests:
         self._prototype: BufferPrototype = plan.chunks.prototype
         self._chunk: Bytes | None = None  # whole, once it has come
         self._is_there = False  # a tile of it
-
-    def note_chunk(self) -> None:
-        """Count the chunk."""
         if counters.counters:
-            counters.note(store_of(self._getter), chunks=1)
+            counters.note(store_of(getter), chunks=1)
 
     async def fetch_whole(self) -> Bytes | None:
         """The bytes of the chunk, in one request."""
@@ -123,8 +120,8 @@ class Requests:
             note_ranges(self._getter)
             return content, None
         self._chunk = content
-        if not is_asked_whole and note_whole_object(self._getter):
-            warn_caller(self._cost_of_whole())
+        if not is_asked_whole:
+            self._note_whole_object()
         return shards.index_of(content), content.size
 
     async def fetch(self, tile: Tile) -> Bytes:
@@ -207,8 +204,7 @@ class Requests:
         if collected.whole is None:
             return cast("Bytes", collected.fetched)
         self._checked(collected.whole)
-        if note_whole_object(self._getter):
-            warn_caller(self._cost_of_whole())
+        self._note_whole_object()
         return self._part(tile)
 
     def _checked(self, buffer: Buffer | None) -> Bytes | None:
@@ -227,13 +223,14 @@ class Requests:
         parts = [chunk[start:stop] for start, stop, _ in tile.ranges()]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _cost_of_whole(self) -> str:
-        return (
-            f"{store_of(self._getter)} does not answer byte ranges, so chunks are fetched whole"
-            f" each time that a part of them is read: {self._plan.chunks.nbytes} bytes here, where"
-            f" {self._plan.nbytes} were needed; from a server that answers ranges, such as nginx,"
-            " only these are fetched"
-        )
+    def _note_whole_object(self) -> None:
+        if note_whole_object(self._getter):
+            warn_caller(
+                f"{store_of(self._getter)} does not answer byte ranges, so chunks are fetched whole"
+                f" each time that a part of them is read: {self._plan.chunks.nbytes} bytes here,"
+                f" where {self._plan.nbytes} were needed; from a server that answers ranges, such"
+                " as nginx, only these are fetched"
+            )
 
 
 def note_request(

@@ -57,9 +57,7 @@ def grid_of(
     if len(selection) != len(chunk_shape) or prod(chunk_shape) >= _MOST_ELEMENTS:
         return None
     nesting = tuple(range(len(chunk_shape))) if order is None else order
-    strides = c_strides(tuple([chunk_shape[i] for i in nesting]))
-    if order is not None:
-        strides = tuple([strides[order.index(i)] for i in range(len(order))])
+    strides = c_strides(chunk_shape, order=order)
     entries = []
     for entry, size in zip(selection, chunk_shape, strict=True):
         found = _entry_of(entry, size)

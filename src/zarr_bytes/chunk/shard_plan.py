@@ -207,7 +207,7 @@ class ShardPlan(Plan):
             if len(parts) == 1:
                 yield from ((tile, ((tile, 0),)) for tile in self._tiles_in(parts[0], most))
                 continue
-            tile = Tile(start, stop - start, None, (), (), None, ())
+            tile = Tile(start, stop - start)
             yield tile, [(next(self._tiles_in(p, most)), p.start - start) for p in parts]
 
     def alike_tiles(self, canvas: Array | None, *, is_file: bool) -> Iterator[tuple[int, Tile]]:
@@ -216,7 +216,7 @@ class ShardPlan(Plan):
         most = self.at_once(canvas, is_file=is_file)
         for start, stop, parts in self._groups(index, canvas, most):
             if len(parts) > 1:
-                yield 1, Tile(start, stop - start, None, (), (), None, ())
+                yield 1, Tile(start, stop - start)
             elif parts[0].alike.is_one_tile(most):
                 yield 1, parts[0].alike.tile
             else:

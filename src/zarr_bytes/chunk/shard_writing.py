@@ -131,7 +131,7 @@ class ShardWriting(Writing):
             data.append(self._bytes_of(tile, grid, canvas))
         table = np.concatenate(starts), np.concatenate(stops)
         together = data[0] if len(data) == 1 else np.concatenate(data)
-        return Tile(0, together.size, table, (), (), None, ()), together
+        return Tile(0, together.size, table), together
 
     def _parts(self) -> Iterator[tuple[int, Grid, Array]]:
         """Number of each inner chunk that is written to, the selection of it, and its elements."""

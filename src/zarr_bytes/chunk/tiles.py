@@ -45,6 +45,7 @@ class Tile(NamedTuple):
         Starts and stops of the ranges, in bytes from `start`; None for one range.
     shape, strides : tuple of int
         Of the elements in the fetched bytes, one axis for each of the canvas; strides in bytes.
+        Nothing, where a tile has bytes alone, as `among` and `place`.
     among : tuple or None
         NumPy index of the selected ones among them, where their distances are uneven.
     place : tuple
@@ -53,11 +54,11 @@ class Tile(NamedTuple):
 
     start: int
     nbytes: int
-    table: tuple[Offsets, Offsets] | None
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    among: tuple[Any, ...] | None
-    place: tuple[Any, ...]
+    table: tuple[Offsets, Offsets] | None = None
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    among: tuple[Any, ...] | None = None
+    place: tuple[Any, ...] = ()
 
     def elements(self, fetched: Bytes, dtype: DType) -> Array:
         """The selected elements in the bytes of all ranges one after another.
