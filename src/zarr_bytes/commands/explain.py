@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from zarr.storage import StorePath
 
-from zarr_bytes.chunk.array_selection import array_entries
+from zarr_bytes.chunk.block_selection import array_entries
 from zarr_bytes.chunk.chunks import chunks_of
 from zarr_bytes.chunk.counters import Counts
 from zarr_bytes.chunk.division import Division
