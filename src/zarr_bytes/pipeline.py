@@ -7,7 +7,6 @@ write in which threads that is done. Arrays of every other chain get a pipeline 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from typing import TYPE_CHECKING, Final, Self, cast
@@ -18,7 +17,7 @@ from zarr.buffer import cpu
 from zarr.storage import StorePath
 
 from zarr_bytes.caller import warn_caller
-from zarr_bytes.chains import own_chain, stored_by
+from zarr_bytes.chains import own_chain
 from zarr_bytes.settings import pipeline_of_other_chains
 from zarr_bytes.zarr_versions import BatchedCodecPipeline, unknown_in_pipeline
 
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
     from zarr.abc.store import ByteGetter
 
-    from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.gathering import ChunkOfWrite
     from zarr_bytes.chunk.scattering import ChunkOfRead
+    from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["BatchedBytesPipeline"]
@@ -40,7 +39,6 @@ _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
 
 
-@dataclass(frozen=True)
 class BatchedBytesPipeline(BatchedCodecPipeline):
     """Zarr's pipeline, which reads and writes chunks of plain bytes by itself, transposed or not.
 
@@ -86,6 +84,8 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
     @cached_property
     def stored(self) -> Stored:
         """Storage of the chunks."""
+        from zarr_bytes.chunk.stored import stored_by
+
         return stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
     def __getstate__(self) -> dict[str, object]:

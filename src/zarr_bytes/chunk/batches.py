@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from zarr.abc.buffer import NDBuffer
 
-    from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.gathering import ChunkOfWrite
     from zarr_bytes.chunk.scattering import ChunkOfRead
+    from zarr_bytes.chunk.stored import Stored
 
 __all__ = ["read_batch", "write_batch"]
 

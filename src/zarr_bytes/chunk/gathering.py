@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.sharding import Sharding
+    from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ChunkOfWrite", "Gather"]

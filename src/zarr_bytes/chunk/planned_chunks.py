@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from zarr.abc.buffer import BufferPrototype
 
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.sharding import Sharding
+    from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec

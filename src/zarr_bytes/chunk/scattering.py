@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.chunk.shard_plan import ShardPlan
-    from zarr_bytes.chunk.sharding import Sharding
+    from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.sharding import Sharding
+    from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.data_type.number_formats import DType
 
