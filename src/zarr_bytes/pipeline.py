@@ -1,8 +1,8 @@
 """The pipeline of arrays whose chunks are plain bytes: they are read straight into the result.
 
-Zarr's pipelines ask the codec for each chunk, and copy what it gives. This one uses the plan, the
-files, the requests and the encoding of the codec, and decides once for all chunks of a read or a
-write in which threads that is done. Arrays of every other chain get a pipeline of zarr.
+Zarr's pipelines call the codec for each chunk and copy its result. This pipeline shares the codec's
+plans, files, requests and encoding, and decides once for all chunks of a read or a write which
+threads do the work. Arrays with other chains of codecs get a pipeline of zarr.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MISSING: Final[GetResult] = {"status": "missing"}
 
 
 class BatchedBytesPipeline(BatchedCodecPipeline):
-    """Zarr's pipeline, which reads and writes chunks of plain bytes by itself, transposed or not.
+    """A pipeline of zarr that reads and writes chunks of plain bytes by itself, transposed or not.
 
     It is the pipeline of arrays whose codecs are any number of `transpose` and then `bytes` or
     `endian`, while zarr chooses this package's class for ``bytes``. Arrays with other codecs get
@@ -54,8 +54,8 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
     Notes
     -----
     Specification: bytes codec 1.0 and transpose codec 1.0. An array has the pipeline that is
-    configured when it is opened. Zarr's own ``bytes`` codec, which a new array has, is taken for
-    this package's.
+    configured when it is opened. A new array has zarr's own ``bytes`` codec, which this pipeline
+    replaces by this package's.
 
     Examples
     --------
@@ -89,8 +89,8 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         return stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
     def __getstate__(self) -> dict[str, object]:
-        # With what is found of the codecs: zarr's sharding codec is pickled as its metadata, which
-        # do not say that parts are written in place.
+        # With the storage: zarr pickles its sharding codec as metadata, which doesn't say that parts
+        # are written in place.
         return self.__dict__ | {"stored": self.stored}
 
     async def read(
@@ -162,7 +162,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
 
 
 def _is_taken(batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:
-    """Whether chunks of stores, in the memory of this machine, are selected as zarr does."""
+    """Whether a batch has chunks of stores, for the memory of this machine."""
     if not batch:
         return False
     getter, spec, *_ = batch[0]
