@@ -89,7 +89,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         return stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
     def __getstate__(self) -> dict[str, object]:
-        # With the storage: zarr pickles its sharding codec as metadata, which doesn't say that parts
+        # With the storage: zarr pickles a sharding codec as metadata, which doesn't say that parts
         # are written in place.
         return self.__dict__ | {"stored": self.stored}
 
