@@ -1,7 +1,7 @@
 """The `bytes` codec of Zarr format 3 as a plugin for zarr-python.
 
-Installing the package is enough: zarr then uses it for every array that names `bytes`. An import
-registers its data types also with zarr 3.1 to 3.3, which do not load them by themselves.
+Installing the package is enough: zarr then uses it for every array that names `bytes`. Importing
+the package registers its data types with zarr 3.1 to 3.3, which do not load them by themselves.
 
 The functions `status`, `check`, `migrate`, `preallocate` and `explain` do the work of the commands
 of the same names; `migrate` writes at once, and its command asks first. `counting` counts the bytes
@@ -65,7 +65,7 @@ __all__ = [
     "view",
 ]
 
-# Each in its module, imported where it is asked for: zarr imports this package to read a chunk.
+# Imported at first use, because zarr imports this package for every array.
 _FUNCTIONS = {
     name: f"zarr_bytes.commands.{name}"
     for name in ("check", "counting", "explain", "migrate", "preallocate", "status")
@@ -84,7 +84,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-# zarr 3.4 loads the entry points zarr.data_type itself. Goes when zarr 3.4 is required.
+# zarr 3.4 loads the entry points zarr.data_type by itself. Goes when zarr 3.4 is required.
 for _name, _data_type in DATA_TYPES.items():
     data_type_registry.register(_name, _data_type)
 

@@ -9,11 +9,12 @@ from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.buffer import cpu
 from zarr.storage import LocalStore
 
-from zarr_bytes.chains import plain_chain, stored_by
+from zarr_bytes.chains import plain_chain
 from zarr_bytes.chunk.blocks import Blocks, Source
 from zarr_bytes.chunk.layout import stored_dtype
 from zarr_bytes.chunk.mapping import mapped
 from zarr_bytes.chunk.new_files import CAN_REPLACE
+from zarr_bytes.chunk.stored import stored_by
 from zarr_bytes.errors import StoreError, wrong_size
 from zarr_bytes.settings import partial_writes_enabled
 from zarr_bytes.zarr_versions import MEMORY_STORES, spec_of, sync

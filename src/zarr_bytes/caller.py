@@ -16,7 +16,7 @@ _CALLED: Final = ("zarr", "zarr_bytes")
 
 
 def warn_caller(message: str) -> None:
-    """Issue a `UserWarning` for the line outside zarr and this package that has led here.
+    """Issue a `UserWarning` for the line outside zarr and this package that led to this call.
 
     A number of levels of the stack cannot say which line that is: zarr reads on an event loop in
     a thread of its own, while the caller's thread waits.

@@ -1,17 +1,15 @@
-"""Chains of codecs that store plain bytes, and how they store them."""
+"""Chains of codecs that store plain bytes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import zarr
 from zarr import codecs as zarr_codecs
 from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 
 from zarr_bytes.activation import CLASSES
-from zarr_bytes.chunk.selection import order_of
-from zarr_bytes.chunk.sharding import sharding_of
 from zarr_bytes.codec import (
     BytesCodec,
     EndianCodec,
@@ -24,29 +22,9 @@ if TYPE_CHECKING:
 
     from zarr.abc.codec import Codec
 
-    from zarr_bytes.chunk.sharding import Sharding
-
-__all__ = ["Stored", "own_chain", "plain_chain", "stored_by"]
+__all__ = ["own_chain", "plain_chain"]
 
 _CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec)
-
-
-class Stored(NamedTuple):
-    """The storage of chunks, as the codecs of an array name it.
-
-    Attributes
-    ----------
-    codec : BytesCodec
-        The codec of the chunks, or of the inner chunks of shards.
-    order : tuple of int or None
-        Axis of the array that each stored axis is; None where they are in order.
-    sharding : Sharding or None
-        How shards are divided, where the chunks are shards.
-    """
-
-    codec: BytesCodec
-    order: tuple[int, ...] | None
-    sharding: Sharding | None
 
 
 def own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
@@ -86,16 +64,3 @@ def _has_plain_index(codec: ShardingCodec) -> bool:
         and cast("BytesCodec", first).endian is not None
         and [type(other) for other in others] in ([], [Crc32cCodec])
     )
-
-
-def stored_by(chain: Sequence[Codec]) -> Stored:
-    """Storage of the chunks of a chain that `own_chain` gives."""
-    *transposes, last = chain
-    orders = [cast("TransposeCodec", codec).order for codec in transposes]
-    if not isinstance(last, ShardingCodec):
-        return Stored(cast("BytesCodec", last), order_of(orders), None)
-    inner = stored_by(last.codecs)
-    nesting = order_of(orders) or tuple(range(len(last.chunk_shape)))
-    inner_orders = [cast("TransposeCodec", codec).order for codec in last.codecs[:-1]]
-    sharding = sharding_of(last, nesting, keeps_edges=not transposes)
-    return Stored(inner.codec, order_of([*orders, *inner_orders]), sharding)

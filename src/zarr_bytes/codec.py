@@ -113,7 +113,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         Notes
         -----
         Specification: bytes codec 1.0, "Codec name" and "Configuration parameters". An `endian` of
-        None is taken for one that is not given, which is how other packages pass it.
+        None counts as absent, because other packages write it so.
         """
         if not isinstance(data, Mapping) or data.get("name") != cls.name:
             raise ConfigurationError(
@@ -213,7 +213,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
 
     def _fitted(self, endian: Endian | None) -> Self:
         """The same codec for one array: with another value of `endian`, and its way of writing."""
-        # A subclass has its own way of encoding, which must be asked.
+        # A subclass may encode in another way, which a partial write would pass by.
         writes_parts = type(self) in (BytesCodec, EndianCodec) and partial_writes_enabled()
         if (self.endian is None) == (endian is None) and not writes_parts:
             return self
@@ -247,7 +247,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         Raises
         ------
         ConfigurationError
-            If elements of `dtype` have no fixed size. The message names the codec that stores them.
+            If elements of `dtype` have no fixed size. The message names the codec for such a type.
         """
         if not has_fixed_size(dtype.to_native_dtype()):
             is_text = isinstance(dtype, VariableLengthUTF8)  # every other such type holds bytes
@@ -337,7 +337,7 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
 
     def __repr__(self) -> str:
         endian = None if self.endian is None else self._endian
-        # Where it is imported from tells it from zarr's class of the same name.
+        # The module tells it from zarr's class of the same name.
         is_exported = type(self) in (BytesCodec, EndianCodec)
         module = "zarr_bytes" if is_exported else type(self).__module__
         return f"{module}.{type(self).__qualname__}(endian={endian!r})"
@@ -358,8 +358,7 @@ class EndianCodec(BytesCodec):
 
     Notes
     -----
-    Specification: endian codec 1.0. Arrays written under it keep the name when their metadata is
-    written again.
+    Specification: endian codec 1.0. Arrays keep the name when their metadata is written again.
 
     Examples
     --------
@@ -387,7 +386,7 @@ class EndianCodec(BytesCodec):
 
 
 class _PartialWrites(ArrayBytesCodecPartialEncodeMixin):
-    """Writes a selection of a chunk; zarr's pipelines ask every codec that has this base."""
+    """Writing of selections of chunks, which zarr's pipelines leave to codecs with this base."""
 
     _endian: Endian | None
 

@@ -1,13 +1,12 @@
 """The pipeline of arrays whose chunks are plain bytes: they are read straight into the result.
 
-Zarr's pipelines ask the codec for each chunk, and copy what it gives. This one uses the plan, the
-files, the requests and the encoding of the codec, and decides once for all chunks of a read or a
-write in which threads that is done. Arrays of every other chain get a pipeline of zarr.
+Zarr's pipelines call the codec for each chunk and copy its result. This pipeline shares the codec's
+plans, files, requests and encoding, and decides once for all chunks of a read or a write which
+threads do the work. Arrays with other chains of codecs get a pipeline of zarr.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from typing import TYPE_CHECKING, Final, Self, cast
@@ -18,7 +17,7 @@ from zarr.buffer import cpu
 from zarr.storage import StorePath
 
 from zarr_bytes.caller import warn_caller
-from zarr_bytes.chains import own_chain, stored_by
+from zarr_bytes.chains import own_chain
 from zarr_bytes.settings import pipeline_of_other_chains
 from zarr_bytes.zarr_versions import BatchedCodecPipeline, unknown_in_pipeline
 
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
     from zarr.abc.store import ByteGetter
 
-    from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.batches import ChunkOfWrite
     from zarr_bytes.chunk.scattering import ChunkOfRead
+    from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["BatchedBytesPipeline"]
@@ -40,9 +39,8 @@ _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
 
 
-@dataclass(frozen=True)
 class BatchedBytesPipeline(BatchedCodecPipeline):
-    """Zarr's pipeline, which reads and writes chunks of plain bytes by itself, transposed or not.
+    """A pipeline of zarr that reads and writes chunks of plain bytes by itself, transposed or not.
 
     It is the pipeline of arrays whose codecs are any number of `transpose` and then `bytes` or
     `endian`, while zarr chooses this package's class for ``bytes``. Arrays with other codecs get
@@ -56,8 +54,8 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
     Notes
     -----
     Specification: bytes codec 1.0 and transpose codec 1.0. An array has the pipeline that is
-    configured when it is opened. Zarr's own ``bytes`` codec, which a new array has, is taken for
-    this package's.
+    configured when it is opened. A new array has zarr's own ``bytes`` codec, which this pipeline
+    replaces by this package's.
 
     Examples
     --------
@@ -86,11 +84,13 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
     @cached_property
     def stored(self) -> Stored:
         """Storage of the chunks."""
+        from zarr_bytes.chunk.stored import stored_by
+
         return stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
     def __getstate__(self) -> dict[str, object]:
-        # With what is found of the codecs: zarr's sharding codec is pickled as its metadata, which
-        # do not say that parts are written in place.
+        # With the storage: zarr pickles a sharding codec as metadata, which doesn't say that parts
+        # are written in place.
         return self.__dict__ | {"stored": self.stored}
 
     async def read(
@@ -162,7 +162,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
 
 
 def _is_taken(batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:
-    """Whether chunks of stores, in the memory of this machine, are selected as zarr does."""
+    """Whether a batch has chunks of stores, for the memory of this machine."""
     if not batch:
         return False
     getter, spec, *_ = batch[0]

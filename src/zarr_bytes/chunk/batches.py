@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteSetter
     from zarr.storage import StorePath
 
-    from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.scattering import ChunkOfRead
+    from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 __all__ = ["ChunkOfWrite", "read_batch", "write_batch"]

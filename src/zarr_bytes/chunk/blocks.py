@@ -23,9 +23,9 @@ from zarr_bytes.chunk.writing import new_chunk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.shards import Shards
+    from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.zarr_versions import ArraySpec
 
 __all__ = ["BlockViews", "Blocks", "Source"]

@@ -7,9 +7,8 @@ string one a character, a record those of its fields. Those numbers are the *uni
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,8 +24,7 @@ __all__ = ["ElementLayout", "Endian", "has_fixed_size", "layout_of", "stored_dty
 Endian: TypeAlias = Literal["little", "big"]
 
 
-@dataclass(frozen=True)
-class ElementLayout:
+class ElementLayout(NamedTuple):
     """The layout of one element of a data type in the bytes of a chunk.
 
     Attributes

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
     from zarr.storage import StorePath
 
-    from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.chunk.shard_plan import ShardPlan
+    from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 

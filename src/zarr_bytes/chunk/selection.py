@@ -15,12 +15,12 @@ import numpy as np
 from zarr_bytes.chunk.grid import Axis, Grid, c_strides
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.grid import Offsets
 
-__all__ = ["entries_of", "grid_of", "in_shape", "is_basic", "order_of"]
+__all__ = ["entries_of", "grid_of", "in_shape", "is_basic"]
 
 _Entry: TypeAlias = "int | range | Offsets"  # without bools and negative indices
 
@@ -87,22 +87,6 @@ def entries_of(selection: Any) -> tuple[Any, ...]:
     ((5,), (5, 6))
     """
     return selection if isinstance(selection, tuple) else (selection,)
-
-
-def order_of(transposes: Iterable[Sequence[int]]) -> tuple[int, ...] | None:
-    """Axis of the array that each stored axis is, after transposes one after another.
-
-    None where they are stored in their order.
-
-    Examples
-    --------
-    >>> order_of([(1, 2, 0), (1, 0, 2)])
-    (2, 1, 0)
-    """
-    composed: tuple[int, ...] = ()
-    for order in transposes:
-        composed = tuple(composed[i] if composed else i for i in order)
-    return None if composed == tuple(sorted(composed)) else composed
 
 
 def is_basic(selection: Any) -> bool:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.file_writing import NewChunk
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.sharding import Sharding
     from zarr_bytes.chunk.shards import Shards
+    from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
 
 __all__ = ["ShardWriting", "complete_shard"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Offsets
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.sharding import Sharding
+    from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.settings import Cost

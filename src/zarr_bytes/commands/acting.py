@@ -14,9 +14,10 @@ from zarr.registry import get_buffer_class, get_pipeline_class
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from zarr_bytes.activation import CLASSES, PIPELINE
-from zarr_bytes.chains import Stored, own_chain
+from zarr_bytes.chains import own_chain
 from zarr_bytes.chunk.range_support import comes_whole
 from zarr_bytes.chunk.shard_plan import ShardPlan
+from zarr_bytes.chunk.stored import Stored
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.origin import origin_of
 from zarr_bytes.commands.text import in_digits

@@ -25,12 +25,12 @@ from zarr_bytes.zarr_versions import spec_of
 if TYPE_CHECKING:
     import zarr
 
-    from zarr_bytes.chains import Stored
     from zarr_bytes.chunk.division import Alike
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.grid import Grid, Offsets
     from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.chunk.scattering import ChunkOfRead
+    from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.commands.acting import Acting
     from zarr_bytes.zarr_versions import ArraySpec
 
