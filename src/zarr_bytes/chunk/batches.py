@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkOfWrite", "read_batch", "write_batch"]
 
-# As `zarr_bytes.chunk.scattering.ChunkOfRead`; the last selection is where the elements are.
+# As `zarr_bytes.chunk.scattering.ChunkOfRead`; the second selection is of the written values.
 ChunkOfWrite: TypeAlias = "tuple[ByteSetter, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 
 
@@ -53,7 +53,7 @@ async def read_batch(
     Returns
     -------
     list of bool
-        For each chunk, whether it was there.
+        For each chunk, whether it exists.
     """
     store = batch[0][0].store
     scatter = Scatter(out, drop_axes, stored, store)
@@ -71,14 +71,14 @@ async def write_batch(
 ) -> None:
     """Write selections of chunks straight from the array that the caller gave.
 
-    A whole chunk goes block by block into the file that is renamed; no copy of it is made.
+    The new file of a whole chunk is written block by block, without a copy of the chunk.
 
     Parameters
     ----------
     batch : sequence of ChunkOfWrite
         At least one chunk.
     value : zarr.abc.buffer.NDBuffer
-        The elements, or one for all.
+        The elements, or one element for all.
     drop_axes : tuple of int
         Axes of a selection that `value` does not have.
     stored : Stored
@@ -123,7 +123,7 @@ async def write_batch(
 async def _read_files(
     scatter: Scatter, batch: Sequence[ChunkOfRead], nbytes: int, root: str
 ) -> list[bool]:
-    """Read files into `nbytes` bytes; whether each is there."""
+    """Read files into `nbytes` bytes of the result; for each, whether it exists."""
     is_local = is_known_to_be_local(root)
     found: list[bool] = []
     if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):

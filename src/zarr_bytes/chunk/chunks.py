@@ -1,4 +1,4 @@
-"""Chunks of one shape and data type: what they have in common, and the plan of the last read."""
+"""The common properties of chunks of one shape and data type, with the plan of the last read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fill_value_of(spec: ArraySpec) -> Any:  # as zarr has it
 
 
 class Planned(Generic[P]):
-    """Chunks, or shards, that keep the plan of a selection for the next chunk or read."""
+    """Chunks or shards that keep the plan of the last selection for the next chunk or read."""
 
     _last_plan: tuple[tuple[Any, ...], Cost | None, P | None] = ((), None, None)
 
@@ -62,15 +62,15 @@ class Chunks(Planned[Plan]):
     Parameters
     ----------
     shape : tuple of int
-        Shape as it is in the array.
+        Shape in the array, before any transpose.
     dtype : numpy.dtype
         Type of the elements.
     endian : {"little", "big"} or None
-        Byte order that is stored; None means that of `dtype`.
+        Stored byte order; None means the byte order of `dtype`.
     order : tuple of int or None
         The axis that each stored axis is (transpose codec 1.0); None where they are in order.
     prototype : zarr.abc.buffer.BufferPrototype
-        Of the buffers that results are in.
+        Prototype of the buffers of results.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class Chunks(Planned[Plan]):
         self.item_size = layout.item_size
         self.stored = layout.view or dtype
         self.nbytes = prod(shape) * layout.item_size
-        # Whether stored elements are those of the array, but for their byte order; and whether
+        # Whether stored elements need no check or change but of their byte order; and whether
         # NumPy assigns them as they are stored.
         self.is_unchecked = not (layout.bool_offsets or layout.narrow_bytes)
         self.is_plain = self.is_unchecked and layout.view is not None
         self.selected_dtype = dtype if layout.view is None or layout.narrow_bytes else layout.view
-        # Buffers that are not NumPy's get the result, not the ranges that it is made from.
+        # Other buffers than NumPy's get the result alone: ranges are fetched into NumPy memory.
         self.is_numpy = issubclass(prototype.buffer, cpu.Buffer)
         self.prototype = prototype if self.is_numpy else cpu.buffer_prototype
         self._nd_buffer = prototype.nd_buffer
@@ -130,18 +130,18 @@ class Chunks(Planned[Plan]):
         Raises
         ------
         BoolValueError
-            If a byte that is a bool is neither; `of` says what its index is one of.
+            If a bool is neither; `of` names the thing that the index in the message is of.
         """
         if self.has_wrong_bool(array):
             check_bools(array.ravel().view(np.uint8), self.layout, array.shape, of)
 
     def has_wrong_bool(self, array: Array) -> bool:
         """Whether a bool among stored elements is neither 0 nor 1."""
-        # Looked at where they are: `ravel` may copy.
+        # In place: `ravel` may copy.
         return any(largest(array.getfield(np.uint8, i)) > 1 for i in self.layout.bool_offsets)
 
     def decoded(self, array: Array, *, in_place: bool) -> Array:
-        """Stored elements as the array has them, without a look at the bools."""
+        """Stored elements as the array has them, without a check of bools."""
         if self.layout.view is None or self.layout.narrow_bytes:
             encoded = array.ravel().view(np.uint8)
             return decode_elements(encoded, self.dtype, array.shape, self.endian, in_place=in_place)
@@ -150,9 +150,9 @@ class Chunks(Planned[Plan]):
     def as_numbers(self, canvas: Array) -> tuple[Array, DType] | None:
         """A canvas, and the type of stored elements, such that NumPy assigns them bit for bit.
 
-        With a last axis of the numbers in an element, where these are of one kind: they are swapped
-        two to three times as fast. None where elements must be looked at, or the canvas has
-        another data type.
+        With a last axis for the numbers in an element, where these have one type, since plain
+        numbers are swapped two to three times as fast. None where elements must be checked, or the
+        canvas has another data type.
         """
         layout = layout_of(canvas.dtype, self.endian)
         is_alike = canvas.dtype.newbyteorder("=") == self.dtype.newbyteorder("=")
@@ -160,7 +160,7 @@ class Chunks(Planned[Plan]):
             return None
         is_foreign = layout.view is None or canvas.dtype.num >= FIRST_USER_TYPE
         if is_foreign and not canvas.dtype.isnative:
-            return None  # NumPy decides what an order means that types of other packages lack
+            return None  # types of other packages have one byte order; NumPy decides
         if layout.number is None or layout.is_stored_as_is:
             return canvas.view(layout.units), layout.stored
         numbers = canvas[..., np.newaxis].view(layout.number)
@@ -176,8 +176,8 @@ class Chunks(Planned[Plan]):
 def chunks_of(spec: ArraySpec, endian: Endian | None, order: tuple[int, ...] | None) -> Chunks:
     """Chunks of a spec, in the stored byte order `endian` and the stored order of axes.
 
-    Those of the last call are kept by their spec: zarr makes one for all chunks of a read, and
-    never changes it. To find them again by its parts takes two microseconds.
+    The result of the last call is kept by its spec: zarr makes one spec for all chunks of a read,
+    and never changes it. A look-up by the parts of a spec takes two microseconds.
     """
     global _last  # one tuple, assigned at once: no thread sees half of it
     last_spec, last_endian, last_order, chunks = _last

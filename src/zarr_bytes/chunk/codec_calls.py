@@ -48,19 +48,19 @@ async def read_selection(
     chunk_spec : zarr.core.array_spec.ArraySpec
         Shape and data type of the chunk.
     endian : {"little", "big"} or None
-        Byte order that is stored; None means that of the data type.
+        Stored byte order; None means the byte order of the data type.
 
     Returns
     -------
     zarr.abc.buffer.NDBuffer or None
-        ``chunk[selection]``, in NumPy memory possibly in the stored byte order.
+        ``chunk[selection]``; in NumPy memory possibly in the stored byte order.
 
     Raises
     ------
     ChunkSizeError
         If the chunk, or a range of it, has another number of bytes than the metadata asks for.
     ChunkFileError
-        If something else than a file lies in its place.
+        If something other than a file is in the place of a chunk.
     BoolValueError
         If a byte that was read as a bool is neither 0 nor 1.
     """
@@ -81,10 +81,10 @@ def read_selection_sync(
 async def read_local(
     batch: Sequence[tuple[ByteGetter, SelectorTuple, ArraySpec]], endian: Endian | None
 ) -> list[NDBuffer | None]:
-    """`read_selection` of several chunks that `are_local`, in as few threads as are of use.
+    """`read_selection` of several chunks that `are_local`, in as few threads as pay.
 
-    A hop to a thread and back takes longer than reading a small chunk. Many bytes, and files that
-    may have to be waited for, are read by as many threads as zarr allows.
+    A hop to a thread and back takes longer than reading a small chunk. Large reads, and files that
+    may not be on this machine, get as many threads as zarr allows requests.
     """
 
     def read(chunk: tuple[ByteGetter, SelectorTuple, ArraySpec]) -> NDBuffer | None:
@@ -99,7 +99,7 @@ async def read_local(
 
 
 def are_local(getters: Iterable[ByteGetter]) -> bool:
-    """Whether all chunks are files that are read here, and not by their store."""
+    """Whether all chunks are files that this package reads itself, without their store."""
     return all(isinstance(g, StorePath) and type(g.store) is LocalStore for g in getters)
 
 
@@ -112,8 +112,8 @@ async def write_selection(
 ) -> None:
     """Write the selected elements of the chunk behind `setter`.
 
-    Cancelling waits for a write to a file that has begun; one that still waits for its thread
-    never begins.
+    Cancelling waits for the end of a write to a file, unless it has not begun: it never begins
+    then.
 
     Parameters
     ----------
@@ -127,17 +127,17 @@ async def write_selection(
     chunk_spec : zarr.core.array_spec.ArraySpec
         Shape, data type and fill value of the chunk.
     endian : {"little", "big"} or None
-        Byte order to store; None means that of the data type.
+        Byte order to store; None means the byte order of the data type.
 
     Raises
     ------
     ChunkSizeError
-        If the chunk that is there has another number of bytes than the metadata asks for. Nothing
-        has been written then.
+        If the existing chunk has another number of bytes than the metadata asks for. Nothing has
+        been written then.
     ChunkFileError
         If something other than a file is in the place of a chunk.
     OSError
-        If a file could not be written; the message says how many bytes were.
+        If a file could not be written; the message has the number of written bytes.
     """
     writing = Writing(value, selection, chunk_spec, endian)
     if is_local_chunk(setter) and writing.is_numpy:

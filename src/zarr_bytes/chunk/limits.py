@@ -1,6 +1,6 @@
-"""The sizes and numbers from which on reading and writing are done in another way.
+"""Sizes and numbers at which reading and writing change their method.
 
-None of them changes a result. Each was measured, or bounds the memory that is taken.
+None changes a result. Each was measured, or bounds the memory that is taken.
 """
 
 from __future__ import annotations
@@ -11,49 +11,50 @@ __all__ = ["LIMITS", "Limits"]
 
 
 class Limits(NamedTuple):
-    """Thresholds, in bytes if nothing else is said.
+    """Thresholds, in bytes unless a number is named.
 
     Attributes
     ----------
     loop, loop_each : int
-        Of a read, or else of each of its chunks, that are read on the event loop if nothing has to
-        be waited for: zarr has been busy there with the same chunks for twice as long, and in a
-        thread on another processor each of them takes 2 to 3 microseconds more.
+        Largest read on the event loop, or its largest share for each chunk; files only, and only
+        where nothing has to be waited for. Zarr itself takes twice as long there for these chunks,
+        and a thread on another processor adds 2 to 3 microseconds for each.
     loop_chunks : int
-        Chunks, after which others have their turn on the event loop.
+        Number of chunks after which the event loop turns to other tasks.
     loop_chunk, loop_ranges : int
-        Of a chunk that is read there, and the number of its ranges, each a system call of 2
-        microseconds. Copying so much takes as long as a fraction of a thread hop.
+        Largest chunk that is read on the event loop, and its largest number of ranges. Each range
+        is a system call of 2 microseconds; the copying takes a fraction of a hop to a thread.
     loop_long_ranges : int
-        Number of the ranges of a shard that are read there up to `loop` bytes: a plane in a few
-        inner chunks, which takes a third less time than by a thread.
+        Largest number of ranges of a shard that are read on the event loop up to `loop` bytes: a
+        plane in a few inner chunks, which takes a third less time than in a thread.
     one_thread, one_thread_codec : int
-        Of a read that another thread would not make faster: of what the pipeline selects, and of
-        whole chunks by zarr's pipelines.
+        Largest read in one thread, which a second thread would not make faster: selected bytes in
+        this package's pipeline, and bytes of whole chunks in zarr's.
     assigned : int
-        Of a chunk, that are read at once and then assigned.
+        Largest chunk that is read first and then assigned to the result.
     direct : int
-        Of a chunk, from which on it pays to find out that nothing need be assigned.
+        Smallest chunk for which a look at the result pays: whether the file can be read into it.
     block, block_out_of_order : int
-        That are worked on at once: about a processor's second cache; more where the axes are
+        Bytes that are worked on at once: about a processor's second cache; more where the axes are
         stored in another order, to fill the lines of the cache.
     windowed : int
-        Of a range, from which on reading it through a window is worth the making of the window.
+        Smallest range that is read through a window of memory, which has to be made.
     short_range : int
-        Of a range on average, up to which `bytes` are faster than memory to be read into.
+        Largest average size of ranges for which `bytes` objects are faster than reading into
+        memory.
     size_not_asked : int
-        Of a file that is read whole without being asked for its size.
+        Largest file that is read whole without a look at its size.
     unselected, runs : int
-        That are fetched at once without being selected; and ranges of a tile, each of which takes
-        some fifty bytes while it is planned.
+        Bytes that are fetched at once although they are not selected; and number of ranges of a
+        tile, each of which takes some fifty bytes of memory while it is planned.
     kept_runs : int
-        Ranges of a plan that is kept for the next chunk.
+        Largest number of ranges of a plan that is kept for the next chunk.
     compared, filled : int
-        Of a chunk, that are compared with the fill value at once, and of fill values, that are
-        written at once.
+        Bytes of a chunk that are compared with the fill value at once, and bytes of fill values
+        that are written at once.
     mapped_ranges, mapped_range : int
-        Number of ranges from which on, and size of a range on average up to which, writing through
-        a mapping is faster than calls.
+        Smallest number of ranges, and largest average size, for which writing through a mapping is
+        faster than a system call for each range.
     """
 
     loop: int = 2**19

@@ -6,11 +6,11 @@ stored byte order: the copy that zarr makes into its output swaps it.
 Synchronous and awaited reads share their coroutines: one that awaits nothing is run to its end by
 `finished`.
 
-In a memory store, and inside a shard (whose getter is no `StorePath`), reading the whole chunk is a
-view and costs nothing: there nothing is planned.
+In a memory store, and inside a shard (where the getter isn't a `StorePath`), the whole chunk is a
+view that costs nothing, so nothing is planned.
 
-Of a shard, the index is read, and then the ranges of all inner chunks together: at most two
-requests follow one another, however many inner chunks there are.
+A shard is read in two steps: the index, and then the ranges of all inner chunks together. So no
+more than two requests follow one another, however many inner chunks are selected.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cost_of", "read_chunk", "read_file", "read_open_file", "read_shard"]
 
-# Gives the bytes of the ranges of a tile, one after another. For a file it waits for nothing else.
+# The bytes of the ranges of a tile, one after another. Reading a file, it awaits nothing.
 _Fetch: TypeAlias = "Callable[[Tile], Coroutine[None, None, Bytes]]"
 
 
@@ -67,9 +67,9 @@ async def read_chunk(
     getter, selection, chunk_spec
         As for `zarr_bytes.chunk.codec_calls.read_selection`.
     chunks : Chunks
-        The chunk, and those like it.
+        Properties of the chunk.
     is_sync : bool
-        Whether nothing may be awaited that waits.
+        Whether the coroutine must not wait, so that `finished` can run it.
     """
     entries = entries_of(selection)
     if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
@@ -96,14 +96,14 @@ async def read_chunk(
 
 
 def cost_of(getter: StorePath) -> Cost | None:
-    """Cost of a request for the chunk, or None if it is read whole for a part of it."""
+    """Cost of a request for a part of the chunk; None where that fetches the whole chunk."""
     return None if comes_whole(getter) else reading_cost(getter.store)
 
 
 async def _whole(
     getter: ByteGetter | SyncByteGetter, chunk_spec: ArraySpec, *, is_sync: bool
 ) -> Bytes | None:
-    """The bytes of a chunk in memory."""
+    """The bytes of a whole chunk, from memory."""
     if is_sync:
         buffer = cast("SyncByteGetter", getter).get_sync(prototype=chunk_spec.prototype)
     else:
@@ -174,12 +174,12 @@ def read_file(
 
 
 def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> Array:
-    """`read_file` of an open file; with a canvas, where the tiles of the plan are put, that.
+    """`read_file` of an open file. Elements are put into the canvas where there is one.
 
     Raises
     ------
     EndOfFileError
-        If a shard is shortened meanwhile.
+        If a shard is shortened while it is read.
     """
     if isinstance(plan, ShardPlan):
         located = plan.located(plan.shards.index_in(file))
@@ -232,18 +232,18 @@ async def _filled(
     is_file: bool = False,
     workers: int = 1,
 ) -> Array:
-    """Put the elements of a plan into the canvas; without one, give the result.
+    """The elements of a plan, put into the canvas, or into a new array where there is none.
 
     Parameters
     ----------
     plan : Plan
     fetch : callable
     canvas : array, optional
-        Where the elements are put, in the place that the grid of the plan has for them.
+        Target of the elements, at the places that the grid of the plan has.
     is_file : bool
         Whether `fetch` reads a file, into memory that may be changed.
     workers : int
-        Number of fetches at a time.
+        Number of concurrent fetches.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""Reading selections of chunks straight into the array that was asked for.
+"""Reading selections of chunks straight into the result.
 
-A few bytes that follow each other go there in one read, or in one assignment that changes the byte
-order on the way. How that is done is found once for all chunks that are selected alike, so that a
-chunk of 256 bytes costs an open, a read and a close, and little else.
+A few contiguous bytes get there by one read, or by one assignment that also swaps them. The method
+is chosen once for all chunks with one selection, so that a chunk of 256 bytes costs an open, a read
+and a close, and little else.
 """
 
 from __future__ import annotations
@@ -37,42 +37,41 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkOfRead", "Scatter"]
 
-# A chunk's key in a store, its spec, the selection of it, where that belongs, and whether all of
-# the chunk that is within the array is selected.
+# A chunk's key in a store, its spec, the selection of the chunk, the place of this selection in the
+# result, and whether the selection has all of the chunk that is within the array.
 ChunkOfRead: TypeAlias = "tuple[StorePath, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 
 
 class _Alike(NamedTuple):
-    """Chunks with one spec that are selected alike."""
+    """Chunks of one spec and one selection."""
 
     spec: ArraySpec
     selection: SelectorTuple
-    types: list[type]  # of the entries; none where arrays are among them
+    types: list[type]  # of the entries of the selection; empty where arrays are among them
     plan: Plan
-    # A few bytes in one range: memory that they are read into, and the selected elements there, or
-    # the result, if they are read into their place in it; and where the range begins, None if it is
-    # the whole chunk.
+    # For a few bytes in one range: memory to read into, with the selected elements there; or the
+    # result, where its own memory is read into. And the start of the range; None for a whole chunk.
     window: tuple[Bytes, Array] | None = None
     result: Array | None = None
     start: int | None = None
 
     def has(self, spec: ArraySpec, selection: SelectorTuple) -> bool:
-        """Whether a chunk is one of these."""
+        """Whether a chunk has this spec and this selection."""
         try:
             is_equal = spec is self.spec and bool(selection == self.selection)
-        except ValueError:  # a longer array has no truth
+        except ValueError:  # NumPy compares longer arrays element by element
             return False
         # An array of one index equals the index.
         return is_equal and self.types == [*map(type, entries_of(selection))]
 
 
 class Scatter:
-    """The array that selections of chunks are read into.
+    """An array, and the selections of chunks that are read into it.
 
     Parameters
     ----------
     out : array
-        Elements in the data type of the chunks; any other is converted to, as NumPy does.
+        Elements in the data type of the chunks; NumPy converts to any other.
     drop_axes : tuple of int
         Axes of a selection that `out` does not have.
     stored : Stored
@@ -86,12 +85,12 @@ class Scatter:
     ) -> None:
         self._out = out
         self._root = str(store.root) if isinstance(store, LocalStore) else ""
-        # Asked here and not in a thread, where a warning would not know who has called zarr.
+        # Not in a thread, where a warning could not point at the line that has called zarr.
         self._cost = reading_cost(store) if isinstance(store, LocalStore) else None
         self._drop_axes = drop_axes
         codec, self._order, self._sharding = stored
         self._endian = codec.stored_endian
-        self.left_open: dict[str, ChunkFile] = {}  # by path, for a thread to read on
+        self.left_open: dict[str, ChunkFile] = {}  # by path, for the thread that continues
 
     def read_files(self, chunks: Iterable[ChunkOfRead], *, waits: bool = True) -> Iterator[bool]:
         """Read selections of chunks of a `LocalStore`.
@@ -112,7 +111,7 @@ class Scatter:
         ValueError
             As `zarr_bytes.chunk.codec_calls.read_selection`.
         BlockingIOError
-            Where a thread must be asked, for a chunk and those after it.
+            If this chunk and all later ones must be read in a thread, where `waits` is False.
         """
         out, root = self._out, self._root
         alike: _Alike | None = None
@@ -120,7 +119,7 @@ class Scatter:
             getter, spec, selection, place, _ = chunk
             if alike is None or not alike.has(spec, selection):
                 alike = self._alike(chunk)
-            # Flat, in the order of the memory, which is that of the stored axes (`_result`).
+            # Flat, in the order of the memory, which is the order of the stored axes (`_result`).
             target = None if alike.result is None else alike.result[place].ravel(order="K")
             is_direct = target is not None and _is_view(target, alike.result)
             is_quick = is_direct or alike.window is not None
@@ -177,21 +176,21 @@ class Scatter:
         read_open_file(plan if grid is plan.grid else plan.placed(grid), file, canvas)
 
     def _placed(self, chunk: ChunkOfRead, plan: Plan) -> tuple[Array, Grid] | None:
-        """The canvas that a chunk is read into, where that is not too small to pay."""
+        """The canvas in the result, and the grid for it; None where a copy is as fast."""
         if plan.nbytes <= limits.LIMITS.assigned or plan.grid is None:
             return None
         return plan.grid.in_result(self._out, chunk[3], self._drop_axes)
 
     def way_of(self, chunk: ChunkOfRead) -> tuple[Plan, Array | None, bool]:
-        """How `read_files` reads a chunk, and `read` one of another store; nothing is read.
+        """The method of `read_files` for a file, or of `read` for another store; nothing is read.
 
         Returns
         -------
         plan : Plan
         canvas : array or None
-            The part of `out` that tiles are put into, if they are.
+            The part of `out` that tiles are put into; None where they are not.
         is_one_range : bool
-            Whether one range of a file is read, or all of it.
+            Whether a file is read in one call: one range, or the whole.
         """
         if not self._root:
             return self._plan(chunk[1], chunk[2], cost_of(chunk[0])), None, False
@@ -233,7 +232,7 @@ class Scatter:
         return shards.plan(entries_of(selection), cost)
 
     def _result(self, plan: Plan, place: SelectorTuple) -> Array | None:
-        """The result, if chunks can be read into their places in it as they are."""
+        """The result, if stored bytes can be read into their places in it unchanged."""
         grid = cast("Grid", plan.grid)
         placed = grid.in_result(self._out, place, self._drop_axes)
         if placed is None or placed[1] is not grid:
@@ -243,11 +242,11 @@ class Scatter:
         is_alike = canvas.dtype == plan.chunks.stored and in_order.flags.c_contiguous
         if not is_alike:
             return None
-        # Without its type, as not every type has a buffer that can be read into.
+        # Without the data type: not every type has a buffer that can be read into.
         return self._out.view(f"V{plan.chunks.item_size}")
 
     def _fill(self, chunk: ChunkOfRead) -> None:
-        """Put the fill value where a chunk that is missing belongs."""
+        """Put the fill value in the place of a missing chunk."""
         self._out[chunk[3]] = fill_value_of(chunk[1])
 
     def _assign(self, chunk: ChunkOfRead, array: Array) -> None:
