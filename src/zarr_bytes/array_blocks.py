@@ -1,4 +1,4 @@
-"""The blocks of an array of zarr, or the reason why it has none that NumPy can view."""
+"""The blocks of a zarr array, or the reason why NumPy cannot view them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SETTING: Final = 'with zarr.config.set({"zarr_bytes.partial_writes": True})'
 def blocks_of(
     array: zarr.Array[Any], mode: Mode, opened: set[str], most: int, *, is_checked: bool
 ) -> Blocks:
-    """The blocks of an array; a StoreError says why there are none."""
+    """The blocks of an array; a StoreError with the reason if NumPy cannot view them."""
     store, metadata = array.store, array.metadata
     if metadata.zarr_format != 3:
         raise _no_view(array, "it is of Zarr format 2")
@@ -66,7 +66,7 @@ def _no_view(array: zarr.Array[Any], reason: str) -> StoreError:
 
 
 def _files_of(array: zarr.Array[Any], mode: Mode, opened: set[str]) -> Source:
-    """Chunks in files, which are mapped; in mode "r+" the paths of all are kept."""
+    """Chunks in files, which are mapped; in mode "r+", the paths of mapped files are kept."""
     folder = "/".join(filter(None, [str(cast("LocalStore", array.store).root), array.path]))
     metadata = cast("ArrayV3Metadata", array.metadata)
 
@@ -82,7 +82,7 @@ def _files_of(array: zarr.Array[Any], mode: Mode, opened: set[str]) -> Source:
 
 
 def _buffers_of(array: zarr.Array[Any]) -> Source:
-    """Chunks in memory, which are looked at where they are."""
+    """Chunks in memory, which are used in place."""
     store, metadata = array.store, cast("ArrayV3Metadata", array.metadata)
 
     def key_of(place: tuple[int, ...]) -> str:
@@ -95,14 +95,14 @@ def _buffers_of(array: zarr.Array[Any]) -> Source:
         content = np.asarray(buffer.as_array_like()).view(np.uint8)
         if nbytes is not None and content.size != nbytes:
             raise wrong_size(key, 0, nbytes, content.size)
-        content.flags.writeable = False  # of this view of it alone
+        content.flags.writeable = False  # of this NumPy array alone
         return content
 
     return Source(key_of, bytes_of)
 
 
 def refusal_to_write(array: zarr.Array[Any]) -> str | None:
-    """Why chunks of an array are not changed in place, and what to do."""
+    """The reason why chunks of an array are not changed in place, and what to do; or None."""
     if type(array.store) is not LocalStore:
         return "only chunks in files are changed in place; write through zarr (`array[...] = ...`)"
     if array.read_only:

@@ -1,7 +1,7 @@
 """`view`: NumPy views of the chunks of an array, without a read.
 
-Chunks of a local file are mapped into memory, and those of a `MemoryStore` are looked at where they
-are. What is decided once for all selections is decided when the view is made.
+Chunks in local files are mapped into memory, and chunks in a `MemoryStore` are used in place.
+Everything that is common to all selections is decided when the view is made.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = ["ArrayView", "view"]
 def view(array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> ArrayView:
     """View the chunks of an uncompressed array as NumPy arrays, without reading them.
 
-    A selection takes about a microsecond, where one through zarr takes 250. Chunks that are local
-    files are mapped into memory when they are first selected from, and the system reads the pages
-    that are looked at. Chunks in a `MemoryStore` are looked at where they are.
+    A selection takes about a microsecond, where a selection through zarr takes 250. Chunks in local
+    files are mapped into memory at the first selection of their elements, and the system reads the
+    pages that are used. Chunks in a `MemoryStore` are used in place.
 
     Parameters
     ----------
@@ -44,11 +44,10 @@ def view(array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> Ar
         Of Zarr format 3, in a folder (`LocalStore`) or a `MemoryStore`, with no other codecs than
         `transpose`, `bytes` and `sharding_indexed`.
     mode : {"r", "r+"}
-        "r+" lets the elements of existing chunks be changed, in files, where
-        ``zarr_bytes.partial_writes`` is True.
+        "r+" allows changes of existing chunks in files, if ``zarr_bytes.partial_writes`` is True.
     check : bool
-        Whether each chunk is read once, when it is first selected from, to find bools that are
-        neither 0 nor 1, and unused bits of narrow numbers that are set.
+        Whether each chunk is read once, at the first selection of its elements, to find bools that
+        are neither 0 nor 1, and unused bits of narrow numbers that are set.
 
     Returns
     -------
@@ -57,16 +56,15 @@ def view(array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> Ar
     Raises
     ------
     StoreError
-        If there is no such view of the array; the message names the reason, and the call of zarr
-        that reads or writes the array.
+        If the array has no such view. The message has the reason, and the call of zarr that reads
+        or writes the array.
     TypeError
         If `array` is not a `zarr.Array`.
 
     Warnings
     --------
-    A file that somebody truncates while it is mapped ends this process (SIGBUS). Writers that
-    replace chunks by renaming, as zarr does, do no harm: the view shows the old chunk until
-    `ArrayView.refresh`.
+    Truncating a mapped file ends this process (SIGBUS). Writers that replace chunks by renaming, as
+    zarr does, are safe: the view shows the old chunk until `ArrayView.refresh`.
 
     Examples
     --------
@@ -90,23 +88,23 @@ def view(array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> Ar
 class ArrayView:
     """NumPy views of the chunks of an array, which `view` makes.
 
-    ``view[...]`` takes integers, slices and arrays of integers, as NumPy does. The result is a
-    NumPy view of the chunk that has all selected elements, and a new array where several chunks
-    have them or an array of integers selects them. It is read-only in mode "r". It stays valid
-    whatever becomes of the `ArrayView`.
+    ``view[...]`` takes integers, slices and arrays of integers, as NumPy does. Where one chunk has
+    all selected elements, the result is a NumPy view of it; where several chunks have them, or an
+    array of integers selects them, a new array. Views of chunks are read-only in mode "r", and stay
+    valid without the `ArrayView`.
 
-    Works as it is in ``dask.array.from_array``, as a dataset of ``torch.utils.data`` and wherever
-    ``numpy.asarray`` is called. It can be pickled where the array can; the array is mapped anew
-    then. Processes may be forked, and threads may share it.
+    An `ArrayView` works in ``dask.array.from_array``, as a dataset of ``torch.utils.data`` and
+    wherever ``numpy.asarray`` is called. It can be pickled if the array can, and is then mapped
+    again. Processes may be forked, and threads may share it.
 
     Attributes
     ----------
     array : zarr.Array
     mode : {"r", "r+"}
     shape : tuple of int
-        Of the array, when the view was made.
+        Shape of the array when the view was made.
     dtype : numpy.dtype
-        In the byte order that is stored.
+        Data type of the array, in the stored byte order.
     chunks : tuple of int
         Shape of a chunk, or of an inner chunk of a shard.
     blocks : BlockViews
@@ -137,10 +135,10 @@ class ArrayView:
         self.ndim = len(self.shape)
         self.dtype: DType = self._blocks.dtype
         self.chunks = self._blocks.sizes
-        # In C, so that a selection of one block takes a microsecond.
+        # `lru_cache` is in C, so that a selection of one block takes a microsecond.
         self._block = lru_cache(self._blocks.most)(self._blocks.load)
         self.blocks = BlockViews(self._block, self._blocks.counts)
-        # Place of the one block along the axes behind those of a selection, by its length.
+        # By the number of entries of a selection: the place of the one block along all other axes.
         counts = self._blocks.counts
         self._rest = [
             (0,) * (self.ndim - n) if all(count == 1 for count in counts[n:]) else None
@@ -180,7 +178,7 @@ class ArrayView:
             else:
                 if rest is not None:
                     return self._block(*place, *rest)[tuple(local)]
-        except IndexError:  # a negative index, or one that `Selected` says more of
+        except IndexError:  # a negative index, or an error that `Selected` explains
             pass
         if isinstance(selection, np.integer):
             return self[int(selection)]
@@ -232,17 +230,17 @@ class ArrayView:
         return (self[i] for i in range(len(self)))
 
     def refresh(self) -> None:
-        """Forget all mappings, so that chunks are opened again where they are selected from.
+        """Forget all mappings, so that the next selections open chunks again.
 
-        Chunks that were replaced or created by others are seen then. Arrays that were selected
-        before stay as they are.
+        These see chunks that others have replaced or created. Arrays that were selected before
+        don't change.
         """
         self._block.cache_clear()
         self._blocks.refresh()
         self._opened.clear()
 
     def flush(self) -> None:
-        """Wait until all changes are on the disk. Processes of this machine see them before.
+        """Wait until all changes are on the disk. Other processes of this machine see them at once.
 
         Raises
         ------

@@ -27,7 +27,7 @@ _Entry: TypeAlias = "int | range | Offsets"  # without negative integers
 _Part: TypeAlias = "tuple[tuple[int, ...], tuple[Any, ...], tuple[Any, ...]]"
 
 _FORMS: Final = "permitted are integers, slices, `...` and arrays of integers"
-_PIECE: Final = 2**20  # bytes that are gathered at once, so that they stay in the cache
+_PIECE: Final = 2**20  # bytes that are gathered at once and stay in the cache
 
 
 def array_entries(selection: object, shape: tuple[int, ...]) -> list[_Entry]:
@@ -134,17 +134,17 @@ class Selected:
     """
 
     def __init__(self, selection: object, division: Division) -> None:
-        # NumPy gives no scalar then.
+        # With `...`, the result of NumPy is never a scalar.
         self._is_array = any(entry is Ellipsis for entry in entries_of(selection))
         self._division = division
         self._entries = array_entries(selection, division.shape)
         self._grid = None
         if sum(isinstance(entry, np.ndarray) for entry in self._entries) > 1:
-            self._grid = self._made_grid()  # which refuses the same forms for any blocks
+            self._grid = self._made_grid()  # the error does not depend on the blocks
 
     @property
     def grid(self) -> Grid:
-        """The selection of the array as a grid; a slice with a negative step is turned round."""
+        """The selection of the array as a grid, with slices of negative steps reversed."""
         if self._grid is None:
             self._grid = self._made_grid()
         return self._grid
@@ -152,7 +152,7 @@ class Selected:
     def in_one_block(self) -> tuple[tuple[int, ...], tuple[Any, ...]] | None:
         """Place of the block that has the whole selection, and the selection of the block.
 
-        None where several blocks have it, or none has.
+        None where the selection is empty or in several blocks.
         """
         place: list[int] = []
         local: list[Any] = []
@@ -184,9 +184,9 @@ class Selected:
         Parameters
         ----------
         block_of : callable
-            The block at a place among those of the array.
+            Function from the place of a block to its array.
         dtype : numpy.dtype
-            Of the elements.
+            Data type of the elements.
         """
         canvas = np.empty(self.grid.shape, dtype)
         for place, local, targets in self._parts(dtype.itemsize):
@@ -197,7 +197,7 @@ class Selected:
         """Assign a value of the shape of the selection to the elements of several blocks."""
         canvas = self.grid.canvas_of(value)[self._turns()]
         parts = list(self._parts(value.itemsize))
-        for place, _, _ in parts:  # before anything is changed
+        for place, _, _ in parts:  # errors come before any change
             block_of(*place)
         for place, local, targets in parts:
             block_of(*place)[local] = canvas[targets]
@@ -222,7 +222,7 @@ class Selected:
         return grid
 
     def _turns(self) -> tuple[Any, ...]:
-        """NumPy index that turns the canvas round along axes with a negative step."""
+        """NumPy index that reverses the canvas along axes with a negative step."""
         steps = [entry.step if isinstance(entry, range) else 1 for entry in self._entries]
         return (*[slice(None, None, -1 if step < 0 else 1) for step in steps][: self._axes], ...)
 
@@ -231,7 +231,7 @@ class Selected:
         return len(self.grid.axes)
 
     def _parts(self, item_size: int) -> Iterator[_Part]:
-        """Place of a block, the NumPy index of its selection, and that of the canvas."""
+        """Place of each block, NumPy index of its selection, and NumPy index of the canvas."""
         division = self._division
         for number, axes in division.parts(self.grid):
             place = division.place_of(number)
@@ -244,9 +244,9 @@ class Selected:
 
 
 def _pieces(axes: Sequence[Axis], item_size: int) -> Iterator[Sequence[Axis]]:
-    """The axes, in pieces along the one that has an array of indices.
+    """The axes, in pieces along the axis that has an array of indices.
 
-    NumPy gathers what such an array selects in new memory.
+    NumPy gathers the elements that an array of indices selects in new memory.
     """
     arrays = [i for i, axis in enumerate(axes) if not isinstance(axis.indices, range)]
     if len(arrays) != 1:
@@ -271,7 +271,7 @@ def _index(axes: Sequence[Axis]) -> tuple[Any, ...]:
 
 
 def _moved(entry: _Entry, distance: int) -> int | slice | Offsets:
-    """NumPy index of indices that are moved by a distance."""
+    """NumPy index of indices plus a distance."""
     if not isinstance(entry, range):
         return entry + distance if distance else entry
     if not entry:
@@ -285,7 +285,7 @@ def _size(entry: range | Offsets) -> int:
 
 
 def _bounds(entry: range | Offsets) -> tuple[int, int]:
-    """The least and the greatest of some indices."""
+    """The smallest and the largest index."""
     if isinstance(entry, range):
         return min(entry[0], entry[-1]), max(entry[0], entry[-1])
     return int(entry.min()), int(entry.max())

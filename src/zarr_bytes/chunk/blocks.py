@@ -1,7 +1,7 @@
 """The blocks of an array, its chunks or the inner chunks of its shards, as NumPy arrays.
 
 Nothing is copied: a block is an array over the bytes of its chunk, with the strides of the stored
-order, cut to the array at its edges.
+order, cut at the edges of the array.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = ["BlockViews", "Blocks", "Source"]
 
 
 class Source(NamedTuple):
-    """Where the bytes of chunks are.
+    """The source of the bytes of chunks.
 
     Attributes
     ----------
     name_of : callable
-        The name of a chunk in messages, by its index along each axis.
+        Path or key of a chunk, by its index along each axis.
     bytes_of : callable
-        The bytes of the chunk of a name, which must be of a size where that is given; None if the
+        The bytes of the chunk at a path or key, of the given size unless that is None; None if the
         chunk is missing.
     """
 
@@ -57,25 +57,25 @@ class Blocks:
     spec : zarr.core.array_spec.ArraySpec
         Shape, data type and fill value of its chunks.
     stored : Stored
-        How they are stored.
+        The storage of the chunks.
     source : Source
     most : int
         Number of chunks that are kept.
     is_checked : bool
-        Whether the bytes of each block are looked at once.
+        Whether each block is read once to check its bools and narrow numbers.
 
     Attributes
     ----------
     sizes : tuple of int
-        Shape of a block that the array's edge does not cut.
+        Shape of a block, unless the edge of the array cuts it.
     counts : tuple of int
         Number of blocks along each axis.
     division : Division
         The division of the array into blocks.
     dtype : numpy.dtype
-        In the byte order that is stored.
+        Data type of the elements, in the stored byte order.
     most : int
-        Number of blocks that may be kept: of shards half as many, since as many shards are kept.
+        Number of blocks to keep. For shards, half of the parameter, since as many shards are kept.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class Blocks:
             self._shard = lru_cache(most - self.most)(partial(_open_shard, source, shards))
 
     def load(self, *place: int) -> Array:
-        """The block at a place among those of the array.
+        """The block with an index along each axis.
 
         Raises
         ------
         IndexError
             If there is no such block.
         ChunkFileError, ChunkSizeError, ShardIndexError, BoolValueError
-            If the chunk is not as its metadata says.
+            If the chunk does not fit its metadata.
         """
         if not all(0 <= i < count for i, count in zip(place, self.counts, strict=True)):
             raise IndexError(f"there is no block {place} in {self.counts} blocks")
@@ -144,7 +144,7 @@ class Blocks:
             self._shard.cache_clear()
 
     def _found(self, place: tuple[int, ...]) -> tuple[Bytes, int] | None:
-        """Bytes that a block is in, and where it begins; None if it is missing."""
+        """Bytes that have a block, and its offset there; None if it is missing."""
         if self._shards is None:
             content = self._source.bytes_of(self._source.name_of(place), self._chunks.nbytes)
             return None if content is None else (content, 0)
@@ -158,7 +158,7 @@ class Blocks:
         return None if offset is None else (content, offset)
 
     def _check(self, block: Array) -> None:
-        """Look at every bool of a block, and at the bits that narrow numbers leave unused."""
+        """Check every bool of a block, and the unused bits of narrow numbers."""
         self._chunks.check_bools(block, "block")
         for offset, unused, is_signed in self._chunks.layout.narrow_bytes:
             found = block.getfield(np.uint8, offset)
@@ -178,9 +178,9 @@ class Blocks:
 class BlockViews:
     """The chunks of an array, or the inner chunks of its shards, as NumPy arrays.
 
-    ``blocks[i, j]`` is one, without a copy: cut to the array at its edges, with other strides where
-    it is stored transposed, and read-only in mode "r". A missing chunk has the fill value
-    everywhere, and is read-only too. A loop gives all in C order.
+    ``blocks[i, j]`` is one block, without a copy: cut at the edges of the array, with other strides
+    where it is stored transposed, and read-only in mode "r". A missing chunk has the fill value
+    everywhere, and is always read-only. Iteration gives all blocks in C order.
 
     Attributes
     ----------
@@ -220,5 +220,5 @@ def _open_shard(source: Source, shards: Shards, name: str) -> tuple[Bytes, Index
     content = source.bytes_of(name, None)
     if content is None:
         return None
-    # Copied, so that the index stays what it was when it was looked at.
+    # A copy, so that the index cannot change after its check.
     return content, Index(shards, name, shards.index_of(content).copy(), content.size)

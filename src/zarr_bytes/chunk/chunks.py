@@ -125,7 +125,7 @@ class Chunks(Planned[Plan]):
         return self.decoded(array, in_place=False)
 
     def check_bools(self, array: Array, of: str) -> None:
-        """Hold the bools among stored elements to 0 and 1.
+        """Check that the bools among stored elements are 0 or 1.
 
         Raises
         ------

@@ -1,6 +1,6 @@
-"""Counters of chunks, requests and bytes, which count while `zarr_bytes.counting` is used.
+"""Counters of chunks, requests and bytes, for `zarr_bytes.counting`.
 
-Where nobody counts, reading and writing look at one name of this module and go on.
+Without an active counter, reading and writing test one name of this module and continue.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ __all__ = ["Counts", "note", "start", "stop"]
 
 @dataclass
 class Counts:
-    """Numbers of what this package has done.
+    """Numbers of the chunks, requests and bytes that this package has read and written.
 
     Attributes
     ----------
     chunks : int
-        Chunks, or shards, that were read or written, missing ones too.
+        Chunks or shards that were read or written, including missing ones.
     opens : int
         Files that were opened.
     requests : int
         Requests to stores other than folders.
     ranges : int
-        Byte ranges that were read of files or asked of stores. A long range is read in parts, of
-        which each is one here.
+        Byte ranges that were read from files or requested from stores. Each part of a long range
+        counts.
     bytes_fetched, bytes_written : int
-        Bytes that were read and written, those of gaps and of indexes of shards too.
+        Bytes that were read and written, including gaps and the indexes of shards.
     """
 
     chunks: int = 0
@@ -47,18 +47,18 @@ class Counts:
         self.bytes_written += other.bytes_written
 
     def times(self, number: int) -> Counts:
-        """The counts of as many as `number`."""
+        """The counts times a number."""
         return Counts(*[number * count for count in astuple(self)])
 
 
 counters: tuple[dict[str, Counts], ...] = ()
-"""The counts by store of everybody who counts; replaced as a whole."""
+"""The counts by store of each active counter; replaced as a whole."""
 
 _lock = threading.Lock()
 
 
 def start() -> dict[str, Counts]:
-    """New counts by store, which count from now on."""
+    """A new active counter: counts by store."""
     global counters
     counter: dict[str, Counts] = {}
     with _lock:
@@ -67,7 +67,7 @@ def start() -> dict[str, Counts]:
 
 
 def stop(counter: dict[str, Counts]) -> None:
-    """End the counting of what `start` has given."""
+    """End a counter that `start` has made."""
     global counters
     with _lock:
         counters = tuple([other for other in counters if other is not counter])
@@ -83,7 +83,7 @@ def note(
     fetched: int = 0,
     written: int = 0,
 ) -> None:
-    """Count what has been done in a store: a folder by its path, or a store object."""
+    """Add counts for a store: the path of a folder, or a store object."""
     counts = Counts(chunks, opens, requests, ranges, fetched, written)
     with _lock:
         for counter in counters:

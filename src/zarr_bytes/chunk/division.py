@@ -20,18 +20,18 @@ __all__ = ["Alike", "Division", "by_itself"]
 
 
 class Alike(NamedTuple):
-    """Chunks of which a selection has elements at the same places.
+    """Chunks with selected elements at the same places.
 
     Attributes
     ----------
     times : int
         Number of chunks.
     number : int
-        Number of one of them.
+        Number of one of these chunks.
     axes : tuple of Axis
-        Indices in one of them, and their targets, as of `Division.parts`.
+        Indices in this chunk, and their targets, as in `Division.parts`.
     are_complete : bool
-        Whether the selection has all of the chunk that is within the array.
+        Whether the selection has everything of these chunks that is within the array.
     """
 
     times: int
@@ -41,12 +41,12 @@ class Alike(NamedTuple):
 
 
 class Division:
-    """The chunks of one shape that an array is divided into, or the inner chunks of a shard.
+    """The division of an array into chunks of one shape, or of a shard into inner chunks.
 
     Parameters
     ----------
     shape : tuple of int
-        Shape of what is divided.
+        Shape of the array or shard.
     inner_shape : tuple of int
         Shape of a chunk.
     nesting : tuple of int
@@ -101,7 +101,7 @@ class Division:
         return prod([min(i[-1] // n - i[0] // n + 1, len(i)) for (i, _), n in sizes])
 
     def parts(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...]]]:
-        """The selections of the chunks that a selection has elements of.
+        """The chunks with selected elements, and the selection of each.
 
         Parameters
         ----------
@@ -111,8 +111,7 @@ class Division:
         Yields
         ------
         tuple of int, tuple of Axis
-            Number of a chunk, and the axes that the grid `inside` has for it, with the targets of
-            `grid`.
+            Number of a chunk, and its axes for the grid `inside`, with the targets of `grid`.
         """
         if self._has_points(grid):
             yield from self._parts_of_points(grid)
@@ -132,7 +131,7 @@ class Division:
             )
 
     def alike(self, grid: Grid) -> Iterator[Alike]:
-        """`parts`, those together that have elements at the same places; not of points."""
+        """`parts`, grouped by the places of elements in the chunk; points are not grouped."""
         if self._has_points(grid):
             for number, axes in self._parts_of_points(grid):
                 yield Alike(1, number, axes, are_complete=False)
@@ -163,7 +162,7 @@ class Division:
             outer, local = np.divmod(along, self.inner_shape[i])
             numbers += outer * self.distances[i]
             offsets += local * self._strides[i]
-        # Stable: of a point that is selected again, the last one counts where it is written.
+        # Stable, since the last value counts for a point that is written twice.
         order = np.lexsort((offsets, numbers))
         numbers, offsets, places = numbers[order], offsets[order], places[order]
         for part in _equal(numbers):
@@ -171,13 +170,13 @@ class Division:
 
 
 def by_itself(inside: Grid, axes: tuple[Axis, ...]) -> Grid:
-    """The grid of one chunk, whose canvas has its selected elements alone."""
+    """The grid of one chunk, with a canvas for its selected elements alone."""
     own = [Axis(indices, slice(0, len(indices))) for indices, _ in axes]
     return inside._replace(axes=tuple(own))
 
 
 def _divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
-    """Indices along an axis, by the chunk of `size` that they are in, and within it."""
+    """Numbers of the chunks along an axis, each `size` long, and the indices within each."""
     indices = axis.indices
     if isinstance(indices, range):
         step, first = indices.step, 0
@@ -195,7 +194,7 @@ def _divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
 
 
 def _alike_along(axis: Axis, n: int, size: int) -> list[tuple[int, int, Axis, bool]]:
-    """`_divided` along an axis of `n`, alike ones counted; and whether those are complete."""
+    """`_divided` along an axis of `n`, with equal chunks counted, and whether each is complete."""
     found: dict[object, tuple[int, int, Axis, bool]] = {}
     for k, inner in _divided(axis, size):
         is_range = isinstance(inner.indices, range)

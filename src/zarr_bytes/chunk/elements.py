@@ -56,7 +56,7 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
     Returns
     -------
     array of uint8, 1-D
-        A view of `array` where that already holds these bytes, else a new array.
+        A view of `array` where its memory has these bytes already, otherwise a new array.
 
     Raises
     ------
@@ -100,8 +100,8 @@ def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
     Yields
     ------
     array of uint8, 1-D
-        The whole as a view of `array` where that already holds these bytes, else a few bytes at
-        a time, or those of one element.
+        Everything as a view of `array` where its memory has these bytes already, otherwise blocks
+        of bounded size, or of one element.
 
     Examples
     --------
@@ -140,21 +140,21 @@ def decode_elements(
     Parameters
     ----------
     encoded : array of uint8, 1-D
-        At any alignment. Never changed, but where `in_place` permits it.
+        At any alignment. Never changed, unless `in_place`.
     dtype : numpy.dtype
         Type of the result. Arrays of other libraries get it in the machine's byte order.
     shape : tuple of int
         Shape of the chunk.
     endian : {"little", "big"} or None
-        Byte order that is stored; None means that of `dtype`.
+        Stored byte order; None means the byte order of `dtype`.
     in_place : bool
-        Whether the result may take the place of `encoded`.
+        Whether the memory of `encoded` may be used for the result.
 
     Returns
     -------
     array of `dtype` and `shape`
-        A view of `encoded` where the stored byte order is that of `dtype`, else a new array; or
-        where the numbers have been swapped `in_place`.
+        A view of `encoded` where the stored byte order is the byte order of `dtype`, or where the
+        numbers have been swapped `in_place`; otherwise a new array.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def decode_elements(
         return encoded.view(dtype.newbyteorder("=")).reshape(shape)
     if layout.is_stored_as_is:
         return encoded.view(dtype).reshape(shape)
-    # Memory that nobody has written to is zeroed first, which takes longer than swapping.
+    # The system zeroes new memory at its first use, which takes longer than swapping.
     is_replaced = in_place and layout.number is not None and encoded.flags.writeable
     array = encoded.view(dtype).reshape(shape) if is_replaced else np.empty(shape, dtype)
     if layout.number is not None:
@@ -222,7 +222,7 @@ def set_unused_bits(encoded: Bytes, layout: ElementLayout, *, repeat_sign: bool)
 
 
 def check_size(found: int, dtype: DType, shape: tuple[int, ...]) -> None:
-    """Hold the size of a chunk to what its shape asks for.
+    """Check the size of a chunk against its shape.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def check_size(found: int, dtype: DType, shape: tuple[int, ...]) -> None:
     Raises
     ------
     ChunkSizeError
-        If `found` is not `shape` times the item size; it gives both.
+        If `found` is not `shape` times the item size. The message has both sizes.
     """
     expected = prod(shape) * dtype.itemsize
     if found != expected:
@@ -249,23 +249,23 @@ def check_size(found: int, dtype: DType, shape: tuple[int, ...]) -> None:
 def check_bools(
     encoded: Bytes, layout: ElementLayout, shape: tuple[int, ...], of: str = "chunk"
 ) -> None:
-    """Hold stored bools to 0 and 1.
+    """Check that stored bools are 0 or 1.
 
     Parameters
     ----------
     encoded : array of uint8, 1-D
         Whole elements in C order.
     layout : ElementLayout
-        Says where in an element the bools are.
+        Layout of an element, with the offsets of bools.
     shape : tuple of int
         Shape of the elements, for the index in the message.
     of : str
-        What the index is one of.
+        Name, in the message, of the array that the index is of.
 
     Raises
     ------
     BoolValueError
-        If a byte that is a bool is neither 0 nor 1; it gives the byte and its index.
+        If a bool is neither 0 nor 1. The message has the byte and its index.
     """
     byte = find_wrong_bool(encoded, layout)
     if byte is not None:
@@ -296,5 +296,5 @@ def find_wrong_bool(encoded: Bytes, layout: ElementLayout) -> int | None:
 
 
 def largest(flags: Bytes) -> int:
-    """The largest of `flags`; 0 if there are none."""
+    """The largest of `flags`; 0 for an empty array."""
     return int(flags.max()) if flags.size else 0

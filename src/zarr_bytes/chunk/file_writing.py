@@ -1,7 +1,7 @@
 """Writing byte ranges of a chunk that is a file, in place, through one open file.
 
-A missing chunk is made whole under a temporary name and linked to its own, so that it appears at
-once and complete, and a second writer writes into it.
+A missing chunk is made complete under a temporary name, which is then linked to its own. So it
+appears at once, and a second writer at the same moment writes into it.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 __all__ = ["NewChunk", "Selected", "create_file", "write_file"]
 
-# Windows has the second of these alone. Where one is missing, a chunk is replaced, as zarr does.
+# Windows has only `link`. Where one of the three is missing, chunks are replaced, as zarr does.
 _IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
-# What linking says on a file system that has no links.
+# Errors of linking on a file system without links.
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 _ATTEMPTS: Final = 100  # to open or make the chunk while other processes replace or delete it
 
 
 class _TakenError(Exception):
-    """Another file has taken the place of the chunk's, and is to be opened."""
+    """Another file has taken the place of the chunk's file, and has to be opened."""
 
 
 class NewChunk(NamedTuple):
@@ -56,9 +56,9 @@ class NewChunk(NamedTuple):
     fill : bytes
         One element, as it is stored.
     leave_out_empty : bool
-        Whether a chunk that holds nothing but the fill value is not stored.
+        Whether a chunk that has only the fill value is not stored.
     before, after : bytes
-        The index of a shard, where the elements are between them.
+        The index of a shard, before or after its elements.
     """
 
     nbytes: int
@@ -73,10 +73,10 @@ class NewChunk(NamedTuple):
         return len(self.before) + self.nbytes + len(self.after)
 
     def is_left_out(self, data: Bytes) -> bool:
-        """Whether nothing is to be stored where `data`, whole elements, is all there is.
+        """Whether a chunk of these elements alone, as bytes, is not stored.
 
-        Byte for byte: a NaN with other bits or a negative zero is another value. What differs at
-        its beginning is not looked at to its end.
+        Compared byte for byte: a NaN with other bits or a negative zero is another value. The
+        comparison ends at the first block that differs.
         """
         size = len(self.fill)
         step = max(limits.LIMITS.compared // size, 1) * size
@@ -96,12 +96,12 @@ class Selected(Protocol):
         """A new chunk, the ranges in it, and the bytes of all ranges one after another."""
 
     def in_file(self, file: int, size: int, path: str) -> tuple[Tile, Bytes] | None:
-        """The ranges in an open file of `size` bytes; None if the file is to be replaced.
+        """The ranges in an open file of `size` bytes; None if it has to be replaced.
 
         Raises
         ------
         ChunkSizeError, ShardIndexError
-            If the file is not as the metadata says.
+            If the file does not fit the metadata.
         """
 
 
@@ -118,19 +118,19 @@ def write_file(path: str, selected: Selected) -> int | None:
     Returns
     -------
     int or None
-        Number of bytes that have been written: those of a whole file where it was missing. None if
-        the chunk is to be replaced by another file: the file has other names, is a symbolic link,
-        must not be written, lacks an inner chunk, or is missing where no link can be made.
+        Number of written bytes: the size of the file where it was missing. None if the chunk has to
+        be replaced by another file: the file has other names, is a symbolic link, must not be
+        written, lacks an inner chunk, or is missing on a file system without links.
 
     Raises
     ------
     ChunkFileError
         If something other than a file is at `path`.
     ChunkSizeError, ShardIndexError
-        If the file has another size than the chunk, or another index than a shard; nothing has been
-        written then, unless somebody else has shortened it meanwhile.
+        If the file does not have the size of the chunk, or a shard the index of its metadata.
+        Nothing has been written then, unless another process has shortened the file meanwhile.
     OSError
-        If the system does not write what was asked for.
+        If the system does not write all bytes.
     """
     if not _IS_POSSIBLE:
         return None
@@ -162,7 +162,7 @@ def create_file(path: str, new: NewChunk) -> bool:
     Returns
     -------
     bool
-        Whether it has been made. Where another process was quicker, that one's is kept.
+        Whether it has been made. A chunk that another process makes first is kept.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def _link(temporary: str, path: str) -> bool | None:
 
 
 def _fill(file: int, new: NewChunk) -> None:
-    """Make the open file a chunk of fill values; zeros take no room on the disk."""
+    """Make the open file a chunk of fill values; zeros take no space on the disk."""
     try:
         os.truncate(file, new.size)
     except OSError as error:
@@ -254,7 +254,7 @@ def _fill(file: int, new: NewChunk) -> None:
 
 def _write_ranges(file: int, tile: Tile, data: Bytes, size: int) -> None:
     done = 0
-    # Not on a file system of other machines too: there a page that is mapped is sent whole.
+    # Only on a local file system: others send every mapped page whole.
     if (
         CAN_MAP
         and tile.number_of_ranges() >= limits.LIMITS.mapped_ranges
@@ -263,7 +263,7 @@ def _write_ranges(file: int, tile: Tile, data: Bytes, size: int) -> None:
     ):
         done = write_mapped(file, tile, data, size)
         if os.fstat(file).st_size != size:
-            return  # which the caller finds too: a file must not be made longer here
+            return  # an error of the caller; writing would make the file longer
     memory = memoryview(data)
     for start, stop, position in tile.ranges(done):
         write_all(file, memory[position : position + stop - start], start, position)

@@ -1,11 +1,11 @@
 """The bytes of a chunk that is a file: one open, a read for each range, one close.
 
-A file that is missing is None, as a chunk that is missing; one that is too short or too long is an
-error, and so is what is no file: a FIFO, a device, a folder. In a thread, nothing is waited for but
-the disk; on the event loop, not even that: a hop to a thread and back takes longer than the read of
-a small file that is in the page cache.
+A missing file is None, as a missing chunk is. A file that is too short or too long is an error, and
+so is anything else than a file: a FIFO, a device, a folder. A thread waits for the disk and nothing
+else; the event loop waits for nothing, and reads small files from the page cache, because a hop to
+a thread and back takes longer than such a read.
 
-The file is never mapped: truncating it would end the process.
+Files are never mapped here: truncating a mapped file would end the process.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkFile", "EndOfFileError", "WouldWaitError", "open_chunk"]
 
-_ONE_MORE: Final = bytearray(1)  # where the byte goes that a whole file must not have
+_ONE_MORE: Final = bytearray(1)  # for the byte behind a whole file, which must not exist
 
 
 class EndOfFileError(Exception):
-    """A file ends at the byte `offset`, where more was to be read."""
+    """A file ends at the byte `offset`, before the end of a read."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -50,18 +50,18 @@ def open_chunk(
     path : str
         Of the file.
     root : str
-        Root of the store. Whether it is on this machine is found out here, in a thread.
+        Root of the store. A thread finds out here whether the root is on this machine.
     waits : bool
         Whether this is a thread that may wait.
     file : ChunkFile, optional
-        The file, where `WouldWaitError` has left it open.
+        The file that `WouldWaitError` has left open.
 
     Raises
     ------
     ChunkFileError
-        If there is something else than a file.
+        If something other than a file is at `path`.
     BlockingIOError
-        If a thread must be asked, where `waits` is False.
+        If a thread must open it, where `waits` is False.
     """
     if file is None:
         descriptor = opened(path) if waits else opened_now(path)
@@ -77,7 +77,7 @@ def open_chunk(
 
 
 class WouldWaitError(BlockingIOError):
-    """A thread must read on: `file` is left open for it, so that each chunk is opened once."""
+    """A thread must continue with `file`, which is left open so that it is opened only once."""
 
     def __init__(self, file: ChunkFile) -> None:
         super().__init__()
@@ -85,9 +85,9 @@ class WouldWaitError(BlockingIOError):
 
 
 class ChunkFile:
-    """An open file that is read several times, through memory that is used again.
+    """An open file for several reads, with memory that is used again.
 
-    As a context, it is closed at the end, unless a thread must read on.
+    As a context manager it closes the file, unless a thread must continue.
     """
 
     __slots__ = ("_root", "_window", "descriptor", "path", "waits")
@@ -107,10 +107,10 @@ class ChunkFile:
             self.close()
 
     def __del__(self) -> None:
-        self.close()  # where a read was cancelled before a thread could read on
+        self.close()  # where a read was cancelled before a thread could continue
 
     def close(self) -> None:
-        """Close the file, if that has not been done."""
+        """Close the file, once."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -118,7 +118,7 @@ class ChunkFile:
     def read_into(self, target: Array, start: int | None) -> None:
         """Read one range into a C-contiguous array.
 
-        The range begins at `start`; without one, the file has the bytes of `target` and no others.
+        The range begins at `start`; where that is None, the file must have the size of `target`.
         """
         memory = memoryview(target).cast("B")
         if start is None:
@@ -128,29 +128,28 @@ class ChunkFile:
             self.read_range(memory, start)
 
     def check(self, nbytes: int | None) -> None:
-        """Hold the file to its kind, and to `nbytes` bytes where that is given."""
+        """Check that the file is a regular one, of `nbytes` bytes if that is given."""
         size = self.size()
         if nbytes is not None and size != nbytes:
             raise wrong_size(self.path, 0, nbytes, size)
 
     def size(self) -> int:
-        """Size of the file in bytes, which must be a file."""
+        """Size of the file in bytes; an error for anything but a regular file."""
         status = os.fstat(self.descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise no_file(self.path, status.st_mode)
         return status.st_size
 
     def read_whole(self, memory: memoryview) -> None:
-        """Read a file that must have as many bytes as `memory`, and try to read one more.
+        """Read a file that must have the size of `memory`, and try to read one more byte.
 
-        That proves size and kind without `fstat`, which takes longer than the read of a small
-        chunk: what cannot be read from an offset is an error, and no device ends where the chunk
-        does.
+        The result proves size and kind without `fstat`, which takes longer than the read of a small
+        chunk: FIFOs cannot be read from an offset, and no device ends where the chunk does.
         """
         nbytes = len(memory)
         try:
             count = self._read((memory, _ONE_MORE), 0)
-            if 0 < count < nbytes:  # perhaps the system's alone
+            if 0 < count < nbytes:  # a short read, perhaps not a short file
                 self._fill(memory[count:], count)
                 count = nbytes + self._read((_ONE_MORE,), nbytes)
         except BlockingIOError:
@@ -162,7 +161,7 @@ class ChunkFile:
             count = -1
         if count != nbytes or not nbytes:
             self.check(nbytes)
-            if nbytes:  # it has its size now
+            if nbytes:  # the file has its size now
                 self._fill(memory, 0)
         if counters.counters:
             counters.note(self._root, ranges=1, fetched=nbytes)
@@ -195,7 +194,7 @@ class ChunkFile:
         while done < len(memory):
             count = self._read((memory[done:] if done else memory,), start + done)
             if not count:
-                # The file may end before what is read here begins.
+                # The file may end before `start`.
                 raise EndOfFileError(start + done if done else self._end_before(start))
             done += count
 
@@ -204,14 +203,14 @@ class ChunkFile:
 
     def read(self, tile: Tile, largest: int) -> Bytes:
         """The bytes of the ranges of a tile in new memory, at most `largest` at once."""
-        # NumPy asks for huge pages, which `bytes` objects do not get: that is most of what makes
-        # this faster than `path.read_bytes()`.
+        # NumPy requests huge pages, which `bytes` objects don't get: most of the advantage over
+        # `path.read_bytes()`.
         fetched = np.empty(tile.nbytes, np.uint8)
         self._read_ranges(tile, largest, fetched, is_new=True)
         return fetched
 
     def read_again(self, tile: Tile, largest: int) -> Bytes:
-        """`read` into memory that is in the processor's cache; valid until the next read."""
+        """`read` into memory that stays in the processor's cache; valid until the next read."""
         if self._window is None or self._window.size < tile.nbytes:
             self._window = np.empty(tile.nbytes, np.uint8)
         fetched = self._window[: tile.nbytes]
@@ -220,7 +219,7 @@ class ChunkFile:
 
     def _read_ranges(self, tile: Tile, largest: int, fetched: Bytes, *, is_new: bool) -> None:
         memory = memoryview(fetched)
-        # `bytes` to be copied take less time than a view to be read into.
+        # Copying `bytes` takes less time than making a view to read into.
         short = tile.number_of_ranges() * limits.LIMITS.short_range
         are_short = self.waits and tile.table is not None and tile.nbytes <= short
         for start, stop, position in tile.requests(largest):
@@ -238,10 +237,10 @@ class ChunkFile:
             counters.note(self._root, ranges=count, fetched=tile.nbytes)
 
     def _read_through_window(self, target: Bytes, start: int) -> None:
-        """Read block by block through memory that stays in the cache.
+        """Read block by block, through memory that stays in the cache.
 
-        Linux copies into memory that is not there at a third of the speed: 125 MiB straight into a
-        new array took 85 ms, and 30 this way.
+        Linux copies into memory without pages at a third of the speed: 125 MiB straight into a new
+        array took 85 ms, and 30 ms through a window.
         """
         window = np.empty(min(limits.LIMITS.block, target.size), np.uint8)
         for done in range(0, target.size, window.size):
@@ -257,8 +256,8 @@ class ChunkFile:
         except OSError as error:
             if not isinstance(error, BlockingIOError) and error.errno != errno.EOPNOTSUPP:
                 raise
-            self.check(None)  # of what is no file, the system can never tell
-            # Not in the page cache; or the file system cannot tell.
+            self.check(None)  # only of files can the system tell whether it would wait
+            # Not in the page cache, or on a file system that cannot tell.
             note_wait(self._root)
             raise WouldWaitError(self) from None
 

@@ -1,7 +1,6 @@
-"""Reads and writes as counts, before they are done: of the plans by which they are done.
+"""The counts of reads and writes in advance, from their plans.
 
-Every chunk is taken for one that is there, and every shard for one that has all inner chunks in
-their order.
+All chunks are assumed to exist, and all shards to have every inner chunk, in order.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ __all__ = ["array_without_memory", "counts_of_read", "counts_of_write"]
 
 
 def array_without_memory(shape: tuple[int, ...], dtype: np.dtype[np.generic], order: str) -> Array:
-    """An array that may be divided and not be looked at, of any size."""
+    """An array of any size without elements of its own, which can only be divided."""
     axes = range(len(shape))
     strides = c_strides(shape, dtype.itemsize, axes if order == "C" else axes[::-1])
-    # Without its type at first, as NumPy's function does not know those of other packages.
+    # Raw bytes at first: NumPy's function does not know the types of other packages.
     memory = np.empty(1, f"V{dtype.itemsize}")
     return np.lib.stride_tricks.as_strided(memory, shape, strides).view(dtype)
 
@@ -47,9 +46,9 @@ def counts_of_read(
     Parameters
     ----------
     getter : zarr.storage.StorePath
-        A key of a chunk.
+        Key of a chunk.
     plan, canvas, is_one_range
-        As `zarr_bytes.chunk.scattering.Scatter.way_of` gives them.
+        As returned by `zarr_bytes.chunk.scattering.Scatter.way_of`.
     """
     is_file = type(getter.store) is LocalStore
     counts = Counts(chunks=1, opens=int(is_file))
@@ -103,13 +102,13 @@ def counts_of_write(
     Parameters
     ----------
     getter : zarr.storage.StorePath
-        A key of a chunk.
+        Key of a chunk.
     plan : Plan
-        What a read of the selection would read.
+        Plan of a read of the selection.
     in_place : bool
         Whether the array has partial writes.
     is_complete : bool
-        Whether the selection has all of the chunk that is within the array.
+        Whether the selection has all of the chunk within the array.
     """
     is_file = is_local_chunk(getter)
     shards = plan.shards if isinstance(plan, ShardPlan) else None
@@ -141,14 +140,14 @@ def counts_of_write(
 
 
 def _selected_nbytes(plan: Plan) -> int:
-    """Bytes of the elements that are selected, each once."""
+    """Bytes of the selected elements, each once."""
     if plan.grid is None:
         return plan.chunks.nbytes
     return tiles_of(plan.grid, plan.chunks.item_size, 0).span.fetched * plan.chunks.item_size
 
 
 def _whole_inner_chunks(grid: Grid | None, shards: Shards) -> int:
-    """Number of the inner chunks of which a selection has everything."""
+    """Number of the inner chunks that are wholly selected."""
     if grid is None:
         return 0
     inside, shape = shards.division.inside(grid), shards.sharding.inner_shape

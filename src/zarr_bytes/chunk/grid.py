@@ -1,7 +1,7 @@
-"""A selection of a chunk as a grid: indices along each axis, and where each of them belongs.
+"""A selection of a chunk as a grid: indices along each axis, and their places in the result.
 
-The *canvas* is a view of the result with one axis for each axis of the chunk, also for those that
-an integer takes away. Points are a grid of one axis, over the chunk as a flat array.
+The *canvas* is a view of the result with one axis for each axis of the chunk, including axes that
+integers remove. Points are a grid of one axis, over the chunk as a flat array.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Axis(NamedTuple):
     Attributes
     ----------
     indices : range or array of int64
-        Ascending. An index that is selected again stands there again.
+        Ascending, with repetitions.
     targets : slice or array of int64
-        Where they belong along the axis of the canvas, in the same order.
+        Place of each index along the axis of the canvas.
     """
 
     indices: range | Offsets
@@ -69,7 +69,7 @@ class Grid(NamedTuple):
         The axes in the order in which they are stored, outermost first.
     shapes : tuple of tuple, int or None
         For each axis, the shape of the array that selects along it, 0 for a slice, None for an
-        integer; of points, the shape of all.
+        integer. For points, their shape.
     """
 
     axes: tuple[Axis, ...]
@@ -137,15 +137,15 @@ class Grid(NamedTuple):
         out : array
             The result of a read.
         out_selection : tuple
-            Where the selection belongs there: slices, or arrays of integers of which each extends
-            along an axis of its own.
+            Place of the selection there: slices, or arrays of integers that each extend along an
+            axis of their own.
         drop_axes : tuple of int
             Axes of ``chunk[selection]`` that `out` does not have.
 
         Returns
         -------
         tuple or None
-            None where the canvas is no view of `out`.
+            None where the canvas is not a view of `out`.
         """
         entries = list(out_selection if isinstance(out_selection, tuple) else (out_selection,))
         if all(type(entry) is slice for entry in entries):
@@ -168,8 +168,8 @@ class Grid(NamedTuple):
     def _is_in_order(self) -> bool:
         """Whether the result has the axes of the canvas.
 
-        With an array beside slices, or
-        with arrays alone, each along the axis of its own number.
+        So it is with an array beside slices, or with arrays alone, each along the axis of its own
+        number.
         """
         arrays = [s for s in self.shapes if type(s) is tuple]
         if len(arrays) == 1 and None not in self.shapes:
@@ -183,17 +183,17 @@ class Grid(NamedTuple):
     def _arrangement(self) -> tuple[list[int], list[int], tuple[int, ...]]:
         """Lengths of the axes that the result has, their order there, and its shape.
 
-        The lengths are in the order of the canvas, without those of 1 that arrays have.
+        The lengths are in the order of the canvas, without the axes of length 1 of arrays.
         """
         if len(self.shapes) == 1:
             return [len(self.axes[0].indices)], [0], cast("tuple[int, ...]", self.shapes[0])
         arrays = {i: s or () for i, s in enumerate(self.shapes) if not isinstance(s, int)}
         together = np.broadcast_shapes(*arrays.values())
-        # The axes of arrays stand where the first array is; before all others, if a slice parts
-        # them.
+        # The axes of arrays are at the place of the first array, or before all others if there is a
+        # slice between arrays.
         first = min(arrays)
         before = first if len(arrays) == max(arrays) - first + 1 else 0
-        axes: list[tuple[tuple[int, int], int]] = []  # where it stands in the result, its length
+        axes: list[tuple[tuple[int, int], int]] = []  # place in the result, length
         for i, axis in enumerate(self.axes):
             if i not in arrays:
                 axes.append(((0 if i < before else 2, i), len(axis.indices)))

@@ -1,8 +1,9 @@
 """The layout of one element of a data type in bytes.
 
 Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types". Every multi-byte
-number is stored in the byte order that the codec names: a complex number is two numbers, a UTF-32
-string one a character, a record those of its fields. Those numbers are the *units* of an element.
+number is stored in the byte order that the codec names. A complex number is two numbers, a UTF-32
+string has one for each character, a record has the numbers of its fields. These numbers are the
+*units* of an element.
 """
 
 from __future__ import annotations
@@ -35,24 +36,23 @@ class ElementLayout(NamedTuple):
         A type of the same size and byte order as the data type, whose units NumPy copies bit for
         bit and swaps where the byte order of the target differs.
     stored : numpy.dtype
-        `units` in the byte order that is stored.
+        `units` in the stored byte order.
     number : numpy.dtype or None
-        The unsigned integer that all units are, where they have one size and byte order and leave
-        no gap: elements are then swapped as plain numbers, two to three times as fast.
+        Unsigned integer of the size and byte order of all units, where these are equal and leave no
+        gap: elements are then swapped as plain numbers, two to three times as fast.
     is_stored_as_is : bool
-        Whether `units` and `stored` are the same, so that nothing needs to be swapped.
+        Whether `units` and `stored` are equal, so that nothing needs to be swapped.
     view : numpy.dtype or None
-        The data type in the byte order that is stored, whose values NumPy converts exactly when
-        it assigns them. None where NumPy does not: for types of other packages and for times,
-        which it converts by their unit; and for records of numbers of two bytes, where it takes
-        four times as long as for plain numbers.
+        The data type in the stored byte order, if NumPy converts its values exactly on assignment.
+        None for types of other packages; for times, which NumPy converts by their unit; and for
+        records of numbers of two bytes, which take four times as long as plain numbers.
     has_byte_order : bool
         Whether any unit is longer than one byte, so that `endian` is required.
     bool_offsets : tuple of int
-        Where in an element a byte lies that must be 0 or 1, in bytes.
+        Offsets in an element of the bytes that must be 0 or 1.
     narrow_bytes : tuple of (int, int, bool)
-        Where in an element a byte lies whose upper bits are unused, in bytes; how many bits; and
-        whether they repeat the sign bit, where it is stored.
+        For each byte with unused upper bits: its offset in an element; the number of these bits;
+        and whether they repeat the sign bit when they are stored.
     """
 
     item_size: int
@@ -88,7 +88,7 @@ def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
     dtype : numpy.dtype
         A type of fixed size, NumPy's own or registered by another package.
     endian : {"little", "big"} or None
-        Byte order to store; None is that of `dtype`.
+        Byte order to store; None means the byte order of `dtype`.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
 
 
 def stored_dtype(dtype: DType, endian: Endian | None) -> DType | None:
-    """The data type of NumPy whose elements in memory are the stored ones; None if there is none.
+    """The NumPy data type whose elements in memory are the stored elements; None without one.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def stored_dtype(dtype: DType, endian: Endian | None) -> DType | None:
     layout = layout_of(dtype, endian)
     if layout.is_stored_as_is or endian is None:
         return dtype
-    # Those of other packages have one byte order, or exchange the two numbers of a complex one.
+    # Types of other packages have one byte order, or exchange the two numbers of a complex number.
     is_numpys = all(leaf.num < FIRST_USER_TYPE or leaf.itemsize == 1 for _, leaf in _leaves(dtype))
     return dtype.newbyteorder(endian) if is_numpys else None
 
@@ -166,8 +166,8 @@ def _units(dtype: DType) -> DType:
         # NumPy copies and swaps its strings and complex numbers by unit.
         is_copied = dtype.kind in "cSUV" or dtype.itemsize > 8
         return dtype if is_copied else _unsigned(dtype, dtype.itemsize)
-    # A type from another package: NumPy cannot be asked to swap it, and its byte order is the
-    # machine's. A number whose real part is half its size is two numbers.
+    # A type of another package: NumPy cannot swap it, and its byte order is the machine's. A number
+    # with a real part of half its size is complex.
     real = np.zeros((), dtype)[()].real
     is_complex = isinstance(real, np.generic) and 2 * real.dtype.itemsize == dtype.itemsize
     size = dtype.itemsize // (2 if is_complex else 1)

@@ -1,7 +1,7 @@
-"""The part of each axis of a selection in byte ranges and places, in elements.
+"""Levels: what each axis of a selection adds to ranges and places, in elements.
 
-Two neighbours on an axis are read together where the elements between them are at most the gap.
-So what all combinations of indices take is composed from the innermost axis outwards.
+Two neighbours on an axis are read together where the elements between them are at most the gap. The
+extent of all combinations of indices is composed from the innermost axis outwards.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Span(NamedTuple):
     Attributes
     ----------
     extent : int
-        From the first to the last one in the chunk.
+        Elements of the chunk from the first to the last selected one.
     fetched : int
-        That are fetched, with those of the gaps that are read over.
+        Fetched elements, with the elements of gaps that are read over.
     ranges : int
         Number of ranges.
     selected : int
-        That are selected.
+        Selected elements.
     """
 
     extent: int
@@ -47,11 +47,11 @@ ONE: Final = Span(1, 1, 1, 1)
 class Piece(NamedTuple):
     """Neighbouring indices of a level, in elements."""
 
-    first: int  # index, and one more than the last, among those of the level
+    first: int  # number of the first index of the level, and of the last plus one
     last: int
-    offset: int  # where the first is in the chunk
-    positions: Offsets | int  # of each among what is fetched, or the distance of neighbours there
-    span: Span  # of all combinations with what is inside
+    offset: int  # of the first in the chunk
+    positions: Offsets | int  # of each in the fetched elements, or the distance of neighbours there
+    span: Span  # of all combinations with the axes inside
 
 
 class Even(NamedTuple):
@@ -62,7 +62,7 @@ class Even(NamedTuple):
     stride: int
     inside: Span
     are_joined: bool  # neighbours, so that they are read together
-    step: int  # distance of neighbours among what is fetched
+    step: int  # distance of neighbours in the fetched elements
     span: Span
 
     @classmethod
@@ -101,7 +101,7 @@ class Even(NamedTuple):
             yield self.piece(last, len(self.indices))
 
     def alike_pieces(self, most: int, runs: int) -> Iterator[tuple[int, Piece]]:
-        """Number of the `pieces` of each size, and one of them."""
+        """The number of the `pieces` of each size, with one of them."""
         length = self._length(most, runs)
         times, rest = divmod(len(self.indices), length)
         if times:
@@ -144,7 +144,7 @@ class Uneven(NamedTuple):
     stride: int
     inside: Span
     are_joined: npt.NDArray[np.bool_]  # each with the next
-    positions: Offsets  # of each among what is fetched
+    positions: Offsets  # of each in the fetched elements
     ranges: Offsets  # before those that begin with each
     span: Span
 
@@ -188,21 +188,21 @@ class Uneven(NamedTuple):
             first = last
 
     def alike_pieces(self, most: int, runs: int) -> Iterator[tuple[int, Piece]]:
-        """As of `Even`; no two are taken for alike."""
+        """As `Even.alike_pieces`; every piece is taken for a different one."""
         return ((1, piece) for piece in self.pieces(most, runs))
 
     def distinct(self) -> int:
-        """As of `Even`."""
+        """As `Even.distinct`."""
         return int(np.count_nonzero(np.diff(self.indices))) + 1
 
     def singles(self) -> Iterator[Piece]:
-        """Each index by itself, as often as it is selected."""
+        """Each index by itself, with its repetitions."""
         ends = np.flatnonzero(np.diff(self.indices)) + 1
         for first, last in pairwise([0, *ends.tolist(), self.indices.size]):
             yield self.piece(first, last)
 
     def table(self, piece: Piece, inside: Table | None) -> Table | None:
-        """As of `Even`."""
+        """As `Even.table`."""
         if piece.span.ranges == 1:
             return None
         indices = self.indices[piece.first : piece.last]
@@ -219,7 +219,7 @@ Level: TypeAlias = "Even | Uneven"
 
 
 def singles(levels: Sequence[Level]) -> Iterator[list[Piece]]:
-    """Every combination of single indices, those of the last level changing most slowly."""
+    """Every combination of single indices; the index of the last level changes most slowly."""
     if not levels:
         yield []
         return

@@ -16,8 +16,8 @@ class Limits(NamedTuple):
     Attributes
     ----------
     loop, loop_each : int
-        Largest read on the event loop, or its largest share for each chunk; files only, and only
-        where nothing has to be waited for. Zarr itself takes twice as long there for these chunks,
+        Largest read on the event loop, or else its largest average chunk; of files, and only while
+        nothing has to be waited for. Zarr itself takes twice as long there for these chunks,
         and a thread on another processor adds 2 to 3 microseconds for each.
     loop_chunks : int
         Number of chunks after which the event loop turns to other tasks.

@@ -1,11 +1,12 @@
-"""Writing many small ranges of a file through a mapping of it.
+"""Writing many small ranges of a file through a memory mapping.
 
-A system call for each range takes four times as long as reading and writing the chunk whole. Here
-one call copies a thousand, from a file in memory into the mapping. The system does the copying, so
-that a file which somebody shortens meanwhile, or a full disk, ends this and not the process.
+A system call for each range takes four times as long as reading and writing the whole chunk. Here
+one call copies a thousand ranges, from a file in memory into the mapping. The system does the
+copying, so that a file that another process shortens meanwhile, or a full disk, is an error of the
+call and doesn't end the process.
 
 The call is the C library's `preadv`: `os.preadv` takes a Python object for each range, and making
-these takes ten times as long as the copying.
+these objects takes ten times as long as the copying.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ def _c_preadv() -> Any:  # ctypes has no types for functions of C
 _preadv: Final = _c_preadv()
 
 CAN_MAP: Final = _preadv is not None and hasattr(os, "memfd_create")
-"""Whether the system has what this takes: Linux does."""
+"""Whether the system has these calls: Linux does."""
 
 
 def write_mapped(file: int, tile: Tile, data: Bytes, nbytes: int) -> int:
-    """Write the first ranges of `tile`, all of them unless something is in the way.
+    """Write the ranges of `tile`, up to the first that cannot be written.
 
     Parameters
     ----------
@@ -69,8 +70,8 @@ def write_mapped(file: int, tile: Tile, data: Bytes, nbytes: int) -> int:
     Returns
     -------
     int
-        How many of the ranges have been written: fewer where the file cannot be mapped, or has
-        become shorter, or the disk is full (EFAULT).
+        Number of written ranges: fewer than all where the file cannot be mapped or has become
+        shorter, or the disk is full (EFAULT).
     """
     starts, stops = tile.bounds()
     memory, sizes = memoryview(data), stops - starts
@@ -109,12 +110,12 @@ def scatter(source: int, places: Places, begin: int) -> int:
     places : array of uintp, C-contiguous
         Rows of an address and a size.
     begin : int
-        Where the first of the bytes are in the file.
+        Offset of the first byte in the file.
 
     Returns
     -------
     int
-        How many bytes have been copied.
+        Number of copied bytes.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The file of a chunk mapped into memory, for NumPy views of it.
 
-Nothing else in this package reads through a mapping: a file that somebody shortens meanwhile ends
-the process (SIGBUS). A mapping lives as long as an array that looks at it.
+Nothing else in this package reads through a mapping: truncating a mapped file ends the process
+(SIGBUS). A mapping lives as long as any array over it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPTIONS: Final[dict[str, Any]] = (
 
 
 def mapped(path: str, nbytes: int | None, *, writes: bool) -> Bytes | None:
-    """The bytes of the file at `path`, not read but mapped; None if it is missing.
+    """The bytes of the file at `path`, mapped instead of read; None if it is missing.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ def mapped(path: str, nbytes: int | None, *, writes: bool) -> Bytes | None:
     Raises
     ------
     ChunkFileError
-        If something other than a file is at `path`; with `writes` also if others see the file under
-        another name, or it must not be written to.
+        If something other than a file is at `path`; with `writes`, also if the file has another
+        name or must not be written to.
     ChunkSizeError
         If the file has another size.
     OSError
@@ -67,7 +67,7 @@ def mapped(path: str, nbytes: int | None, *, writes: bool) -> Bytes | None:
             raise wrong_size(path, 0, nbytes, status.st_size)
         if writes and is_replaced(descriptor, status, path):
             raise _protected(path)
-        if not status.st_size:  # which no system maps
+        if not status.st_size:  # no system maps an empty file
             return np.empty(0, np.uint8)
         access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
         mapping = mmap.mmap(descriptor, status.st_size, access=access, **_OPTIONS)

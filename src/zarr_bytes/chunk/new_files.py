@@ -1,4 +1,4 @@
-"""Files of chunks made under a temporary name, so that they appear at once and complete.
+"""New files of chunks, made under a temporary name so that they appear at once and complete.
 
 Nothing is synchronised to the disk, as with zarr.
 """
@@ -38,15 +38,15 @@ __all__ = [
 T = TypeVar("T")
 
 CAN_REPLACE: Final = hasattr(os, "pwrite")
-"""Whether files are replaced here. Not on Windows, where one that is open elsewhere cannot be
-replaced at once: zarr's store tries again."""
-# What opening says of a symbolic link (EMLINK on FreeBSD), and of a file that must not be written.
+"""Whether files are replaced here. On Windows, zarr's store does it: a file that is open elsewhere
+cannot be replaced at once there, and the store tries again."""
+# Errors of opening a symbolic link (EMLINK on FreeBSD), or a file that must not be written.
 IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
 TEMPORARY: Final = ".partial"  # the end of a temporary name, as zarr's LocalStore has it
 
 
 class StoppedError(Exception):
-    """The system has refused to write more."""
+    """The system has stopped a write."""
 
     def __init__(self, offset: int, written: int) -> None:
         super().__init__(offset, written)
@@ -103,7 +103,7 @@ def replace_file(path: str, blocks: Iterable[Bytes]) -> int:
     path : str
         Of the chunk.
     blocks : iterable of 1-D arrays of uint8
-        Content of the file, one after another.
+        Content of the file.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def delete_file(path: str) -> None:
 
 
 def write_all(file: int, memory: memoryview, start: int, before: int) -> None:
-    """Write all of `memory` at `start`; `before` bytes of the selection have been written."""
+    """Write all of `memory` at `start`, after `before` bytes of the selection."""
     done = 0
     while done < len(memory):
         try:
@@ -184,7 +184,7 @@ def replace(temporary: str, path: str) -> None:
 
 
 def _check_is_replaceable(path: str) -> None:
-    """Refuse to rename over, or to delete, what reading refuses: a FIFO, a socket, a folder."""
+    """Refuse to replace or delete anything but a file: a FIFO, a socket, a folder."""
     with suppress(OSError):  # nothing is there, or a symbolic link to nothing
         mode = os.stat(path).st_mode  # noqa: PTH116
         if not stat.S_ISREG(mode):
@@ -193,7 +193,7 @@ def _check_is_replaceable(path: str) -> None:
 
 @contextmanager
 def _named_errors(path: str, outcome: str) -> Iterator[None]:
-    """Errors of the system name the chunk, or the folder where that must not be changed."""
+    """Let errors of the system name the chunk, or the folder where that is not writable."""
     try:
         yield
     except StoppedError as error:
@@ -209,26 +209,26 @@ def _named_errors(path: str, outcome: str) -> Iterator[None]:
 
 
 def is_replaced(file: int, status: os.stat_result, path: str) -> bool:
-    """Whether an open file is to be replaced where it is written to: others see it, or protect it.
+    """Whether an open file must be replaced, not written: it has other names, or is read-only.
 
     Parameters
     ----------
     file : int
         Descriptor.
     status : os.stat_result
-        What `os.fstat` says of it.
+        Its status, from `os.fstat`.
     path : str
         Of the chunk.
     """
-    # The user root may write to any file: the mode says what its owner wants.
+    # Root may write to any file, so the mode decides.
     is_read_only = not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
     return is_read_only or _has_other_names(file, status, path)
 
 
 def _has_other_names(file: int, status: os.stat_result, path: str) -> bool:
-    """Whether the open file has more names than its chunk's and a temporary one.
+    """Whether the open file has more names than the name of its chunk and a temporary one.
 
-    A new chunk has both for a moment: it is linked to its name, and then its temporary one goes.
+    A new chunk has both for a moment, between linking and the deletion of the temporary name.
     """
     if status.st_nlink <= 1:
         return False
@@ -244,8 +244,8 @@ def _has_other_names(file: int, status: os.stat_result, path: str) -> bool:
 
 
 def is_at(path: str, status: os.stat_result) -> bool:
-    """Whether the file with this status is the one at `path`."""
-    try:  # not `DirEntry.inode()`, which differs from the file's on overlay file systems
+    """Whether the file at `path` is the file with this status."""
+    try:  # `DirEntry.inode()` is another number on overlay file systems
         return os.path.samestat(os.lstat(path), status)
     except (FileNotFoundError, NotADirectoryError):
         return False

@@ -1,8 +1,8 @@
-"""Opening the file of a chunk, refusing anything else, and what may have to be waited for.
+"""Opening the file of a chunk: the refusal of anything else, and whether an opening may wait.
 
-Opening a file of another machine may wait for a server or for another process, and a page of it
-that is mapped is sent whole. So files are read on the event loop only on a file system that belongs
-to this machine alone, and a file of such a system only while its pages are in memory.
+The opening of a file on another machine may wait for a server or for another process, and a mapped
+page of such a file is sent whole. So files are read on the event loop, and written through a
+mapping, only where the file system belongs to this machine alone.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _LOCAL: Final = (
     *("overlay", "ramfs", "squashfs", "tmpfs", "vfat", "xfs"),
 )
 
-# By root of a store: whether it is on this machine, and until when that is taken for true.
+# By root of a store: whether it is on this machine, and until when that is trusted.
 _roots: dict[str, tuple[bool, float]] = {}
 _UNKNOWN: Final = (False, 0.0)
 # By number of a block device. Other file systems, such as those of a network, share numbers that
 # are given again once something is unmounted.
 _known: dict[int, tuple[bool, float]] = {}
-_TRUSTED: Final = 60.0  # seconds: what is mounted changes
+_TRUSTED: Final = 60.0  # seconds: mounts change
 
-# By root of a store: until when nothing is read on the event loop, after a wait was due.
+# By root of a store: until when nothing is read on the event loop, after a read would have waited.
 _busy: dict[str, float] = {}
 _RETRY_AFTER: Final = 1.0  # seconds
 
@@ -70,12 +70,12 @@ def closing(file: int) -> Iterator[int]:
 
 
 def opened(path: str, flags: int = READABLE) -> int | None:
-    """Descriptor of the file at `path`, or None if there is none; in a thread that may wait.
+    """Descriptor of the file at `path`, or None if it is missing; in a thread that may wait.
 
     Raises
     ------
     ChunkFileError
-        If there is something that cannot be opened, because it is not a file.
+        If something other than a file is at `path` and cannot be opened.
     """
     try:
         return os.open(path, flags)
@@ -103,7 +103,7 @@ def opened_now(path: str) -> int | None:
     Raises
     ------
     BlockingIOError
-        If there is something that only a thread may look at.
+        If a thread must find out what is at `path`.
     """
     try:
         return os.open(path, READABLE)
@@ -114,7 +114,7 @@ def opened_now(path: str) -> int | None:
 
 
 def no_file(path: str, mode: int) -> ChunkFileError:
-    """Error for what lies at `path` in a chunk's place, by its mode."""
+    """Error for something other than a file in the place of a chunk, by its mode."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a FIFO",
@@ -130,17 +130,17 @@ def no_file(path: str, mode: int) -> ChunkFileError:
 
 
 def is_local(file: int) -> bool:
-    """Whether an open file is on a file system of this machine, as far as Linux says.
+    """Whether an open file is on a file system of this machine, according to Linux.
 
     Parameters
     ----------
     file : int
-        Its descriptor.
+        Descriptor.
 
     Returns
     -------
     bool
-        False on other systems, and for a kind of file system that is not known.
+        False on other systems, and for unknown kinds of file systems.
     """
     device = os.fstat(file).st_dev
     found, until = _known.get(device, (False, 0.0))
@@ -152,9 +152,9 @@ def is_local(file: int) -> bool:
 
 
 def note_location(file: int, root: str) -> None:
-    """Find out where an open file below the `root` of a store is, where that is not known.
+    """Find out whether the `root` of a store is on this machine, from an open file below it.
 
-    In a thread: reading what is mounted may take its time.
+    In a thread: reading the table of mounts may take long.
     """
     if monotonic() > _roots.get(root, _UNKNOWN)[1]:
         found = hasattr(os, "RWF_NOWAIT") and is_local(file)
@@ -164,7 +164,7 @@ def note_location(file: int, root: str) -> None:
 
 
 def is_known_to_be_local(root: str) -> bool:
-    """Whether files below `root` are on this machine, as far as is known by now."""
+    """Whether files below `root` are known to be on this machine."""
     found, until = _roots.get(root, _UNKNOWN)
     return found and monotonic() <= until
 
@@ -172,13 +172,13 @@ def is_known_to_be_local(root: str) -> bool:
 def is_tried(root: str) -> bool:
     """Whether files below `root` are read on the event loop.
 
-    Only on a local file system, and not where a wait was due a moment ago.
+    Only on a local file system, and not for a moment after a read that would have waited.
     """
     return is_known_to_be_local(root) and monotonic() >= _busy.get(root, 0)
 
 
 def note_wait(root: str) -> None:
-    """Read no file below `root` on the event loop for a moment: one was not in memory."""
+    """Remember that a read below `root` would have waited, on the event loop."""
     if len(_busy) > 1000:
         _busy.clear()
     _busy[root] = monotonic() + _RETRY_AFTER

@@ -1,7 +1,7 @@
 """The plan for a selection of a chunk: its tiles, or the whole chunk.
 
-The whole chunk is read where that is cheapest. What is found for a selection is kept for the next
-chunk, so that a chunk of 256 bytes costs an open, a read and a close, and little else.
+The whole chunk is read where that is cheapest. The plan of a selection is kept for the next chunk,
+so that a chunk of 256 bytes costs an open, a read and a close, and little else.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EVERYTHING", "Fetch", "Plan"]
 
-# A tile to fetch, and the tiles whose elements are in its bytes, with the places of these there.
+# A tile to fetch, and the tiles whose elements are in its bytes, each with its place there.
 Fetch: TypeAlias = "tuple[Tile, Sequence[tuple[Tile, int]]]"
 
 EVERYTHING: Final = 2**62
-"""Bytes of a gap, so that there is one range."""
+"""Bytes of a gap that joins everything in one range."""
 
 
 class Plan:
@@ -45,22 +45,22 @@ class Plan:
     Parameters
     ----------
     chunks : Chunks
-        The chunk, and those like it.
+        Properties of the chunk.
     selection : tuple
         One entry an axis.
     cost : Cost or None
-        What a request costs; None where chunks are read whole.
+        Cost of a request; None where chunks are read whole.
 
     Attributes
     ----------
     is_whole : bool
-        Whether the chunk is read whole, so that its size is proved: where that is cheapest. What
-        is between the first and the last selected element is one range then.
+        Whether the whole chunk is read, which also proves its size. `tiles` are one range then,
+        from the first to the last selected element.
     largest_request : int
-        Bytes that no request exceeds.
+        Largest size of a request, in bytes.
     """
 
-    _tile: Tile | None = None  # the one of the selection, where that is found without its tiles
+    _tile: Tile | None = None  # for the whole selection, where `one_range` finds it
 
     def __init__(self, chunks: Chunks, selection: tuple[Any, ...], cost: Cost | None) -> None:
         self.chunks = chunks
@@ -71,7 +71,7 @@ class Plan:
         )
 
     def _saves(self, gap: int) -> bool:
-        """Whether ranges cost less than the whole chunk; `tiles` are what is found."""
+        """Whether ranges cost less than the whole chunk; sets `_tile` or `tiles`."""
         chunks = self.chunks
         if chunks.nbytes < EVERYTHING:
             tile = one_range(chunks.shape, self.selection, chunks.nesting, chunks.item_size)
@@ -96,7 +96,7 @@ class Plan:
 
     @cached_property
     def tiles(self) -> Tiles:
-        """Its tiles, in the canvas of `grid`; or of another one (`placed`)."""
+        """The tiles of the selection, in the canvas of `grid`, or of another grid (`placed`)."""
         return tiles_of(cast("Grid", self.grid), self.chunks.item_size, EVERYTHING)
 
     @property
@@ -112,18 +112,18 @@ class Plan:
 
     @property
     def is_one_read(self) -> bool:
-        """Whether a file is read whole in one call, and not from the first selected element on."""
+        """Whether a whole file is read in one call, not only its selected part."""
         is_small = self.chunks.nbytes <= limits.LIMITS.size_not_asked
         return self.is_whole and (is_small or self.grid is None)
 
     @property
     def stored_nbytes(self) -> int | None:
-        """Size that the object must have; None where that is not known."""
+        """Size that the object must have; None where it is unknown."""
         return self.chunks.nbytes
 
     @property
     def ranges(self) -> int:
-        """Number of ranges that these are in."""
+        """Number of ranges to fetch."""
         return 1 if self._tile is not None or self.grid is None else self.tiles.span.ranges
 
     @property
@@ -133,7 +133,7 @@ class Plan:
 
     @cached_property
     def view(self) -> Tile | None:
-        """The one tile whose elements are the canvas, where that takes no undue memory."""
+        """The one tile whose elements are the canvas, unless it takes too much memory."""
         if self._tile is not None:
             return self._tile
         grid = self.grid
@@ -149,7 +149,7 @@ class Plan:
 
     @property
     def plain_range(self) -> Tile | None:
-        """`view`, where it is one range that NumPy assigns as it is stored."""
+        """`view`, where it is one range that NumPy can assign as stored."""
         if self._tile is None and (
             self.grid is None or self.tiles.span.ranges != 1 or not self.tiles.is_even
         ):
@@ -164,14 +164,14 @@ class Plan:
         return cast("Grid", self.grid).result_of(canvas)
 
     def takes_little(self) -> bool:
-        """Whether it is read on the event loop, if nothing has to be waited for."""
+        """Whether the selection is read on the event loop, if nothing has to be waited for."""
         nbytes = self.chunks.nbytes if self.is_whole else self.nbytes
         return (
             0 < nbytes <= limits.LIMITS.loop_chunk and 0 < self.ranges <= limits.LIMITS.loop_ranges
         )
 
     def base_in(self, file: ChunkFile) -> int | None:  # noqa: ARG002
-        """Offset of `plain_range` in its file, in bytes; None if there are fill values alone."""
+        """Offset of `plain_range` in its file, in bytes; None if its elements are fill values."""
         return 0
 
     def fetches(self, canvas: Array, most: int) -> Iterator[Fetch]:  # noqa: ARG002
@@ -179,14 +179,14 @@ class Plan:
         return ((tile, ((tile, 0),)) for tile in self.tiles.divided(most, limits.LIMITS.runs))
 
     def alike_tiles(self, canvas: Array | None, *, is_file: bool) -> Iterator[tuple[int, Tile]]:
-        """Number of the tiles of each size that are fetched, and one of them.
+        """The number of fetched tiles of each size, with one of them.
 
         Parameters
         ----------
         canvas : array or None
             As of `zarr_bytes.chunk.reading.read_open_file`; not changed.
         is_file : bool
-            Whether they are read of a file, and not asked of a store.
+            Whether a file is read, and not another store.
         """
         if canvas is None and self.view is not None:
             return iter([(1, self.view)])
@@ -197,7 +197,7 @@ class Plan:
         return limits.LIMITS.unselected if canvas is None else self.block_for(canvas)
 
     def block_for(self, canvas: Array) -> int:
-        """Bytes that are worked on at once in a canvas."""
+        """Size of the parts of a canvas that are filled at once, in bytes."""
         grid = cast("Grid", self.grid)
         strides = [canvas.strides[i] for i in grid.nesting]
         if strides == sorted(strides, reverse=True):
@@ -205,7 +205,7 @@ class Plan:
         return limits.LIMITS.block_out_of_order
 
     def placed(self, grid: Grid) -> Plan:
-        """The plan for another canvas, where `grid` has the targets."""
+        """The plan for another canvas, with the targets of `grid`."""
         plan = copy(self)
         plan.tiles = self.tiles._replace(grid=grid)
         return plan
@@ -216,7 +216,7 @@ class Plan:
         Raises
         ------
         BoolValueError
-            If a bool is neither 0 nor 1; with its index in the selection.
+            If a bool is neither 0 nor 1. The message has its index in the selection.
         """
         chunks = self.chunks
         array = tile.elements(fetched, chunks.stored)

@@ -1,4 +1,4 @@
-"""Stores that answer byte ranges with ranges, and those that do not, as far as is known."""
+"""Stores that are known to answer byte ranges with ranges, and stores that are known not to."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["comes_whole", "has_answered_ranges", "note_ranges", "note_whole_object", "store_of"]
 
-# Stores that have answered a range with a range, and stores that have not, by identity: many have
-# no hash.
+# Stores that have answered a range with a range, and stores that have not. By identity, since many
+# have no hash.
 _with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _lock = threading.Lock()
 
 
 def comes_whole(getter: ByteGetter | SyncByteGetter) -> bool:
-    """Whether a range of the object would cost the whole: in memory, or for want of ranges.
+    """Whether a range costs as much as the whole object: in memory, or where there are no ranges.
 
-    The store has answered a range with the whole object, or refused it; or a member of a zip
-    archive is compressed.
+    A store without ranges has answered one with the whole object, or refused it. The members of a
+    zip archive have none where they are compressed.
     """
     store = store_of(getter)
     return (
@@ -49,7 +49,7 @@ def note_ranges(getter: ByteGetter | SyncByteGetter) -> None:
 
 
 def note_whole_object(getter: ByteGetter | SyncByteGetter) -> bool:
-    """Remember that a range has brought the whole object; whether that is news of the store."""
+    """Remember that a range has brought the whole object; True for the first of a store."""
     return _remember(_without_ranges, getter)
 
 
@@ -68,7 +68,7 @@ def _is_among(
 def _remember(
     stores: WeakValueDictionary[int, object], getter: ByteGetter | SyncByteGetter
 ) -> bool:
-    """Whether the store of `getter` was not among `stores`, where it is now."""
+    """Add the store of `getter` to `stores`; whether it is new there."""
     with _lock:
         is_new = not _is_among(stores, getter)
         stores[id(store_of(getter))] = store_of(getter)

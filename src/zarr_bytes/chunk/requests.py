@@ -1,13 +1,12 @@
 """The bytes of a chunk through the `get` of a store, by ranges or whole.
 
-What is fetched comes back as one NumPy array of bytes, the ranges one after another, or None where
-the chunk is missing. A range that comes back short is an error, and so are some ranges that are
-missing where others are there: never zeros, never a mix.
+The result is one NumPy array of bytes, the ranges one after another. A range that comes back short
+is an error, and so are missing ranges beside existing ones: the result never has zeros or a mix.
 
 Some servers ignore ranges and send the whole object (HTTP status 200 instead of 206), and some
-stores refuse ranges. Both read: the whole object is taken for the chunk if it has its size. So that
-no chunk comes several times over, the first range of a store goes alone, until the store has
-answered one as a range.
+stores refuse ranges. Both can be read: the whole object is the chunk if it has its size. Until a
+store has answered a range with a range, the first range of each chunk is requested alone, so that
+no chunk is sent several times.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _Request: TypeAlias = "RangeByteRequest | SuffixByteRequest"
 
 
 class MissingChunkError(Exception):
-    """A chunk is missing, which is no error for who reads it."""
+    """A chunk is missing, which readers take for the fill value."""
 
 
 class Requests:
@@ -63,15 +62,15 @@ class Requests:
     getter : zarr.abc.store.ByteGetter
         The chunk's key in a store.
     plan : Plan
-        What is read of the chunk.
+        Plan for the selection.
     is_sync : bool
-        Whether the synchronous `get_sync` of the store is used, one request after another: nothing
-        that is awaited here waits then.
+        Whether the synchronous `get_sync` of the store is used, one request after another, so that
+        no coroutine waits.
 
     Raises
     ------
     ChunkSizeError
-        If a range comes back with another size, or is missing where others are there.
+        If a range comes back with another size, or is missing beside existing ones.
 
     Warns
     -----
@@ -85,7 +84,7 @@ class Requests:
         self._plan = plan
         self._prototype: BufferPrototype = plan.chunks.prototype
         self._chunk: Bytes | None = None  # whole, once it has come
-        self._is_there = False  # a tile of it
+        self._is_there = False  # whether a tile has come
         if counters.counters:
             counters.note(store_of(getter), chunks=1)
 
@@ -125,7 +124,7 @@ class Requests:
         return shards.index_of(content), content.size
 
     async def fetch(self, tile: Tile) -> Bytes:
-        """The ranges of a tile; where that may be waited for, several at a time.
+        """The bytes of the ranges of a tile, several requests at a time unless `is_sync`.
 
         A request that fails cancels the others and waits for them; so does cancelling the caller.
 
@@ -154,7 +153,7 @@ class Requests:
             if count > 1 and limit > 1:
                 await together([work(ranges) for _ in range(min(limit, count))])
         except EnoughError:
-            pass  # missing or whole, as far as the requests go that were not cancelled
+            pass  # the chunk is missing, or has come whole
         return self._result(collected, tile)
 
     def _slots(self) -> tuple[AbstractAsyncContextManager[object], int]:
@@ -242,7 +241,7 @@ def note_request(
 
 
 class _Collected:
-    """The bytes of the ranges so far; knows whether the chunk is there, missing, or both."""
+    """The bytes of the ranges so far, and whether the chunk is missing or has come whole."""
 
     def __init__(self, getter: ByteGetter | SyncByteGetter, tile: Tile) -> None:
         self._getter = getter
@@ -255,7 +254,7 @@ class _Collected:
     def add(
         self, buffer: Buffer | None, start: int, stop: int, position: int, *, is_range: bool
     ) -> bool:
-        """Take what a request has brought; False if no other is needed."""
+        """Add the answer to a request; False if no other request is needed."""
         if buffer is None:
             self.is_missing = True
             return False
@@ -278,7 +277,7 @@ class _Collected:
 
 
 def _says_that_there_are_no_ranges(error: Exception) -> bool:
-    """Whether a store says by `error` that it cannot read a range of an object."""
+    """Whether an error of a store means that it cannot read ranges."""
     obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
     return isinstance(error, NotImplementedError) or (
         obstore is not None and isinstance(error, obstore.NotSupportedError)
@@ -286,7 +285,7 @@ def _says_that_there_are_no_ranges(error: Exception) -> bool:
 
 
 async def _size(getter: object) -> int | None:
-    """Size of the object behind `getter`, where the store can tell without reading it."""
+    """Size of the object behind `getter`, where the store has it without reading the object."""
     if not isinstance(getter, StorePath) or type(getter.store).getsize is Store.getsize:
         return None
     try:

@@ -176,7 +176,7 @@ class Scatter:
         read_open_file(plan if grid is plan.grid else plan.placed(grid), file, canvas)
 
     def _placed(self, chunk: ChunkOfRead, plan: Plan) -> tuple[Array, Grid] | None:
-        """The canvas in the result, and the grid for it; None where a copy is as fast."""
+        """The canvas in the result, and the grid for it, if there is one and it pays."""
         if plan.nbytes <= limits.LIMITS.assigned or plan.grid is None:
             return None
         return plan.grid.in_result(self._out, chunk[3], self._drop_axes)

@@ -24,7 +24,7 @@ __all__ = ["entries_of", "grid_of", "in_shape", "is_basic"]
 
 _Entry: TypeAlias = "int | range | Offsets"  # without bools and negative indices
 
-_MOST_ELEMENTS: Final = 2**62  # of a chunk, so that no sum of offsets is too large for int64
+_MOST_ELEMENTS: Final = 2**62  # of a chunk, so that sums of offsets fit into int64
 
 
 def grid_of(
@@ -35,7 +35,7 @@ def grid_of(
     Parameters
     ----------
     chunk_shape : tuple of int
-        Shape of the chunk as it is in the array.
+        Shape of the chunk in the array, before any transpose.
     selection : sequence
         One entry an axis.
     order : tuple of int or None
@@ -45,8 +45,8 @@ def grid_of(
     Returns
     -------
     Grid or None
-        None for a selection of another form, which NumPy may still take of the whole chunk, and
-        for a chunk of 2**62 elements and more, which no store holds.
+        None for a selection of another form, which NumPy may still accept for the whole chunk, and
+        for chunks of 2**62 elements or more, which no store holds.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def grid_of(
 
 
 def entries_of(selection: Any) -> tuple[Any, ...]:
-    """The entries of a selection, of which one alone need not be in a tuple.
+    """The entries of a selection as a tuple, also of one entry without a tuple.
 
     Examples
     --------
@@ -101,12 +101,12 @@ def is_basic(selection: Any) -> bool:
 
 
 def in_shape(value: Array, shape: tuple[int, ...]) -> Array:
-    """`value` with the axes of length 1 of `shape` that zarr has dropped: those of integers.
+    """`value` with the axes of length 1 that `shape` has for integers, and zarr has dropped.
 
     Raises
     ------
     ValueError
-        If NumPy cannot broadcast it to `shape`.
+        If NumPy cannot broadcast `value` to `shape`.
     """
     if value.shape in (shape, ()):
         return value
@@ -146,7 +146,7 @@ def _entry_of(entry: Any, size: int) -> _Entry | None:
     if indices.size:
         low, high = int(indices.min()), int(indices.max())
         if low < -size or high >= size:
-            return None  # NumPy will say what is wrong
+            return None  # NumPy raises the error
         if low < 0:
             indices = np.where(indices < 0, indices + size, indices)
     return int(indices) if indices.ndim == 0 else indices.astype(np.int64, copy=False)
@@ -160,7 +160,7 @@ def _axis_of(entry: _Entry) -> Axis:
     indices, targets = np.ravel(entry), slice(0, np.size(entry))
     steps = np.diff(indices)
     if steps.size and steps.min() < 0:
-        # Of an index that is selected again, the last one counts where it is written.
+        # Stable, since the last value counts for an index that is written twice.
         # NumPy sorts integers of 16 bits ten times as fast.
         keys = indices.astype(np.uint16) if indices.max() < 2**16 else indices
         order = np.argsort(keys, kind="stable")
@@ -180,6 +180,6 @@ def _regular(indices: Offsets, steps: Offsets) -> range | Offsets:
 
 
 def _are_combined(arrays: Sequence[Offsets]) -> bool:
-    """Whether every combination of the arrays is selected: none runs along the axis of another."""
+    """Whether every combination of the arrays is selected, each with axes of its own."""
     long_axes = [{axis - a.ndim for axis in range(a.ndim) if a.shape[axis] > 1} for a in arrays]
     return sum(map(len, long_axes)) == len(set().union(*long_axes))

@@ -1,7 +1,7 @@
-"""The plan for a selection of a shard: the tiles of all inner chunks that it has elements of.
+"""The plan for a selection of a shard: the tiles of all inner chunks with selected elements.
 
-Inner chunks that are selected alike are divided once, and those that lie beside each other in the
-file are read together.
+Inner chunks with the same selection are divided into tiles once, and neighbours in the file are
+read together.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ if TYPE_CHECKING:
 __all__ = ["ShardPlan"]
 
 _Ranges: TypeAlias = "tuple[range, ...]"
-_SORTED: Final = 2**12  # inner chunks that are put in the order of the file at a time
+_SORTED: Final = 2**12  # inner chunks that are sorted by their place in the file at a time
 
 
 class _Alike:
-    """Inner chunks that are selected alike.
+    """Inner chunks with the same selection.
 
     Attributes
     ----------
     tiles : Tiles
-        Of one of them, in a canvas of its own.
+        Of one of the inner chunks, in a canvas of its own.
     first, nbytes : int
-        Where the first selected element is in the inner chunk, and from it to the last, in bytes.
+        Offset of the first selected element in the inner chunk, and distance from it to the end
+        of the last one, in bytes.
     """
 
     def __init__(self, grid: Grid, item_size: int, gap: int) -> None:
@@ -59,14 +60,14 @@ class _Alike:
 
     @cached_property
     def tile(self) -> Tile:
-        """The tile, where that is one."""
+        """The tile, where there is one."""
         return self.tiles.undivided()
 
 
 class _Part(NamedTuple):
     """The selection of one inner chunk."""
 
-    start: int  # of what is read, in the shard, in bytes
+    start: int  # of the first selected element, in the shard, in bytes
     place: tuple[Any, ...]  # NumPy index of the elements in the canvas
     axes: tuple[Axis, ...]
     alike: _Alike
@@ -86,14 +87,14 @@ class ShardPlan(Plan):
     Parameters
     ----------
     shards : Shards
-        The shard, and those like it.
+        Properties of the shard.
     selection : tuple
         One entry an axis.
     cost : Cost or None
-        What a request costs; None where an inner chunk is read in one range.
+        Cost of a request; None where an inner chunk is read in one range.
     """
 
-    view = None  # parts of several inner chunks are no view of what is fetched
+    view = None  # parts of several inner chunks are not a view of the fetched bytes
     is_whole = False
     _index: Index | None = None
 
@@ -113,12 +114,12 @@ class ShardPlan(Plan):
 
     @cached_property
     def tiles(self) -> Tiles:
-        """The canvas; the tiles are those of inner chunks."""
+        """The canvas alone; the tiles are made for each inner chunk."""
         return Tiles(cast("Grid", self.grid), [], Span(0, 0, 0, 0), self.chunks.item_size)
 
     @property
     def plain_range(self) -> Tile | None:
-        """The one range of one inner chunk, from its first byte, if it is assigned as stored."""
+        """The one range of one inner chunk, from its start, if NumPy can assign it as stored."""
         is_quick = self.chunks.is_plain and self.shards.index_nbytes <= limits.LIMITS.loop_chunk
         return self._tile if is_quick else None
 
@@ -139,7 +140,7 @@ class ShardPlan(Plan):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements that are selected."""
+        """Bytes of the selected elements."""
         if self._tile is not None:
             return self._tile.nbytes
         if self.grid is None:
@@ -147,7 +148,7 @@ class ShardPlan(Plan):
         return prod(self.grid.shape) * self.chunks.item_size
 
     def takes_little(self) -> bool:
-        """Whether it is read on the event loop, if nothing has to be waited for."""
+        """Whether the selection is read on the event loop, if nothing has to be waited for."""
         return self._is_little
 
     @property
@@ -176,7 +177,7 @@ class ShardPlan(Plan):
         return list(self._parts_of(self.grid))
 
     def _parts(self) -> Iterable[tuple[int, tuple[Axis, ...], _Alike]]:
-        """Number of each inner chunk that has selected elements, their axes, and what is read."""
+        """Number, axes and tiles of each inner chunk that has selected elements."""
         grid = self.tiles.grid  # perhaps put into a result
         return self._few if grid is self.grid and self._few else self._parts_of(grid)
 
@@ -201,7 +202,7 @@ class ShardPlan(Plan):
         return limits.LIMITS.block if canvas is None else self.block_for(canvas)
 
     def fetches(self, canvas: Array, most: int) -> Iterator[Fetch]:
-        """The ranges to fetch of the shard that is `located`, at most `most` bytes at a time."""
+        """The ranges to fetch of a `located` shard, at most `most` bytes at a time."""
         index = cast("Index", self._index)
         for start, stop, parts in self._groups(index, canvas, most):
             if len(parts) == 1:
@@ -211,7 +212,7 @@ class ShardPlan(Plan):
             yield tile, [(next(self._tiles_in(p, most)), p.start - start) for p in parts]
 
     def alike_tiles(self, canvas: Array | None, *, is_file: bool) -> Iterator[tuple[int, Tile]]:
-        """As of `Plan`, of a shard that has all inner chunks."""
+        """As `Plan.alike_tiles`, for a shard that has all inner chunks."""
         index, _ = self.shards.complete_index()
         most = self.at_once(canvas, is_file=is_file)
         for start, stop, parts in self._groups(index, canvas, most):
@@ -223,9 +224,9 @@ class ShardPlan(Plan):
                 yield from parts[0].alike.tiles.alike(most, limits.LIMITS.runs)
 
     def _groups(self, index: Index, canvas: Array | None, most: int) -> Iterator[_Group]:
-        """Inner chunks, those together that are worth one range of at most `most` bytes.
+        """Groups of inner chunks, each read in one range of at most `most` bytes if it is several.
 
-        Where an inner chunk is absent, the canvas gets the fill value.
+        In the place of an absent inner chunk, the canvas gets the fill value.
         """
         parts, fill = iter(self._parts()), self.shards.fill_value
         while some := list(islice(parts, _SORTED)):

@@ -1,7 +1,7 @@
-"""Writing a selection of a shard: in place where its inner chunks are in a file, else a new shard.
+"""Writing a selection of a shard: in place if a file has its inner chunks, else as a new shard.
 
-In place, the index does not change: readers and other writers need no lock. A shard that is made
-for that is complete: it has every inner chunk.
+In place, the index does not change, so that readers and other writers need no lock. A new shard is
+complete for that: it has every inner chunk.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardWriting", "complete_shard"]
 
-# Bytes of an inner chunk that is stored, by its number; None if it is absent.
+# Bytes of a stored inner chunk, by its number; None if it is absent.
 _Stored: TypeAlias = "Callable[[int], Bytes | None]"
 
 
@@ -52,14 +52,14 @@ class ShardWriting(Writing):
     Parameters
     ----------
     sharding : Sharding
-        How the shard is divided.
+        Configuration of the shard.
     value, selection, chunk_spec, endian, order, is_complete
         As of `Writing`.
 
     Raises
     ------
     ValueError
-        If a form of the selection is none of zarr's.
+        If the form of the selection is not one of zarr's.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ShardWriting(Writing):
             yield number, by_itself(inside, axes), canvas[(*place, ...)]  # never a scalar
 
     def _inner_chunks(self, stored: _Stored, *, is_complete: bool) -> Iterator[tuple[int, Bytes]]:
-        """Numbers and bytes of the inner chunks to store; all of them, if it `is_complete`."""
+        """Numbers and bytes of the inner chunks to store; all, if the shard `is_complete`."""
         new = self._new_chunk()
         parts = self._parts()
         part = next(parts, None)
@@ -164,7 +164,7 @@ class ShardWriting(Writing):
 
     def _merged_inner(self, number: int, grid: Grid, canvas: Array, stored: _Stored) -> Bytes:
         """The bytes of an inner chunk with its selected elements."""
-        if grid.has_all_of(self._shards.sharding.inner_shape):  # what is there may be damaged
+        if grid.has_all_of(self._shards.sharding.inner_shape):  # the stored one may be damaged
             return encode_elements(canvas.transpose(grid.nesting), self._endian)
         inner = stored(number)
         merged = (self._empty if inner is None else inner).copy()
@@ -175,7 +175,7 @@ class ShardWriting(Writing):
     def merged_into(
         self, existing: Buffer | None, setter: ByteSetter | SyncByteSetter
     ) -> Buffer | None:
-        """The shard to store instead of `existing`, or None if it has no inner chunk."""
+        """The shard to store in place of `existing`; None if it has no inner chunk."""
         stored: _Stored = _nothing
         if existing is not None:
             shard: Bytes = existing.as_numpy_array()
@@ -191,14 +191,14 @@ class ShardWriting(Writing):
 
 
 def complete_shard(path: str, root: str, shards: Shards, elements: NewChunk) -> bool:
-    """Replace a shard in which inner chunks are absent by one that has them all.
+    """Replace a shard that lacks inner chunks by one that has all.
 
     Parameters
     ----------
     path, root
         As of `open_chunk`.
     shards : Shards
-        The shard, and those like it.
+        Properties of the shard.
     elements : NewChunk
         As of `Shards.new_shard`.
 
@@ -260,7 +260,7 @@ def _filled(shards: Shards, elements: NewChunk) -> Bytes:
 
 
 def _laid_out(shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> Iterator[tuple[int, Bytes]]:
-    """Offsets and bytes of inner chunks, one after another, and of the index at last."""
+    """Offsets and bytes of the inner chunks of a new shard, and at last of its index."""
     starts = np.full(shards.count, -1, np.int64)
     position = shards.first
     for number, data in inner:
@@ -272,7 +272,7 @@ def _laid_out(shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> Iterator[tu
 
 
 def _replace_shard(path: str, shards: Shards, inner: Iterator[tuple[int, Bytes]]) -> int:
-    """Replace the shard at `path`, or delete it for want of inner chunks; its size in bytes."""
+    """Replace the shard at `path`, or delete it if it has no inner chunk; its size in bytes."""
     first = next(inner, None)
     if first is None:
         delete_file(path)

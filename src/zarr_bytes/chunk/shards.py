@@ -52,12 +52,12 @@ class Shards(Planned[ShardPlan]):
     fill : bytes
         The fill value, as `dtype` has it in memory.
     shape, dtype, endian, order, prototype
-        As of `Chunks`; the order is that of all transposes together.
+        As of `Chunks`, with the order of all transposes together.
 
     Attributes
     ----------
     chunks : Chunks
-        Chunks of the same elements that are not divided.
+        Properties of undivided chunks of these elements.
     inner_nbytes : int
         Size of an inner chunk.
     division : Division
@@ -69,7 +69,7 @@ class Shards(Planned[ShardPlan]):
     entry_dtype : numpy.dtype
         Type of an offset or a size in the index.
     fill_value : scalar
-        The element where an inner chunk is absent.
+        Value of the elements of an absent inner chunk.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class Shards(Planned[ShardPlan]):
         return max(size - self.index_nbytes, 0) if self.sharding.is_at_end else 0
 
     def index_of(self, shard: Bytes) -> Bytes:
-        """The bytes of the index in those of a shard."""
+        """The bytes of the index, out of the bytes of a shard."""
         start = self.index_start(shard.size)
         return shard[start : start + self.index_nbytes]
 
     @property
     def first(self) -> int:
-        """Offset of the first inner chunk in a shard that is written here, in bytes."""
+        """Offset of the first inner chunk in a new shard, in bytes."""
         return 0 if self.sharding.is_at_end else self.index_nbytes
 
     def index_in(self, file: ChunkFile) -> Index:
@@ -132,7 +132,7 @@ class Shards(Planned[ShardPlan]):
         Parameters
         ----------
         starts : array of int64
-            Where each inner chunk begins in its shard, in bytes; -1 for an absent one.
+            Offset of each inner chunk in its shard, in bytes; -1 for an absent one.
         """
         entries = np.full((self.count, 2), _ABSENT, self.entry_dtype)
         is_there = starts >= 0
@@ -164,9 +164,9 @@ class Shards(Planned[ShardPlan]):
         return elements._replace(before=content), index
 
     def one_range(self, selection: tuple[Any, ...]) -> tuple[int, Tile] | None:
-        """Number of an inner chunk and its tile, where that is one range of it alone.
+        """Number of an inner chunk and its tile, where the selection is one range of one alone.
 
-        A point, a row and a plane are found so in a tenth of the time.
+        The usual case of a point, a row or a plane, in a tenth of the time of `Division.parts`.
         """
         number = 0
         local: list[int | slice] = []
@@ -198,11 +198,11 @@ class Index:
     Parameters
     ----------
     shards : Shards
-        The shard, and those like it.
+        Properties of the shard.
     key : str
-        Of the shard, for the messages of errors.
+        Key of the shard, for the messages of errors.
     content : array of uint8, 1-D
-        Its bytes, with the checksum.
+        Bytes of the index, with the checksum.
     size : int or None
         Size of the shard in bytes, where it is known.
 
@@ -243,8 +243,8 @@ class Index:
         Raises
         ------
         ShardIndexError
-            If it has another size than its metadata asks for, is not in the file, or overlaps the
-            index.
+            If the inner chunk has another size than its metadata asks for, is not in the file, or
+            overlaps the index.
         """
         start, nbytes = self._entries[number].tolist()
         if start == nbytes == _ABSENT:
@@ -270,7 +270,7 @@ class Index:
 def shards_of(
     sharding: Sharding, spec: ArraySpec, endian: Endian | None, order: tuple[int, ...] | None
 ) -> Shards:
-    """Shards of a spec; the arguments after it are those of `chunks_of`."""
+    """Shards of a spec, otherwise as `chunks_of`."""
     dtype = spec.dtype.to_native_dtype()
     fill = np.full(1, fill_value_of(spec), dtype).tobytes()
     return _shards_like(sharding, fill, spec.shape, dtype, endian, order, spec.prototype)

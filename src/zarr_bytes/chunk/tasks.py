@@ -1,4 +1,4 @@
-"""Several chunks or requests at the same time: on the event loop and in threads, as zarr allows."""
+"""Concurrent work: requests on the event loop and chunks in threads, as many as zarr allows."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ R = TypeVar("R")
 
 
 class EnoughError(Exception):
-    """No other request is needed: the chunk is missing, or it has come whole."""
+    """No other request is needed: the chunk is missing, or has come whole."""
 
 
 async def for_each(work: Callable[[T], Coroutine[None, None, R]], items: Sequence[T]) -> list[R]:
     """Results of `work` for each of `items`, as many at a time as zarr's ``async.concurrency``.
 
-    One that fails cancels the others, and its error is raised.
+    The first failure cancels the others, and its error is raised.
     """
     _, limit = slots_of_loop()
     waiting = iter(enumerate(items))
@@ -50,13 +50,13 @@ async def for_each(work: Callable[[T], Coroutine[None, None, R]], items: Sequenc
 
 
 async def together(workers: Iterable[Coroutine[None, None, None]]) -> None:
-    """Run `workers`; one that fails cancels the others, and its error is raised as it is."""
+    """Run `workers`. The first failure cancels the others, and its error is raised ungrouped."""
     failure: BaseException | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
             for worker in workers:
                 tasks.create_task(worker)
-    except* Exception as failures:  # noqa: BLE001 -- raised again, as the one that a caller expects
+    except* Exception as failures:  # noqa: BLE001 -- raised again, without its group
         failure = failures.split(EnoughError)[1] or failures
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
@@ -89,7 +89,7 @@ def finished(coroutine: Coroutine[object, None, T]) -> T:
 
 
 def number_of_threads() -> int:
-    """Number of threads that zarr takes for computing: its setting, or one for each core.
+    """Number of zarr's threads for computing: its setting, or one for each core.
 
     Examples
     --------
@@ -106,9 +106,9 @@ async def in_threads(
 ) -> list[R]:
     """Results of `work` for each of `items`, in at most `threads` threads of the event loop.
 
-    `work` is called in each thread, and gives one result of each item before it takes the next.
-    After an error, or where the caller is cancelled, no other item is begun, and what has begun is
-    waited for: a thread cannot be stopped. The first error is raised.
+    `work` is called in each thread, and yields the result of each item before it takes the next.
+    After an error, or where the caller is cancelled, no other item is begun. Items that have begun
+    are waited for, since a thread cannot be stopped. The first error is raised.
     """
     shared = _Shared(work, items)
 
@@ -126,7 +126,7 @@ async def in_threads(
 
 
 class _Shared(Generic[T, R]):
-    """Items of which each thread takes the next, and the results of all threads."""
+    """Items that threads take one by one, and the results of all threads."""
 
     def __init__(self, work: Callable[[Iterator[T]], Iterator[R]], items: Sequence[T]) -> None:
         self._work = work
@@ -134,7 +134,7 @@ class _Shared(Generic[T, R]):
         self.results: dict[int, R] = {}
 
     def run(self) -> None:
-        """Work on items until none is left; in each thread."""
+        """Work on items until none is left, in one of the threads."""
         taken: list[int] = []
         try:
             for result in self._work(self._take(taken)):
@@ -158,7 +158,7 @@ class _Shared(Generic[T, R]):
 async def _until_done(
     work: Coroutine[object, object, T], stop: Callable[[], None] | None = None
 ) -> T:
-    """Wait for `work` in threads, also where the caller is cancelled; `stop` is called then."""
+    """Wait for `work` in threads, even if the caller is cancelled; `stop` is called then."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -169,5 +169,5 @@ async def _until_done(
             with suppress(asyncio.CancelledError):  # cancelled more than once
                 await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # what went wrong is nobody's to hear; asyncio would log it
+            task.exception()  # retrieved, or asyncio would log it
         raise

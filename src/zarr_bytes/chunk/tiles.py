@@ -1,11 +1,11 @@
-"""A selection of a chunk as tiles: byte ranges, and how the selected elements lie in them.
+"""A selection of a chunk as tiles: byte ranges, and the places of selected elements in them.
 
 Two neighbours on an axis are read together where the bytes between them are at most the gap. That
-depends on one axis at a time: so ranges, bytes and the place of an element among the fetched ones
-are composed from the innermost axis outwards, as sums of what each axis adds. They are counted
+depends on one axis at a time. So ranges, bytes and the places of elements among the fetched bytes
+are composed from the innermost axis outwards, as sums with one term for each axis. They are counted
 before a tile is made, and a selection of any size is divided into tiles of bounded size.
 
-Nothing here has the size of the chunk: time and memory are those of the result.
+Time and memory depend on the size of the result, not on the size of the chunk.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Tile(NamedTuple):
     Attributes
     ----------
     start : int
-        Where the first range begins in the chunk, in bytes.
+        Offset of the first range in the chunk, in bytes.
     nbytes : int
         Bytes of all ranges.
     table : (array of int64, array of int64) or None
         Starts and stops of the ranges, in bytes from `start`; None for one range.
     shape, strides : tuple of int
-        Of the elements in the fetched bytes, one axis for each of the canvas; strides in bytes.
-        Nothing, where a tile has bytes alone, as `among` and `place`.
+        Of the elements in the fetched bytes, with one axis for each axis of the canvas; strides in
+        bytes. Empty for a tile of bytes alone, as are the next two.
     among : tuple or None
-        NumPy index of the selected ones among them, where their distances are uneven.
+        NumPy index of the selected elements among these, where their distances are uneven.
     place : tuple
         NumPy index of the selected elements in the canvas.
     """
@@ -69,7 +69,7 @@ class Tile(NamedTuple):
         return array if self.among is None else array[self.among]
 
     def has_no_gaps(self, item_size: int) -> bool:
-        """Whether there is nothing but the selected elements in what is fetched, each once."""
+        """Whether the fetched bytes are the selected elements, each once."""
         return self.among is None and prod(self.shape) * item_size == self.nbytes
 
     def requests(self, largest: int) -> Iterator[tuple[int, int, int]]:
@@ -118,13 +118,13 @@ class Tiles(NamedTuple):
     ----------
     grid : Grid
     levels : list
-        What each axis adds, innermost first.
+        The levels of the axes, innermost first.
     span : Span
         Of the whole selection; all zeros if nothing is selected.
     item_size : int
         Size of an element, in bytes.
     base : int
-        Where the chunk begins in its file or object, in bytes.
+        Offset of the chunk in its file or object, in bytes.
     """
 
     grid: Grid
@@ -135,11 +135,11 @@ class Tiles(NamedTuple):
 
     @property
     def is_even(self) -> bool:
-        """Whether the elements of a tile are a view of what is fetched."""
+        """Whether the elements of a tile are a view of the fetched bytes."""
         return all(type(level) is Even for level in self.levels)
 
     def divided(self, most: int, runs: int) -> Iterator[Tile]:
-        """Tiles of at most `most` bytes, or one element, and `runs` ranges.
+        """Tiles of at most `most` bytes (or one element) and `runs` ranges.
 
         Each is a sub-box of the grid: the inner axes whole, a piece of the next one, and single
         indices of those outside.
@@ -161,7 +161,7 @@ class Tiles(NamedTuple):
                 yield self._tile([*whole, piece, *outer], last[1], piece.span)
 
     def alike(self, most: int, runs: int) -> Iterator[tuple[int, Tile]]:
-        """Number of the tiles of each size that `divided` gives, and one of them."""
+        """The number of the tiles of each size in `divided`, with one of them."""
         if not self.span.selected:
             return
         most = max(most // self.item_size, 1)
@@ -176,7 +176,7 @@ class Tiles(NamedTuple):
             yield times * count, self._tile([*whole, piece, *single], inner, piece.span)
 
     def _whole(self, most: int, runs: int) -> tuple[list[Piece], Table | None, Span]:
-        """The innermost axes of which all indices are in one tile, `most` in elements."""
+        """The innermost axes whose indices are all in one tile; `most` in elements."""
         whole: list[Piece] = []
         table, span = None, ONE
         for level in self.levels:
@@ -232,7 +232,7 @@ def tiles_of(grid: Grid, item_size: int, gap: int) -> Tiles:
     item_size : int
         Size of an element, in bytes.
     gap : int
-        Bytes between selected ones that are worth reading, to save a range.
+        Bytes between selected ones that are read to save a range.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def one_range(
 ) -> Tile | None:
     """The tile of a point, a row, a plane or several of them; None for every other selection.
 
-    It is the one of `tiles_of`, found in a fifth of the time: the usual case.
+    The tile of `tiles_of` for the usual case, in a fifth of the time.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Writing a selection of a chunk: in place where the chunk is a file, else as zarr does.
+"""Writing a selection of a chunk: in place where the chunk is a file, otherwise as zarr does.
 
-In place, the bytes of the selected elements are written at their offsets and no others: gaps
-between them may belong to another process. Everything else is read, changed and replaced: a
-chunk of another store, inside a shard or on another device, and a file that others may hold by
-another name. A chunk of which nothing is kept is replaced without being read.
+In place, only the bytes of the selected elements are written, since gaps between them may belong
+to another process. All other chunks are read, changed and replaced: in other stores, inside shards
+and on devices, and files with another name. A chunk of which nothing is kept is replaced without a
+read.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ __all__ = ["Writing", "is_local_chunk", "new_chunk"]
 
 
 def is_local_chunk(setter: ByteSetter | SyncByteSetter) -> TypeGuard[StorePath]:
-    """Whether the chunk is a file that is written here, and not by its store."""
+    """Whether the chunk is a file that this package writes itself, without its store."""
     return (
         CAN_REPLACE
         and isinstance(setter, StorePath)
         and type(setter.store) is LocalStore
-        and not setter.store.read_only  # of which the store says so
+        and not setter.store.read_only  # the store raises the error
     )
 
 
@@ -96,8 +96,8 @@ class Writing:
     order : tuple of int or None
         The axis of the chunk that each stored axis is; None where they are in order.
     is_complete : bool
-        Whether the selection has all of the chunk that is within the array, so that the rest is
-        the fill value.
+        Whether the selection has all of the chunk within the array, so that the rest becomes the
+        fill value.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Writing:
         self.keeps_nothing = self._is_whole or is_complete
 
     def to_file(self, setter: StorePath, *, in_place: bool = True) -> None:
-        """Write to a local chunk, `in_place` if that can be; in a thread that may wait.
+        """Write to a local chunk, `in_place` if possible; in a thread that may wait.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class Writing:
             counters.note(root, chunks=1, opens=int(written > 0), written=written)
 
     def _written(self, path: str, root: str, *, in_place: bool) -> int:
-        """`to_file`, and the number of bytes that have been written."""
+        """`to_file`; the number of written bytes."""
         if in_place and not self.keeps_nothing:
             written = self._in_place(path)
             if written is not None:
@@ -182,7 +182,7 @@ class Writing:
             counters.note(setter.store, chunks=1, requests=1, written=written)
 
     def _in_place(self, path: str) -> int | None:
-        """Number of bytes written to the file at `path`; None if that cannot be done in place."""
+        """Number of bytes written to the file at `path` in place; None if that is impossible."""
         if self._grid is None:
             return None
         tiles = tiles_of(self._grid, self._dtype.itemsize, 0)  # no byte between two is touched
@@ -203,11 +203,11 @@ class Writing:
         return placed
 
     def _put(self, target: Bytes, tile: Tile, grid: Grid, canvas: Array) -> None:
-        """Put elements where they belong among the bytes that `tile` has fetched."""
+        """Put elements into their places among the bytes of `tile`."""
         stored = canvas.transpose(grid.nesting)
         encoded = encode_elements(stored, self._endian)
         elements = encoded.view(f"V{self._dtype.itemsize}").reshape(stored.shape)
-        # Of an element that is selected again, the last one counts, as in NumPy.
+        # Of an element that is selected twice, the last value counts, as in NumPy.
         places: Array = np.ndarray(tile.shape, elements.dtype, target, strides=tile.strides)
         places[tile.among or ...] = elements.transpose(np.argsort(grid.nesting))[tile.place]
 
@@ -222,7 +222,7 @@ class Writing:
         existing: Buffer | None,
         setter: ByteSetter | SyncByteSetter,  # noqa: ARG002
     ) -> Buffer | None:
-        """The chunk to store instead of `existing`, or None if it is left out for being empty.
+        """The chunk to store in place of `existing`; None if it is empty and not stored.
 
         The messages of errors name the chunk by its `setter`.
         """
@@ -239,7 +239,7 @@ class Writing:
         return None if is_left_out else spec.prototype.buffer.from_array_like(encoded)
 
     def _merged(self, existing: Buffer | None) -> Array:
-        """The elements of the chunk to store instead of `existing`, with their axes as stored."""
+        """The elements of the chunk to store in place of `existing`, with the axes as stored."""
         spec = self._chunk_spec
         if self._is_whole and self._grid is not None and self.is_numpy:
             array = self._canvas(self._grid)
@@ -255,7 +255,7 @@ class Writing:
         """The elements in the data type of the chunk, in either byte order."""
         array = cast("Array", value.as_ndarray_like())
         if self.is_numpy:
-            array = np.asarray(array)  # what the caller gave may be anything that has a shape
+            array = np.asarray(array)  # the caller may give anything with a shape
         if array.dtype.newbyteorder("=") != self._dtype.newbyteorder("="):
             array = array.astype(self._dtype)  # records: zarr compares the names of types
         return array
