@@ -19,7 +19,7 @@ from zarr_bytes.chunk.range_support import comes_whole
 from zarr_bytes.chunk.shard_plan import ShardPlan
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.origin import origin_of
-from zarr_bytes.commands.text import in_digits
+from zarr_bytes.commands.text import class_path, in_digits
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.settings import partial_writes_enabled, reading_cost
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.plan import Plan
 
-__all__ = ["Acting", "acting_on", "why_replaced", "why_whole"]
+__all__ = ["Acting", "acting_on", "codec_name", "why_replaced", "why_whole"]
 
 _CODECS: Final = "codecs.bytes"
 _PIPELINE: Final = "codec_pipeline.path"
@@ -52,7 +52,7 @@ class Acting(NamedTuple):
     writes_parts : bool
         Whether selected bytes are written in place.
     nbytes_are_known : bool
-        Whether the stored size of a chunk is that of its elements.
+        Whether the stored size of a chunk, or shard, is known without reading it.
     reason : str
         Why zarr reads and writes by itself, and what to do; empty where this package does.
     reopened : str
@@ -71,7 +71,7 @@ class Acting(NamedTuple):
 def acting_on(array: zarr.Array[Any]) -> Acting:
     """The pipeline or codec that acts on an array."""
     pipeline = array.async_array.codec_pipeline
-    name = _name_of(type(pipeline))
+    name = class_path(type(pipeline))
     if array.metadata.zarr_format != 3:
         reason = (
             "the array is of Zarr format 2, which zarr reads and writes by itself: write it as"
@@ -88,20 +88,21 @@ def acting_on(array: zarr.Array[Any]) -> Acting:
         stored = cast("BatchedBytesPipeline", pipeline).stored
     elif len(chain) == 1 and isinstance(codec, BytesCodec):
         stored = Stored(codec, None, None)
-        name = f"{_name_of(type(codec))} in {name}"
+        name = f"{class_path(type(codec))} in {name}"
     writes_parts = stored is not None and isinstance(
         stored.codec, ArrayBytesCodecPartialEncodeMixin
     )
     reason = "" if stored is not None else _why_zarr(chain, name)
     if has_device and stored is None and not _why_not_bytes(chain, "chunks"):
-        buffers = _name_of(get_buffer_class())
+        buffers = class_path(get_buffer_class())
         reason = f"buffers are {buffers}, for which zarr reads chunks of these codecs by itself"
+    is_plain = not (_why_not_bytes(chain, "") or isinstance(chain[-1], ShardingCodec))
     return Acting(
         name,
         stored,
         is_pipeline=is_pipeline,
         writes_parts=writes_parts,
-        nbytes_are_known=not (_why_not_bytes(chain, "") or isinstance(chain[-1], ShardingCodec)),
+        nbytes_are_known=stored is not None or is_plain,
         reason=reason,
         reopened=_reopened(chain, is_ours=stored is not None, writes_parts=writes_parts),
     )
@@ -131,20 +132,20 @@ def _why_not_bytes(chain: Sequence[Codec], what: str) -> str:
     compressors = [codec for codec in chain if isinstance(codec, BytesBytesCodec)]
     if compressors:
         return (
-            f"{what} go through the codec {_codec_name(compressors[0])}, so that no element has a"
+            f"{what} go through the codec {codec_name(compressors[0])}, so that no element has a"
             " place of its own in the file: write the array with compressors=None to read parts"
         )
     others = [codec for codec in before if type(codec) is not TransposeCodec]
     if others:
         return (
-            f"{what} go through the codec {_codec_name(others[0])}, which zarr decodes by itself:"
+            f"{what} go through the codec {codec_name(others[0])}, which zarr decodes by itself:"
             " write the array with filters=None to read parts"
         )
     if isinstance(last, ShardingCodec):
         if what != "chunks":
             return "there are shards in its shards, which zarr reads by itself"
         inside = _why_not_bytes(last.codecs, "inner chunks of its shards")
-        names = [_codec_name(codec) for codec in last.index_codecs]
+        names = [codec_name(codec) for codec in last.index_codecs]
         if inside or names in (["bytes"], ["bytes", "crc32c"]):
             return inside
         return (
@@ -153,7 +154,7 @@ def _why_not_bytes(chain: Sequence[Codec], what: str) -> str:
         )
     if not isinstance(last, ZarrBytesCodec):
         return (
-            f"{what} are stored by the codec {_codec_name(last)}, in which elements have no fixed"
+            f"{what} are stored by the codec {codec_name(last)}, in which elements have no fixed"
             " size or place"
         )
     return ""
@@ -250,12 +251,9 @@ def _decided(key: str) -> str:
     return f"set by the environment variable {origin.name}"
 
 
-def _codec_name(codec: Codec) -> str:
+def codec_name(codec: Codec) -> str:
+    """Name of a codec in metadata; of a codec without one, the name of its class."""
     try:
         return str(codec.to_dict()["name"])
     except (KeyError, NotImplementedError):
         return type(codec).__name__
-
-
-def _name_of(class_: type) -> str:
-    return f"{class_.__module__}.{class_.__qualname__}"

@@ -13,6 +13,7 @@ from zarr_bytes.chunk.new_files import CAN_REPLACE
 from zarr_bytes.chunk.planned_chunks import shards_of
 from zarr_bytes.chunk.shard_writing import complete_shard, new_shard
 from zarr_bytes.chunk.writing import new_chunk
+from zarr_bytes.commands.acting import codec_name
 from zarr_bytes.commands.hierarchy import nodes
 from zarr_bytes.commands.reports import Allocated, Preallocation, Progress
 from zarr_bytes.commands.stores import asked, opened, run
@@ -155,7 +156,7 @@ def _parts_of(
     if not CAN_REPLACE:
         raise StoreError("this system has no positioned writes")
     if not isinstance(pipeline, BatchedBytesPipeline):
-        names = ", ".join([str(codec.to_dict()["name"]) for codec in metadata.codecs])
+        names = ", ".join(map(codec_name, metadata.codecs))
         raise StoreError(
             f"its codecs are {names}; permitted are transposes and bytes alone, or shards of them,"
             " in this package's pipeline, of which `zarr-bytes status` says whether it acts"

@@ -1,4 +1,4 @@
-"""Results of `check` and `migrate`, as plain data; the module `tables` draws them."""
+"""Results of `check`, `migrate` and `preallocate`, as plain data; `tables` draws them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ __all__ = [
     "ArrayReport",
     "Change",
     "CheckReport",
-    "Explanation",
     "Finding",
     "Migration",
     "Preallocation",
@@ -177,65 +176,6 @@ class CheckReport(Result):
 
     def __iter__(self) -> Iterator[ArrayReport]:
         return iter(self.nodes)
-
-
-@dataclass(frozen=True, repr=False)
-class Explanation(Result):
-    """The read or the write of a selection, before it is done.
-
-    Prints as the table that the command shows.
-
-    Attributes
-    ----------
-    array, selection : str
-        Place of the array, and the selection as it is written between brackets.
-    is_write : bool
-        Whether a write is explained.
-    acts : str
-        The pipeline that acts, and the codec where a pipeline of zarr asks this package's.
-    is_partial : bool
-        Whether less than whole chunks is read; of a write, whether no chunk is read and replaced.
-    reason : str
-        The first reason why more is read than the selected bytes, or why chunks are replaced, and
-        what to do; empty where neither is.
-    reopened : str
-        What would change if the array were opened again with the settings of now.
-    kind : {"chunk", "shard"}
-        Kind of the files or objects.
-    chunks : int
-        Number of chunks, or shards, that have selected elements.
-    opens, requests, ranges : int
-        Number of files that are opened, of requests to stores other than folders, and of byte
-        ranges that are read, long ones in parts.
-    bytes_selected : int
-        Bytes of the selected elements.
-    bytes_fetched, bytes_written : int or None
-        Bytes that are read, with gaps and indexes of shards, and written. None where only the
-        compressor knows.
-    bytes_of_chunks : int
-        Bytes of the chunks, uncompressed and whole.
-    may_share : bool
-        Whether processes of one machine may write to different elements of one chunk at the same
-        time, as this write does.
-    """
-
-    array: str
-    selection: str
-    is_write: bool
-    acts: str
-    is_partial: bool
-    reason: str
-    reopened: str
-    kind: str
-    chunks: int
-    opens: int
-    requests: int
-    ranges: int
-    bytes_selected: int
-    bytes_fetched: int | None
-    bytes_written: int | None
-    bytes_of_chunks: int
-    may_share: bool
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.counters import Counts
     from zarr_bytes.commands.counting import Counted
-    from zarr_bytes.commands.reports import Explanation
+    from zarr_bytes.commands.explain import Explanation
     from zarr_bytes.commands.screen import Part, Text
 
 __all__ = ["counted_parts", "counted_verdict", "explanation_parts", "explanation_verdict"]

@@ -17,6 +17,7 @@ from zarr.storage import LocalStore
 from zarr_bytes.activation import CLASSES, PIPELINE, VARIABLES
 from zarr_bytes.commands.origin import Origin, origin_of, overridden
 from zarr_bytes.commands.reports import Result
+from zarr_bytes.commands.text import class_path
 from zarr_bytes.data_type.extension import ExtensionDataType
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import MissingPackageError
@@ -207,13 +208,9 @@ def _versions() -> Iterator[tuple[str, str]]:
             yield package, "not installed"
 
 
-def _path_of(class_: type) -> str:
-    return f"{class_.__module__}.{class_.__qualname__}"
-
-
 def _codec(name: str) -> CodecInForce:
     try:
-        found = _path_of(get_codec_class(name))
+        found = class_path(get_codec_class(name))
     except (KeyError, ValueError) as error:  # no class of that name, or none at all
         found = "none: " + str(error).partition(". ")[0]
     except (AttributeError, TypeError):  # a setting in place of a section
@@ -229,7 +226,7 @@ def _data_type(name: str) -> DataType:
             expected().to_native_dtype()
     except MissingPackageError as error:
         lacks = error.name
-    found = "none" if registered is None else _path_of(registered)
+    found = "none" if registered is None else class_path(registered)
     return DataType(name, found, registered is expected, lacks)
 
 

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from zarr_bytes.commands.counting import Counted
 from zarr_bytes.commands.draft import indented
-from zarr_bytes.commands.reports import (
-    Allocated,
-    CheckReport,
-    Explanation,
-    Migration,
-    Preallocation,
-)
+from zarr_bytes.commands.explain import Explanation
+from zarr_bytes.commands.reports import Allocated, CheckReport, Migration, Preallocation
 from zarr_bytes.commands.screen import PATH, Line, Table, html, plain
 from zarr_bytes.commands.selection_tables import (
     counted_parts,

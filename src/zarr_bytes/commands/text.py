@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import isfinite, log10
 from typing import Any, Final
 
-__all__ = ["as_json", "brief", "cut", "in_digits", "nested", "number", "printable"]
+__all__ = ["as_json", "brief", "class_path", "cut", "in_digits", "nested", "number", "printable"]
 
 _ENCODER: Final = json.JSONEncoder(default=str)
 _DEEPEST: Final = 50  # levels of a value in JSON output; what is deeper is given as text
@@ -89,6 +89,11 @@ def in_digits(number: int) -> str:
 def number(count: int, noun: str) -> str:
     """`count` things in words."""
     return f"{count:,} {noun}" + "s" * (count != 1)
+
+
+def class_path(class_: type) -> str:
+    """A class as it is named in zarr's configuration."""
+    return f"{class_.__module__}.{class_.__qualname__}"
 
 
 def as_json(document: object) -> str:
