@@ -19,7 +19,7 @@ from zarr_bytes.commands.screen import PATH, Table
 from zarr_bytes.commands.text import cut, in_digits, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import ConsoleOptions, RenderableType
 
@@ -51,10 +51,10 @@ class _Path:
         yield Text(line, overflow="fold")
 
 
-def print_parts(verdict: Line, parts: Iterable[Part]) -> None:
-    """Print `parts` below the verdict, and the verdict again if they push it off the screen."""
+def print_parts(parts: Iterator[Part]) -> None:
+    """Print `parts`, and the first of them again if it is no longer on the screen."""
     console = Console()
-    first = _text(verdict)
+    first = _rendered(next(parts))
     console.print(first, soft_wrap=True)
     height = 1
     for part in map(_rendered, parts):

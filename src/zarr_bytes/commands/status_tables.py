@@ -16,27 +16,12 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.screen import Part, Text
     from zarr_bytes.commands.status import DataType, Setting, Status
 
-__all__ = ["status_parts", "status_verdict"]
-
-
-def status_verdict(found: Status) -> Line:
-    """Whether zarr uses this package, in one line."""
-    if found.is_active and found.unknown:
-        first, *others = found.unknown
-        more = f", and {len(others)} more below" if others else ""
-        return Line(("Active, but", "bold yellow"), f" {first}{more}.")
-    if found.is_active:
-        lacking = " and ".join(codec.name for codec in found.codecs if not codec.is_active)
-        but = f" Not so for {lacking}." if lacking else ""
-        does = " zarr reads and writes bytes through zarr-bytes."
-        return Line(("Active:", "bold green"), does, but)
-    if found.problems:
-        return Line(("Not working:", "bold red"), " a setting is not permitted.")
-    return Line(("Not active:", "bold red"), " zarr does not use zarr-bytes.")
+__all__ = ["status_parts"]
 
 
 def status_parts(found: Status, *, in_full: bool) -> Iterator[Part]:
-    """The active classes, who decided them, and advice where this package is not active."""
+    """Whether zarr uses this package, the origin of each class and setting, and advice."""
+    yield _verdict(found)
     yield Line((", ".join(f"{name} {version}" for name, version in found.versions.items()), "dim"))
     pipeline = found.pipeline
     classes: list[tuple[Text, ...]] = [
@@ -63,6 +48,21 @@ def status_parts(found: Status, *, in_full: bool) -> Iterator[Part]:
     for text in texts:
         # A command, or a line of a file, is to be copied as one line.
         yield Line(text, indent=2, is_whole=text.startswith(("export ", "unset ", "codec")))
+
+
+def _verdict(found: Status) -> Line:
+    if found.is_active and found.unknown:
+        first, *others = found.unknown
+        more = f", and {len(others)} more below" if others else ""
+        return Line(("Active, but", "bold yellow"), f" {first}{more}.")
+    if found.is_active:
+        lacking = " and ".join(codec.name for codec in found.codecs if not codec.is_active)
+        but = f" Not so for {lacking}." if lacking else ""
+        does = " zarr reads and writes bytes through zarr-bytes."
+        return Line(("Active:", "bold green"), does, but)
+    if found.problems:
+        return Line(("Not working:", "bold red"), " a setting is not permitted.")
+    return Line(("Not active:", "bold red"), " zarr does not use zarr-bytes.")
 
 
 def _data_types(data_types: list[DataType]) -> Line:
