@@ -1,4 +1,4 @@
-"""The codec and the pipeline that act on an array, and the reason where zarr acts by itself."""
+"""The codec and pipeline that act on an array, and the reason if those are zarr's own."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ class Acting(NamedTuple):
     Attributes
     ----------
     name : str
-        The class of the pipeline, and of the codec where that reads parts of chunks.
+        The class of the pipeline, and of the codec if a pipeline of zarr calls it for parts of
+        chunks.
     stored : Stored or None
-        The storage of the chunks, where this package reads and writes them.
+        The storage of the chunks; None if zarr reads and writes them by itself.
     is_pipeline : bool
-        Whether this package's pipeline does, and not its codec alone.
+        Whether this package's pipeline reads and writes the chunks; False for its codec alone.
     writes_parts : bool
         Whether selected bytes are written in place.
     nbytes_are_known : bool
         Whether the stored size of a chunk, or shard, is known without reading it.
     reason : str
-        Why zarr reads and writes by itself, and what to do; empty where this package does.
+        Why zarr reads and writes by itself, and what to do. Empty if `stored` is given.
     reopened : str
-        What would change if the array were opened again now; empty where nothing would.
+        What opening the array again with the current settings would change. Empty if nothing.
     """
 
     name: str
@@ -81,7 +82,7 @@ def acting_on(array: zarr.Array[Any]) -> Acting:
     chain = array.metadata.codecs
     codec = getattr(pipeline, "array_bytes_codec", None)
     stored: Stored | None = None
-    # Buffers in other memory are left to zarr's pipeline, which asks the codec.
+    # Buffers in other memory are left to zarr's pipeline, which calls the codec.
     has_device = not issubclass(get_buffer_class(), cpu.Buffer)
     is_pipeline = isinstance(pipeline, BatchedBytesPipeline) and not has_device
     if is_pipeline:
@@ -92,11 +93,15 @@ def acting_on(array: zarr.Array[Any]) -> Acting:
     writes_parts = stored is not None and isinstance(
         stored.codec, ArrayBytesCodecPartialEncodeMixin
     )
-    reason = "" if stored is not None else _why_zarr(chain, name)
-    if has_device and stored is None and not _why_not_bytes(chain, "chunks"):
+    reason = why_not_bytes = _why_not_bytes(chain, "chunks")
+    is_plain = not (why_not_bytes or isinstance(chain[-1], ShardingCodec))
+    if stored is not None:
+        reason = ""
+    elif has_device and not why_not_bytes:
         buffers = class_path(get_buffer_class())
         reason = f"buffers are {buffers}, for which zarr reads chunks of these codecs by itself"
-    is_plain = not (_why_not_bytes(chain, "") or isinstance(chain[-1], ShardingCodec))
+    elif not why_not_bytes:
+        reason = _why_zarr(name)
     return Acting(
         name,
         stored,
@@ -108,11 +113,8 @@ def acting_on(array: zarr.Array[Any]) -> Acting:
     )
 
 
-def _why_zarr(chain: Sequence[Codec], pipeline: str) -> str:
-    """The first reason why zarr reads and writes chunks of this chain by itself."""
-    found = _why_not_bytes(chain, "chunks")
-    if found:
-        return found
+def _why_zarr(pipeline: str) -> str:
+    """The first reason why zarr reads and writes chunks of plain bytes by itself."""
     chosen = zarr.config.get(_CODECS, None)
     if chosen != CLASSES["bytes"]:
         return (
@@ -128,6 +130,7 @@ def _why_zarr(chain: Sequence[Codec], pipeline: str) -> str:
 
 
 def _why_not_bytes(chain: Sequence[Codec], what: str) -> str:
+    """The first reason why chunks, or inner chunks, are not plain bytes; `what` names them."""
     *before, last = [codec for codec in chain if not isinstance(codec, BytesBytesCodec)]
     compressors = [codec for codec in chain if isinstance(codec, BytesBytesCodec)]
     if compressors:
@@ -161,7 +164,7 @@ def _why_not_bytes(chain: Sequence[Codec], what: str) -> str:
 
 
 def _reopened(chain: Sequence[Codec], *, is_ours: bool, writes_parts: bool) -> str:
-    """What opening an array again would change."""
+    """What opening an array again with the current settings would change."""
     is_chosen = zarr.config.get(_CODECS, None) == CLASSES["bytes"]
     has_pipeline = is_chosen and issubclass(get_pipeline_class(), BatchedBytesPipeline)
     would_be_ours = is_chosen and (
@@ -182,16 +185,16 @@ def _reopened(chain: Sequence[Codec], *, is_ours: bool, writes_parts: bool) -> s
 
 
 def why_whole(getter: StorePath, plan: Plan, fetched: int) -> str:
-    """The first reason why more than the selected bytes of a chunk is read; empty if it is not.
+    """The first reason why more than the selected bytes of a chunk is read, or an empty text.
 
     Parameters
     ----------
     getter : zarr.storage.StorePath
         A key of the chunk.
     plan : Plan
-        What is read.
+        The plan of the read.
     fetched : int
-        Bytes that are read.
+        Number of bytes that the read fetches.
     """
     store, nbytes = getter.store, plan.chunks.nbytes
     shards = plan.shards if isinstance(plan, ShardPlan) else None
@@ -225,7 +228,7 @@ def why_whole(getter: StorePath, plan: Plan, fetched: int) -> str:
 
 
 def why_replaced(acting: Acting, getter: StorePath, *, is_kept: bool) -> str:
-    """The first reason why a write replaces chunks, of which something `is_kept` or not."""
+    """The first reason why a write replaces chunks; `is_kept` if some elements of them stay."""
     if not is_kept:
         return "the values fill whole chunks, which are replaced at once"
     if type(getter.store) is not LocalStore:
@@ -240,6 +243,7 @@ def why_replaced(acting: Acting, getter: StorePath, *, is_kept: bool) -> str:
 
 
 def _decided(key: str) -> str:
+    """The origin of a value of zarr's configuration, in words."""
     origin = origin_of(key)
     match origin.kind:
         case "default":

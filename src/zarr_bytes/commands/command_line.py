@@ -40,7 +40,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command with `arguments`, or those of the process, and return its exit status."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # any name can be shown on any terminal
+        if isinstance(stream, io.TextIOWrapper):  # so that any terminal shows any name
             stream.reconfigure(errors="backslashreplace")
     parser = _parser()
     given = parser.parse_args(arguments)
@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.command(given)
         sys.stdout.flush()
-    except BrokenPipeError:  # such as that of a pager that was left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
+    except BrokenPipeError:  # such as of a pager that was closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest of the output
         return 1
     except StoreError as error:
         sys.stderr.write(printable(str(error)) + "\n")
@@ -202,7 +202,7 @@ def _explain(given: Namespace) -> int:
 def _agreed(question: str) -> bool:
     try:
         return input(f"{question} [y/N]: ").strip().lower() in ("y", "yes")
-    except (EOFError, RuntimeError):  # there is no terminal, or no standard input at all
+    except (EOFError, RuntimeError):  # no terminal, or no standard input at all
         _write("")
         return False
 

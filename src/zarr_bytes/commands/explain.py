@@ -21,6 +21,7 @@ from zarr_bytes.chunk.selection import entries_of, grid_of
 from zarr_bytes.commands.acting import acting_on, why_replaced, why_whole
 from zarr_bytes.commands.reports import Result
 from zarr_bytes.commands.selections import text_of_selection
+from zarr_bytes.commands.sources import within
 from zarr_bytes.zarr_versions import spec_of
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
 
 
 def _entries(selection: Any, shape: tuple[int, ...]) -> list[Any]:
-    """An entry for each axis, as zarr takes them: arrays beside slices along their own axes."""
+    """An entry for each axis, by zarr's rule: an array beside slices selects along its axis."""
     if isinstance(selection, np.ndarray) and selection.ndim > 1 and selection.dtype == bool:
         selection = np.nonzero(selection)  # a mask
     entries: list[Any] = array_entries(selection, shape)
@@ -231,9 +232,9 @@ def _way_of(array: zarr.Array[Any], acting: Acting, grid: Grid) -> WayOf:
 def _chunk(
     array: zarr.Array[Any], spec: ArraySpec, division: Division, grid: Grid, alike: Alike
 ) -> ChunkOfRead:
-    """One of the chunks that are selected alike, as zarr gives it to its pipeline."""
-    key = array.metadata.encode_chunk_key(division.place_of(alike.number))
-    getter = StorePath(array.store, f"{array.path}/{key}" if array.path else key)
+    """One of the chunks that are selected alike, in the form that zarr's pipelines get."""
+    key = within(array.path, array.metadata.encode_chunk_key(division.place_of(alike.number)))
+    getter = StorePath(array.store, key)
     axes = [_in_order(axis) for axis in alike.axes]
     local, targets = [axis.indices for axis in axes], [axis.targets for axis in axes]
     if len(local) != array.ndim:  # points
@@ -250,7 +251,7 @@ def _chunk(
 
 
 def _in_order(axis: Axis) -> Axis:
-    """The indices of an axis in the order of the selection, as zarr leaves them."""
+    """An axis with its indices in the order of the selection, which zarr keeps."""
     if isinstance(axis.targets, slice):
         return axis
     order = np.argsort(axis.targets)
@@ -258,6 +259,7 @@ def _in_order(axis: Axis) -> Axis:
 
 
 def _entry(indices: range | Offsets, *, is_integer: bool) -> int | slice | Offsets:
+    """Indices along an axis as an entry of a selection."""
     if not isinstance(indices, range):
         return indices
     return indices[0] if is_integer else slice(indices.start, indices.stop, indices.step)
