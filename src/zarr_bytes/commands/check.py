@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import zarr
 from zarr.api.asynchronous import open_group
 
+from zarr_bytes.activation import CLASSES
 from zarr_bytes.commands.conformance import (
     LARGEST_ELEMENT,
     array_findings,
@@ -41,8 +42,7 @@ __all__ = ["check", "check_store"]
 # The configuration of this process does not change the verdict.
 _STRICT: Final = {
     "zarr_bytes.fill_values": "strict",
-    "codecs.bytes": "zarr_bytes.codec.BytesCodec",
-    "codecs.endian": "zarr_bytes.codec.EndianCodec",
+    **{f"codecs.{name}": path for name, path in CLASSES.items()},
 }
 _NOT_LISTED: Final = Finding(
     "group", "the store cannot list, and nothing is consolidated: name an array in it", is_note=True

@@ -33,7 +33,7 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 # An edit of a text of many megabytes must not search more than its surroundings.
 _WIDEST: Final = 10_000  # characters of indentation
 _BEGINNING: Final = 10_000  # characters that show how a text is spaced
-_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)  # only the end of a value is used
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)  # for the ends of values
 
 
 class Span(NamedTuple):

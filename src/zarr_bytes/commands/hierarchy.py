@@ -93,7 +93,7 @@ async def nodes(source: Source) -> AsyncIterator[tuple[Node, int]]:
 
 
 async def _listed(source: Source) -> AsyncIterator[tuple[Node, int]]:
-    # Groups may be deeper than Python recurses.
+    # A list, not recursion: groups may be deeper than Python recurses.
     waiting = [("", False)]
     met: dict[Identity, str | None] = {}  # paths of folders; None for folders that are not nodes
     while waiting:

@@ -1,4 +1,4 @@
-"""The stored chunks of an array: their keys, their sizes, and whether bools are 0 or 1.
+"""Findings for the stored chunks of an array: keys, sizes, and bools other than 0 and 1.
 
 Specification: Zarr 3.1, "Chunk key encoding"; bytes codec 1.0, "Supported data types" (`bool`).
 """
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["check_chunks", "note_unfinished", "plain_chunks"]
 
 MOST_REQUESTS: Final = 100_000  # for the chunks of an array, in a store that cannot list
-_PIECE: Final = 2**23  # bytes of bools to hold at once, for each of the concurrent requests
+_PIECE: Final = 2**23  # bytes of bools read at once, by each concurrent request
 _UNFINISHED: Final = ("*.partial", "left by interrupted writes; may be deleted while nobody writes")
-_SHOWN: Final = 3  # names of files that are no chunks
+_SHOWN: Final = 3  # names of files that are not chunks
 
 
 @dataclass
@@ -65,7 +65,7 @@ async def note_unfinished(source: Source, path: str, *, below: bool) -> list[Fin
 def plain_chunks(
     document: Mapping[str, Any], layout: ElementLayout | None
 ) -> tuple[ChunkGrid, ElementLayout]:
-    """Grid and layout of chunks that can be checked; a ValueError says why they cannot be."""
+    """Grid and layout of chunks that can be checked; a ValueError gives the reason if not."""
     codecs = document.get("codecs")
     if not is_plain(codecs):
         names = [nested(codec, "name") for codec in codecs] if isinstance(codecs, list) else []
@@ -83,9 +83,9 @@ async def check_chunks(
     progress: Callable[[Progress], None],
     state: Progress,
 ) -> None:
-    """Hold every stored chunk of the array of `report` to its size, and bools to 0 and 1.
+    """Check the size of every stored chunk of the array of `report`, and that bools are 0 or 1.
 
-    Where the store cannot list, every possible chunk is asked for, up to 100,000.
+    In a store that cannot list, each possible chunk is requested, up to 100,000.
     """
     findings: list[Finding] = []
     strays, unfinished = _Names(), _Names()
@@ -128,7 +128,7 @@ async def _possible(grid: ChunkGrid) -> AsyncIterator[Found]:
 
 
 async def _each(entries: AsyncIterator[Found], check: Callable[[Found], Awaitable[None]]) -> None:
-    """Await `check` of each entry, within zarr's ``async.concurrency``; none is kept for long."""
+    """Await `check` of each entry, with zarr's ``async.concurrency``; entries are not collected."""
     one_at_a_time = asyncio.Lock()
 
     async def work() -> None:
@@ -157,8 +157,8 @@ async def _chunk_finding(
         if layout.bool_offsets:
             return await _bool_finding(source, key, entry.key, size, grid, layout)
     except FileNotFoundError:
-        pass  # a chunk that is not stored is the fill value
-    except Exception as error:  # noqa: BLE001 -- of any store: one is not to stop the rest
+        pass  # a missing chunk is the fill value
+    except Exception as error:  # noqa: BLE001 -- of any store; the chunks after it are still checked
         return Finding(entry.key, in_words(error), "readable")
     return None
 

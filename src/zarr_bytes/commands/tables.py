@@ -30,7 +30,7 @@ __all__ = ["drawn", "html_of", "json_of", "text_of"]
 
 _SHOWN: Final = 10  # findings of one array, documents to migrate; --json, or the store, has all
 _MANY: Final = 20  # arrays; of more, only those with findings are listed
-_LARGEST_DIFFERENCE: Final = 2**20  # characters of a document whose change is shown as lines
+_LARGEST_DIFFERENCE: Final = 2**20  # bytes of a document whose change is shown as lines
 
 
 def drawn(found: Drawable, *, in_full: bool = False) -> Iterator[Part]:
@@ -192,7 +192,7 @@ def _refused(title: str, reasons: dict[str, str], advice: str = "") -> Iterator[
 
 
 def _changes(changes: list[Change]) -> Iterator[Line]:
-    """The first of the documents with equal steps, and the keys of the others."""
+    """For each list of steps, the first document with it, and the keys of the others."""
     alike: dict[tuple[str, ...], list[Change]] = {}
     for change in changes:
         alike.setdefault(tuple(change.steps), []).append(change)
@@ -208,7 +208,7 @@ def _changes(changes: list[Change]) -> Iterator[Line]:
 
 
 def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
-    """Each step in words, and the lines that differ; a document on one line is indented first."""
+    """Each step in words, then the lines that differ; a document on one line is indented first."""
     for step in change.steps[:_SHOWN]:
         yield step, ""
     if len(change.steps) > _SHOWN:
@@ -219,7 +219,7 @@ def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
     if texts[0].count("\n") < 2:
         texts = [indented(text) for text in texts]
     old, new = (text.split("\n") for text in texts)
-    # Without the names and the place.
+    # Without the three lines of the header.
     lines = list(unified_diff(old, new, lineterm="", n=2))[3:]
     for text in lines[: 4 * _SHOWN]:
         colour = {"+": "green", "-": "red"}.get(text[0], "dim")
@@ -273,7 +273,7 @@ def _counted(found: Counted) -> Iterator[Part]:
     yield Line((", ".join(texts), "bold"))
     columns = ("Store", "Chunks", "Opens", "Requests", "Ranges", "Bytes fetched", "Written")
     if found.stores:
-        stores = list(found.stores.items())  # in other threads, new ones may be counted meanwhile
+        stores = list(found.stores.items())  # a list, as other threads may add stores
         rows: Iterator[tuple[Text, ...]] = (
             ((store, PATH), *map(in_digits, astuple(counts))) for store, counts in stores
         )
@@ -285,6 +285,6 @@ def _nbytes(count: int | None) -> str:
 
 
 def _and_more(things: Sized, shown: int, advice: str = "") -> Iterator[Line]:
-    """A line with the number of things left out, if there are any."""
+    """A line with the number of things left out, if any."""
     if len(things) > shown:
         yield Line((f"... and {len(things) - shown:,} more{advice}", "dim"))
