@@ -50,7 +50,7 @@ class ChunkGrid:
         sizes = _sizes(nested(grid, "configuration", "chunk_shape"), "chunk_shape", 1)
         if len(sizes) != len(shape):
             found = f"shape has {len(shape)} dimensions and chunk_shape {len(sizes)}"
-            raise ValueError(f"{found}: they must have as many")
+            raise ValueError(f"{found}: the numbers must be equal")
         if len(shape) > _MOST_DIMENSIONS:
             raise ValueError(f"{len(shape)} dimensions; NumPy has {_MOST_DIMENSIONS} at most")
         encoding = document.get("chunk_key_encoding")

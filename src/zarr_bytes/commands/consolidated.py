@@ -26,8 +26,8 @@ __all__ = ["Copies"]
 _AGAIN: Final = "zarr.consolidate_metadata writes it anew"
 _STALE: Final = Finding(
     DOCUMENT,
-    "a group has another copy of it in its consolidated metadata",
-    "the same: zarr.consolidate_metadata",
+    "the copy in the consolidated metadata of a group differs",
+    "an equal copy: zarr.consolidate_metadata writes it",
 )
 
 
@@ -67,11 +67,11 @@ class Copies:
         for path, copy in self._copies.items():
             subject = f"consolidated_metadata: {path}"
             if not is_path(path):
-                self._report.findings.append(Finding(subject, "no path of a node", _AGAIN))
+                self._report.findings.append(Finding(subject, "not the path of a node", _AGAIN))
                 continue
             node = await node_at(source, self._prefix + path)
             if self._is_stale(path, node, copy):
-                found = f"another copy than its {DOCUMENT}"
+                found = f"differs from its {DOCUMENT}"
                 lost = f"a copy of a {DOCUMENT} that is not there"
                 self._report.findings.append(Finding(subject, found if node else lost, _AGAIN))
         self._report.findings += self._findings

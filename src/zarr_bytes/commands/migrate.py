@@ -240,7 +240,7 @@ async def _read(store: Store, key: str) -> bytes | None:
 async def _put(store: Store, key: str, text: bytes) -> None:
     await store.set(key, cpu.Buffer.from_bytes(text))
     if await _read(store, key) != text:
-        raise OSError(f"{key} reads back as something else than was written")
+        raise OSError(f"{key} reads back as something other than was written")
 
 
 async def _put_back(store: Store, change: Change) -> str:

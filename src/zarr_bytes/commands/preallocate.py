@@ -163,7 +163,7 @@ def _parts_of(
         names = ", ".join(map(codec_name, metadata.codecs))
         raise StoreError(
             f"its codecs are {names}; permitted are transposes and bytes alone, or shards of them,"
-            " in this package's pipeline, of which `zarr-bytes status` says whether it acts"
+            " in this package's pipeline; `zarr-bytes status` says whether zarr uses it"
         )
     spec = spec_of(metadata)
     if spec is None:

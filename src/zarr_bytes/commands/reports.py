@@ -165,7 +165,7 @@ class CheckReport(Result):
         elif unchecked:
             text = "Metadata conforms"
         else:
-            text = "Conforms" if is_complete else "What is of Zarr format 3 conforms"
+            text = "Conforms" if is_complete else "Everything of Zarr format 3 conforms"
         if unchecked:
             text += f"; chunks of {unchecked:,} of {number(len(arrays), 'array')} not checked"
         if old and (failing or not is_empty):

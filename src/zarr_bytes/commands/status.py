@@ -277,7 +277,7 @@ def _advice(codecs: list[CodecInForce]) -> Iterator[str]:
             case _:
                 places = ", ".join(zarr.config.paths)
                 yield f"zarr reads its configuration from {places}: zarr-bytes.yaml is in none."
-                yield "Install into a virtual environment, or say it yourself:"
+                yield "Install into a virtual environment, or set it yourself:"
                 yield choose
                 if codec.name == "bytes":
                     yield f"export ZARR_CODEC_PIPELINE__PATH={PIPELINE}"

@@ -62,7 +62,7 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
         if is_url and not is_local:
             return FsspecStore.from_url(location, dict(options or {}), read_only=True)
         if options:
-            raise StoreError("storage options are for URLs, and it is none")
+            raise StoreError("storage options are for URLs, and this is a path")
         path = Path(unquote(url.path) if is_local else location)
         if path.is_dir():
             return await LocalStore.open(path, read_only=True)

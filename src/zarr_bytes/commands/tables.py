@@ -154,7 +154,7 @@ def _migration(found: Migration) -> Iterator[Part]:
     yield Line((f"{'; '.join(counts)}: ", f"bold {colour}"), found.store)
     yield from _changes(found.changes)
     if found.leftovers:
-        title = "Left by an earlier run that was stopped, and to be removed"
+        title = "Left by an interrupted earlier run, to be removed"
         yield from (Line(), Line((title, "bold")))
         for key in list(found.leftovers)[:_MANY]:
             yield Line((key, PATH), indent=2, is_cut=True)
