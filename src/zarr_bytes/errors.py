@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-# The package itself, because an extra of zarr-bytes needs zarr-bytes on a package index.
+# Not by the extra `ml`, which pip finds only once zarr-bytes is on a package index.
 HOW_TO_INSTALL: Final = {"ml_dtypes": 'pip install "ml_dtypes>=0.6"'}
 
 
@@ -49,7 +49,7 @@ class ChunkFileError(ValueError):
 
 
 class ShardIndexError(ValueError):
-    """An index of a shard that is truncated or damaged, or has byte ranges without inner chunks.
+    """A shard index that is truncated or damaged, or has byte ranges that are not inner chunks.
 
     The message gives the shard, the inner chunk, the value found and the permitted values.
 
@@ -68,7 +68,7 @@ def causes_of_a_wrong_size(found: int, expected: int) -> str:
 
 
 def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
-    """Error for bytes `start` to `stop` of the chunk at `key`, if only `found` bytes are there."""
+    """Error for bytes `start` to `stop` of the chunk at `key`, where `found` bytes are stored."""
     return ChunkSizeError(
         f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}:"
         f" {causes_of_a_wrong_size(found, stop - start)}"
@@ -153,7 +153,7 @@ class DataTypeNameError(_MetadataError, TypeError):
 
 
 def in_words(error: Exception) -> str:
-    """Text for a message of an error from another package; some errors have only a class."""
+    """Class and text of an error of another package, for a message; some errors have no text."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
@@ -166,7 +166,7 @@ def in_short(value: object) -> str:
 
 
 class MissingPackageError(_MetadataError, ImportError):
-    """A package that a data type needs, if it is not installed.
+    """A missing package that a data type needs.
 
     The message names the data type and the package, and the command that installs the package.
     """

@@ -5,8 +5,8 @@ Any other value raises `FillValueError`.
 
 A NaN never passes through a Python float: that would set its quiet bit.
 
-Deviations: 1.0 is read as the integer 1, as by zarr, and base64 text as raw bytes, which
-TensorStore writes.
+Deviations: 1.0 is read as the integer 1, as in zarr. Base64 text is read as raw bytes, because
+TensorStore writes it.
 """
 
 from __future__ import annotations

@@ -145,7 +145,8 @@ def nearest_bits(value: float, form: FloatFormat) -> int | None:
     -------
     int or None
         Infinity for a value that is rounded beyond the largest number, as in IEEE 754. None for
-        such a value if the format has no infinity, and for a negative value if it has no sign.
+        such a value if the format has no infinity, and for a negative value if the format has no
+        sign.
 
     Examples
     --------

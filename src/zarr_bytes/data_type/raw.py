@@ -116,7 +116,7 @@ class RawBits(zarr_dtype.RawBytes):
         ------
         FillValueError
             If `data` is neither a list with one integer from 0 to 255 for each byte, nor base64
-            text of these bytes.
+            text of as many bytes.
         """
         if zarr_format == 3:
             return raw_from_json(data, self.length)
