@@ -1,8 +1,8 @@
 """A model's weights in bfloat16: written by TensorStore, read by zarr, changed, and read back.
 
-TensorStore writes bfloat16, and plain zarr cannot open it. With zarr-bytes it is an array like any
-other: of the embedding of 32,000 tokens, which is one uncompressed chunk, only the rows of the
-tokens at hand are read.
+TensorStore writes bfloat16, which plain zarr cannot open. With zarr-bytes, the weights are arrays
+like any other. The embedding of 32,000 tokens is one uncompressed chunk, and zarr reads only the
+rows of five tokens from it.
 
     python examples/bfloat16_weights.py [--picture PATH]
 
@@ -35,7 +35,7 @@ def tensorstore_at(path: Path, **options: object) -> ts.TensorStore:
 
 
 def write(folder: Path) -> dict[str, np.ndarray]:
-    """Write random weights, a layer an array and an array one chunk."""
+    """Write random weights: for each layer an array of one chunk."""
     random = np.random.default_rng(0)
     weights = {}
     for name, shape in LAYERS.items():
@@ -49,7 +49,7 @@ def write(folder: Path) -> dict[str, np.ndarray]:
 
 
 def draw(read: dict[str, gallery.Cost]) -> "Figure":
-    """Draw the bytes that each selection has cost."""
+    """Draw the bytes read for each selection."""
     figure, axes = gallery.new_figure(figsize=(5, 1.9))
     for y, cost in enumerate(read.values()):
         axes.plot(cost.nbytes, y, "o", ms=8, color=gallery.BLUE)
@@ -85,12 +85,12 @@ def main() -> None:
     expected = weights["output"].copy()
     expected[10] *= 2
     if rows.tobytes() != weights["embedding"][TOKENS].tobytes():
-        raise SystemExit("zarr has read other weights than TensorStore has written")
+        raise SystemExit("zarr read other weights than TensorStore wrote")
     if changed.tobytes() != expected.tobytes():
-        raise SystemExit("TensorStore has read other weights than zarr has written")
+        raise SystemExit("TensorStore read other weights than zarr wrote")
     if read["rows of 5 tokens"].nbytes > rows.nbytes + 64:
-        raise SystemExit("zarr-bytes should have read the rows asked for, and no others")
-    print("a row was changed by zarr and read back by TensorStore: every bit as it should be")
+        raise SystemExit("zarr-bytes should have read the five rows alone")
+    print("zarr changed a row and TensorStore read it back: every bit is right")
     table = [
         {
             "selection": what,

@@ -1,9 +1,9 @@
-"""Read a level and a profile of a field that a simulation in Fortran has dumped, as Zarr.
+"""A level and a profile of a field that a simulation in Fortran has written, read as Zarr.
 
-The file is what `write(10) temperature` leaves on a stream: its first axis varies fastest. A
-zarr.json with a `transpose` and a link to the file make it a Zarr array of one chunk. Plain zarr
-reads the whole file for any selection, because a `transpose` stands before the codec. With
-zarr-bytes what is selected is read, and with zarrs, a pipeline in Rust, too.
+The file is the output of `write(10) temperature` to a stream: the first axis varies fastest. A
+zarr.json with a `transpose`, and a link to the file, make it a Zarr array of one chunk. Plain zarr
+reads the whole file for any selection. zarr-bytes reads only the selection, and so does zarrs, a
+pipeline in Rust.
 
     python examples/fortran_order.py [--picture PATH]
 
@@ -60,7 +60,7 @@ def write_field(folder: Path) -> np.ndarray:
 
 
 def draw(level: np.ndarray, costs: dict[str, dict[str, gallery.Cost]]) -> "Figure":
-    """Draw the level, and what each selection has cost."""
+    """Draw the level, and the bytes read for each selection."""
     figure, (chart, axes) = gallery.new_figure(2, figsize=(5, 5.4), height_ratios=[5, 4])
     chart.contourf(level.T, levels=12, cmap="RdBu_r")
     chart.set_title("A level of a field that Fortran wrote:\nin the file it is one run of bytes")
@@ -81,7 +81,7 @@ def main() -> None:
         open_array = partial(zarr.open_array, folder, mode="r")
         costs = gallery.compare(open_array, SELECTIONS, field, WAYS)
     for what, selection in SELECTIONS.items():
-        # A few bytes besides are the number of processors, which Python asks the system for.
+        # A few more bytes are the number of processors, which Python reads from the system.
         if costs[what]["zarr-bytes"].nbytes > field[selection].nbytes + 64:
             raise SystemExit(f"{what}: {field[selection].nbytes:,} bytes should have been read")
     table = [gallery.compared(what, ways) for what, ways in costs.items()]

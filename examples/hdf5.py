@@ -1,8 +1,8 @@
-"""Read a stretch of a recording out of an HDF5 file as Zarr, through VirtualiZarr.
+"""A stretch of a recording in an HDF5 file, read as Zarr through VirtualiZarr.
 
-Unless asked otherwise, h5py stores a dataset as one uncompressed run of bytes; raw recordings of
-neurons in NWB files often are that. VirtualiZarr shows such a dataset as one chunk. Plain zarr
-reads all of it for any selection; with zarr-bytes the bytes of the selection are read.
+By default, h5py stores a dataset as one uncompressed run of bytes. Raw recordings of neurons in NWB
+files often have this form. VirtualiZarr shows such a dataset as one chunk. Plain zarr reads the
+whole chunk for any selection; zarr-bytes reads only the selection.
 
     python examples/hdf5.py [--picture PATH]
 
@@ -54,7 +54,7 @@ def open_array(path: Path) -> zarr.Array:
 
 
 def draw(stretch: np.ndarray, costs: dict[str, dict[str, gallery.Cost]]) -> "Figure":
-    """Draw some electrodes, and what each selection has cost."""
+    """Draw some electrodes, and the bytes read for each selection."""
     figure, (traces, chart) = gallery.new_figure(2, figsize=(5, 5.4), height_ratios=[5, 5])
     time = 1e3 * np.arange(len(stretch)) / RATE
     for electrode in range(28, 53, 4):

@@ -1,9 +1,9 @@
-"""An array behind HTTP and in S3: what the servers send, with the plugin and without.
+"""An array behind HTTP and in S3: bytes that the servers send, with zarr-bytes and without.
 
-Both servers run on this machine: aiohttp's static files, and moto's imitation of S3. A meter on the
-way to each counts all that it sends, headers included. Of the array, which is one chunk, plain zarr
-fetches all for any selection; with zarr-bytes what is selected is fetched. Times are not given:
-there is no network to wait for, and moto copies the whole object for every request.
+Both servers run on this machine: aiohttp serves files, and moto imitates S3. A proxy in front of
+each counts all bytes it sends, headers included. The array is one chunk. Plain zarr fetches all of
+it for any selection; zarr-bytes fetches only the selection. No times are given, because there is no
+network to wait for, and moto copies the whole object for each request.
 
     python examples/http_and_s3.py [--picture PATH]
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHAPE = (32, 512, 512)  # time, y, x: 34 MB of float32
-SELECTIONS = {  # with the bytes that are needed, in how many requests
+SELECTIONS = {  # with the bytes and the requests that are needed
     "one time step": (np.s_[20], 512 * 512 * 4, 1),
-    # In each time step from the first value to the last: the gaps are not worth a request.
+    # From the first value to the last of each time step: a gap costs less than a request.
     "a region, all times": (np.s_[:, 200:240, 300:340], 32 * (39 * 512 + 40) * 4, 32),
     "a series at one point": (np.s_[:, 256, 256], 32 * 4, 32),
 }
 
 
 class Meter:
-    """A way to a server on this machine; counts the requests, and all bytes that come back."""
+    """A proxy for a server on this machine that counts requests, and the bytes sent back."""
 
     def __init__(self, port: int, loop: asyncio.AbstractEventLoop) -> None:
         self.upstream, self.requests, self.sent = port, 0, 0
@@ -55,7 +55,7 @@ class Meter:
             await asyncio.gather(self.ask(reader, requests), self.answer(answers, writer))
 
     async def ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass requests on; each GET comes in one piece, because it is short and waits its turn."""
+        """Pass requests on; each GET arrives in one piece, because it is short and alone."""
         while data := await reader.read(2**16):
             self.requests += data.startswith(b"GET ")
             writer.write(data)
@@ -82,7 +82,7 @@ def serve_files(folder: str) -> int:
 
 
 def draw(sent: dict[str, dict[str, gallery.Cost]]) -> "Figure":
-    """Draw what the servers sent, for each store and selection."""
+    """Draw the bytes that the servers sent for each store and selection."""
     figure, axes = gallery.new_figure(figsize=(5, 4.6))
     gallery.draw_costs(axes, sent, "bytes sent")
     title = "What the servers sent, out of a chunk of 34 MB"
@@ -136,7 +136,7 @@ def main() -> None:
                     row[f"sent to {way}"] = found[way].in_bytes
                     row[f"requests of {way}"] = str(meter.requests)
                     if not np.array_equal(result, values[selection]):
-                        raise SystemExit("other values were read than were written")
+                        raise SystemExit("the values read are not the values written")
                 headers = meter.sent - nbytes
                 if meter.requests != requests or not 0 < headers < 1000 * requests:
                     raise SystemExit(f"expected {nbytes:,} bytes and headers, {requests} requests")

@@ -1,7 +1,7 @@
-"""A NetCDF-3 file seen through VirtualiZarr and xarray: what it costs, with the plugin and without.
+"""A NetCDF-3 file, read with VirtualiZarr and xarray: bytes and times, with zarr-bytes and without.
 
 A variable of a NetCDF-3 file is one uncompressed run of bytes, so VirtualiZarr shows it as one
-chunk. Plain zarr reads all of it for any selection; with zarr-bytes what is selected is read.
+chunk. Plain zarr reads the whole chunk for any selection; zarr-bytes reads only the selection.
 
     python examples/netcdf3.py [--picture PATH]
 
@@ -31,7 +31,7 @@ SELECTIONS = {
     "a series at one point": {"lat": 240, "lon": 810},
     "the whole variable": {},
 }
-NEEDED = {  # bytes; of a region in each time step from the first value to the last
+NEEDED = {  # bytes; for a region, from the first value to the last of each time step
     "one time step": 721 * 1440 * 4,
     "a region, all times": 64 * (39 * 1440 + 60) * 4,
     "a series at one point": 64 * 4,
@@ -55,7 +55,7 @@ def write(path: Path, values: xr.DataArray) -> None:
 
 
 def open_array(path: Path) -> xr.DataArray:
-    """The variable as xarray has it."""
+    """The variable as an array of xarray."""
     registry = ObjectStoreRegistry({"file://": LocalStore()})
     store = NetCDF3Parser()(url=path.as_uri(), registry=registry)
     options = {"consolidated": False, "zarr_format": 3}
@@ -63,7 +63,7 @@ def open_array(path: Path) -> xr.DataArray:
 
 
 def draw(step: np.ndarray, costs: dict[str, dict[str, gallery.Cost]]) -> "Figure":
-    """Draw the time step with the places of the other selections, and what each of them cost."""
+    """Draw a time step, the places of other selections, and the bytes read for each."""
     figure, (chart, axes) = gallery.new_figure(2, figsize=(5, 5.4), height_ratios=[5, 4])
     lon, lat = np.linspace(0, 360, SHAPE["lon"]), np.linspace(-90, 90, SHAPE["lat"])
     chart.contourf(lon, lat, step, levels=np.linspace(-2, 2, 9), cmap="RdBu_r")

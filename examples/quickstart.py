@@ -1,8 +1,8 @@
-"""Read a star out of an uncompressed FITS image as Zarr, with plain zarr code.
+"""A star of an uncompressed FITS image, read as Zarr with plain zarr code.
 
-The image is M13, big-endian int16, as it ships inside the astropy package. Its data segment becomes
-the one chunk of an array, beside metadata that say how the bytes lie. Nothing is converted. Plain
-zarr reads the whole image for any selection; with zarr-bytes the bytes of the star are read.
+The image is M13, big-endian int16, from the astropy package. Its data segment becomes the one chunk
+of an array, beside a zarr.json that describes the bytes. Nothing is converted. Plain zarr reads the
+whole image for any selection; zarr-bytes reads only the star.
 
     python examples/quickstart.py [--picture PATH]
 
@@ -27,7 +27,7 @@ def write(folder: Path) -> np.ndarray:
     """Make the array; returns the image as astropy reads it."""
     with astropy.io.fits.open(IMAGE) as hdus:
         image = hdus[0].data.copy()
-        begin = hdus[0].fileinfo()["datLoc"]  # where in the file the data begin
+        begin = hdus[0].fileinfo()["datLoc"]  # offset of the data in the file
     document = {
         "zarr_format": 3,
         "node_type": "array",
@@ -77,7 +77,7 @@ def main() -> None:
         star = np.s_[y + 8 : y + 32, x + 8 : x + 32]
         selections = {"a star, 24 x 24 pixels": star, "a row": np.s_[100], "the image": np.s_[:]}
         costs = gallery.compare(partial(zarr.open_array, folder, mode="r"), selections, expected)
-    print(f"{IMAGE.name}: {expected.shape} {expected.dtype.str}; every pixel is that of astropy")
+    print(f"{IMAGE.name}: {expected.shape} {expected.dtype.str}; every pixel equals astropy's")
     table = [gallery.compared(what, both) for what, both in costs.items()]
     ours = next(iter(costs.values()))["zarr-bytes"]
     gallery.finish(draw(expected, star, f"a star: {ours.in_bytes}"), table, picture)

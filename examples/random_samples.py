@@ -1,11 +1,11 @@
-"""A training loop draws samples at random from a Zarr array: samples a second, in four ways.
+"""Samples that a training loop draws at random from a Zarr array: samples a second, in four ways.
 
-A linear model learns where a spot lies in a noisy picture of 4 KiB, by stochastic gradient descent:
-each step takes 64 of 16,384 pictures, in random order and one by one, as a data loader does. The
-pictures are a Zarr array in chunks of 1 MB, without compression. zarr reads a whole chunk for each
-picture. With zarr-bytes, and no other change, it reads the bytes of the picture. A view maps the
-chunks, and needs no call of zarr. For comparison, the same pictures are a bare `.npy` file that is
-mapped by NumPy. The model must be the same to the bit in all ways.
+A linear model learns the place of a spot in a noisy picture of 4 KiB, by stochastic gradient
+descent. Each step takes 64 of 16,384 pictures, in random order and one by one, as a data loader
+does. The pictures are a Zarr array in chunks of 1 MB, without compression. Plain zarr reads a whole
+chunk for each picture. With zarr-bytes, and no other change, zarr reads the bytes of the picture. A
+view maps the chunks, and needs no call to zarr. For comparison, NumPy maps an `.npy` file of these
+pictures. The model must be equal to the bit in all ways.
 
     python examples/random_samples.py [--picture PATH]
 
@@ -33,7 +33,7 @@ STEPS, BATCH, RATE = 40, 64, 2e-3
 
 
 def spots() -> tuple[np.ndarray, np.ndarray]:
-    """Pictures with a spot each, and where it lies, from -1 to 1 along both axes."""
+    """Pictures of one spot each, and the places of the spots, from -1 to 1 along both axes."""
     random = np.random.default_rng(0)
     places = random.uniform(-0.7, 0.7, (COUNT, 2)).astype("f4")
     axis = np.linspace(-1, 1, SIDE, dtype="f4")
@@ -43,7 +43,7 @@ def spots() -> tuple[np.ndarray, np.ndarray]:
 
 
 def ways(folder: Path, pictures: np.ndarray) -> dict[str, object]:
-    """The pictures, in each of the ways: all have `pictures[i]`."""
+    """The pictures in each of the ways; `pictures[i]` is one picture in all of them."""
     zarr.create_array(
         folder / "a.zarr", data=pictures, chunks=(CHUNK, SIDE, SIDE), compressors=None
     )
@@ -74,13 +74,13 @@ def train(pictures: object, places: np.ndarray) -> np.ndarray:
 
 
 def measured(act: Callable[[], np.ndarray], rounds: int) -> tuple[np.ndarray, gallery.Cost]:
-    """What `act` gives, and what it costs."""
+    """The result of `act`, and its cost."""
     seconds = []
     for _ in range(rounds):
         before, begin = gallery.counters(), perf_counter()
         result = act()
         seconds.append(perf_counter() - begin)
-        read = gallery.bytes_between(before, gallery.counters())
+        read, _ = gallery.bytes_between(before, gallery.counters())
     return result, gallery.Cost(read, median(seconds))
 
 

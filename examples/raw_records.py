@@ -1,13 +1,13 @@
-"""The record file of an instrument, read as Zarr where it lies: nothing is copied or converted.
+"""A record file of an instrument, read as Zarr in place: nothing is copied or converted.
 
 A seismometer writes one record each second, as a C program would: the time in nanoseconds and the
 number of the station, big-endian, then 1000 samples of 24 bits. The file becomes the one chunk of
 two arrays, each a folder with a zarr.json and a link to the file:
 
-- `records`, one element for each record, with its fields;
-- `samples`, the same bytes as rows of `r24`: of 3 bytes, like a sample.
+- `records`: one element for each record, with its fields;
+- `samples`: rows of `r24`, whose elements have 3 bytes, as a sample has.
 
-The moment of an earthquake is found by bisection, and only the seconds around it are read.
+A bisection finds the moment of an earthquake, and only the seconds around it are read.
 
     python examples/raw_records.py [--picture PATH]
 
@@ -133,7 +133,7 @@ def main() -> None:
         padded[..., :3] = rows.view("u1").reshape(*rows.shape, 3)
         trace = padded.view(">i4").ravel() >> 8
 
-        with file.open("rb") as raw:  # the same without Zarr
+        with file.open("rb") as raw:  # the expected values, without Zarr
             raw.seek(seconds.start * RECORD)
             expected = []
             for _ in range(seconds.start, seconds.stop):
@@ -148,7 +148,7 @@ def main() -> None:
         raise SystemExit("zarr and struct read different values")
     searched = costs["16 records, by bisection"]["zarr-bytes"]
     if searched.nbytes > 16 * (RECORD + 64) or fetched.nbytes > 45 * RECORD:
-        raise SystemExit("zarr-bytes should have read the records asked for, and no others")
+        raise SystemExit("zarr-bytes should have read the selected records alone")
     table = [gallery.compared(what, ways) for what, ways in costs.items()]
     cells = "45 s of samples", "has no r24", "", fetched.in_bytes, gallery.in_time(fetched.seconds)
     table.append(dict(zip(table[0], cells, strict=True)))

@@ -1,9 +1,8 @@
-"""Four processes write into one chunk: what is lost, in bytes and seconds, with and without.
+"""One chunk, written by four processes: rows lost, bytes and seconds, with zarr-bytes and without.
 
-Every process has computed each fourth row of a picture, and writes row by row into an array that is
-one chunk. zarr reads the whole chunk for a row, changes it and replaces it, so that the rows which
-others wrote meanwhile are lost. With `zarr_bytes.partial_writes` the bytes of the row are written
-where they belong.
+Each process computes every fourth row of a picture, and writes row by row into an array of one
+chunk. For each row, zarr reads the whole chunk, changes it and replaces it, and rows that others
+wrote in between are lost. With `zarr_bytes.partial_writes`, only the bytes of the row are written.
 
     python examples/shared_chunk.py [--picture PATH]
 
@@ -14,7 +13,6 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,11 +32,11 @@ WAYS = {  # zarr's configuration
 }
 LOST = "#d9822b"
 
-barrier = None  # of all processes that write; set in each
+barrier = None  # of all writing processes; set in each of them
 
 
 class Cost(NamedTuple):
-    """What writing its rows cost a process."""
+    """Bytes moved by a process that writes its rows, and when it began and ended."""
 
     read: int
     written: int
@@ -52,25 +50,18 @@ def join(shared) -> None:
     barrier = shared
 
 
-def bytes_moved() -> tuple[int, int]:
-    """Bytes that this process has read and written so far, as Linux counts them."""
-    counters = Path("/proc/self/io").read_text().splitlines()
-    counts = dict(line.split(": ") for line in counters)
-    return int(counts["rchar"]), int(counts["wchar"])
-
-
 def measured(write: Callable[[], None], wait: Callable[[], object]) -> Cost:
-    """What `write` costs this process, when `wait` has let it begin together with the others."""
+    """Cost of `write` in this process, which begins together with the others, after `wait`."""
     wait()
-    before, begin = bytes_moved(), monotonic()
+    before, begin = gallery.counters(), monotonic()
     write()
-    end, after = monotonic(), bytes_moved()
-    return Cost(after[0] - before[0], after[1] - before[1], begin, end)
+    end, after = monotonic(), gallery.counters()
+    return Cost(*gallery.bytes_between(before, after), begin, end)
 
 
 @contextmanager
 def processes(count: int) -> Iterator[Callable[..., list[Cost]]]:
-    """Processes that all call a function, each with its number, and give what it cost them."""
+    """Function that calls another in all of `count` processes, and returns their costs."""
     spawn = multiprocessing.get_context("spawn")
     joined = {"initializer": join, "initargs": (spawn.Barrier(count),)}
     with ProcessPoolExecutor(count, spawn, **joined) as pool:
@@ -83,7 +74,7 @@ def processes(count: int) -> Iterator[Callable[..., list[Cost]]]:
 
 
 def sums(costs: Iterable[Cost]) -> tuple[int, int, float]:
-    """Bytes that all have read and written, and the seconds from the first to the last."""
+    """Bytes that all processes read and wrote, and seconds from the first to the last."""
     read, written, begins, ends = zip(*costs, strict=True)
     return sum(read), sum(written), max(ends) - min(begins)
 
@@ -113,7 +104,7 @@ def write_rows(number: int, folder: str, way: str) -> Cost:
 
 
 def draw(found: dict[str, np.ndarray], titles: dict[str, str]) -> "Figure":
-    """Draw what the array holds after each way of writing, and in orange what is lost."""
+    """Draw the array after each way of writing, with lost rows in orange."""
     from matplotlib import colormaps  # not at the top, which every process runs
 
     figure, both = gallery.new_figure(2, figsize=(5, 7.4))
@@ -127,7 +118,7 @@ def draw(found: dict[str, np.ndarray], titles: dict[str, str]) -> "Figure":
 
 
 def row(who: str, way: str, lost: str, costs: Iterable[Cost]) -> dict[str, str]:
-    """A row of the table: what writing has cost."""
+    """A row of the table: the cost of writing."""
     read, written, seconds = sums(costs)
     return {
         "writers": who,
@@ -140,7 +131,7 @@ def row(who: str, way: str, lost: str, costs: Iterable[Cost]) -> dict[str, str]:
 
 
 def title(way: str, cells: dict[str, str]) -> str:
-    """What the picture says of a row of the table."""
+    """Text of a row of the table, for the picture."""
     return f"{way}: {cells['lost']} lost\n{cells['written']} written, {cells['time']}"
 
 
@@ -160,13 +151,13 @@ def main() -> None:
             found[way] = zarr.open_array(path, mode="r")[...]
             is_there = (found[way] == expected).all(axis=1)
             if found[way][~is_there].any():
-                raise SystemExit("a row is neither what was written nor missing")
+                raise SystemExit("a row is neither missing nor as it was written")
             lost = int((~is_there).sum())
             if (way == "plain zarr") != (lost > 0):
                 raise SystemExit(f"{way}: {lost} rows lost")
             table.append(row(f"{PROCESSES} processes", way, f"{lost} of {SHAPE[0]} rows", costs))
             titles[way] = title(way, table[-1])
-    # Whoever comes second in making the chunk writes its row again, into the first's.
+    # A process that makes the chunk a moment after another writes its first row again.
     again = sums(costs)[1] - expected.nbytes
     if not 0 <= again <= (PROCESSES - 1) * expected[0].nbytes:
         raise SystemExit("with the setting, every byte should have been written once")

@@ -1,11 +1,11 @@
-"""Eight processes, Dask workers and MPI ranks write one file: what is lost with and without.
+"""One shard, written by processes, MPI ranks and Dask workers: values lost, bytes and seconds.
 
-Every process has computed each eighth plane of a volume, and writes plane by plane into an array
-that is one shard: one file, with 8 inner chunks, in each of which all processes have elements.
-zarr reads the whole shard for a plane, changes it and replaces it, so that the planes which others
-wrote meanwhile are lost. With `zarr_bytes.partial_writes` the bytes of the plane are written where
-they belong. Then the ranks of `mpirun` do so, and the workers of a Dask cluster write blocks
-that are smaller than a shard.
+Each of eight processes computes every eighth plane of a volume, and writes plane by plane into an
+array of one shard. The shard is one file with 8 inner chunks, and all processes write into each of
+them. For each plane, zarr reads the whole shard, changes it and replaces it, and planes that others
+wrote in between are lost. With `zarr_bytes.partial_writes`, only the bytes of the plane are
+written. Then the ranks of `mpirun` write the volume, and the workers of a Dask cluster write blocks
+smaller than a shard.
 
     python examples/shared_shard.py [--picture PATH]
 
@@ -14,7 +14,6 @@ part with MPI is left out where mpi4py or mpirun is not installed.
 """
 
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -33,7 +32,7 @@ import gallery
 import numpy as np
 import shared_chunk
 import zarr
-from shared_chunk import WAYS, Cost, bytes_moved, draw, measured, processes, row, title
+from shared_chunk import WAYS, Cost, draw, measured, processes, row, title
 
 PROCESSES = 8
 SHAPE, INNER = (96, 160, 160), (48, 80, 80)  # one shard, of 9.8 MB of float32
@@ -75,20 +74,20 @@ def write_planes(
 
 
 def new_shard(path: str) -> None:
-    """An array of one shard that is not there yet."""
+    """Create an array of one shard, which is not written yet."""
     zarr.create_array(path, shape=SHAPE, shards=SHAPE, chunks=INNER, dtype="f4", compressors=None)
 
 
 def lost_in(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Where values are missing; ends if one is neither what was written nor missing."""
+    """Mask of the missing values; exits if another value is not as it was written."""
     is_lost = found != expected
     if found[is_lost].any():
-        raise SystemExit("a value is neither what was written nor missing")
+        raise SystemExit("a value is neither missing nor as it was written")
     return is_lost
 
 
 def write_with_processes(folder: str, expected: np.ndarray) -> tuple[dict, list]:
-    """Let eight processes write the volume; a section of it for each way, and the table."""
+    """Write the volume with eight processes; returns a section for each way, and the table."""
     sections, table = {}, []
     with processes(PROCESSES) as call:
         for way in WAYS:
@@ -102,7 +101,7 @@ def write_with_processes(folder: str, expected: np.ndarray) -> tuple[dict, list]
 
 
 def check(way: str, found: np.ndarray, expected: np.ndarray) -> str:
-    """How many planes are lost; ends if the setting has lost one, or plain zarr none."""
+    """Number of lost planes, as text; exits if the setting lost one, or plain zarr none."""
     count = int(lost_in(found, expected).any(axis=(1, 2)).sum())
     if (way == WITH_SETTING) == (count > 0):
         raise SystemExit(f"{way}: {count} planes lost")
@@ -110,12 +109,12 @@ def check(way: str, found: np.ndarray, expected: np.ndarray) -> str:
 
 
 def write_with_mpi(folder: str, expected: np.ndarray) -> list:
-    """Let eight ranks write the volume; the table."""
+    """Write the volume with eight ranks; returns the table."""
     mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if mpirun is None or find_spec("mpi4py") is None:
         print("mpi4py or mpirun is not installed: the part with MPI is left out")
         return []
-    # For Open MPI: more ranks than processors, also in containers, where everybody is root.
+    # For Open MPI: more ranks than processors, and root as the user, as in containers.
     allowed = {
         "OMPI_MCA_mpi_yield_when_idle": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
@@ -140,7 +139,7 @@ def write_with_mpi(folder: str, expected: np.ndarray) -> list:
 
 
 def be_a_rank(folder: str) -> None:
-    """Write what belongs to this rank, in both ways; the first rank prints the costs of all."""
+    """Write the planes of this rank in both ways; the first rank prints the costs of all."""
     from mpi4py import MPI
 
     everybody = MPI.COMM_WORLD
@@ -153,18 +152,18 @@ def be_a_rank(folder: str) -> None:
 
 
 def mpi_path(folder: str, way: str) -> str:
-    """Of the array that the ranks write."""
+    """Path of the array that the ranks write."""
     return f"{folder}/mpi {way}.zarr"
 
 
 @contextmanager
 def counted(client: object, table: list, who: str, way: str, path: str) -> Iterator[None]:
-    """A row for what Dask's workers have moved and lost meanwhile, of the array at `path`."""
-    before, begin = client.run(bytes_moved), monotonic()
+    """Append a row: bytes that Dask's workers moved meanwhile, and values lost at `path`."""
+    before, begin = client.run(gallery.counters), monotonic()
     yield
-    end, after = monotonic(), client.run(bytes_moved)
-    moved = (np.subtract(after[worker], before[worker]) for worker in after)
-    costs = [Cost(int(read), int(written), begin, end) for read, written in moved]
+    end, after = monotonic(), client.run(gallery.counters)
+    moved = [gallery.bytes_between(before[worker], after[worker]) for worker in after]
+    costs = [Cost(*counts, begin, end) for counts in moved]
     lost = lost_in(zarr.open_array(path, mode="r")[...], value_at(*np.indices(TWO)))
     if (way == WITH_SETTING) == lost.any():
         raise SystemExit(f"{who}, {way}: {lost.mean():.0%} of the values lost")
@@ -172,7 +171,7 @@ def counted(client: object, table: list, who: str, way: str, path: str) -> Itera
 
 
 def use(way: str) -> None:
-    """Make a worker of Dask write in one of the ways."""
+    """Configure zarr in a worker of Dask to write in one of the ways."""
     zarr.config.refresh()
     zarr.config.set(WAYS[way])
 
@@ -183,29 +182,22 @@ def value_at(i: np.ndarray, j: np.ndarray, k: np.ndarray) -> np.ndarray:
 
 
 def write_with_dask(folder: str) -> list:
-    """Let four workers write blocks smaller than a shard, by Dask and by xarray; the table."""
+    """Write blocks smaller than a shard by Dask and by xarray; returns the table."""
     import dask
     import dask.array
     import xarray
-    from distributed import Client, LocalCluster
 
     blocks = dask.array.fromfunction(value_at, shape=TWO, chunks=BLOCK, dtype="f4")
     sharded = {"shards": SHARD, "chunks": (8, 64, 64), "compressors": None}
     options = {"safe_chunks": False, "zarr_format": 3, "consolidated": False}
-    # Dask makes its blocks as large as its configuration says, and warns that shards are larger.
+    # Dask takes the size of its blocks from its configuration, and warns of larger shards.
     table, block_size = [], {"array.chunk-size": 4 * int(np.prod(BLOCK))}
     with (
-        LocalCluster(
-            n_workers=4,
-            threads_per_worker=1,
-            dashboard_address=None,
-            silence_logs=logging.ERROR,  # it warns of workers that are slow to end
-        ) as cluster,
-        Client(cluster) as client,
+        gallery.dask_client() as client,
         dask.config.set(block_size),
         warnings.catch_warnings(action="ignore", category=dask.array.PerformanceWarning),
     ):
-        for module in ("zarr", "dask.array", "xarray"):  # what they import now is not counted
+        for module in ("zarr", "dask.array", "xarray"):  # imports are not counted
             client.run(import_module, module)
         for way in WAYS:
             client.run(use, way)

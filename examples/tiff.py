@@ -1,8 +1,8 @@
-"""Read a window of an uncompressed TIFF image as Zarr, through virtual-tiff and VirtualiZarr.
+"""A window of an uncompressed TIFF image, read as Zarr through virtual-tiff and VirtualiZarr.
 
-The pixels of a TIFF without compression are one run of bytes, or a few, called strips. virtual-tiff
-shows each strip, or each tile of a COG, as a chunk. Plain zarr reads whole chunks; with zarr-bytes
-the bytes of the selection are read.
+The pixels of an uncompressed TIFF are stored in strips: one run of bytes, or several. virtual-tiff
+shows each strip, or each tile of a COG, as a chunk. Plain zarr reads whole chunks; zarr-bytes reads
+only the selection.
 
     python examples/tiff.py [--picture PATH]
 
@@ -35,7 +35,7 @@ SELECTIONS = {
 
 
 def landscape() -> np.ndarray:
-    """Heights of a landscape in metres: ridges, and ridges on them."""
+    """Heights of a landscape in metres: ridges, and smaller ridges on them."""
     y, x = np.ogrid[0 : 12 : HEIGHT * 1j, 0 : 16 : WIDTH * 1j]
     heights = np.full((HEIGHT, WIDTH), 1500, "f4")
     for octave in (1, 2, 4, 8, 16):
@@ -53,7 +53,7 @@ def write(path: Path, image: np.ndarray) -> None:
         (258, 3, 16),  # bits a sample
         (259, 3, 1),  # no compression
         (262, 3, 1),  # black is zero
-        (273, 4, 8),  # where the strip begins
+        (273, 4, 8),  # offset of the strip
         (277, 3, 1),  # samples a pixel
         (278, 4, height),  # rows a strip
         (279, 4, image.nbytes),
@@ -76,7 +76,7 @@ def open_array(path: Path) -> zarr.Array:
 
 
 def draw(image: np.ndarray, costs: dict[str, dict[str, gallery.Cost]]) -> "Figure":
-    """Draw the image with the window in it, and what each selection has cost."""
+    """Draw the image with the window in it, and the bytes read for each selection."""
     figure, (chart, axes) = gallery.new_figure(2, figsize=(5, 5.6), height_ratios=[5, 4])
     small = image[::20, ::20]
     chart.contourf(small, levels=10, cmap="gist_earth", extent=(0, WIDTH, 0, HEIGHT))

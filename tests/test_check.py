@@ -652,7 +652,7 @@ class TestWhatIsRead:
         assert store.sized == [f"c/0/{i}" for i in range(100_000)]
         assert report.chunks == length**2
         assert f"100,000 of {chunks} chunks" in " ".join(f.found for f in report.findings)
-        assert report.not_checked == "more than are asked for"
+        assert report.not_checked == "too many to request"
 
 
 class TestStores:

@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-GALLERY = (EXAMPLES / "README.md").read_text("utf-8")
+PAGES = {path.name: path.read_text("utf-8") for path in EXAMPLES.glob("*.md")}
+GALLERY = "\n".join(PAGES.values())
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
@@ -51,6 +52,20 @@ class TestExamples:
     def test_the_gallery_shows_the_picture_and_the_command(self, name):
         assert f"](pictures/{name}.png)" in GALLERY
         assert f"python examples/{name}.py\n" in GALLERY
+
+
+def test_the_first_page_of_the_gallery_lists_every_example():
+    rows = re.findall(r"^\| .* \| \[(\w+)\.py\]\(\S+\) \|$", PAGES["README.md"], re.MULTILINE)
+    assert sorted(rows) == NAMES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_the_gallery_leads_to_a_file_and_a_heading(page):
+    for path, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", PAGES[page]):
+        text = (EXAMPLES / (path or page)).read_bytes()
+        headings = re.findall(r"^#+ (.*)", text.decode("utf-8"), re.MULTILINE) if anchor else []
+        anchors = [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in headings]
+        assert not anchor or anchor in anchors
 
 
 def test_no_picture_is_left_of_an_example_that_is_gone():

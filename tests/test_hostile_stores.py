@@ -213,14 +213,14 @@ class TestConsolidatedMetadata:
             store = class_(zarr.storage.LocalStore(folder, read_only=True))
             reports = reports_of(store)
             assert set(reports) == {"", "b"}
-            assert "no path of a node" in [f.found for f in reports[""].findings]
+            assert "not the path of a node" in [f.found for f in reports[""].findings]
             assert not zarr_bytes.migrate(store, dry_run=True).changes
         assert {key for key in store.read if "/c/" not in key} == {"zarr.json", "b/zarr.json"}
 
     @on_posix
     def test_a_copy_of_what_is_behind_a_second_link_is_compared(self, folder):
         (folder / "b").symlink_to(folder / "a")
-        for fill_value, found in ((0, []), (1, ["another copy than its zarr.json"])):
+        for fill_value, found in ((0, []), (1, ["differs from its zarr.json"])):
             write(folder, consolidated({"a": ARRAY, "b": ARRAY | {"fill_value": fill_value}}))
             assert found_in(nodes_of(folder).get("", {"findings": []})) == found
 
@@ -244,7 +244,7 @@ class TestVerdict:
             ),
             (
                 {"old": None},
-                "What is of Zarr format 3 conforms; 1 array of Zarr format 2 not checked",
+                "Everything of Zarr format 3 conforms; 1 array of Zarr format 2 not checked",
                 True,
                 (2, 1),
             ),

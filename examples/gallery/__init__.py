@@ -1,17 +1,19 @@
-"""What the examples share: bytes counted, figures printed, and pictures with these figures in them.
+"""Helpers of the examples: counts of bytes, tables, and pictures that contain their tables.
 
     python examples/gallery
 
 runs all examples one after another, draws their pictures into `examples/pictures`, and writes their
-figures into `examples/README.md`.
+tables into the pages of `examples`.
 """
 
 import argparse
 import hashlib
 import json
+import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -22,6 +24,7 @@ import numpy as np
 import zarr
 
 if TYPE_CHECKING:
+    from distributed import Client
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -37,14 +40,14 @@ Table = list[dict[str, str]]  # rows; each has a cell for every column
 
 
 class Cost(NamedTuple):
-    """What a read has cost."""
+    """Bytes and seconds of a read."""
 
     nbytes: int
     seconds: float
 
     @property
     def in_bytes(self) -> str:
-        """The bytes in words; those of files are counted by Linux alone."""
+        """The bytes as text; only Linux counts the bytes of files."""
         return f"{self.nbytes:,} bytes" if self.nbytes >= 0 else "not counted"
 
 
@@ -54,7 +57,7 @@ def compare(
     expected: np.ndarray,
     ways: dict[str, dict[str, str]] = WAYS,
 ) -> dict[str, dict[str, Cost]]:
-    """What each selection of an array costs each way; ends if values are not those of NumPy."""
+    """Cost of each selection of an array each way; exits if values differ from NumPy's."""
     arrays = {}
     for way, configuration in ways.items():
         with zarr.config.set(configuration):
@@ -64,20 +67,20 @@ def compare(
         reads = {way: partial(values_of, array, selection) for way, array in arrays.items()}
         for way, read in reads.items():
             if not np.array_equal(read(), expected[selection]):
-                raise SystemExit(f"{what}, {way}: other values than NumPy's")
+                raise SystemExit(f"{what}, {way}: the values differ from NumPy's")
         costs[what] = costs_in_turn(reads)
     return costs
 
 
 def values_of(array: zarr.Array, selection: object) -> np.ndarray:
-    """The values of a selection, read."""
+    """Values of a selection, as a NumPy array."""
     return np.asarray(array[selection])
 
 
 def costs_in_turn(reads: dict[str, Callable[[], object]], times: int = 5) -> dict[str, Cost]:
-    """Bytes of each read, as Linux counts them, and seconds: medians of reads that take turns."""
+    """Bytes of each read, as Linux counts them, and median seconds of reads in turn."""
     for read in reads.values():
-        read()  # what a first read imports is read here
+        read()  # the first read also reads modules that it imports
     seconds, counts = {way: [] for way in reads}, {way: [] for way in reads}
     for _ in range(times):
         for way, read in reads.items():
@@ -85,29 +88,33 @@ def costs_in_turn(reads: dict[str, Callable[[], object]], times: int = 5) -> dic
             started = perf_counter()
             read()
             seconds[way].append(perf_counter() - started)
-            counts[way].append(bytes_between(before, counters()))
+            counts[way].append(bytes_between(before, counters())[0])
     return {way: Cost(min(counts[way]), median(seconds[way])) for way in reads}
 
 
 def cost(read: Callable[[], object], times: int = 5) -> Cost:
-    """What one read costs, as `costs_in_turn` says."""
+    """Cost of one read, as of `costs_in_turn`."""
     return costs_in_turn({"": read}, times)[""]
 
 
 def counters() -> str:
-    """What Linux has counted of this process until now."""
+    """Linux's counters of this process, as text; empty on other systems."""
     file = Path("/proc/self/io")
     return file.read_text() if file.exists() else ""
 
 
-def bytes_between(before: str, after: str) -> int:
-    """Bytes read from files between two looks at the counters, -1 where there are none."""
-    counts = [int(re.search(r"rchar: (\d+)", text)[1]) for text in (before, after) if text]
-    return counts[1] - counts[0] - len(before) if counts else -1  # the first look is no part
+def bytes_between(before: str, after: str) -> tuple[int, int]:
+    """Bytes read and written between two readings of the counters; -1 where there are none."""
+    if not before:
+        return -1, -1
+    read, written, read_later, written_later = map(
+        int, re.findall(r"^[rw]char: (\d+)", before + after, re.MULTILINE)
+    )
+    return read_later - read - len(before), written_later - written  # without the first reading
 
 
 def compared(selection: str, costs: dict[str, Cost]) -> dict[str, str]:
-    """A row: what a selection costs each way."""
+    """A row of a table: the cost of a selection each way."""
     row = {"selection": selection}
     for way, found in costs.items():
         row |= {f"{way} reads": found.in_bytes, f"{way} takes": in_time(found.seconds)}
@@ -115,22 +122,39 @@ def compared(selection: str, costs: dict[str, Cost]) -> dict[str, str]:
 
 
 def in_time(seconds: float) -> str:
-    """Seconds or milliseconds, with the digits that count."""
+    """Seconds or milliseconds as text, with one digit after the point if it is small."""
     if seconds >= 1:
         return f"{seconds:.1f} s"
     return f"{1e3 * seconds:.{0 if seconds >= 0.01 else 1}f} ms"
 
 
 def in_size(nbytes: float) -> str:
-    """Bytes, kB or MB, with the digits that count."""
+    """Bytes, kB or MB as text, with one digit after the point if it is small."""
     units = (("MB", 1e6), ("kB", 1e3), ("bytes", 1))
     unit, size = next(((unit, size) for unit, size in units if nbytes >= size), ("byte", 1))
     digits = f"{nbytes / size:.{0 if nbytes >= 10 * size else 1}f}".removesuffix(".0")
     return f"{digits} {'byte' if digits == '1' and size == 1 else unit}"
 
 
+@contextmanager
+def dask_client() -> Iterator["Client"]:
+    """Client of four Dask workers, each a process with one thread."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=4,
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=logging.ERROR,  # it warns of workers that are slow to end
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
 def new_figure(*rows_and_columns: int, **options: object) -> tuple["Figure", "Axes"]:
-    """A figure in the look of the gallery, and its axes."""
+    """A figure in the style of the gallery, and its axes."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -143,14 +167,14 @@ def new_figure(*rows_and_columns: int, **options: object) -> tuple["Figure", "Ax
 def draw_costs(axes: "Axes", costs: dict[str, dict[str, Cost]], label: str = "bytes read") -> None:
     """Draw the bytes of each selection both ways, on a logarithmic scale."""
     beside = {"xytext": (7, 0), "va": "center", "color": GREY}
-    above = {"xytext": (0, 6), "ha": "center", "color": BLUE}
+    above = {"xytext": (-4, 6), "color": BLUE}  # to the right, clear of the axis
     for y, selection in enumerate(costs.values()):
         plain, ours = (selection[way].nbytes for way in WAYS)
         axes.plot([ours, plain], [y, y], color=GREY, lw=0.8, alpha=0.5, zorder=0)
         axes.plot(plain, y, "o", ms=9, color=GREY, label=None if y else "plain zarr")
         axes.plot(ours, y, "o", ms=6, color=BLUE, label=None if y else "zarr-bytes")
         for nbytes, place in ((plain, beside), (ours, above)):
-            if place is beside or ours < 0.9 * plain:  # one text where both are alike
+            if place is beside or ours < 0.9 * plain:  # one text if both are alike
                 axes.annotate(in_size(nbytes), (nbytes, y), textcoords="offset points", **place)
     axes.set_yticks(range(len(costs)), list(costs))
     axes.set_ylim(len(costs) - 0.6, -0.8)
@@ -164,7 +188,7 @@ def draw_costs(axes: "Axes", costs: dict[str, dict[str, Cost]], label: str = "by
 
 
 def picture_path(doc: str) -> Path:
-    """Where the command line of an example, which `doc` describes, wants the picture."""
+    """Path of the picture, from the command line of an example; `doc` is its docstring."""
     name = Path(sys.argv[0]).with_suffix(".png").name
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--picture", type=Path, default=EXAMPLES / "output" / name)
@@ -172,7 +196,7 @@ def picture_path(doc: str) -> Path:
 
 
 def finish(figure: "Figure", table: Table, path: Path) -> None:
-    """Print what everything has cost, and save the picture with these figures in it."""
+    """Print the table, and save the picture with the table in it."""
     print(as_text(table))
     path.parent.mkdir(parents=True, exist_ok=True)
     script = digest(Path(sys.argv[0]))
@@ -181,7 +205,7 @@ def finish(figure: "Figure", table: Table, path: Path) -> None:
 
 
 def digest(script: Path) -> str:
-    """What tells one version of a script from another."""
+    """Digest of a script, which tells its versions apart."""
     return hashlib.sha256(script.read_text("utf-8").encode()).hexdigest()
 
 

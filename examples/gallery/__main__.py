@@ -1,4 +1,4 @@
-"""Run all examples, draw their pictures, and write their figures into the README of the gallery."""
+"""Run the examples, draw their pictures, and write their tables into the gallery."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ def main() -> None:
     """Run the examples that are named, or all, one after another."""
     from PIL import Image  # matplotlib needs it too
 
-    page = EXAMPLES / "README.md"
+    pages = {path: path.read_text("utf-8") for path in EXAMPLES.glob("*.md")}
     names = sys.argv[1:] or sorted(path.stem for path in EXAMPLES.glob("*.py"))
     for name in names:
         print(f"\n{name}", flush=True)
@@ -24,11 +24,14 @@ def main() -> None:
         subprocess.run([sys.executable, script, "--picture", str(picture)], check=True)  # noqa: S603
         with Image.open(picture) as image:
             table = as_markdown(json.loads(image.text["Figures"]))
-        before, place, rest = page.read_text("utf-8").partition(f"<!-- {name} -->\n")
+        start = f"<!-- {name} -->\n"
+        page = next((path for path, text in pages.items() if start in text), None)
+        if page is None:
+            raise SystemExit(f"no page of {EXAMPLES} has a place for the figures of {name}")
+        before, _, rest = pages[page].partition(start)
         _, end, after = rest.partition("<!-- end -->\n")
-        if not end:
-            raise SystemExit(f"{page} has no place for the figures of {name}")
-        page.write_text(f"{before}{place}\n{table}\n\n{end}{after}", encoding="utf-8")
+        pages[page] = f"{before}{start}\n{table}\n\n{end}{after}"
+        page.write_text(pages[page], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The errors of this package: each names the value found and the permitted ones."""
+"""The errors of this package. Each message names the value found and the permitted values."""
 
 import reprlib
 from typing import Final
@@ -23,15 +23,15 @@ __all__ = [
 ]
 
 
-# By its own name: an extra of this package can be asked for by name only once it is on an index.
+# Not by the extra `ml`, which pip finds only once zarr-bytes is on a package index.
 HOW_TO_INSTALL: Final = {"ml_dtypes": 'pip install "ml_dtypes>=0.6"'}
 
 
 class ChunkSizeError(ValueError):
-    """A chunk of another size than its shape and data type require.
+    """A chunk of the wrong size for its shape and data type.
 
-    Or a byte range of a chunk that arrives short, or is missing while others exist. The message
-    gives both sizes in bytes, and for a range also the key.
+    Also a byte range of a chunk that arrives short, or that is missing while other byte ranges
+    exist. The message gives both sizes in bytes, and for a byte range the key of the chunk.
 
     Notes
     -----
@@ -43,15 +43,15 @@ class ChunkSizeError(ValueError):
 class ChunkFileError(ValueError):
     """Something other than a regular file where a local store should have a chunk file.
 
-    A folder, a FIFO, a socket or a device: reading it could wait for ever. The message gives the
+    A folder, a FIFO, a socket or a device: reading could block for ever. The message gives the
     path and what is there.
     """
 
 
 class ShardIndexError(ValueError):
-    """The index of a shard is truncated or damaged, or names bytes that are no inner chunk.
+    """A shard index that is truncated or damaged, or has byte ranges that are not inner chunks.
 
-    The message gives the shard, the inner chunk, what was found and what is permitted.
+    The message gives the shard, the inner chunk, the value found and the permitted values.
 
     Notes
     -----
@@ -68,7 +68,7 @@ def causes_of_a_wrong_size(found: int, expected: int) -> str:
 
 
 def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
-    """Error for bytes `start` to `stop` of the chunk at `key`, of which `found` are there."""
+    """Error for bytes `start` to `stop` of the chunk at `key`, where `found` bytes are stored."""
     return ChunkSizeError(
         f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}:"
         f" {causes_of_a_wrong_size(found, stop - start)}"
@@ -76,7 +76,7 @@ def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
 
 
 def partly_missing(key: str) -> ChunkSizeError:
-    """Error for the chunk at `key`, some bytes of which were there and others were not."""
+    """Error for the chunk at `key`, if some of its byte ranges are there and others are missing."""
     return ChunkSizeError(
         f"some byte ranges of {key} are there and others are missing: the chunk was deleted or"
         " replaced while it was read"
@@ -95,15 +95,15 @@ class BoolValueError(ValueError):
 
 
 class _MetadataError(Exception):
-    """A part of a metadata document that is refused.
+    """A part of a metadata document that is not permitted.
 
-    zarr opens the members of a group one after another, and passes on the error of any of them,
-    which does not name the array. A note at the end of the error names the command that does.
+    zarr opens the members of a group one after another, and raises the error of a member, which
+    does not name the array. A note on the error gives the command that names it.
 
     Attributes
     ----------
     permitted : str
-        The permitted values, as in the message; empty where the message has more to say.
+        The permitted values, as in the message; empty if the message says more.
     """
 
     def __init__(self, *arguments: object, permitted: str = "", **keywords: object) -> None:
@@ -124,8 +124,8 @@ class ConfigurationError(_MetadataError, ValueError):
 class FillValueError(_MetadataError, TypeError):
     """A fill value in a form that the specification does not permit for its data type.
 
-    A `TypeError`, because zarr would replace a `ValueError` by one of its own that does not say
-    what is permitted.
+    A `TypeError`, because zarr would replace a `ValueError` by its own error, which does not name
+    the permitted values.
 
     Notes
     -----
@@ -137,7 +137,7 @@ class FillValueError(_MetadataError, TypeError):
         self._refusal = refusal
 
     def with_hint(self, hint: str) -> "FillValueError":
-        """An error for the same fill value, with another hint at the end of its message."""
+        """Copy of this error with another hint at the end of its message."""
         return FillValueError(self._refusal, permitted=self.permitted, hint=hint)
 
 
@@ -153,12 +153,12 @@ class DataTypeNameError(_MetadataError, TypeError):
 
 
 def in_words(error: Exception) -> str:
-    """An error of another package as text for a message; some errors have no text of their own."""
+    """Class and text of an error of another package, for a message; some errors have no text."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def in_short(value: object) -> str:
-    """A short text of the value found, for a message."""
+    """Short text of a value, for a message."""
     try:
         return reprlib.repr(value)
     except ValueError:  # Python writes no integer of more than 4,300 digits; goes with Python 3.13
@@ -166,15 +166,15 @@ def in_short(value: object) -> str:
 
 
 class MissingPackageError(_MetadataError, ImportError):
-    """A package that a data type needs and that is not installed.
+    """A missing package that a data type needs.
 
     The message names the data type and the package, and the command that installs the package.
     """
 
 
 class StoreError(ValueError):
-    """A store that cannot be opened or written, or that holds no Zarr metadata."""
+    """A store that cannot be opened or written, or has no Zarr metadata."""
 
 
 class MigrationError(ValueError):
-    """A document that cannot be migrated, or was not; the message says what is in the store now."""
+    """A metadata document that was not migrated. The message says what is in the store now."""

@@ -7,6 +7,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    Counter: TypeAlias = Callable[[str, "Counts"], None]
 
 __all__ = ["Counts", "note", "start", "stop"]
 
@@ -51,23 +58,21 @@ class Counts:
         return Counts(*[number * count for count in astuple(self)])
 
 
-counters: tuple[dict[str, Counts], ...] = ()
-"""The counts by store of each active counter; replaced as a whole."""
+counters: tuple[Counter, ...] = ()
+"""The active counters, called with a store and its new counts; replaced as a whole."""
 
 _lock = threading.Lock()
 
 
-def start() -> dict[str, Counts]:
-    """A new active counter: counts by store."""
+def start(counter: Counter) -> None:
+    """Call `counter` with all counts from now on."""
     global counters
-    counter: dict[str, Counts] = {}
     with _lock:
         counters = (*counters, counter)
-    return counter
 
 
-def stop(counter: dict[str, Counts]) -> None:
-    """End a counter that `start` has made."""
+def stop(counter: Counter) -> None:
+    """End the calls of `counter`."""
     global counters
     with _lock:
         counters = tuple([other for other in counters if other is not counter])
@@ -87,4 +92,4 @@ def note(
     counts = Counts(chunks, opens, requests, ranges, fetched, written)
     with _lock:
         for counter in counters:
-            counter.setdefault(str(store), Counts()).add(counts)
+            counter(str(store), counts)

@@ -1,4 +1,4 @@
-"""The codec and the pipeline that act on an array, and the reason where zarr acts by itself."""
+"""The codec and pipeline that act on an array, and the reason if those are zarr's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zarr_bytes.chunk.shard_plan import ShardPlan
 from zarr_bytes.chunk.stored import Stored
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.origin import origin_of
-from zarr_bytes.commands.text import in_digits
+from zarr_bytes.commands.text import class_path, in_digits
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.settings import partial_writes_enabled, reading_cost
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.plan import Plan
 
-__all__ = ["Acting", "acting_on", "why_replaced", "why_whole"]
+__all__ = ["Acting", "acting_on", "codec_name", "why_replaced", "why_whole"]
 
 _CODECS: Final = "codecs.bytes"
 _PIPELINE: Final = "codec_pipeline.path"
@@ -45,19 +45,20 @@ class Acting(NamedTuple):
     Attributes
     ----------
     name : str
-        The class of the pipeline, and of the codec where that reads parts of chunks.
+        The class of the pipeline, and of the codec if a pipeline of zarr calls it for parts of
+        chunks.
     stored : Stored or None
-        The storage of the chunks, where this package reads and writes them.
+        The storage of the chunks; None if zarr reads and writes them by itself.
     is_pipeline : bool
-        Whether this package's pipeline does, and not its codec alone.
+        Whether this package's pipeline reads and writes the chunks; False for its codec alone.
     writes_parts : bool
         Whether selected bytes are written in place.
     nbytes_are_known : bool
-        Whether the stored size of a chunk is that of its elements.
+        Whether the stored size of a chunk, or shard, is known without reading it.
     reason : str
-        Why zarr reads and writes by itself, and what to do; empty where this package does.
+        Why zarr reads and writes by itself, and what to do. Empty if `stored` is given.
     reopened : str
-        What would change if the array were opened again now; empty where nothing would.
+        What opening the array again with the current settings would change. Empty if nothing.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Acting(NamedTuple):
 def acting_on(array: zarr.Array[Any]) -> Acting:
     """The pipeline or codec that acts on an array."""
     pipeline = array.async_array.codec_pipeline
-    name = _name_of(type(pipeline))
+    name = class_path(type(pipeline))
     if array.metadata.zarr_format != 3:
         reason = (
             "the array is of Zarr format 2, which zarr reads and writes by itself: write it as"
@@ -82,37 +83,39 @@ def acting_on(array: zarr.Array[Any]) -> Acting:
     chain = array.metadata.codecs
     codec = getattr(pipeline, "array_bytes_codec", None)
     stored: Stored | None = None
-    # Buffers in other memory are left to zarr's pipeline, which asks the codec.
+    # Buffers in other memory are left to zarr's pipeline, which calls the codec.
     has_device = not issubclass(get_buffer_class(), cpu.Buffer)
     is_pipeline = isinstance(pipeline, BatchedBytesPipeline) and not has_device
     if is_pipeline:
         stored = cast("BatchedBytesPipeline", pipeline).stored
     elif len(chain) == 1 and isinstance(codec, BytesCodec):
         stored = Stored(codec, None, None)
-        name = f"{_name_of(type(codec))} in {name}"
+        name = f"{class_path(type(codec))} in {name}"
     writes_parts = stored is not None and isinstance(
         stored.codec, ArrayBytesCodecPartialEncodeMixin
     )
-    reason = "" if stored is not None else _why_zarr(chain, name)
-    if has_device and stored is None and not _why_not_bytes(chain, "chunks"):
-        buffers = _name_of(get_buffer_class())
+    reason = why_not_bytes = _why_not_bytes(chain, "chunks")
+    is_plain = not (why_not_bytes or isinstance(chain[-1], ShardingCodec))
+    if stored is not None:
+        reason = ""
+    elif has_device and not why_not_bytes:
+        buffers = class_path(get_buffer_class())
         reason = f"buffers are {buffers}, for which zarr reads chunks of these codecs by itself"
+    elif not why_not_bytes:
+        reason = _why_zarr(name)
     return Acting(
         name,
         stored,
         is_pipeline=is_pipeline,
         writes_parts=writes_parts,
-        nbytes_are_known=not (_why_not_bytes(chain, "") or isinstance(chain[-1], ShardingCodec)),
+        nbytes_are_known=stored is not None or is_plain,
         reason=reason,
         reopened=_reopened(chain, is_ours=stored is not None, writes_parts=writes_parts),
     )
 
 
-def _why_zarr(chain: Sequence[Codec], pipeline: str) -> str:
-    """The first reason why zarr reads and writes chunks of this chain by itself."""
-    found = _why_not_bytes(chain, "chunks")
-    if found:
-        return found
+def _why_zarr(pipeline: str) -> str:
+    """The first reason why zarr reads and writes chunks of plain bytes by itself."""
     chosen = zarr.config.get(_CODECS, None)
     if chosen != CLASSES["bytes"]:
         return (
@@ -128,24 +131,25 @@ def _why_zarr(chain: Sequence[Codec], pipeline: str) -> str:
 
 
 def _why_not_bytes(chain: Sequence[Codec], what: str) -> str:
+    """The first reason why chunks, or inner chunks, are not plain bytes; `what` names them."""
     *before, last = [codec for codec in chain if not isinstance(codec, BytesBytesCodec)]
     compressors = [codec for codec in chain if isinstance(codec, BytesBytesCodec)]
     if compressors:
         return (
-            f"{what} go through the codec {_codec_name(compressors[0])}, so that no element has a"
+            f"{what} go through the codec {codec_name(compressors[0])}, so that no element has a"
             " place of its own in the file: write the array with compressors=None to read parts"
         )
     others = [codec for codec in before if type(codec) is not TransposeCodec]
     if others:
         return (
-            f"{what} go through the codec {_codec_name(others[0])}, which zarr decodes by itself:"
+            f"{what} go through the codec {codec_name(others[0])}, which zarr decodes by itself:"
             " write the array with filters=None to read parts"
         )
     if isinstance(last, ShardingCodec):
         if what != "chunks":
             return "there are shards in its shards, which zarr reads by itself"
         inside = _why_not_bytes(last.codecs, "inner chunks of its shards")
-        names = [_codec_name(codec) for codec in last.index_codecs]
+        names = [codec_name(codec) for codec in last.index_codecs]
         if inside or names in (["bytes"], ["bytes", "crc32c"]):
             return inside
         return (
@@ -154,14 +158,14 @@ def _why_not_bytes(chain: Sequence[Codec], what: str) -> str:
         )
     if not isinstance(last, ZarrBytesCodec):
         return (
-            f"{what} are stored by the codec {_codec_name(last)}, in which elements have no fixed"
+            f"{what} are stored by the codec {codec_name(last)}, in which elements have no fixed"
             " size or place"
         )
     return ""
 
 
 def _reopened(chain: Sequence[Codec], *, is_ours: bool, writes_parts: bool) -> str:
-    """What opening an array again would change."""
+    """What opening an array again with the current settings would change."""
     is_chosen = zarr.config.get(_CODECS, None) == CLASSES["bytes"]
     has_pipeline = is_chosen and issubclass(get_pipeline_class(), BatchedBytesPipeline)
     would_be_ours = is_chosen and (
@@ -182,16 +186,16 @@ def _reopened(chain: Sequence[Codec], *, is_ours: bool, writes_parts: bool) -> s
 
 
 def why_whole(getter: StorePath, plan: Plan, fetched: int) -> str:
-    """The first reason why more than the selected bytes of a chunk is read; empty if it is not.
+    """The first reason why more than the selected bytes of a chunk is read, or an empty text.
 
     Parameters
     ----------
     getter : zarr.storage.StorePath
         A key of the chunk.
     plan : Plan
-        What is read.
+        The plan of the read.
     fetched : int
-        Bytes that are read.
+        Number of bytes that the read fetches.
     """
     store, nbytes = getter.store, plan.chunks.nbytes
     shards = plan.shards if isinstance(plan, ShardPlan) else None
@@ -225,7 +229,7 @@ def why_whole(getter: StorePath, plan: Plan, fetched: int) -> str:
 
 
 def why_replaced(acting: Acting, getter: StorePath, *, is_kept: bool) -> str:
-    """The first reason why a write replaces chunks, of which something `is_kept` or not."""
+    """The first reason why a write replaces chunks; `is_kept` if some elements of them stay."""
     if not is_kept:
         return "the values fill whole chunks, which are replaced at once"
     if type(getter.store) is not LocalStore:
@@ -240,6 +244,7 @@ def why_replaced(acting: Acting, getter: StorePath, *, is_kept: bool) -> str:
 
 
 def _decided(key: str) -> str:
+    """The origin of a value of zarr's configuration, in words."""
     origin = origin_of(key)
     match origin.kind:
         case "default":
@@ -251,12 +256,9 @@ def _decided(key: str) -> str:
     return f"set by the environment variable {origin.name}"
 
 
-def _codec_name(codec: Codec) -> str:
+def codec_name(codec: Codec) -> str:
+    """Name of a codec in metadata; of a codec without one, the name of its class."""
     try:
         return str(codec.to_dict()["name"])
     except (KeyError, NotImplementedError):
         return type(codec).__name__
-
-
-def _name_of(class_: type) -> str:
-    return f"{class_.__module__}.{class_.__qualname__}"

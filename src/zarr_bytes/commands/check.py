@@ -1,4 +1,4 @@
-"""The command `check`: whether the metadata and chunks of every array of a store conform."""
+"""`check`: the conformance of the metadata and chunks of every array of a store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import zarr
 from zarr.api.asynchronous import open_group
 
+from zarr_bytes.activation import CLASSES
 from zarr_bytes.commands.conformance import (
     LARGEST_ELEMENT,
     array_findings,
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "check_store"]
 
-# What is in force in this process does not change what conforms.
+# The configuration of this process does not change the verdict.
 _STRICT: Final = {
     "zarr_bytes.fill_values": "strict",
-    "codecs.bytes": "zarr_bytes.codec.BytesCodec",
-    "codecs.endian": "zarr_bytes.codec.EndianCodec",
+    **{f"codecs.{name}": path for name, path in CLASSES.items()},
 }
 _NOT_LISTED: Final = Finding(
     "group", "the store cannot list, and nothing is consolidated: name an array in it", is_note=True
@@ -63,12 +63,12 @@ def check(
     Parameters
     ----------
     store : str, os.PathLike or zarr.abc.store.Store
-        A folder, a ``.zip`` file, a URL that fsspec opens, or a store that is open: with one array
-        in it or a hierarchy.
+        A folder, a ``.zip`` file, a URL for fsspec, or an open store, with one array or a
+        hierarchy.
     storage_options : mapping, optional
         Arguments for fsspec; only for a URL.
     progress : callable, optional
-        Called with a `Progress`, by another thread.
+        Called with a `Progress`, in another thread.
 
     Returns
     -------
@@ -101,16 +101,19 @@ def check(
 async def check_store(
     store: Store, progress: Callable[[Progress], None] = lambda _: None
 ) -> AsyncIterator[ArrayReport]:
-    """Reports of every array of `store`, and of every other document with findings.
+    """Reports of every array of a store, and of every other document with findings.
 
-    `progress` is called with a `Progress`. A StoreError says that there is no metadata.
+    Raises
+    ------
+    StoreError
+        If the store holds no Zarr metadata.
     """
     async with asked(store) as source:
-        # Those that the present node is in, and that have consolidated metadata.
+        # Groups around the present node that have consolidated metadata, the outermost first.
         groups: list[Copies] = []
         done = 0
         async for node, left in nodes(source):
-            while groups and not groups[-1].holds(node.path):  # all its members have been met
+            while groups and not groups[-1].holds(node.path):  # all its members are done
                 if (whole := await groups.pop().report(source)).is_worth_saying:
                     yield whole
             report = ArrayReport(node.path, node.kind)
@@ -120,7 +123,7 @@ async def check_store(
             await _check_node(source, node, report, progress, state)
             done += 1
             copies = node.document.get("consolidated_metadata")
-            if node.kind == "group" and isinstance(copies, Mapping):  # what zarr reads instead
+            if node.kind == "group" and isinstance(copies, Mapping):
                 groups.append(Copies(node, report))
             elif node.kind != "group" or report.is_worth_saying:
                 yield report
@@ -164,7 +167,7 @@ async def _check_node(
 
 
 async def _check_document(node: Node, report: ArrayReport) -> ElementLayout | None:
-    """Report of the document of an array, and the layout of an element where it is known."""
+    """Add the findings for the document of an array; return the layout of an element, if known."""
     codecs = node.document.get("codecs")
     report.data_type = node.document.get("data_type")
     report.codecs = [name_of(c) or "?" for c in codecs] if isinstance(codecs, list) else []

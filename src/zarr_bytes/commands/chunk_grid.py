@@ -23,7 +23,17 @@ _MOST_DIMENSIONS: Final = 64  # of a NumPy array
 
 @dataclass(frozen=True)
 class ChunkGrid:
-    """The regular grid of an array: the number of chunks along each dimension, and their keys."""
+    """The regular grid of an array's chunks.
+
+    Attributes
+    ----------
+    chunk_shape : tuple of int
+        Shape of a chunk.
+    counts : tuple of int
+        Number of chunks along each dimension.
+    prefix, separator : str
+        The beginning of a chunk key, and the character between its parts.
+    """
 
     chunk_shape: tuple[int, ...]
     counts: tuple[int, ...]
@@ -32,7 +42,7 @@ class ChunkGrid:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Self:
-        """Grid of an array; a ValueError says what does not conform."""
+        """Grid of an array; a ValueError names the member that does not conform."""
         shape = _sizes(document.get("shape"), "shape", 0)
         grid = document.get("chunk_grid")
         if nested(grid, "name") != "regular":
@@ -40,7 +50,7 @@ class ChunkGrid:
         sizes = _sizes(nested(grid, "configuration", "chunk_shape"), "chunk_shape", 1)
         if len(sizes) != len(shape):
             found = f"shape has {len(shape)} dimensions and chunk_shape {len(sizes)}"
-            raise ValueError(f"{found}: they must have as many")
+            raise ValueError(f"{found}: the numbers must be equal")
         if len(shape) > _MOST_DIMENSIONS:
             raise ValueError(f"{len(shape)} dimensions; NumPy has {_MOST_DIMENSIONS} at most")
         encoding = document.get("chunk_key_encoding")
@@ -85,7 +95,7 @@ class ChunkGrid:
             return None
         for part, count in zip(parts, self._counts, strict=False):
             is_number = part.isascii() and part.isdigit() and (part == "0" or part[0] != "0")
-            # As texts: Python reads no more than 4,300 digits, and a name may have more.
+            # As texts: Python reads at most 4,300 digits, and a name may have more.
             if not is_number or (len(part), part) >= count:
                 return None
         return len(parts)
@@ -94,18 +104,18 @@ class ChunkGrid:
     def _counts(self) -> list[tuple[int, str]]:
         return [(len(str(count)), str(count)) for count in self.counts]
 
-    def keys(self, most: int | None = None) -> Iterator[str]:
-        """Keys of all chunks, or of the first `most`, one after another in C order."""
+    def keys(self, most: int) -> Iterator[str]:
+        """Keys of the first `most` chunks in C order."""
         for number in islice(range(self.count), most):
             coordinates: list[int] = []
-            for count in reversed(self.counts):  # by hand: it may be beyond 64 bits
+            for count in reversed(self.counts):  # not by NumPy: it may be beyond 64 bits
                 number, i = divmod(number, count)
                 coordinates.insert(0, i)
             yield self.key(tuple(coordinates))
 
 
 def are_sizes(value: object, least: int) -> TypeGuard[list[int]]:
-    """Whether `value` is an array of integers from `least` on; zarr accepts other values, too."""
+    """Whether `value` is an array of integers of at least `least`; zarr accepts more."""
     return isinstance(value, list) and all(type(n) is int and n >= least for n in value)
 
 

@@ -8,7 +8,6 @@ import shutil
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import nullcontext
-from dataclasses import asdict
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -23,8 +22,8 @@ from zarr_bytes.commands.screen import has_rich, plain
 from zarr_bytes.commands.selections import selection_of_text
 from zarr_bytes.commands.status import status
 from zarr_bytes.commands.stores import opened, run, storage_options, writable
-from zarr_bytes.commands.tables import drawn
-from zarr_bytes.commands.text import as_json, number, printable
+from zarr_bytes.commands.tables import drawn, json_of
+from zarr_bytes.commands.text import number, printable
 from zarr_bytes.errors import MigrationError, StoreError, in_words
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command with `arguments`, or those of the process, and return its exit status."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # any name can be shown on any terminal
+        if isinstance(stream, io.TextIOWrapper):  # so that any terminal shows any name
             stream.reconfigure(errors="backslashreplace")
     parser = _parser()
     given = parser.parse_args(arguments)
@@ -51,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.command(given)
         sys.stdout.flush()
-    except BrokenPipeError:  # such as that of a pager that was left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
+    except BrokenPipeError:  # such as of a pager that was closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest of the output
         return 1
     except StoreError as error:
         sys.stderr.write(printable(str(error)) + "\n")
@@ -69,6 +68,7 @@ def _parser() -> ArgumentParser:
         description="The bytes codec of Zarr format 3: is it used, do stores conform.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {zarr_bytes.__version__}")
+    parser.set_defaults(as_json=False, in_full=False)  # where a command has no such option
     commands = parser.add_subparsers(metavar="COMMAND")
     for command, options in _OPTIONS.items():
         text = dedent(f"    {command.__doc__}").strip()
@@ -96,10 +96,7 @@ def _status(given: Namespace) -> int:
     permitted.
     """
     found = status()
-    if given.as_json:
-        _write(as_json({"active": found.is_active, **asdict(found)}))
-    else:
-        _print(found, in_full=given.verbose)
+    _print(found, given)
     return 0 if found.is_in_order else 1
 
 
@@ -115,24 +112,7 @@ def _check(given: Namespace) -> int:
     options = storage_options(given.storage_option)
     with _progress() as progress:
         found = check(given.store, storage_options=options, progress=progress)
-    if given.as_json:
-        members = {
-            "store": found.store,
-            "conforms": found.conforms,
-            "verdict": found.verdict,
-            "complete": found.is_complete,
-            "arrays": found.arrays,
-            "arrays_not_checked": found.arrays_not_checked,
-            # `asdict` would copy the data type, however deep it is.
-            "nodes": [
-                {"conforms": report.conforms, **vars(report)}
-                | {"findings": list(map(asdict, report.findings))}
-                for report in found
-            ],
-        }
-        _write(as_json(members))
-    else:
-        _print(found, in_full=given.list_all)
+    _print(found, given)
     return 0 if found.conforms and (found.is_complete or not given.strict) else 1
 
 
@@ -156,7 +136,7 @@ def _migrate(given: Namespace) -> int:
     """
     with opened(given.store, storage_options(given.storage_option)) as (store, name):
         found = run(plan(store, name))
-        _print(found)
+        _print(found, given)
         if given.dry_run or not (found.changes or found.leftovers):
             return 1 if found.refused else 0
         target = writable(store)
@@ -193,10 +173,7 @@ def _preallocate(given: Namespace) -> int:
     """
     with _progress() as progress:
         found = preallocate_store(given.store, progress=progress)
-    if given.as_json:
-        _write(as_json(asdict(found)))
-    else:
-        _print(found)
+    _print(found, given)
     return 1 if any(array.refused for array in found) else 0
 
 
@@ -218,30 +195,31 @@ def _explain(given: Namespace) -> int:
             found = explain(array, selection, write=given.write)
         except (IndexError, ValueError, OSError) as error:
             raise StoreError(in_words(error)) from error
-    if given.as_json:
-        _write(as_json(asdict(found)))
-    else:
-        _print(found)
+    _print(found, given)
     return 0 if found.is_partial else 1
 
 
 def _agreed(question: str) -> bool:
     try:
         return input(f"{question} [y/N]: ").strip().lower() in ("y", "yes")
-    except (EOFError, RuntimeError):  # there is no terminal, or no standard input at all
+    except (EOFError, RuntimeError):  # no terminal, or no standard input at all
         _write("")
         return False
 
 
-def _print(found: Drawable, *, in_full: bool = False) -> None:
-    """Print a result, and its verdict once more if the parts push the verdict off the screen."""
-    verdict, parts = drawn(found, in_full=in_full)
+def _print(found: Drawable, given: Namespace) -> None:
+    """Print a result as JSON or tables; its verdict again if it is no longer on the screen."""
+    if given.as_json:
+        _write(json_of(found))
+        return
+    parts = drawn(found, in_full=given.in_full)
     if has_rich():
         from zarr_bytes.commands import rich_screen
 
-        rich_screen.print_parts(verdict, parts)
+        rich_screen.print_parts(parts)
         return
-    text = plain([verdict, *parts])
+    verdict, *others = parts
+    text = plain([verdict, *others])
     if text.count("\n") + 3 > shutil.get_terminal_size().lines:  # and the prompt
         text += "\n\n" + plain([verdict])
     _write(text)
@@ -265,11 +243,14 @@ _STORE: Final[dict[str, dict[str, Any]]] = {
 }
 _JSON: Final = {"--json": _flag("print one JSON document, for programs", dest="as_json")}
 _OPTIONS: Final[dict[Callable[[Namespace], int], dict[str, dict[str, Any]]]] = {
-    _status: {**_JSON, "-v --verbose": _flag("list the data types, with their classes")},
+    _status: {
+        **_JSON,
+        "-v --verbose": _flag("list the data types, with their classes", dest="in_full"),
+    },
     _check: {
         **_STORE,
         **_JSON,
-        "--all": _flag("list every array, also of many", dest="list_all"),
+        "--all": _flag("list every array, also of many", dest="in_full"),
         "--strict": _flag("exit status 1 also where something is not checked"),
     },
     _migrate: {

@@ -1,8 +1,8 @@
 """The conformance of an array's metadata document: codecs, byte order, data type, fill value.
 
 Specification: bytes codec 1.0 ("Codec name", "Configuration parameters"), and data types ("Core
-data types", "Permitted fill values"). The document is judged as it is stored, so that a value
-that zarr or this package reads anyway, such as 1.0 for an integer, is found too.
+data types", "Permitted fill values"). A value of the stored document that does not conform is found
+even if zarr or this package reads it, such as 1.0 for an integer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 LARGEST_ELEMENT: Final = 2**26
-"""Size in bytes of the largest element whose fill value is read; zarr makes copies of it."""
+"""Size in bytes of the largest element whose fill value is checked; zarr makes copies of it."""
 
 Kind: TypeAlias = Literal["array -> array", "array -> bytes", "bytes -> bytes"]
 
@@ -106,7 +106,7 @@ def array_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _grid_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
-    # zarr opens a number in place of an array, a bool in place of a number, and a chunk of 0.
+    # zarr also opens a number for an array, a bool for a number, and chunks of size 0.
     shape = document.get("shape", [])
     if not are_sizes(shape, 0):
         yield Finding("shape", brief(shape), "an array of integers from 0 on")
@@ -116,7 +116,7 @@ def _grid_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("chunk_grid", brief(chunk_shape), "an array of integers from 1 on")
 
 
-# Raised for a data type that no package here knows, or that needs one that is not installed.
+# Raised for a data type that is unknown here, or needs a package that is not installed.
 _NO_DATA_TYPE: Final = (ArithmeticError, ImportError, KeyError, TypeError, ValueError)
 
 
@@ -128,7 +128,7 @@ def _data_type(document: Mapping[str, Any]) -> tuple[ZDType[Any, Any], np.dtype[
 
 
 def element_layout(document: Mapping[str, Any]) -> ElementLayout | None:
-    """Layout of an element of an array, or None where it is not known or has no fixed size."""
+    """Layout of an element of an array; None for an unknown data type, or one of no fixed size."""
     try:
         _, dtype = _data_type(document)
         return layout_of(dtype) if has_fixed_size(dtype) else None
@@ -215,12 +215,12 @@ def _bytes_findings(
 
 
 def _refused(subject: str, value: object, error: Exception) -> Finding:
-    """Finding from an error, whose attribute or else message says what is permitted."""
+    """Finding from an error, whose attribute or message has the permitted values."""
     return Finding(subject, brief(value), getattr(error, "permitted", "") or str(error))
 
 
 def encoding_finding(node: Node) -> Finding | None:
-    """Finding for a document that zarr reads although RFC 8259 does not permit its encoding."""
+    """Finding for an encoding that zarr reads and RFC 8259 does not permit; None for UTF-8."""
     if node.encoding == "utf-8":
         return None
     found = "a byte order mark" if node.encoding == "utf-8-sig" else node.encoding.upper()
@@ -228,18 +228,18 @@ def encoding_finding(node: Node) -> Finding | None:
 
 
 def text_findings(node: Node) -> list[Finding]:
-    """Findings for the text of a document, which zarr reads although it is not JSON."""
+    """Findings for the text of a document: its encoding, and numbers that are not JSON."""
     found = [Finding(DOCUMENT, f"{c} is not JSON", f'"{c}"') for c in dict.fromkeys(node.constants)]
     encoding = encoding_finding(node)
     return found if encoding is None else [encoding, *found]
 
 
 async def refusal(text: bytes, open_node: Callable[..., Any] = open_array) -> str | None:
-    """Reason why zarr does not open the array of a metadata document, or None if zarr does."""
+    """Reason why zarr does not open the node of a metadata document; None if it does."""
     store = MemoryStore({DOCUMENT: cpu.Buffer.from_bytes(text)})
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what zarr warns of, it reads
+            warnings.simplefilter("ignore")  # zarr reads a node that it warns of
             await open_node(store=store, mode="r", zarr_format=3)
     except Exception as error:  # noqa: BLE001 -- whatever zarr and any codec raise
         return in_words(error)
@@ -253,7 +253,7 @@ def name_of(codec: object) -> str | None:
 
 
 def kind_of(codec: object) -> Kind | None:
-    """Kind of a codec object, by its input and output, or None if no installed package knows it."""
+    """Kind of a codec object, by its input and output; None if no installed package knows it."""
     name = name_of(codec)
     if name is None:
         return None
@@ -267,9 +267,9 @@ def kind_of(codec: object) -> Kind | None:
 
 
 def is_plain(codecs: object) -> bool:
-    """Whether a chunk is its elements and nothing else.
+    """Whether a chunk of these codecs is its elements alone.
 
-    A missing codec counts: under the draft it meant little-endian elements.
+    A missing codec counts: in the draft it means little-endian elements.
     """
     if not isinstance(codecs, list):
         return codecs is None

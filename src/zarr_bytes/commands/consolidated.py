@@ -1,7 +1,7 @@
-"""Consolidated metadata: copies that zarr reads instead of the documents, compared with these.
+"""Consolidated metadata, compared with the documents that it copies.
 
-Consolidated metadata is not part of the specification, but zarr takes every member of a group from
-it: with one wrong copy, zarr does not open the group, or reads an array wrongly.
+Consolidated metadata is not part of the specification, but zarr opens the members of a group by the
+copies: with one wrong copy, zarr does not open the group, or reads an array wrongly.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ __all__ = ["Copies"]
 _AGAIN: Final = "zarr.consolidate_metadata writes it anew"
 _STALE: Final = Finding(
     DOCUMENT,
-    "a group has another copy of it in its consolidated metadata",
-    "the same: zarr.consolidate_metadata",
+    "the copy in the consolidated metadata of a group differs",
+    "an equal copy: zarr.consolidate_metadata writes it",
 )
 
 
 class Copies:
     """The copies in the consolidated metadata of one group, and the findings for them.
 
-    If groups with consolidated metadata are within each other, a document is compared with the copy
-    in the nearest group. The other copies are checked for the report of their own group.
+    Of nested groups with consolidated metadata, the nearest one compares a document with its copy.
+    The report of each other group checks its own copy.
     """
 
     def __init__(self, group: Node, report: ArrayReport) -> None:
@@ -63,22 +63,22 @@ class Copies:
         return [_STALE] if self._is_stale(path, node, copy) else []
 
     async def report(self, source: Source) -> ArrayReport:
-        """Report of the group, also of copies of nodes not met, such as arrays behind links."""
+        """Report of the group, with the copies not compared yet, such as of arrays behind links."""
         for path, copy in self._copies.items():
             subject = f"consolidated_metadata: {path}"
             if not is_path(path):
-                self._report.findings.append(Finding(subject, "no path of a node", _AGAIN))
+                self._report.findings.append(Finding(subject, "not the path of a node", _AGAIN))
                 continue
             node = await node_at(source, self._prefix + path)
             if self._is_stale(path, node, copy):
-                found = f"another copy than its {DOCUMENT}"
+                found = f"differs from its {DOCUMENT}"
                 lost = f"a copy of a {DOCUMENT} that is not there"
                 self._report.findings.append(Finding(subject, found if node else lost, _AGAIN))
         self._report.findings += self._findings
         return self._report
 
     def _is_stale(self, path: str, node: Node | None, copy: object) -> bool:
-        """Whether zarr reads `node` differently by a copy, which is then judged by itself too."""
+        """Whether zarr reads `node` differently by its copy; if so, add the copy's findings."""
         if node is not None and not _differs(node.document, copy):
             return False
         subject = f"consolidated_metadata: {path}"
@@ -92,8 +92,8 @@ class Copies:
 
 
 def _differs(document: Mapping[str, Any], copy: object) -> bool:
-    # Attributes do not decide how chunks are read, and change without being consolidated; of a
-    # group there is nothing else.
+    # Without attributes: no chunk is read by them, and they change without being consolidated. A
+    # group has nothing else.
     if not isinstance(copy, Mapping):
         return True
     if document.get("node_type") == "group":

@@ -1,4 +1,4 @@
-"""`counting`: what this package reads and writes meanwhile, by store."""
+"""`counting`: the reads and writes of this package during a block of code, by store."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ __all__ = ["Counted", "counting"]
 
 
 @dataclass(repr=False)
-class Counted(Result):
-    """Numbers of chunks, requests and bytes, by store.
+class Counted(Result, Counts):
+    """Numbers of chunks, requests and bytes, in total and by store.
 
     Prints as a table. A loop over it gives the names of the stores.
 
     Attributes
     ----------
+    chunks, opens, requests, ranges, bytes_fetched, bytes_written : int
+        The numbers of all stores together, as in `Counts`.
     stores : dict of str to Counts
-        For each store (the path of a folder, or the text of a store object) its `chunks`, `opens`,
-        `requests`, `ranges`, `bytes_fetched` and `bytes_written`.
+        The numbers of each store, by the path of a folder or the text of a store object.
     """
 
     stores: dict[str, Counts] = field(default_factory=dict)
@@ -35,39 +36,8 @@ class Counted(Result):
     def total(self) -> Counts:
         """The numbers of all stores together."""
         total = Counts()
-        for counts in list(self.stores.values()):
-            total.add(counts)
+        total.add(self)
         return total
-
-    @property
-    def chunks(self) -> int:
-        """Chunks, or shards, that were read or written, missing ones too."""
-        return self.total.chunks
-
-    @property
-    def opens(self) -> int:
-        """Files that were opened."""
-        return self.total.opens
-
-    @property
-    def requests(self) -> int:
-        """Requests to stores other than folders."""
-        return self.total.requests
-
-    @property
-    def ranges(self) -> int:
-        """Byte ranges that were read of files or asked of stores."""
-        return self.total.ranges
-
-    @property
-    def bytes_fetched(self) -> int:
-        """Bytes that were read, those of gaps and of indexes of shards too."""
-        return self.total.bytes_fetched
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes that were written."""
-        return self.total.bytes_written
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self.stores))
@@ -75,16 +45,16 @@ class Counted(Result):
 
 @contextmanager
 def counting() -> Iterator[Counted]:
-    """Count the chunks, requests and bytes that this package reads and writes meanwhile.
+    """Count the chunks, requests and bytes that this package reads and writes in a block of code.
 
-    In all threads of the process. Uses may be nested and concurrent, and each counts everything.
-    Chunks that zarr reads by itself, such as compressed ones, are not counted, and neither are
-    metadata documents and what `view` reads through a mapping.
+    All threads of the process are counted. Blocks may be nested and concurrent; each of them counts
+    everything. Not counted are chunks that zarr reads by itself (such as compressed chunks),
+    metadata documents, and reads of `view` through a mapping.
 
     Yields
     ------
     Counted
-        Counts on until the end of the block, and prints as a table.
+        Counts until the end of the block, and prints as a table.
 
     Examples
     --------
@@ -96,8 +66,14 @@ def counting() -> Iterator[Counted]:
     >>> counted.chunks, counted.bytes_fetched
     (2, 400)
     """
-    stores = counters.start()
+    counted = Counted()
+
+    def count(store: str, counts: Counts) -> None:
+        counted.add(counts)
+        counted.stores.setdefault(store, Counts()).add(counts)
+
+    counters.start(count)
     try:
-        yield Counted(stores)
+        yield counted
     finally:
-        counters.stop(stores)
+        counters.stop(count)

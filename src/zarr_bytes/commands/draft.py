@@ -1,12 +1,12 @@
-"""Metadata changed from the draft form to today's: `endian` to `bytes`, and `bytes` for no codec.
+"""Metadata in today's form, from the draft form: `endian` to `bytes`, and `bytes` for no codec.
 
-Specification: endian codec 1.0. Its configuration is that of `bytes`, and where it was omitted the
-elements were little-endian. Single bytes keep the `endian` that the draft required: today's
-specification permits it.
+Specification: endian codec 1.0. The codecs `endian` and `bytes` have one configuration, and a chain
+without either has little-endian elements. Data types of single bytes keep the `endian` that the
+draft requires, and that today's specification permits.
 
-Values of the text are replaced, and every other byte is kept. Reading and writing a document would
-lose the spelling of numbers, the order of doubled members and the indentation, which Python does
-not hold. The texts are known to be JSON when they come here.
+Values in the text are replaced, and every other byte is kept. Parsing and serializing the document
+would lose the spelling of numbers, doubled members and the indentation. Every text here is known to
+be JSON.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _ADDED: Final = "bytes added, little-endian as the draft had it"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INDENT: Final = re.compile(r"\s*\{\r?\n([ \t]+)")
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
-# Of a text of many megabytes, an edit is not to look at more than what is near it.
+# An edit of a text of many megabytes must not search more than its surroundings.
 _WIDEST: Final = 10_000  # characters of indentation
 _BEGINNING: Final = 10_000  # characters that show how a text is spaced
-_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)  # only the end is asked for
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)  # for the ends of values
 
 
 class Span(NamedTuple):
@@ -44,7 +44,7 @@ class Span(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A replacement for a span of a text."""
+    """The replacement of a span of a text."""
 
     span: Span
     replacement: str
@@ -53,13 +53,13 @@ class Edit(NamedTuple):
 def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
     """Today's form of a metadata document, and the changes in words.
 
-    In a group, the arrays in its consolidated metadata are changed, except those whose paths are in
-    `skip`.
+    In a group, the copies of arrays in its consolidated metadata are changed, except those of paths
+    in `skip`.
 
     Raises
     ------
     MigrationError
-        If an unknown codec may or may not be the one that turns an array into bytes.
+        If an unknown codec may be the one from array to bytes.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def _document_edits(
 def _chain_edits(text: str, span: Span, where: str) -> Iterator[tuple[Edit, str]]:
     codecs = value(text, span)
     if not isinstance(codecs, list):
-        return  # not the draft's form either: `check` says so
+        return  # not the draft form either; `check` reports it
     for i, (codec, place) in enumerate(zip(codecs, items(text, span.start), strict=True)):
         if name_of(codec) == "endian" and isinstance(codec, Mapping):
             name = members(text, place.start)["name"]
@@ -118,7 +118,7 @@ def value(text: str, span: Span) -> Any:
 
 
 def members(text: str, start: int = 0) -> dict[str, Span]:
-    """Spans of the values of the object at `start`, by name; of a doubled name, the last."""
+    """Spans of the values of the object at `start`, by name; the last one of a doubled name."""
     return dict(_parts(text, start))
 
 
@@ -128,7 +128,7 @@ def items(text: str, start: int) -> list[Span]:
 
 
 def _parts(text: str, start: int) -> Iterator[tuple[str, Span]]:
-    """Names, empty in an array, and spans of the values in the object or array at `start`."""
+    """Names and spans of the values in the object or array at `start`; no names in an array."""
     start = _skip(text, start)
     is_object, i = text[start] == "{", _skip(text, start + 1)
     while text[i] not in "]}":
@@ -143,7 +143,7 @@ def _parts(text: str, start: int) -> Iterator[tuple[str, Span]]:
 
 
 def _insert_item(text: str, array: Span, index: int, item: object) -> Edit:
-    """Insert `item` into an array, on lines of its own where the others have theirs."""
+    """The insertion of `item` into an array, on its own lines if the other items have theirs."""
     spans = items(text, array.start)
     if not spans:
         return Edit(array, _rendered([item], text, _line_indent(text, array.start)))
@@ -160,7 +160,7 @@ def _insert_item(text: str, array: Span, index: int, item: object) -> Edit:
 
 
 def _insert_member(text: str, start: int, name: str, member: object) -> Edit:
-    """Insert a member after the last one of the object at `start`, which is not empty."""
+    """The insertion of a member at the end of the object at `start`, which is not empty."""
     last = list(members(text, start).values())[-1]
     indent = _line_indent(text, last.start)
     comma, colon = _separators(text)
@@ -170,7 +170,7 @@ def _insert_member(text: str, start: int, name: str, member: object) -> Edit:
 
 
 def indented(text: str) -> str:
-    """`text` on many lines, with the spelling of every value kept, at any depth.
+    """A JSON text on many lines, with the spelling of every value, at any depth.
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""`explain`: what a read or a write of a selection does, and why it is not partial."""
+"""`explain`: the cost of a read or write of a selection, and why it is not partial."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,11 +19,15 @@ from zarr_bytes.chunk.reading import cost_of
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.selection import entries_of, grid_of
 from zarr_bytes.commands.acting import acting_on, why_replaced, why_whole
-from zarr_bytes.commands.reports import Explanation
+from zarr_bytes.commands.reports import Result
 from zarr_bytes.commands.selections import text_of_selection
+from zarr_bytes.commands.sources import within
 from zarr_bytes.zarr_versions import spec_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
     import zarr
 
     from zarr_bytes.chunk.division import Alike
@@ -34,7 +39,70 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.acting import Acting
     from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["explain"]
+    WayOf: TypeAlias = Callable[[ChunkOfRead], tuple[Plan, Array | None, bool]]
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Result):
+    """The read or write of a selection, in advance.
+
+    Prints as the table that the command shows.
+
+    Attributes
+    ----------
+    array, selection : str
+        Place of the array, and the selection as written between brackets.
+    is_write : bool
+        Whether a write is explained.
+    acts : str
+        The class of the pipeline, and of the codec where a pipeline of zarr calls the codec of this
+        package.
+    is_partial : bool
+        For a read, whether it reads less than whole chunks; for a write, whether it replaces no
+        chunk after reading it.
+    reason : str
+        The first reason why more than the selected bytes is read, or why chunks are replaced, and
+        what to do. Empty if there is none.
+    reopened : str
+        What opening the array again with the current settings would change. Empty if nothing.
+    kind : {"chunk", "shard"}
+        Kind of the files or objects.
+    chunks : int
+        Number of chunks, or shards, with selected elements.
+    opens, requests, ranges : int
+        Number of files opened, of requests to stores other than folders, and of byte ranges read,
+        long ones in parts.
+    bytes_selected : int
+        Bytes of the selected elements.
+    bytes_fetched, bytes_written : int or None
+        Bytes read, with gaps and indexes of shards, and bytes written. None if only the compressor
+        knows.
+    bytes_of_chunks : int
+        Bytes of the chunks, uncompressed and whole.
+    may_share : bool
+        Whether processes of one machine may write different elements of one chunk at the same time,
+        in the way of this write.
+    """
+
+    array: str
+    selection: str
+    is_write: bool
+    acts: str
+    is_partial: bool
+    reason: str
+    reopened: str
+    kind: str
+    chunks: int
+    opens: int
+    requests: int
+    ranges: int
+    bytes_selected: int
+    bytes_fetched: int | None
+    bytes_written: int | None
+    bytes_of_chunks: int
+    may_share: bool
 
 
 def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False) -> Explanation:
@@ -43,19 +111,18 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     Parameters
     ----------
     array : zarr.Array
-        Any array; nothing of it is read.
+        Any array; no chunk of it is read.
     selection : int, slice, Ellipsis, array of integers or bools, or a tuple of these, optional
         As in ``array[selection]``: arrays on all axes are points, and beside slices they select
         along their axes. The default is everything.
     write : bool, optional
-        Explain ``array[selection] = values``.
+        Whether to explain ``array[selection] = values`` instead.
 
     Returns
     -------
     Explanation
-        The result prints as a table. The numbers are those of the plan by which the selection is
-        read or written. Every chunk is taken for one that is there, and every shard for one that
-        has all inner chunks, in their order.
+        The result prints as a table. The numbers come from the plan of the read or write itself,
+        for stored chunks alone, and for shards with all of their inner chunks, in order.
 
     Raises
     ------
@@ -87,13 +154,14 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     chunk_shape = array.chunks if spec is None else spec.shape
     axes = tuple(range(array.ndim))
     division = Division(array.shape, chunk_shape, axes, axes)
-    total, reasons, are_fine, are_in_place = Counts(), [acting.reason], [True], []
+    total, reasons, are_fine, are_in_place = Counts(), [acting.reason], [], []
+    way_of = None if acting.stored is None else _way_of(array, acting, grid)
     for alike in division.alike(grid):
-        if acting.stored is None or spec is None:
+        if way_of is None or spec is None:
             total.chunks += alike.times
             continue
         chunk = _chunk(array, spec, division, grid, alike)
-        plan, canvas, is_one_range = _way(array, acting, grid, chunk)
+        plan, canvas, is_one_range = way_of(chunk)
         if write:
             counts, is_in_place = counts_of_write(
                 chunk[0], plan, in_place=acting.writes_parts, is_complete=alike.are_complete
@@ -107,13 +175,15 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
             reasons.append(why_whole(chunk[0], plan, counts.bytes_fetched))
         total.add(counts.times(alike.times))
     nbytes = total.chunks * prod(chunk_shape) * array.dtype.itemsize
-    if acting.stored is None and acting.nbytes_are_known:
+    if acting.stored is None:
         total.bytes_fetched, total.bytes_written = nbytes, nbytes * write
     if not total.chunks:
         reasons.append("no element is selected")
-    is_known = acting.stored is not None or acting.nbytes_are_known
     is_partial = all(are_fine) if write else total.bytes_fetched < nbytes
     is_partial = is_partial and not acting.reason
+    totals = asdict(total)
+    if not acting.nbytes_are_known:
+        totals |= {"bytes_fetched": None, "bytes_written": None}
     return Explanation(
         array=str(array.store_path),
         selection=text_of_selection(selection),
@@ -123,20 +193,15 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
         reason="" if write and is_partial else next(filter(None, reasons), ""),
         reopened=acting.reopened,
         kind="chunk" if acting.stored is None or acting.stored.sharding is None else "shard",
-        chunks=total.chunks,
-        opens=total.opens,
-        requests=total.requests,
-        ranges=total.ranges,
         bytes_selected=prod(grid.shape) * array.dtype.itemsize,
-        bytes_fetched=total.bytes_fetched if is_known else None,
-        bytes_written=total.bytes_written if is_known else None,
         bytes_of_chunks=nbytes,
         may_share=any(are_in_place) and all(are_in_place),
+        **totals,
     )
 
 
 def _entries(selection: Any, shape: tuple[int, ...]) -> list[Any]:
-    """An entry for each axis, as zarr takes them: arrays beside slices along their own axes."""
+    """An entry for each axis, by zarr's rule: an array beside slices selects along its axis."""
     if isinstance(selection, np.ndarray) and selection.ndim > 1 and selection.dtype == bool:
         selection = np.nonzero(selection)  # a mask
     entries: list[Any] = array_entries(selection, shape)
@@ -147,25 +212,28 @@ def _entries(selection: Any, shape: tuple[int, ...]) -> list[Any]:
     return entries
 
 
-def _way(
-    array: zarr.Array[Any], acting: Acting, grid: Grid, chunk: ChunkOfRead
-) -> tuple[Plan, Array | None, bool]:
-    """As of `Scatter.way_of`, also where zarr's pipeline asks this package's codec."""
+def _way_of(array: zarr.Array[Any], acting: Acting, grid: Grid) -> WayOf:
+    """`Scatter.way_of` of the selection, or its like for the codec in a pipeline of zarr."""
     stored = cast("Stored", acting.stored)
-    if not acting.is_pipeline:
-        chunks = chunks_of(chunk[1], stored.codec.stored_endian, None)
-        return chunks.plan(entries_of(chunk[2]), cost_of(chunk[0])), None, False
-    sizes = [n for n, s in zip(grid.shape, grid.shapes, strict=True) if s is not None]
-    out = array_without_memory(tuple(sizes), array.dtype, array.order)
-    return Scatter(out, _dropped(grid), stored, array.store).way_of(chunk)
+    if acting.is_pipeline:
+        sizes = [n for n, s in zip(grid.shape, grid.shapes, strict=True) if s is not None]
+        out = array_without_memory(tuple(sizes), array.dtype, array.order)
+        return Scatter(out, _dropped(grid), stored, array.store).way_of
+
+    def way_of(chunk: ChunkOfRead) -> tuple[Plan, None, bool]:
+        getter, spec, selection, *_ = chunk
+        chunks = chunks_of(spec, stored.codec.stored_endian, None)
+        return chunks.plan(entries_of(selection), cost_of(getter)), None, False
+
+    return way_of
 
 
 def _chunk(
     array: zarr.Array[Any], spec: ArraySpec, division: Division, grid: Grid, alike: Alike
 ) -> ChunkOfRead:
-    """One of the chunks that are selected alike, as zarr gives it to its pipeline."""
-    key = array.metadata.encode_chunk_key(division.place_of(alike.number))
-    getter = StorePath(array.store, f"{array.path}/{key}" if array.path else key)
+    """One of the chunks that are selected alike, in the form that zarr's pipelines get."""
+    key = within(array.path, array.metadata.encode_chunk_key(division.place_of(alike.number)))
+    getter = StorePath(array.store, key)
     axes = [_in_order(axis) for axis in alike.axes]
     local, targets = [axis.indices for axis in axes], [axis.targets for axis in axes]
     if len(local) != array.ndim:  # points
@@ -182,7 +250,7 @@ def _chunk(
 
 
 def _in_order(axis: Axis) -> Axis:
-    """The indices of an axis in the order of the selection, as zarr leaves them."""
+    """An axis with its indices in the order of the selection, which zarr keeps."""
     if isinstance(axis.targets, slice):
         return axis
     order = np.argsort(axis.targets)
@@ -190,6 +258,7 @@ def _in_order(axis: Axis) -> Axis:
 
 
 def _entry(indices: range | Offsets, *, is_integer: bool) -> int | slice | Offsets:
+    """Indices along an axis as an entry of a selection."""
     if not isinstance(indices, range):
         return indices
     return indices[0] if is_integer else slice(indices.start, indices.stop, indices.step)

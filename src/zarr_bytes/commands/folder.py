@@ -1,10 +1,10 @@
-"""A store that is a folder of this machine, read directly.
+"""A store in a folder of this machine, read directly.
 
-zarr's own store opens anything with the name of a document, even a FIFO, which blocks, and does
+zarr's `LocalStore` opens anything with the name of a document, even a FIFO, which blocks. It does
 not list folders behind links.
 """
 
-# ruff: noqa: D102 -- the methods are those of Source, and said there
+# ruff: noqa: D102 -- `Source` documents the methods
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["Folder"]
 
 
 class Folder(Files):
-    """A folder of this machine."""
+    """A store in a folder of this machine."""
 
     def __init__(self, store: LocalStore) -> None:
         super().__init__(store)
@@ -38,13 +38,13 @@ class Folder(Files):
 
     @contextmanager
     def opened(self, key: str) -> Iterator[tuple[IO[bytes], int]]:
-        """A file, opened without waiting for another process; anything else is not even opened."""
+        """The file at `key`, opened without blocking; nothing other than a file is opened."""
         path = self.root / key
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(str(path))
         if stat.S_ISREG(mode):
-            # Between the two it may have been replaced.
+            # It may have been replaced after the first look.
             flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
             with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 -- of a descriptor
                 status = os.fstat(file.fileno())
@@ -71,13 +71,13 @@ class Folder(Files):
         try:
             return _identity(self.root / path)
         except OSError:
-            return None  # reading it says what is wrong
+            return None  # reading the folder reports the error
 
     async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Found]:
-        """Entries under an array; links are followed as zarr follows them.
+        """Entries under the array at `path`, with links followed as by zarr.
 
-        Each folder is listed once on its level, by its identity: a link that leads back, and links
-        that branch, lead nowhere new.
+        Each folder is listed once on its level, by its identity, so that links in a circle, and
+        many links to one folder, add no work.
         """
         root = self.root / path
         folders = {_identity(root): ("", 1)}
@@ -112,7 +112,7 @@ def _identity(path: Path) -> Identity:
 def _stored(
     root: Path, entry: os.DirEntry[str], key: str, grid: ChunkGrid, times: int
 ) -> Iterator[Found]:
-    """Entries at `key`; links to other folders are not followed, as zarr does not either."""
+    """Entries at `key`; links to folders that have no chunks are not followed, as by zarr."""
     if grid.contains(key) or grid.has_folder(key):
         kind, permitted = _kind_of(entry), "a folder" if grid.has_folder(key) else "a file"
         if kind == permitted:
@@ -126,8 +126,8 @@ def _stored(
 
 
 def _names_below(root: Path) -> Iterator[str]:
-    """Names of files in a folder and in those below it, relative to it; links are not followed."""
-    folders = [""]  # a list of its own: in Python 3.11 `os.walk` recurses
+    """Relative paths of all files below a folder; links are not followed."""
+    folders = [""]  # `os.walk` recurses up to Python 3.11
     while folders:
         prefix = folders.pop()
         with suppress(OSError), os.scandir(root / prefix) as entries:
@@ -159,5 +159,5 @@ def _kind_of(entry: os.DirEntry[str]) -> str:
         return _kind(entry.stat().st_mode)
     except FileNotFoundError:
         return "a link to nothing" if entry.is_symlink() else ""
-    except OSError as error:  # such as that of a link to itself
+    except OSError as error:  # such as for a link to itself
         return in_words(error)

@@ -1,7 +1,6 @@
-"""The nodes of a store, found by their metadata documents, without opening them.
+"""The arrays and groups of a store, found by their metadata documents and not opened by zarr.
 
-A document that cannot be read, or is not JSON, is a node as well; the caller says what is wrong
-with it.
+A document that cannot be read, or is not JSON, is a node as well, with its error.
 """
 
 from __future__ import annotations
@@ -35,15 +34,19 @@ class Node:
     path : str
         Path of the array or group within the store; empty for the root.
     kind : {"array", "group", "format 2", "unreadable", "link"}
-        "unreadable" where the document is not a JSON object that says "array" or "group"; "link"
-        where the folder was met before by another name, at the path `target`.
+        "unreadable" if the document is not a JSON object of an array or group; "link" for a second
+        path to a folder, whose first path is `target`.
     text : bytes
-        The document as it is stored; empty where it could not be read, and for format 2.
+        The stored document; empty if it could not be read, and for format 2.
     document : dict
-        Content of the document; if it could not be read, `error` says why.
+        Content of the document.
     constants : list of str
-        Each ``NaN``, ``Infinity`` and ``-Infinity`` in the document: Python reads them, JSON lacks
-        them.
+        Each ``NaN``, ``Infinity`` and ``-Infinity`` in the document, which Python reads and JSON
+        does not permit.
+    error : str
+        Why the node is unreadable; else empty.
+    target : str
+        The first path of a link; else empty.
     """
 
     path: str
@@ -68,13 +71,18 @@ class Node:
 async def nodes(source: Source) -> AsyncIterator[tuple[Node, int]]:
     """The arrays and groups of a store, each parent before its children.
 
-    Each comes with the number of names found so far that may be nodes and are still to be read.
-    Where the store cannot list, the children are those that consolidated metadata names.
+    In a store that cannot list, the children are the members in the consolidated metadata.
+
+    Yields
+    ------
+    node : Node
+    left : int
+        Number of paths found so far that are still to be read, and may be nodes.
 
     Raises
     ------
     StoreError
-        If there is no node at all, or the root cannot be read.
+        If the store has no node, or its root cannot be read.
     """
     found = False
     async for node in _listed(source) if source.is_listed else _consolidated(source):
@@ -85,9 +93,9 @@ async def nodes(source: Source) -> AsyncIterator[tuple[Node, int]]:
 
 
 async def _listed(source: Source) -> AsyncIterator[tuple[Node, int]]:
-    # A list of its own instead of recursion: groups may be deeper than Python recurses.
+    # A list, not recursion: groups may be deeper than Python recurses.
     waiting = [("", False)]
-    met: dict[Identity, str | None] = {}  # paths of folders; None where one is no node
+    met: dict[Identity, str | None] = {}  # paths of folders; None for folders that are not nodes
     while waiting:
         path, in_group = waiting.pop()
         identity = source.identity(path)
@@ -101,7 +109,7 @@ async def _listed(source: Source) -> AsyncIterator[tuple[Node, int]]:
         if node is not None:
             yield node, len(waiting)
         elif in_group and not await _exist(source, path, ".zarray", ".zgroup"):
-            continue  # below a group, a folder is no node by itself
+            continue  # in a group, a folder without a document is not searched
         if node is not None and node.kind == "array":
             continue
         others, names = await _below(source, path, node)
@@ -118,7 +126,7 @@ async def _below(source: Source, path: str, node: Node | None) -> tuple[list[Nod
     """Other nodes to report for a folder, and the names in it that may be nodes."""
     try:
         names = sorted(await source.names(path))
-    except Exception as error:  # noqa: BLE001 -- one node is not to stop the rest
+    except Exception as error:  # noqa: BLE001 -- the nodes after it are still read
         found = f"it cannot be listed: {in_words(error)}"
         is_said = node is not None and node.kind == "unreadable"
         return [] if is_said else [Node(path, "unreadable", error=found)], []
@@ -147,11 +155,11 @@ async def _consolidated(source: Source) -> AsyncIterator[tuple[Node, int]]:
 
 
 async def node_at(source: Source, path: str) -> Node | None:
-    """Node at `path`, or None if there is no document; a StoreError if the root cannot be read."""
+    """Node at `path`, None if there is no document; a StoreError if the root cannot be read."""
     try:
         text = await source.read(within(path, DOCUMENT))
     except Exception as error:
-        if path:  # one is not to stop the rest
+        if path:  # the nodes after it are still read
             return Node(path, "unreadable", error=in_words(error))
         raise StoreError(
             f"it cannot be read: {in_words(error)}{hint(error, source.store)}"
@@ -179,11 +187,11 @@ def _parsed(path: str, text: bytes) -> Node:
 
 
 def is_path(path: str) -> bool:
-    """Whether a node can have this path below another; ``..`` would lead out of the store."""
+    """Whether a node can have this path within a group; ``..`` would lead out of the store."""
     return not {"", ".", ".."} & set(path.split("/"))
 
 
 def consolidated(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Copies in the consolidated metadata of a group's document, by their path in the group."""
+    """Copies of documents in the consolidated metadata of a group, by path within the group."""
     metadata = nested(document, "consolidated_metadata", "metadata")
     return metadata if isinstance(metadata, Mapping) else {}

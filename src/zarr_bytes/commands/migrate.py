@@ -1,6 +1,6 @@
-"""`migrate`: documents of the draft form replaced, so that a run that is stopped loses none.
+"""`migrate`: draft documents replaced by today's form, safe when interrupted.
 
-Chunks have equal bytes under both forms, so that they are not touched.
+Chunks are not touched: their bytes are equal in both forms.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.hierarchy import Node
     from zarr_bytes.commands.sources import Source
 
-__all__ = ["BACKUP", "is_migrated", "migrate", "plan", "remove_leftover", "rewrite", "write"]
+__all__ = ["BACKUP", "is_migrated", "migrate", "plan", "write"]
 
-BACKUP: Final = ".before-migration"  # behind the key of the document that is kept
+BACKUP: Final = ".before-migration"  # added to the key of a document, for its copy
 
 
 def migrate(
@@ -41,29 +41,29 @@ def migrate(
 ) -> Migration:
     """Rewrite metadata of the draft form to today's: endian to bytes, and bytes for no codec.
 
-    Writes at once, as the command ``zarr-bytes migrate --yes``. Chunks are not touched.
+    Writes without asking, like the command ``zarr-bytes migrate --yes``. Chunks are not touched.
 
     Parameters
     ----------
     store : str, os.PathLike or zarr.abc.store.Store
         As for `check`.
     dry_run : bool, default False
-        Whether to report only, and write nothing.
+        Whether to report the changes without writing.
     storage_options : mapping, optional
         Arguments for fsspec; only for a URL.
 
     Returns
     -------
     Migration
-        The result prints as a table. A loop over it gives every `Change`, with both texts, and
-        ``refused`` has the documents that cannot be migrated, with the reasons.
+        The result prints as a table. A loop over it gives every `Change`, with both texts;
+        ``refused`` has the reason for each document that cannot be migrated.
 
     Raises
     ------
     StoreError
-        If the store cannot be opened, or a document in it not replaced.
+        If the store cannot be opened, or its documents cannot be replaced.
     MigrationError
-        If writing fails; the message says what is in the store then.
+        If writing fails; the message says what the store holds then.
 
     Examples
     --------
@@ -83,10 +83,14 @@ def migrate(
 
 
 async def plan(store: Store, name: str = "") -> Migration:
-    """Planned changes to `store`, called `name`; nothing is written.
+    """Planned changes to `store`, called `name`, without writing.
 
-    zarr has opened every new document, apart from the store. A StoreError says that the
-    store holds no Zarr metadata.
+    zarr has opened the new document of each array, in memory.
+
+    Raises
+    ------
+    StoreError
+        If the store holds no Zarr metadata.
     """
     found = Migration(name)
     groups = []
@@ -101,7 +105,7 @@ async def plan(store: Store, name: str = "") -> Migration:
                     groups.append(node)
                 case "format 2":
                     found.format_2.append(node.path)
-        refused = list(found.refused)  # stay as they are in consolidated metadata too
+        refused = list(found.refused)  # their copies in consolidated metadata stay, too
         for group in groups:
             prefix = within(group.path, "")
             has_copies = bool(consolidated(group.document))
@@ -118,17 +122,17 @@ async def _add(source: Source, node: Node, found: Migration, skip: Container[str
         found.refused[node.path] = str(error)
     try:
         await _add_leftovers(source, node, found)
-    except Exception as error:  # noqa: BLE001 -- of any store: one document is not to stop the rest
+    except Exception as error:  # noqa: BLE001 -- of any store; the documents after it are still read
         found.refused.setdefault(node.path, in_words(error))
 
 
 async def _add_leftovers(source: Source, node: Node, found: Migration) -> None:
-    """Add the files that a killed run has left beside a document."""
+    """Add the files that an interrupted run has left beside a document."""
     if not source.store.supports_deletes:
         return
     backup = node.key + BACKUP
     old = await source.read(backup) if await source.exists(backup) else None
-    # Beside no backup, "zarr." and digits may be what another process is writing now.
+    # Without a backup, "zarr." and digits may be a file that another process writes now.
     prefix = f"{DOCUMENT}." if old is None else "zarr."
     for name in await source.unfinished(node.path, below=False):
         if name.startswith(prefix):
@@ -142,7 +146,7 @@ async def _add_leftovers(source: Source, node: Node, found: Migration) -> None:
 
 
 async def is_migrated(node: Node) -> bool:
-    """Whether there is something to migrate in a document, and nothing in the way."""
+    """Whether `migrate` changes a document."""
     try:
         return await _change(node) is not None
     except ValueError:
@@ -152,7 +156,7 @@ async def is_migrated(node: Node) -> bool:
 async def _change(node: Node, skip: Container[str] = ()) -> Change | None:
     if node.document.get("zarr_format") != 3:
         return None
-    # As `json.loads` reads it, and so zarr.
+    # Decoded as by `json.loads`, which zarr uses.
     text = node.text.decode(node.encoding, "surrogatepass")
     try:
         new, steps = migrated(text, skip)
@@ -170,22 +174,22 @@ async def _change(node: Node, skip: Container[str] = ()) -> Change | None:
 
 
 async def write(store: Store, found: Migration) -> None:
-    """Write the changes; a MigrationError says which document is in place, and how many are."""
+    """Write the changes; a MigrationError names the failing document, and how many are done."""
     done = 0
     try:
         for change in found.changes:
-            await rewrite(store, change)
+            await _rewrite(store, change)
             done += 1
         for key, text in found.leftovers.items():
-            await remove_leftover(store, key, text)
+            await _remove_leftover(store, key, text)
     except MigrationError as error:
         documents = number(len(found.changes), "metadata document")
         raise MigrationError(f"{error}\n{done:,} of {documents} migrated.") from error
     found.is_written = True
 
 
-async def remove_leftover(store: Store, key: str, text: bytes) -> None:
-    """Delete a file that an earlier run has left, if its text is still `text`."""
+async def _remove_leftover(store: Store, key: str, text: bytes) -> None:
+    """Delete a file of an interrupted run, if its content is still `text`."""
     try:
         if await _read(store, key) != text:
             raise MigrationError(f"{key} has changed meanwhile; it was not deleted")
@@ -194,12 +198,12 @@ async def remove_leftover(store: Store, key: str, text: bytes) -> None:
         raise MigrationError(f"{key} could not be deleted: {in_words(error)}") from error
 
 
-async def rewrite(store: Store, change: Change) -> None:
-    """Replace a document by the new one; a copy of the old one is kept until that is done.
+async def _rewrite(store: Store, change: Change) -> None:
+    """Replace a document, and keep a copy of the old one until the new one has been read back.
 
-    At every moment the array has one of the two documents: `set` of a `LocalStore` renames, and
-    `set` of an object store is a single request. If anything fails, a MigrationError says which of
-    the two is in place, and where the old one is.
+    At every moment the array has one of the two documents: `set` of a `LocalStore` renames a file,
+    and `set` of an object store is a single request. After a failure, a MigrationError says which
+    of the two is in place, and where the old one is.
     """
     backup = change.key + BACKUP
     if await _read(store, change.key) != change.old:
@@ -213,7 +217,7 @@ async def rewrite(store: Store, change: Change) -> None:
     try:
         await _put(store, backup, change.old)
     except Exception as error:
-        with suppress(Exception):  # half of a copy would be in the way of the next attempt
+        with suppress(Exception):  # half a copy would stop the next attempt
             await store.delete(backup)
         raise MigrationError(f"{change.key} is as it was: {in_words(error)}") from error
     try:
@@ -236,7 +240,7 @@ async def _read(store: Store, key: str) -> bytes | None:
 async def _put(store: Store, key: str, text: bytes) -> None:
     await store.set(key, cpu.Buffer.from_bytes(text))
     if await _read(store, key) != text:
-        raise OSError(f"{key} reads back as something else than was written")
+        raise OSError(f"{key} reads back as something other than was written")
 
 
 async def _put_back(store: Store, change: Change) -> str:
@@ -246,6 +250,6 @@ async def _put_back(store: Store, change: Change) -> str:
             return f"{change.key} is migrated"
         if await _read(store, change.key) != change.old:
             await _put(store, change.key, change.old)
-    except Exception:  # noqa: BLE001 -- of any store; what failed first is what is reported
+    except Exception:  # noqa: BLE001 -- of any store; the first error is reported
         return f"it is not known what is at {change.key}"
     return f"{change.key} is as it was"

@@ -1,7 +1,7 @@
 """The origin of a value of zarr's configuration.
 
-The configuration is made of defaults, then files, then environment variables, each over the ones
-before, and then of values that code sets.
+zarr reads defaults, then files, then environment variables; code sets values last. A later value
+replaces an earlier one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Origin:
 
 
 def origin_of(key: str) -> Origin:
-    """Origin of the present value of `key` in zarr's configuration."""
+    """Origin of the current value of `key` in zarr's configuration."""
     origin, decided = Origin("default"), _MISSING
     for source, values in _sources():
         found = nested(values, *key.split("."), default=_MISSING)
@@ -51,7 +51,7 @@ def origin_of(key: str) -> Origin:
 
 
 def overridden(key: str) -> list[tuple[str, object]]:
-    """Files that set `key`, and their values, if the installed file is read after them."""
+    """Files whose value of `key` is replaced by the file of this package, and their values."""
     given = [
         (source.name, nested(values, *key.split("."), default=_MISSING))
         for source, values in _sources()
@@ -65,7 +65,7 @@ def overridden(key: str) -> list[tuple[str, object]]:
 
 
 def _sources() -> Iterator[tuple[Origin, object]]:
-    """Values of each source, in the order of zarr's configuration."""
+    """Each source of zarr's configuration and its values, in the order in which zarr reads them."""
     config = zarr.config
     for default in config.defaults:
         yield Origin("default"), default

@@ -1,4 +1,4 @@
-"""`preallocate`: all chunks of an array made in advance, so that processes can share them."""
+"""`preallocate`: all chunks of an array made in advance, for processes that share them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from zarr_bytes.chunk.new_files import CAN_REPLACE
 from zarr_bytes.chunk.shard_writing import complete_shard
 from zarr_bytes.chunk.shards import shards_of
 from zarr_bytes.chunk.writing import new_chunk
+from zarr_bytes.commands.acting import codec_name
 from zarr_bytes.commands.hierarchy import nodes
 from zarr_bytes.commands.reports import Allocated, Preallocation, Progress
+from zarr_bytes.commands.sources import within
 from zarr_bytes.commands.stores import asked, opened, run
 from zarr_bytes.errors import StoreError, in_words
 from zarr_bytes.pipeline import BatchedBytesPipeline
@@ -36,31 +38,32 @@ def preallocate(
 ) -> Allocated:
     """Make every missing chunk of an uncompressed array, and complete its shards.
 
-    After it, processes that have set ``zarr_bytes.partial_writes`` write any elements of the array
-    at any time, and none of them loses what another has written. A chunk of zeros takes no room on
-    the disk until it is written to. What is there already is kept; readers are not disturbed. It
-    can be interrupted and called again. Nobody may write to a shard while it is completed.
+    Processes with the setting ``zarr_bytes.partial_writes`` can then write different elements of
+    the array at any time, and no write is lost. A chunk of zeros takes no disk space until it is
+    written to. Existing chunks are kept, and readers are not disturbed. The call can be interrupted
+    and repeated. Nothing else may write to a shard while it is completed.
 
     Parameters
     ----------
     array : zarr.Array
-        In a folder (`LocalStore`), with no other codecs than `transpose`, `bytes` and
-        `sharding_indexed`.
+        An array in a folder (`LocalStore`), with the codecs `transpose`, `bytes` and
+        `sharding_indexed` alone.
     progress : callable, optional
         Called with a `Progress` after each chunk.
 
     Returns
     -------
     Allocated
-        Numbers of chunks that were made, of shards that were completed, and of all.
+        Numbers of new chunks, of completed shards, and of all chunks.
 
     Raises
     ------
     StoreError
-        If chunks of the array cannot be made: it is compressed, not in a folder, opened to be read
-        only, or has chunks of several shapes. The message names the reason.
+        If the array is compressed, not in a folder, read-only, or has chunks of several shapes. The
+        message names the reason.
     ValueError, OSError
-        If a chunk that is there is no file or no such shard, or the system does not make one.
+        If something other than a file is where a chunk should be, if the index of a shard is
+        damaged, or if the system cannot make a file.
 
     Examples
     --------
@@ -84,8 +87,7 @@ def preallocate(
     counts = [-(-n // c) for n, c in zip(array.shape, spec.shape, strict=True)]
     found = Allocated(array.path, 0)
     for index in product(*map(range, counts)):
-        key = "/".join(filter(None, [array.path, metadata.encode_chunk_key(index)]))
-        path = f"{root}/{key}"
+        path = f"{root}/{within(array.path, metadata.encode_chunk_key(index))}"
         if create_file(path, elements):
             found.made += 1
         elif shards is not None and complete_shard(path, root, shards, elements):
@@ -103,14 +105,14 @@ def preallocate_store(
     Parameters
     ----------
     store : str or os.PathLike
-        A folder with one array in it or a hierarchy.
+        A folder with one array or a hierarchy.
     progress : callable, optional
         Called with a `Progress`.
 
     Returns
     -------
     Preallocation
-        What was made of each array, or why nothing was.
+        The numbers of chunks of each array, or the reason why none were made.
 
     Raises
     ------
@@ -142,7 +144,10 @@ def _parts_of(
 ) -> tuple[str, BatchedBytesPipeline, ArrayV3Metadata, ArraySpec]:
     """Root of the store, pipeline, metadata and chunk spec of an array.
 
-    A StoreError says why chunks of it cannot be made.
+    Raises
+    ------
+    StoreError
+        If chunks of the array cannot be made, with the reason.
     """
     store, metadata, pipeline = array.store, array.metadata, array.async_array.codec_pipeline
     if metadata.zarr_format != 3:
@@ -155,10 +160,10 @@ def _parts_of(
     if not CAN_REPLACE:
         raise StoreError("this system has no positioned writes")
     if not isinstance(pipeline, BatchedBytesPipeline):
-        names = ", ".join([str(codec.to_dict()["name"]) for codec in metadata.codecs])
+        names = ", ".join(map(codec_name, metadata.codecs))
         raise StoreError(
             f"its codecs are {names}; permitted are transposes and bytes alone, or shards of them,"
-            " in this package's pipeline, of which `zarr-bytes status` says whether it acts"
+            " in this package's pipeline; `zarr-bytes status` says whether zarr uses it"
         )
     spec = spec_of(metadata)
     if spec is None:

@@ -1,4 +1,4 @@
-"""Results of `check` and `migrate`, as plain data; the module `tables` draws them."""
+"""Results of `check`, `migrate` and `preallocate`, as plain data; `tables` draws them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ __all__ = [
     "ArrayReport",
     "Change",
     "CheckReport",
-    "Explanation",
     "Finding",
     "Migration",
     "Preallocation",
@@ -28,7 +27,7 @@ __all__ = [
 class Result:
     """A result that prints as the tables of its command, and shows as HTML in Jupyter."""
 
-    # By name, because `tables` imports the results.
+    # Imported by name here, because `tables` imports the results.
 
     def __repr__(self) -> str:
         text: str = import_module(".tables", __package__).text_of(self)
@@ -41,19 +40,19 @@ class Result:
 
 @dataclass(frozen=True)
 class Finding:
-    """A value that does not conform, and the ones that would.
+    """A value that does not conform, and the permitted values.
 
     Attributes
     ----------
     subject : str
-        A member of the metadata document, or a chunk's key.
+        A member of the metadata document, or the key of a chunk.
     found, permitted : str
-        The value that is there, and those that would conform.
+        The value found, and the permitted values.
     is_note : bool
         Whether the value is permitted, but worth knowing.
     migrate : str
-        The change that `migrate` makes, such as "adds bytes"; empty where it makes none, also
-        because something else in the document is in its way.
+        The change by `migrate`, such as "adds bytes". Empty if there is none, for instance because
+        of another finding in the document.
     """
 
     subject: str
@@ -65,7 +64,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a check: nodes done and found so far, and chunks of the present array."""
+    """The progress of a command: nodes done and found so far, and chunks of the current array."""
 
     path: str
     nodes_done: int
@@ -76,7 +75,7 @@ class Progress:
 
 @dataclass
 class ArrayReport:
-    """The findings for an array, or for a document that is not an array's.
+    """The findings for an array, a group or another document.
 
     Attributes
     ----------
@@ -85,16 +84,15 @@ class ArrayReport:
     kind : str
         "array", "group", "format 2", "unreadable" or "link".
     data_type : object
-        The data type, as in the document.
+        The data type in the document.
     codecs : list of str
         Names of the codecs.
     chunks, stored_chunks : int or None
-        Number of chunks of the grid, and of those that are stored. None where the chunks are not
-        checked.
+        Number of chunks of the grid, and of stored chunks. None if the chunks are not checked.
     not_checked : str
-        Why the chunks, or some of them, are not checked; for a group, why its members are not.
+        Why some or all chunks are not checked; for a group, why its members are not.
     findings : list of Finding
-        Values that are not permitted, or differ from those in another document; and notes.
+        Values that are not permitted or differ from a copy, and notes.
     """
 
     path: str
@@ -119,25 +117,25 @@ class ArrayReport:
 
 @dataclass(frozen=True, repr=False)
 class CheckReport(Result):
-    """The reports of `check` for a store, and the verdict.
+    """The verdict of `check` for a store, and its reports.
 
-    Prints as the table that the command shows. A loop over it gives an `ArrayReport` for every
-    array, and for every other document with findings.
+    Prints as the table of the command. A loop over it gives an `ArrayReport` for every array, and
+    for every other document with findings.
 
     Attributes
     ----------
     store : str
         Path or URL of the store, or a text of the store object.
     nodes : list of ArrayReport
-        Report of each array and group, by path.
+        Reports of arrays, and of other documents with findings.
     verdict : str
-        The verdict in words, with everything that was not checked.
+        The verdict in words, with the number of arrays not checked.
     conforms : bool
-        Whether everything found is permitted, and something was checked.
+        Whether everything that was checked conforms; False if nothing was checked.
     is_complete : bool
         Whether everything was checked.
     arrays, arrays_not_checked : int
-        Number of arrays, and of arrays whose chunks, or some of them, were not checked.
+        Number of arrays, and of arrays with chunks that were not checked.
     """
 
     store: str
@@ -150,7 +148,7 @@ class CheckReport(Result):
 
     @classmethod
     def of(cls, store: str, nodes: list[ArrayReport]) -> CheckReport:
-        """Report of the store that has the `nodes`."""
+        """Report of a store with the reports of its nodes."""
         reports = [report for report in nodes if report.kind != "link"]
         failing = sum(not report.conforms for report in reports)
         arrays = [report for report in reports if report.kind == "array"]
@@ -167,7 +165,7 @@ class CheckReport(Result):
         elif unchecked:
             text = "Metadata conforms"
         else:
-            text = "Conforms" if is_complete else "What is of Zarr format 3 conforms"
+            text = "Conforms" if is_complete else "Everything of Zarr format 3 conforms"
         if unchecked:
             text += f"; chunks of {unchecked:,} of {number(len(arrays), 'array')} not checked"
         if old and (failing or not is_empty):
@@ -179,68 +177,21 @@ class CheckReport(Result):
         return iter(self.nodes)
 
 
-@dataclass(frozen=True, repr=False)
-class Explanation(Result):
-    """The read or the write of a selection, before it is done.
-
-    Prints as the table that the command shows.
+@dataclass(frozen=True)
+class Change:
+    """The change of a document.
 
     Attributes
     ----------
-    array, selection : str
-        Place of the array, and the selection as it is written between brackets.
-    is_write : bool
-        Whether a write is explained.
-    acts : str
-        The pipeline that acts, and the codec where a pipeline of zarr asks this package's.
-    is_partial : bool
-        Whether less than whole chunks is read; of a write, whether no chunk is read and replaced.
-    reason : str
-        The first reason why more is read than the selected bytes, or why chunks are replaced, and
-        what to do; empty where neither is.
-    reopened : str
-        What would change if the array were opened again with the settings of now.
-    kind : {"chunk", "shard"}
-        Kind of the files or objects.
-    chunks : int
-        Number of chunks, or shards, that have selected elements.
-    opens, requests, ranges : int
-        Number of files that are opened, of requests to stores other than folders, and of byte
-        ranges that are read, long ones in parts.
-    bytes_selected : int
-        Bytes of the selected elements.
-    bytes_fetched, bytes_written : int or None
-        Bytes that are read, with gaps and indexes of shards, and written. None where only the
-        compressor knows.
-    bytes_of_chunks : int
-        Bytes of the chunks, uncompressed and whole.
-    may_share : bool
-        Whether processes of one machine may write to different elements of one chunk at the same
-        time, as this write does.
+    path : str
+        Path of the array or group within the store.
+    key : str
+        Key of the document.
+    old, new : bytes
+        The document before and after the change.
+    steps : list of str
+        The differences in words.
     """
-
-    array: str
-    selection: str
-    is_write: bool
-    acts: str
-    is_partial: bool
-    reason: str
-    reopened: str
-    kind: str
-    chunks: int
-    opens: int
-    requests: int
-    ranges: int
-    bytes_selected: int
-    bytes_fetched: int | None
-    bytes_written: int | None
-    bytes_of_chunks: int
-    may_share: bool
-
-
-@dataclass(frozen=True)
-class Change:
-    """A document to be rewritten: its key, both texts, and the differences in words."""
 
     path: str
     key: str
@@ -253,23 +204,22 @@ class Change:
 class Migration(Result):
     """The changes to a store, planned or made.
 
-    Prints as the table that the command shows. A loop over it gives every `Change`.
+    Prints as the table of the command. A loop over it gives every `Change`.
 
     Attributes
     ----------
     store : str
         Path or URL of the store, or a text of the store object.
     changes : list of Change
-        Documents to be rewritten, arrays first.
+        Changes of documents, arrays first.
     refused : dict
-        Reasons why documents cannot be rewritten, by path.
+        Reasons why documents cannot be migrated, by path.
     leftovers : dict
-        Old documents by key, which an earlier run was stopped before deleting: the new ones are in
-        order.
+        Contents of the files of an interrupted earlier run, by key. They are no longer needed.
     format_2 : list of str
         Paths of arrays of Zarr format 2, which has no draft form.
     is_written : bool
-        Whether all of the changes have been made, and the leftovers removed.
+        Whether all changes are made, and the leftovers removed.
     """
 
     store: str = ""
@@ -285,18 +235,18 @@ class Migration(Result):
 
 @dataclass(repr=False)
 class Allocated(Result):
-    """The chunks of one array that were made in advance.
+    """The chunks of one array, made in advance.
 
     Attributes
     ----------
     path : str
         Path of the array within its store.
     chunks : int
-        Number of chunks that are there now; of shards, where the chunks are shards.
+        Number of chunks, or shards, that exist now.
     made, completed : int
-        Number of chunks that were made, and of shards that have got the inner chunks they lacked.
+        Number of new chunks, and of shards with new inner chunks.
     refused : str
-        The reason why nothing, or not all, was made; empty where all was.
+        The reason why chunks are missing. Empty if none are.
     """
 
     path: str
@@ -308,7 +258,7 @@ class Allocated(Result):
 
 @dataclass(repr=False)
 class Preallocation(Result):
-    """The chunks of all arrays of a store that were made in advance.
+    """The chunks of all arrays of a store, made in advance.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Output by `rich` on a terminal: colours, tables that fit, and a progress bar."""
+"""Lines and tables on a terminal by `rich`: colours, tables that fit, and a progress bar."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zarr_bytes.commands.screen import PATH, Table
 from zarr_bytes.commands.text import cut, in_digits, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import ConsoleOptions, RenderableType
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["print_parts", "progress_bar"]
 
-_PATIENCE: Final = 1.0  # seconds; what is done by then needs no progress bar
+_PATIENCE: Final = 1.0  # seconds before the progress bar appears
 
 
 class _Path:
-    """A path or the like, which is broken after ``/``, ``.`` or ``,`` where it must be broken."""
+    """A path, broken after ``/``, ``.`` or ``,`` if it does not fit on a line."""
 
     def __init__(self, path: str) -> None:
         self._parts = re.findall(r"[^/\\.,]*[/\\.,]+|[^/\\.,]+", path)
@@ -51,10 +51,10 @@ class _Path:
         yield Text(line, overflow="fold")
 
 
-def print_parts(verdict: Line, parts: Iterable[Part]) -> None:
-    """Print `parts` below the verdict, and the verdict again if they push it off the screen."""
+def print_parts(parts: Iterator[Part]) -> None:
+    """Print `parts`, and the first of them again if it is no longer on the screen."""
     console = Console()
-    first = _text(verdict)
+    first = _rendered(next(parts))
     console.print(first, soft_wrap=True)
     height = 1
     for part in map(_rendered, parts):
@@ -92,7 +92,7 @@ def _cell(cell: Cell) -> RenderableType:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A progress bar over the whole store, for a check that takes longer than a second."""
+    """A progress bar over the whole store, for commands that take longer than a second."""
     bar = progress.Progress(
         progress.BarColumn(bar_width=20),
         progress.TextColumn("{task.fields[counts]}", markup=False),
@@ -106,7 +106,7 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
     def show(done: Progress) -> None:
         if time.monotonic() - started < _PATIENCE:
             return
-        bar.start()  # does nothing if it has
+        bar.start()  # no effect after the first time
         counts = f"{done.nodes_done:,} of {done.nodes_found:,} found"
         part = 0.0
         if done.chunks:

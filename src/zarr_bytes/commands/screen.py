@@ -1,6 +1,6 @@
-"""Lines and tables, and their plain text.
+"""Lines and tables, and their form as plain text and HTML.
 
-All text from a store goes through `printable`, and none of it is taken for markup.
+All texts go through `printable`, and none is read as markup.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["PATH", "Cell", "Line", "Part", "Table", "Text", "has_rich", "html", "plain"]
 
 PATH: Final = "path"
-"""The style of a path or the like, which is broken after ``/``, ``.`` or ``,`` if it must be."""
+"""The style of a path, which may be broken after ``/``, ``.`` or ``,``."""
 
 _LONGEST: Final = 400  # characters of one cell
 
 Text: TypeAlias = str | tuple[str, str]
-"""A text, perhaps with its style."""
+"""A text, or a text and its style."""
 
 
 class Cell(NamedTuple):
-    """A text that can be shown, and its style."""
+    """A printable text, and its style."""
 
     text: str
     style: str
@@ -38,7 +38,7 @@ def _cells(texts: Iterable[Text], *, is_cut: bool = True) -> list[Cell]:
 
 
 class Line:
-    """Texts beside each other: cut if the line is one of many, whole if it is to be copied."""
+    """Texts on one line, which may be cut if long, or kept whole for copying."""
 
     def __init__(
         self, *texts: Text, indent: int = 0, is_whole: bool = False, is_cut: bool = False
@@ -58,7 +58,7 @@ Part: TypeAlias = Line | Table
 
 
 def plain(parts: Iterable[Part]) -> str:
-    """`parts` as text, each table as wide as it must be.
+    """Lines and tables as plain text, with tables as wide as their texts.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def _plain_lines(part: Part) -> Iterator[str]:
 
 
 def html(parts: Iterable[Part]) -> str:
-    """`parts` as HTML.
+    """Lines and tables as HTML.
 
     Examples
     --------

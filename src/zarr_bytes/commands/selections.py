@@ -1,4 +1,4 @@
-"""Selections of an array as text."""
+"""Selections of an array as text, and from text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["selection_of_text", "text_of_selection"]
 
 
 def text_of_selection(selection: Any) -> str:
-    """A selection as it is written between brackets.
+    """A selection as Python code, in brackets; long arrays by their shape.
 
     Examples
     --------
@@ -39,12 +39,12 @@ def _text(entry: Any) -> str:
 
 
 def selection_of_text(text: str) -> tuple[Any, ...]:
-    """The selection that a text such as ``[:, 7, 3]`` names; nothing is evaluated.
+    """The selection in a text such as ``[:, 7, 3]``; no code is run.
 
     Raises
     ------
     StoreError
-        If the text is anything else than integers, slices, ``...`` and lists of integers.
+        If the text has other entries than integers, slices, ``...`` and lists of integers.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""The parts of a store that the commands read: documents, names, and entries under arrays."""
+"""Listing and reading of stores for the commands: documents, names, and entries under arrays."""
 
-# ruff: noqa: D102 -- the methods of Zip are those of Source, and said there
+# ruff: noqa: D102 -- `Source` documents the methods of `Zip`
 
 from __future__ import annotations
 
@@ -42,13 +42,12 @@ DOCUMENT: Final = "zarr.json"
 _LARGEST_DOCUMENT: Final = 2**28  # bytes; 50,000 arrays in consolidated metadata are a fifth of it
 Identity: TypeAlias = tuple[int, int]
 
-
-# As LocalStore and this package name a file until it is whole.
+# Names of files that LocalStore and this package are writing.
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")
 
 
 def is_unfinished(key: str) -> bool:
-    """Whether `key` names a file that a writer has not finished, or was stopped from finishing.
+    """Whether `key` is the name of an unfinished file, whose writer may have been interrupted.
 
     Examples
     --------
@@ -64,10 +63,16 @@ def within(path: str, name: str) -> str:
 
 
 class Entry(NamedTuple):
-    """An object that is stored under an array.
+    """An object under an array.
 
-    Its key is without the path of the array. The size in bytes is None where the store is yet to be
-    asked. An object has more than one key (`times`) where folders are links to one folder.
+    Attributes
+    ----------
+    key : str
+        Key within the array.
+    size : int or None
+        Size in bytes; None if not known yet.
+    times : int
+        Number of keys of the object, which links to one folder multiply.
     """
 
     key: str
@@ -76,31 +81,31 @@ class Entry(NamedTuple):
 
 
 Found: TypeAlias = Entry | Finding
-"""An entry under an array, or a Finding where it cannot be read."""
+"""An entry under an array, or a Finding if it cannot be read."""
 
 
 class Source:
-    """A store as the commands read it; this class reads any store by zarr's interface."""
+    """A store for reading by the commands; this class reads any store by zarr's interface."""
 
-    is_listed = True  # what `can_list` has said
+    is_listed = True  # the result of `can_list`
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def close(self) -> None:
-        """Close the files that were opened here."""
+        """Close the files of this object."""
 
     async def can_list(self) -> bool:
-        """Whether listing the store shows what is in it; web servers often show nothing."""
+        """Whether listing the store shows its content; web servers often show nothing."""
         if not self.store.supports_listing:
             return False
         try:
             return DOCUMENT in await self.names("") or not await self.exists(DOCUMENT)
-        except Exception:  # noqa: BLE001 -- whatever a store raises that cannot list
+        except Exception:  # noqa: BLE001 -- any error of a store that cannot list
             return False
 
     async def read(self, key: str) -> bytes | None:
-        """The document at `key`, or None where there is none."""
+        """The document at `key`, or None if it is missing."""
         buffer = await self.store.get(key, prototype=cpu.buffer_prototype)
         return None if buffer is None else buffer.to_bytes()
 
@@ -115,10 +120,10 @@ class Source:
     async def unfinished(self, path: str, *, below: bool) -> list[str]:
         """Names of unfinished files in the folder at `path`, and in all folders `below` it."""
         del path, below
-        return []  # of an object store, nothing is seen before it is whole
+        return []  # an object store shows only whole objects
 
     def identity(self, path: str) -> Identity | None:
-        """Identity of the folder at `path`, under any of its names; None where names decide."""
+        """Identity of the folder at `path`, equal for all paths to it; None without links."""
         del path
         return None
 
@@ -132,7 +137,7 @@ class Source:
                 yield Entry(name)
 
     async def size(self, key: str) -> int:
-        """Size of an object in bytes; a FileNotFoundError if there is none."""
+        """Size of an object in bytes; a FileNotFoundError if it is missing."""
         return await self.store.getsize(key)
 
     async def pieces(self, key: str, size: int, step: int) -> AsyncIterator[bytes]:
@@ -143,15 +148,15 @@ class Source:
             buffer = await self.store.get(key, cpu.buffer_prototype, request)
             found = b"" if buffer is None else buffer.to_bytes()
             yield found
-            if len(found) == size:  # also from a server that ignores ranges
+            if len(found) == size:  # a server may ignore the range
                 return
 
 
 class Files(Source):
-    """A store whose files are opened here, and not by zarr's own store."""
+    """A store whose files are opened directly, and not by zarr's own store."""
 
     def opened(self, key: str) -> AbstractContextManager[tuple[IO[bytes], int]]:
-        """The file at `key`, and its size in bytes; an `OSError` where there is none."""
+        """The file at `key`, and its size in bytes; an `OSError` if it is missing."""
         raise NotImplementedError
 
     async def can_list(self) -> bool:
@@ -175,12 +180,12 @@ class Files(Source):
 
 
 class Zip(Files):
-    """A zip file, by its directory, which zarr's own store reads for each question."""
+    """A zip file, with its directory read once; zarr's own store reads it for each request."""
 
     def __init__(self, store: ZipStore, path: Path) -> None:
         super().__init__(store)
         self._archive = ZipFile(path)
-        self._members = self._archive.NameToInfo  # of members with one name, the last, as in zarr
+        self._members = self._archive.NameToInfo  # the last of members with one name, as in zarr
         self._keys = sorted(self._members)
 
     def close(self) -> None:
@@ -205,7 +210,7 @@ class Zip(Files):
             name, slash, _ = rest.partition("/")
             if rest:  # and not the folder itself
                 names[name] = None
-            # "0" comes right behind "/": what is below the name is passed over.
+            # "0" is the character after "/": everything below the name is skipped.
             i = bisect_left(self._keys, f"{prefix}{name}0", i) if slash else i + 1
         return list(names)
 

@@ -1,4 +1,4 @@
-"""The command `status`: whether zarr uses this package, and who decided that."""
+"""`status`: whether zarr uses this package, and the origin of each class and setting."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from zarr.storage import LocalStore
 from zarr_bytes.activation import CLASSES, PIPELINE, VARIABLES
 from zarr_bytes.commands.origin import Origin, origin_of, overridden
 from zarr_bytes.commands.reports import Result
+from zarr_bytes.commands.text import class_path
 from zarr_bytes.data_type.extension import ExtensionDataType
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import MissingPackageError
@@ -38,7 +39,7 @@ __all__ = ["CodecInForce", "DataType", "PipelineInForce", "Setting", "Status", "
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _PIPELINE: Final = "codec_pipeline.path"
-_ACTS_FOR: Final = {  # by whether the pipeline is this package's
+_ACTS_FOR: Final = {  # with this package's pipeline, or another
     False: "are read where `bytes` is the only codec of an array",
     True: "are read where an array has `transpose` codecs and `bytes` alone, or shards of these",
 }
@@ -55,7 +56,17 @@ _SWITCHED_OFF: Final = (
 
 @dataclass(frozen=True)
 class CodecInForce:
-    """The class that zarr uses for a codec name, or the reason why there is none."""
+    """The class that zarr uses for a codec name.
+
+    Attributes
+    ----------
+    name : str
+        Name of the codec in metadata.
+    found, expected : str
+        The class that zarr uses, or the reason why there is none; and the class of this package.
+    origin : Origin
+        The default, file, variable or code that decides the class.
+    """
 
     name: str
     found: str
@@ -80,6 +91,8 @@ class PipelineInForce:
         Whether the class is this package's.
     acts_for : str
         The arrays for which this package reads parts of chunks, in words.
+    origin : Origin
+        The default, file, variable or code that decides the class.
     """
 
     found: str
@@ -90,7 +103,7 @@ class PipelineInForce:
 
 @dataclass(frozen=True)
 class DataType:
-    """The class that zarr has for a data type name, and the package that it lacks."""
+    """The class that zarr has for a data type name, and the package missing for it, if any."""
 
     name: str
     found: str
@@ -100,7 +113,7 @@ class DataType:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of this package: its value, and who decided it."""
+    """A setting of this package, its value, and the origin of the value."""
 
     name: str
     value: object
@@ -111,29 +124,28 @@ class Setting:
 class Status(Result):
     """The codecs, pipeline, data types and settings in force in this process.
 
-    Prints as the tables that the command shows. A loop over it gives the `CodecInForce` of each
-    codec name.
+    Prints as the tables of the command. A loop over it gives the `CodecInForce` of each codec name.
 
     Attributes
     ----------
     versions : dict
         Versions by package.
     codecs : list of CodecInForce
-        The class that zarr has for `bytes`, and for `endian`.
+        The classes for `bytes` and `endian`.
     pipeline : PipelineInForce
-        The pipeline that zarr's configuration names.
+        The pipeline in zarr's configuration.
     data_types : list of DataType
         Each data type of this package.
     data_types_need_import : bool
-        Whether this zarr knows the data types only after ``import zarr_bytes``.
+        Whether this version of zarr knows the data types only after ``import zarr_bytes``.
     settings : list of Setting
         Each setting of this package.
     new_arrays : str
-        The codec of arrays that code has just made, in words.
+        The codec of newly created arrays, in words.
     unknown : list of str
-        Settings and environment variables that have no effect, with the nearest that has one.
+        Unknown settings and environment variables, each with the most similar known name.
     problems, advice : list of str
-        Values of settings that are not permitted, and what to do where the package is not active.
+        Values of settings that are not permitted; and what to do if the package is not active.
     """
 
     versions: dict[str, str]
@@ -149,12 +161,12 @@ class Status(Result):
 
     @property
     def is_active(self) -> bool:
-        """Whether zarr uses this package for `bytes`, and every value of a setting is permitted."""
+        """Whether zarr uses this package for `bytes`, and all values of settings are permitted."""
         return self.codecs[0].is_active and not self.problems
 
     @property
     def is_in_order(self) -> bool:
-        """Whether the package is active, and nothing is set that has no effect."""
+        """Whether the package is active, and all settings are known."""
         return self.is_active and not self.unknown
 
     def __iter__(self) -> Iterator[CodecInForce]:
@@ -162,7 +174,7 @@ class Status(Result):
 
 
 def status() -> Status:
-    """Find whether zarr uses this package in this process, and who decided that.
+    """Report whether zarr uses this package in this process, and what decides that.
 
     The command ``zarr-bytes status`` calls this function.
 
@@ -207,16 +219,12 @@ def _versions() -> Iterator[tuple[str, str]]:
             yield package, "not installed"
 
 
-def _path_of(class_: type) -> str:
-    return f"{class_.__module__}.{class_.__qualname__}"
-
-
 def _codec(name: str) -> CodecInForce:
     try:
-        found = _path_of(get_codec_class(name))
+        found = class_path(get_codec_class(name))
     except (KeyError, ValueError) as error:  # no class of that name, or none at all
-        found = "none: " + str(error).partition(". ")[0]
-    except (AttributeError, TypeError):  # a setting in place of a section
+        found = f"none: {str(error).partition('. ')[0]}"
+    except (AttributeError, TypeError):  # a value where a section should be
         found = f"none: codecs is {zarr.config.get('codecs')!r} in zarr's configuration"
     return CodecInForce(name, found, CLASSES[name], origin_of(f"codecs.{name}"))
 
@@ -229,12 +237,12 @@ def _data_type(name: str) -> DataType:
             expected().to_native_dtype()
     except MissingPackageError as error:
         lacks = error.name
-    found = "none" if registered is None else _path_of(registered)
+    found = "none" if registered is None else class_path(registered)
     return DataType(name, found, registered is expected, lacks)
 
 
 def _problems() -> Iterator[str]:
-    """Errors in the values of settings, with the messages that reading an array would give."""
+    """Errors in the values of settings, in the words that reading an array would raise."""
     checks = (
         partial(reading_cost, LocalStore(".", read_only=True)),
         partial(reading_cost, None),
@@ -242,12 +250,12 @@ def _problems() -> Iterator[str]:
         fill_values_are_lenient,
         pipeline_of_other_chains,
         number_of_mappings,
-        get_pipeline_class,  # it names those that there are
+        get_pipeline_class,  # its error names the known pipelines
     )
     for check in checks:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of unknown settings, which are listed
+                warnings.simplefilter("ignore")  # unknown settings are listed anyway
                 check()
         except (TypeError, ValueError) as error:
             yield str(error)
@@ -269,7 +277,7 @@ def _advice(codecs: list[CodecInForce]) -> Iterator[str]:
             case _:
                 places = ", ".join(zarr.config.paths)
                 yield f"zarr reads its configuration from {places}: zarr-bytes.yaml is in none."
-                yield "Install into a virtual environment, or say it yourself:"
+                yield "Install into a virtual environment, or set it yourself:"
                 yield choose
                 if codec.name == "bytes":
                     yield f"export ZARR_CODEC_PIPELINE__PATH={PIPELINE}"

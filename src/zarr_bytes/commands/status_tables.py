@@ -16,27 +16,12 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.screen import Part, Text
     from zarr_bytes.commands.status import DataType, Setting, Status
 
-__all__ = ["status_parts", "status_verdict"]
-
-
-def status_verdict(found: Status) -> Line:
-    """Whether zarr uses this package, in one line."""
-    if found.is_active and found.unknown:
-        first, *others = found.unknown
-        more = f", and {len(others)} more below" if others else ""
-        return Line(("Active, but", "bold yellow"), f" {first}{more}.")
-    if found.is_active:
-        lacking = " and ".join(codec.name for codec in found.codecs if not codec.is_active)
-        but = f" Not so for {lacking}." if lacking else ""
-        does = " zarr reads and writes bytes through zarr-bytes."
-        return Line(("Active:", "bold green"), does, but)
-    if found.problems:
-        return Line(("Not working:", "bold red"), " a setting is not permitted.")
-    return Line(("Not active:", "bold red"), " zarr does not use zarr-bytes.")
+__all__ = ["status_parts"]
 
 
 def status_parts(found: Status, *, in_full: bool) -> Iterator[Part]:
-    """The active classes, who decided them, and advice where this package is not active."""
+    """Whether zarr uses this package, the origin of each class and setting, and advice."""
+    yield _verdict(found)
     yield Line((", ".join(f"{name} {version}" for name, version in found.versions.items()), "dim"))
     pipeline = found.pipeline
     classes: list[tuple[Text, ...]] = [
@@ -61,12 +46,27 @@ def status_parts(found: Status, *, in_full: bool) -> Iterator[Part]:
     if texts:
         yield from (Line(), Line(("What to do", "bold")))
     for text in texts:
-        # A command, or a line of a file, is to be copied as one line.
+        # Commands and lines of files are copied, as one line each.
         yield Line(text, indent=2, is_whole=text.startswith(("export ", "unset ", "codec")))
 
 
+def _verdict(found: Status) -> Line:
+    if found.is_active and found.unknown:
+        first, *others = found.unknown
+        more = f", and {len(others)} more below" if others else ""
+        return Line(("Active, but", "bold yellow"), f" {first}{more}.")
+    if found.is_active:
+        lacking = " and ".join(codec.name for codec in found.codecs if not codec.is_active)
+        but = f" Not so for {lacking}." if lacking else ""
+        does = " zarr reads and writes bytes through zarr-bytes."
+        return Line(("Active:", "bold green"), does, but)
+    if found.problems:
+        return Line(("Not working:", "bold red"), " a setting is not permitted.")
+    return Line(("Not active:", "bold red"), " zarr does not use zarr-bytes.")
+
+
 def _data_types(data_types: list[DataType]) -> Line:
-    """Number of data types that are this package's, in one line."""
+    """Number of data types with a class of this package, in one line."""
     lacking = [d for d in data_types if d.lacks]
     others = [d.name for d in data_types if not (d.is_active or d.lacks)]
     active = len(data_types) - len(lacking) - len(others)
@@ -77,7 +77,7 @@ def _data_types(data_types: list[DataType]) -> Line:
 
 
 def _how(data_type: DataType) -> str:
-    """The package that a data type lacks, and the command that installs it."""
+    """The package missing for a data type, and the command that installs it."""
     return f"{data_type.lacks}: {HOW_TO_INSTALL[data_type.lacks or '']}"
 
 
@@ -96,6 +96,7 @@ def _grouped(data_types: list[DataType]) -> list[tuple[Text, ...]]:
 
 
 def _value(setting: Setting) -> str:
+    """The value of a setting; a size in its largest whole unit."""
     value = setting.value
     is_size = setting.name.startswith(("zarr_bytes.gap.", "zarr_bytes.largest_request."))
     if not is_size or not isinstance(value, int) or isinstance(value, bool):
@@ -106,6 +107,7 @@ def _value(setting: Setting) -> str:
 
 
 def _who(origin: Origin) -> Text:
+    """An origin as the text of a cell."""
     if origin.kind == "default":
         return "default", "dim"
     if origin.kind == "environment variable":

@@ -1,4 +1,4 @@
-"""The stored chunks of an array: their keys, their sizes, and whether bools are 0 or 1.
+"""Findings for the stored chunks of an array: keys, sizes, and bools other than 0 and 1.
 
 Specification: Zarr 3.1, "Chunk key encoding"; bytes codec 1.0, "Supported data types" (`bool`).
 """
@@ -15,6 +15,7 @@ import numpy as np
 import zarr
 
 from zarr_bytes.chunk.elements import find_wrong_bool
+from zarr_bytes.chunk.tasks import together
 from zarr_bytes.commands.chunk_grid import ChunkGrid
 from zarr_bytes.commands.conformance import LARGEST_ELEMENT, is_plain
 from zarr_bytes.commands.reports import Finding
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["check_chunks", "note_unfinished", "plain_chunks"]
 
 MOST_REQUESTS: Final = 100_000  # for the chunks of an array, in a store that cannot list
-_PIECE: Final = 2**23  # bytes of bools to hold at once, for each of the concurrent requests
+_PIECE: Final = 2**23  # bytes of bools read at once, by each concurrent request
 _UNFINISHED: Final = ("*.partial", "left by interrupted writes; may be deleted while nobody writes")
-_SHOWN: Final = 3  # names of files that are no chunks
+_SHOWN: Final = 3  # names of files that are not chunks
 
 
 @dataclass
@@ -65,7 +66,7 @@ async def note_unfinished(source: Source, path: str, *, below: bool) -> list[Fin
 def plain_chunks(
     document: Mapping[str, Any], layout: ElementLayout | None
 ) -> tuple[ChunkGrid, ElementLayout]:
-    """Grid and layout of chunks that can be checked; a ValueError says why they cannot be."""
+    """Grid and layout of chunks that can be checked; a ValueError gives the reason if not."""
     codecs = document.get("codecs")
     if not is_plain(codecs):
         names = [nested(codec, "name") for codec in codecs] if isinstance(codecs, list) else []
@@ -83,9 +84,9 @@ async def check_chunks(
     progress: Callable[[Progress], None],
     state: Progress,
 ) -> None:
-    """Hold every stored chunk of the array of `report` to its size, and bools to 0 and 1.
+    """Check the size of every stored chunk of the array of `report`, and that bools are 0 or 1.
 
-    Where the store cannot list, every possible chunk is asked for, up to 100,000.
+    In a store that cannot list, each possible chunk is requested, up to 100,000.
     """
     findings: list[Finding] = []
     strays, unfinished = _Names(), _Names()
@@ -107,15 +108,15 @@ async def check_chunks(
     try:
         is_listed = source.is_listed
         await _each(source.entries(report.path, grid) if is_listed else _possible(grid), check)
-    except ExceptionGroup as errors:
-        found = f"they cannot be listed: {in_words(errors.exceptions[0])}"
+    except Exception as error:  # noqa: BLE001 -- of any store; its other nodes are still checked
+        found = f"they cannot be listed: {in_words(error)}"
         findings.append(Finding("chunks", found, "listed"))
     if not source.is_listed and grid.count > MOST_REQUESTS:
-        report.not_checked = "more than are asked for"
+        report.not_checked = "too many to request"
         of_all = in_digits(grid.count)
-        found = f"the store cannot list: {MOST_REQUESTS:,} of {of_all} chunks were asked for"
+        found = f"the store cannot list: {MOST_REQUESTS:,} of {of_all} chunks were requested"
         findings.append(Finding("chunks", found, is_note=True))
-    findings += strays.notes("chunks", "stored under the array, no chunk of its grid")
+    findings += strays.notes("chunks", "stored under the array, not chunks of its grid")
     findings += unfinished.notes(*_UNFINISHED)
     if layout.item_size > LARGEST_ELEMENT:
         report.not_checked = "elements too large to read"
@@ -128,7 +129,7 @@ async def _possible(grid: ChunkGrid) -> AsyncIterator[Found]:
 
 
 async def _each(entries: AsyncIterator[Found], check: Callable[[Found], Awaitable[None]]) -> None:
-    """Await `check` of each entry, within zarr's ``async.concurrency``; none is kept for long."""
+    """Await `check` of each entry, with zarr's ``async.concurrency``; entries are not collected."""
     one_at_a_time = asyncio.Lock()
 
     async def work() -> None:
@@ -139,9 +140,7 @@ async def _each(entries: AsyncIterator[Found], check: Callable[[Found], Awaitabl
                 return
             await check(entry)
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(zarr.config.get("async.concurrency") or 10):
-            group.create_task(work())
+    await together(work() for _ in range(zarr.config.get("async.concurrency") or 10))
 
 
 async def _chunk_finding(
@@ -157,8 +156,8 @@ async def _chunk_finding(
         if layout.bool_offsets:
             return await _bool_finding(source, key, entry.key, size, grid, layout)
     except FileNotFoundError:
-        pass  # a chunk that is not stored is the fill value
-    except Exception as error:  # noqa: BLE001 -- of any store: one is not to stop the rest
+        pass  # a missing chunk is the fill value
+    except Exception as error:  # noqa: BLE001 -- of any store; the chunks after it are still checked
         return Finding(entry.key, in_words(error), "readable")
     return None
 

@@ -1,4 +1,4 @@
-"""Stores by their path or URL: opened, asked on zarr's own event loop, and closed."""
+"""Stores by path or URL: opening them, work on zarr's event loop, and closing them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Result = TypeVar("Result")
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
-    """Arguments for fsspec, from texts ``key=value``.
+    """Arguments for fsspec from texts ``key=value``.
 
-    A value is read as JSON if possible, true and false in any case of letters, and else as text.
+    A value is read as JSON if possible, with true and false in upper or lower case; else as text.
 
     Examples
     --------
@@ -52,8 +52,8 @@ def storage_options(texts: list[str]) -> dict[str, object]:
 
 
 async def _open(location: str, options: Mapping[str, object] | None) -> Store:
-    """Store at a path or URL, to be read: a folder, a ``.zip`` file, or what fsspec opens."""
-    if not location:  # such as a variable of the shell that is not set
+    """Store at a path or URL, for reading: a folder, a ``.zip`` file, or a URL for fsspec."""
+    if not location:  # such as from an unset variable of a shell
         raise StoreError("no store is named; . is the folder you are in")
     try:
         url = urlsplit(location)
@@ -62,7 +62,7 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
         if is_url and not is_local:
             return FsspecStore.from_url(location, dict(options or {}), read_only=True)
         if options:
-            raise StoreError("storage options are for URLs, and it is none")
+            raise StoreError("storage options are for URLs, and this is a path")
         path = Path(unquote(url.path) if is_local else location)
         if path.is_dir():
             return await LocalStore.open(path, read_only=True)
@@ -77,7 +77,7 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
 
 
 def hint(error: BaseException, store: Store) -> str:
-    """Advice where `error` says that a store behind a URL denies access."""
+    """Advice if `error` means that a store at a URL denies access; else an empty text."""
     is_refused = (
         isinstance(error, PermissionError)
         or "Credential" in type(error).__name__
@@ -94,7 +94,7 @@ def hint(error: BaseException, store: Store) -> str:
 
 
 def writable(store: Store) -> Store:
-    """`store` for writing, with its connections, which belong to one event loop."""
+    """`store` for writing, with its open connections, which belong to one event loop."""
     if not (store.supports_writes and store.supports_deletes):
         advice = ": unpack it first" if isinstance(store, ZipStore) else ""
         raise StoreError(f"a document in it cannot be replaced{advice}")
@@ -105,9 +105,13 @@ def writable(store: Store) -> Store:
 def opened(
     store: str | os.PathLike[str] | Store, storage_options: Mapping[str, object] | None = None
 ) -> Iterator[tuple[Store, str]]:
-    """A store for reading, and its name; a store that is opened here is closed.
+    """A store for reading, and its name; only a store that is opened here is closed.
 
-    A StoreError begins with the name, also where the store fails within the context.
+    Raises
+    ------
+    StoreError
+        If the store cannot be opened, or fails within the context. The message begins with the
+        name.
     """
     if not isinstance(store, str | os.PathLike | Store):
         raise TypeError(
@@ -128,22 +132,22 @@ def opened(
 
 
 async def _close(store: Store) -> None:
-    """Close a store, with the connections that fsspec leaves to its caller."""
+    """Close a store, and its connections, which fsspec leaves open."""
     if isinstance(store, FsspecStore):
         session = getattr(store.fs, "_session", None)
         if session is not None and hasattr(session, "close"):
-            with suppress(Exception):  # at the end, what it says helps nobody
+            with suppress(Exception):  # nobody can act on an error at the end
                 await session.close()
-            # fsspec gives all callers one file system: the next one connects anew.
+            # fsspec shares one file system between callers: the next one connects again.
             store.fs._session = None
     store.close()
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Result of `work`, run on zarr's own event loop, to which connections of stores belong.
+    """Result of `work`, run on zarr's event loop, to which connections of stores belong.
 
-    This works also where this thread has a running loop, as in a notebook. An interruption cancels
-    `work` and waits until it has stopped.
+    This thread may have a running loop of its own, as in a notebook. An interruption cancels `work`
+    and waits until it has stopped.
     """
     started: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
     stopped = Event()
@@ -162,7 +166,7 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
             loop, task = started[0]
             if task is not None:
                 loop.call_soon_threadsafe(task.cancel)
-            stopped.wait(10)  # seconds, for a request that is on its way
+            stopped.wait(10)  # seconds, for a request under way
         raise
 
 
@@ -177,7 +181,7 @@ def source_of(store: Store) -> Source:
 
 @asynccontextmanager
 async def asked(store: Store) -> AsyncIterator[Source]:
-    """Source for `store`, which knows whether the store can list."""
+    """Source for `store`, with `is_listed` set."""
     with closing(source_of(store)) as source:
         source.is_listed = await source.can_list()
         yield source

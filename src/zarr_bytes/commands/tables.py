@@ -1,28 +1,19 @@
-"""The results of the commands as lines and tables: one function for each kind of result."""
+"""The results of all commands as lines and tables: one function for each kind of result."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, astuple
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
 from zarr_bytes.commands.counting import Counted
 from zarr_bytes.commands.draft import indented
-from zarr_bytes.commands.reports import (
-    Allocated,
-    CheckReport,
-    Explanation,
-    Migration,
-    Preallocation,
-)
+from zarr_bytes.commands.explain import Explanation
+from zarr_bytes.commands.reports import Allocated, CheckReport, Migration, Preallocation
 from zarr_bytes.commands.screen import PATH, Line, Table, html, plain
-from zarr_bytes.commands.selection_tables import (
-    counted_parts,
-    counted_verdict,
-    explanation_parts,
-    explanation_verdict,
-)
-from zarr_bytes.commands.status_tables import status_parts, status_verdict
-from zarr_bytes.commands.text import brief, cut, in_digits, number
+from zarr_bytes.commands.status import Status
+from zarr_bytes.commands.status_tables import status_parts
+from zarr_bytes.commands.text import as_json, brief, cut, in_digits, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
@@ -30,61 +21,82 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.reports import ArrayReport, Change, Finding
     from zarr_bytes.commands.screen import Part, Text
-    from zarr_bytes.commands.status import Status
 
     Drawable: TypeAlias = (
         Status | CheckReport | Migration | Allocated | Preallocation | Explanation | Counted
     )
 
-__all__ = ["drawn", "html_of", "text_of"]
+__all__ = ["drawn", "html_of", "json_of", "text_of"]
 
 _SHOWN: Final = 10  # findings of one array, documents to migrate; --json, or the store, has all
 _MANY: Final = 20  # arrays; of more, only those with findings are listed
-_LARGEST_DIFFERENCE: Final = 2**20  # characters of a document whose change is shown as lines
+_LARGEST_DIFFERENCE: Final = 2**20  # bytes of a document whose change is shown as lines
 
 
-def drawn(found: Drawable, *, in_full: bool = False) -> tuple[Line, Iterator[Part]]:
-    """Verdict of a result in one line, and the parts below it; every detail if `in_full`."""
-    if isinstance(found, CheckReport):
-        return _check_verdict(found), _check(found.nodes, in_full=in_full)
-    if isinstance(found, Migration):
-        return _migration_verdict(found), _migration(found)
-    if isinstance(found, Allocated | Preallocation):
-        arrays = [found] if isinstance(found, Allocated) else found.arrays
-        return _allocated_verdict(arrays), _allocated(arrays)
-    if isinstance(found, Explanation):
-        return explanation_verdict(found), explanation_parts(found)
-    if isinstance(found, Counted):
-        return counted_verdict(found), counted_parts(found)
-    return status_verdict(found), status_parts(found, in_full=in_full)
+def drawn(found: Drawable, *, in_full: bool = False) -> Iterator[Part]:
+    """The verdict of a result as one line, then the parts below; every detail if `in_full`."""
+    match found:
+        case CheckReport():
+            return _check(found, in_full=in_full)
+        case Migration():
+            return _migration(found)
+        case Allocated():
+            return _allocated([found])
+        case Preallocation():
+            return _allocated(found.arrays)
+        case Explanation():
+            return _explanation(found)
+        case Counted():
+            return _counted(found)
+    return status_parts(found, in_full=in_full)
 
 
 def text_of(found: Drawable) -> str:
     """A result as plain text."""
-    verdict, parts = drawn(found)
-    return plain([verdict, *parts])
+    return plain(drawn(found))
 
 
 def html_of(found: Drawable) -> str:
     """A result as HTML."""
-    verdict, parts = drawn(found)
-    return html([verdict, *parts])
+    return html(drawn(found))
 
 
-def _check_verdict(found: CheckReport) -> Line:
+def json_of(found: Drawable) -> str:
+    """A result as one JSON document."""
+    if isinstance(found, CheckReport):
+        # `asdict` would copy the data type, however deep it is.
+        nodes = [
+            {"conforms": report.conforms, **vars(report)}
+            | {"findings": list(map(asdict, report.findings))}
+            for report in found
+        ]
+        return as_json(
+            {
+                "store": found.store,
+                "conforms": found.conforms,
+                "verdict": found.verdict,
+                "complete": found.is_complete,
+                "arrays": found.arrays,
+                "arrays_not_checked": found.arrays_not_checked,
+                "nodes": nodes,
+            }
+        )
+    active = {"active": found.is_active} if isinstance(found, Status) else {}
+    return as_json(active | asdict(found))
+
+
+def _check(found: CheckReport, *, in_full: bool) -> Iterator[Part]:
+    """The verdict; a row for each array, or if there are many, with findings; the findings."""
     colour = "green" if found.is_complete else "yellow"
     style = f"bold {colour if found.conforms else 'red'}"
-    return Line((f"{found.verdict}: ", style), found.store)
-
-
-def _check(reports: list[ArrayReport], *, in_full: bool) -> Iterator[Part]:
-    """A row for every array, or if there are many, for those with findings; then the findings."""
+    yield Line((f"{found.verdict}: ", style), found.store)
+    reports = found.nodes
     rows = [report for report in reports if report.kind != "group"]
-    found = sorted((r for r in reports if r.findings), key=lambda report: report.conforms)
+    reported = sorted((r for r in reports if r.findings), key=lambda report: report.conforms)
     most = len(reports) if in_full or len(rows) <= _MANY else _MANY
     quiet = 0
     if most < len(rows):
-        listed = [report for report in found if report.kind != "group"]
+        listed = [report for report in reported if report.kind != "group"]
         quiet = len(rows) - len(listed)
         rows = listed[:most]
     if rows:
@@ -92,11 +104,11 @@ def _check(reports: list[ArrayReport], *, in_full: bool) -> Iterator[Part]:
         yield from (Line(), Table(names, map(_array_row, rows)))
     if quiet:
         yield Line((f"{number(quiet, 'array')} without findings: --all lists them", "dim"))
-    for report in found[:most]:
+    for report in reported[:most]:
         columns = ((f"/{report.path}", PATH), "Found", "Permitted")
         yield from (Line(), Table(columns, map(_finding_row, report.findings[:_SHOWN])))
         yield from _and_more(report.findings, _SHOWN, ": zarr-bytes check --json gives all")
-    yield from _and_more(found, most, " with findings: --all lists them")
+    yield from _and_more(reported, most, " with findings: --all lists them")
 
 
 def _array_row(report: ArrayReport) -> tuple[Text, ...]:
@@ -123,7 +135,8 @@ def _finding_row(finding: Finding) -> tuple[Text, ...]:
     return (finding.subject, PATH), finding.found, permitted
 
 
-def _migration_verdict(found: Migration) -> Line:
+def _migration(found: Migration) -> Iterator[Part]:
+    """The changes and removals of `migrate`, planned or made, and the documents it refuses."""
     draft = "migrated" if found.is_written else "of the draft form"
     leftover = "removed" if found.is_written else "of an earlier run"
     things: tuple[tuple[Sized, str, str], ...] = (
@@ -138,39 +151,27 @@ def _migration_verdict(found: Migration) -> Line:
         counts.append(f"{old}, which has no draft form")
     is_open = (found.changes or found.leftovers) and not found.is_written
     colour = "yellow" if is_open else "red" if found.refused else "green"
-    return Line((f"{'; '.join(counts)}: ", f"bold {colour}"), found.store)
-
-
-def _migration(found: Migration) -> Iterator[Part]:
-    """Changes and removals by `migrate`, planned or made, and the documents it cannot change."""
+    yield Line((f"{'; '.join(counts)}: ", f"bold {colour}"), found.store)
     yield from _changes(found.changes)
     if found.leftovers:
-        title = "Left by an earlier run that was stopped, and to be removed"
+        title = "Left by an interrupted earlier run, to be removed"
         yield from (Line(), Line((title, "bold")))
         for key in list(found.leftovers)[:_MANY]:
             yield Line((key, PATH), indent=2, is_cut=True)
         yield from _and_more(found.leftovers, _MANY)
-    if found.refused:
-        refused = list(found.refused.items())[:_MANY]
-        rows = (((f"/{path}", PATH), (reason, "red")) for path, reason in refused)
-        yield from (Line(), Table(("Not migrated", "Reason"), rows))
-        yield from _and_more(found.refused, _MANY, ": zarr-bytes check --json gives all")
-
-
-def _allocated_verdict(arrays: list[Allocated]) -> Line:
-    made, completed = sum(a.made for a in arrays), sum(a.completed for a in arrays)
-    steps = [f"{number(made, 'chunk')} made"]
-    steps += [f"{number(completed, 'shard')} completed"] * bool(completed)
-    refused = sum(bool(array.refused) for array in arrays)
-    steps += [f"{refused:,} of {number(len(arrays), 'array')} refused"] * bool(refused)
-    there = sum(array.chunks for array in arrays)
-    return Line(
-        (f"{', '.join(steps)}: ", f"bold {'red' if refused else 'green'}"), f"{there:,} there now"
-    )
+    yield from _refused("Not migrated", found.refused, ": zarr-bytes check --json gives all")
 
 
 def _allocated(arrays: list[Allocated]) -> Iterator[Part]:
-    """Chunks of each array that are there now, and the arrays whose chunks cannot be made."""
+    """The chunks of each array that exist now, and the arrays that `preallocate` refuses."""
+    made, completed = sum(a.made for a in arrays), sum(a.completed for a in arrays)
+    steps = [f"{number(made, 'chunk')} made"]
+    steps += [f"{number(completed, 'shard')} completed"] * bool(completed)
+    refused = {array.path: array.refused for array in arrays if array.refused}
+    steps += [f"{len(refused):,} of {number(len(arrays), 'array')} refused"] * bool(refused)
+    style = f"bold {'red' if refused else 'green'}"
+    there = sum(array.chunks for array in arrays)
+    yield Line((f"{', '.join(steps)}: ", style), f"{there:,} there now")
     if len(arrays) > 1:
         rows = (
             ((f"/{a.path}", PATH), f"{a.chunks:,}", f"{a.made:,}", f"{a.completed:,}")
@@ -178,15 +179,20 @@ def _allocated(arrays: list[Allocated]) -> Iterator[Part]:
         )
         yield from (Line(), Table(("Array", "There now", "Made", "Completed"), rows))
         yield from _and_more(arrays, _MANY)
-    refused = [array for array in arrays if array.refused]
-    if refused:
-        reasons = (((f"/{a.path}", PATH), (a.refused, "red")) for a in refused[:_MANY])
-        yield from (Line(), Table(("Refused", "Reason"), reasons))
-        yield from _and_more(refused, _MANY)
+    yield from _refused("Refused", refused)
+
+
+def _refused(title: str, reasons: dict[str, str], advice: str = "") -> Iterator[Part]:
+    """The reasons why documents or arrays were refused, by their paths."""
+    if reasons:
+        first = list(reasons.items())[:_MANY]
+        rows = (((f"/{path}", PATH), (reason, "red")) for path, reason in first)
+        yield from (Line(), Table((title, "Reason"), rows))
+        yield from _and_more(reasons, _MANY, advice)
 
 
 def _changes(changes: list[Change]) -> Iterator[Line]:
-    """The first of the documents with equal steps, and the keys of the others."""
+    """For each list of steps, the first document with it, and the keys of the others."""
     alike: dict[tuple[str, ...], list[Change]] = {}
     for change in changes:
         alike.setdefault(tuple(change.steps), []).append(change)
@@ -202,7 +208,7 @@ def _changes(changes: list[Change]) -> Iterator[Line]:
 
 
 def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
-    """Each step in words, and the lines that differ; a document on one line is indented first."""
+    """Each step in words, then the lines that differ; a document on one line is indented first."""
     for step in change.steps[:_SHOWN]:
         yield step, ""
     if len(change.steps) > _SHOWN:
@@ -213,7 +219,7 @@ def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
     if texts[0].count("\n") < 2:
         texts = [indented(text) for text in texts]
     old, new = (text.split("\n") for text in texts)
-    # Without the names and the place.
+    # Without the three lines of the header.
     lines = list(unified_diff(old, new, lineterm="", n=2))[3:]
     for text in lines[: 4 * _SHOWN]:
         colour = {"+": "green", "-": "red"}.get(text[0], "dim")
@@ -222,7 +228,63 @@ def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
         yield "...", "dim"
 
 
+def _explanation(found: Explanation) -> Iterator[Part]:
+    """Whether a selection is read or written in part, the reason if it is not, and the numbers."""
+    if found.is_write:
+        what = "Written in place" if found.may_share else "Whole chunks are written"
+        if not found.is_partial:
+            what = "Chunks are replaced"
+    else:
+        what = "Partial" if found.is_partial else "Not partial"
+    style = f"bold {'green' if found.is_partial else 'yellow'}"
+    yield Line((f"{what}: ", style), f"{found.selection} of ", (found.array, PATH))
+    if found.reason:
+        yield Line(("Reason: ", "bold"), f"{found.reason}.")
+    if found.reopened:
+        yield Line(("Settings: ", "bold"), f"{found.reopened}.")
+    rows: list[tuple[str, str]] = [
+        ("read and written by", found.acts),
+        (f"{found.kind}s with selected elements", in_digits(found.chunks)),
+        ("bytes selected", in_digits(found.bytes_selected)),
+        ("bytes read", _nbytes(found.bytes_fetched)),
+    ]
+    if found.is_write:
+        rows.append(("bytes written", _nbytes(found.bytes_written)))
+    rows.append((f"bytes of these {found.kind}s", in_digits(found.bytes_of_chunks)))
+    rows += [
+        (name, in_digits(count))
+        for name, count in (
+            ("files opened", found.opens),
+            ("requests", found.requests),
+            ("byte ranges", found.ranges),
+        )
+        if count
+    ]
+    if found.is_write:
+        shared = "of different elements, on one machine" if found.may_share else "no"
+        rows.append((f"writes by several processes to one {found.kind}", shared))
+    yield from (Line(), Table((("A write" if found.is_write else "A read"), ""), rows))
+
+
+def _counted(found: Counted) -> Iterator[Part]:
+    """The numbers of all stores in one line, and of each store."""
+    texts = [number(found.chunks, "chunk"), f"{number(found.bytes_fetched, 'byte')} fetched"]
+    texts += [f"{number(found.bytes_written, 'byte')} written"] * bool(found.bytes_written)
+    yield Line((", ".join(texts), "bold"))
+    columns = ("Store", "Chunks", "Opens", "Requests", "Ranges", "Bytes fetched", "Written")
+    if found.stores:
+        stores = list(found.stores.items())  # a list, as other threads may add stores
+        rows: Iterator[tuple[Text, ...]] = (
+            ((store, PATH), *map(in_digits, astuple(counts))) for store, counts in stores
+        )
+        yield from (Line(), Table(columns, rows))
+
+
+def _nbytes(count: int | None) -> str:
+    return "not known: the chunks are compressed" if count is None else in_digits(count)
+
+
 def _and_more(things: Sized, shown: int, advice: str = "") -> Iterator[Line]:
-    """A line with the number of things left out, if there are any."""
+    """A line with the number of things left out, if any."""
     if len(things) > shown:
         yield Line((f"... and {len(things) - shown:,} more{advice}", "dim"))

@@ -1,7 +1,7 @@
-"""The content of a store as text: without control characters, cut, and as strict JSON.
+"""Names and values of a store as text: without control characters, cut, and as strict JSON.
 
-The writer of a store chooses its names and its documents. A terminal acts on some of their
-characters, and Python stops at some of their numbers and depths; this module lets neither through.
+The names and documents of a store may have any content. Terminals interpret some characters, and
+Python fails for numbers of many digits and for deep values; the texts of this module have neither.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from math import isfinite, log10
 from typing import Any, Final
 
-__all__ = ["as_json", "brief", "cut", "in_digits", "nested", "number", "printable"]
+__all__ = ["as_json", "brief", "class_path", "cut", "in_digits", "nested", "number", "printable"]
 
 _ENCODER: Final = json.JSONEncoder(default=str)
-_DEEPEST: Final = 50  # levels of a value in JSON output; what is deeper is given as text
+_DEEPEST: Final = 50  # levels of a value in JSON output; deeper values are text
 _LONGEST_INTEGER: Final = 4000  # bits; Python prints and reads 4,300 digits, which is more
 
 
 def printable(text: str) -> str:
-    r"""`text` with every character escaped that a terminal acts on or cannot show.
+    r"""`text` with escapes for the characters that a terminal interprets or cannot show.
 
     These are C0, DEL, C1, the bidirectional overrides and isolates, and lone surrogates, which
-    Python also uses for file names that are not UTF-8.
+    stand for the bytes of file names that are not UTF-8.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def printable(text: str) -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """`text`, or its beginning and its end where it is longer than `longest` characters."""
+    """`text`, or its beginning and end if it has more than `longest` characters."""
     if len(text) <= longest:
         return text
     head = (longest - 5) // 2
@@ -43,7 +43,7 @@ def cut(text: str, longest: int) -> str:
 
 
 def brief(value: object, longest: int = 80) -> str:
-    """`value` as JSON, cut; of a large or deep value no more text than that is made.
+    """`value` as JSON, cut after `longest` characters; the rest is not even made.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def brief(value: object, longest: int = 80) -> str:
 
 
 def nested(value: object, *names: str, default: object = None) -> Any:
-    """The value at `names`, one within another, or `default` where there is none.
+    """The value at nested `names`, or `default` if there is none.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def nested(value: object, *names: str, default: object = None) -> Any:
 
 
 def in_digits(number: int) -> str:
-    """`number` with its thousands marked, or its magnitude if it has very many digits.
+    """`number` with separators of thousands, or its magnitude if it has very many digits.
 
     Examples
     --------
@@ -91,8 +91,13 @@ def number(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
+def class_path(class_: type) -> str:
+    """A class as it is named in zarr's configuration."""
+    return f"{class_.__module__}.{class_.__qualname__}"
+
+
 def as_json(document: object) -> str:
-    """`document` as one JSON text in ASCII, without bare NaN and with any name."""
+    """`document` as a strict JSON text in ASCII: NaN and infinities are strings."""
     return json.dumps(_permitted(document, 0), indent=2, allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""The registered complex extension data types: pairs, records of two, and other names.
+"""The registered complex extension data types: pairs, records, and other names of core types.
 
 Specification: zarr-extensions, data-types/, the README of each type.
 """
@@ -65,8 +65,8 @@ class _Pair(_Complex, MultiByteDataType):
             If the byte order is not the machine's: ml_dtypes 0.6 would swap the two numbers too.
         """
         if self.endianness != sys.byteorder:
-            # Asked by zarr's own codec, and by its fused pipeline (from 3.3 on), which reads a
-            # dense shard past the codec.
+            # For zarr's own codec, and for its fused pipeline (zarr 3.3 and newer), which reads a
+            # dense shard without the codec.
             raise TypeError(
                 f"data type {self._zarr_v3_name!r}: ml_dtypes has no {self.endianness}-endian form"
                 " of it; read it with the codec of zarr-bytes, and"
@@ -75,14 +75,11 @@ class _Pair(_Complex, MultiByteDataType):
         return self._native()
 
 
-class ComplexFloat16(_Pair):
+class ComplexFloat16(_Pair, name="complex_float16", in_package="complex32"):
     """Data type `complex_float16`: two float16."""
 
-    _zarr_v3_name = "complex_float16"
-    _name_in_package = "complex32"
 
-
-class ComplexBFloat16(_Pair):
+class ComplexBFloat16(_Pair, name="complex_bfloat16", in_package="bcomplex32"):
     """Data type `complex_bfloat16`: two bfloat16.
 
     Examples
@@ -91,14 +88,11 @@ class ComplexBFloat16(_Pair):
     (1.0, 2.0)
     """
 
-    _zarr_v3_name = "complex_bfloat16"
-    _name_in_package = "bcomplex32"
-
 
 class _ComplexRecord(_Complex):
-    """A complex type that NumPy knows as a record of `real` and `imag`.
+    """A complex type whose NumPy type is a record of `real` and `imag`.
 
-    Such a record is a structured data type to zarr: write the name,
+    zarr takes such a NumPy type for a structured data type: pass the name of the complex type,
     ``dtype="complex_float8_e5m2"``.
     """
 
@@ -109,68 +103,48 @@ class _ComplexRecord(_Complex):
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
-        """Refuse every type of NumPy: a record is a structured data type to zarr."""
+        """Error for every NumPy type, because zarr takes a record for a structured data type."""
         raise DataTypeValidationError(f"{dtype} is not {cls._zarr_v3_name}")
 
 
-class ComplexFloat8E3M4(_ComplexRecord):
+class ComplexFloat8E3M4(_ComplexRecord, name="complex_float8_e3m4"):
     """Data type `complex_float8_e3m4`: a record of two float8_e3m4."""
 
-    _zarr_v3_name = "complex_float8_e3m4"
 
-
-class ComplexFloat8E4M3(_ComplexRecord):
+class ComplexFloat8E4M3(_ComplexRecord, name="complex_float8_e4m3"):
     """Data type `complex_float8_e4m3`: a record of two float8_e4m3."""
 
-    _zarr_v3_name = "complex_float8_e4m3"
 
-
-class ComplexFloat8E4M3B11FNUZ(_ComplexRecord):
+class ComplexFloat8E4M3B11FNUZ(_ComplexRecord, name="complex_float8_e4m3b11fnuz"):
     """Data type `complex_float8_e4m3b11fnuz`: a record of two float8_e4m3b11fnuz."""
 
-    _zarr_v3_name = "complex_float8_e4m3b11fnuz"
 
-
-class ComplexFloat8E4M3FNUZ(_ComplexRecord):
+class ComplexFloat8E4M3FNUZ(_ComplexRecord, name="complex_float8_e4m3fnuz"):
     """Data type `complex_float8_e4m3fnuz`: a record of two float8_e4m3fnuz."""
 
-    _zarr_v3_name = "complex_float8_e4m3fnuz"
 
-
-class ComplexFloat8E5M2(_ComplexRecord):
+class ComplexFloat8E5M2(_ComplexRecord, name="complex_float8_e5m2"):
     """Data type `complex_float8_e5m2`: a record of two float8_e5m2."""
 
-    _zarr_v3_name = "complex_float8_e5m2"
 
-
-class ComplexFloat8E5M2FNUZ(_ComplexRecord):
+class ComplexFloat8E5M2FNUZ(_ComplexRecord, name="complex_float8_e5m2fnuz"):
     """Data type `complex_float8_e5m2fnuz`: a record of two float8_e5m2fnuz."""
 
-    _zarr_v3_name = "complex_float8_e5m2fnuz"
 
-
-class ComplexFloat8E8M0FNU(_ComplexRecord):
+class ComplexFloat8E8M0FNU(_ComplexRecord, name="complex_float8_e8m0fnu"):
     """Data type `complex_float8_e8m0fnu`: a record of two float8_e8m0fnu."""
 
-    _zarr_v3_name = "complex_float8_e8m0fnu"
 
-
-class ComplexFloat6E2M3FN(_ComplexRecord):
+class ComplexFloat6E2M3FN(_ComplexRecord, name="complex_float6_e2m3fn"):
     """Data type `complex_float6_e2m3fn`: a record of two float6_e2m3fn."""
 
-    _zarr_v3_name = "complex_float6_e2m3fn"
 
-
-class ComplexFloat6E3M2FN(_ComplexRecord):
+class ComplexFloat6E3M2FN(_ComplexRecord, name="complex_float6_e3m2fn"):
     """Data type `complex_float6_e3m2fn`: a record of two float6_e3m2fn."""
 
-    _zarr_v3_name = "complex_float6_e3m2fn"
 
-
-class ComplexFloat4E2M1FN(_ComplexRecord):
+class ComplexFloat4E2M1FN(_ComplexRecord, name="complex_float4_e2m1fn"):
     """Data type `complex_float4_e2m1fn`: a record of two float4_e2m1fn."""
-
-    _zarr_v3_name = "complex_float4_e2m1fn"
 
 
 class _Alias(zarr_dtype.ZDType[Any, Any]):
@@ -178,7 +152,7 @@ class _Alias(zarr_dtype.ZDType[Any, Any]):
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
-        """Refuse every type of NumPy, as the core data type takes the one that fits."""
+        """Error for every NumPy type, because the NumPy type belongs to the core data type."""
         raise DataTypeValidationError(f"{dtype} is written under its core name")
 
     @classmethod

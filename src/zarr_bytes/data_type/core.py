@@ -6,13 +6,11 @@ under its name; only the fill values of Zarr format 3 differ.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.caller import warn_caller
 from zarr_bytes.data_type.fill_value import (
     bool_from_json,
     complex_from_json,
@@ -21,14 +19,11 @@ from zarr_bytes.data_type.fill_value import (
     float_to_json,
     int_from_json,
 )
-from zarr_bytes.data_type.null import reading_null
+from zarr_bytes.data_type.lenient import LooselyRead, if_lenient, loosely_read, reading_null
 from zarr_bytes.errors import FillValueError, in_short
-from zarr_bytes.settings import fill_values_are_lenient
 
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat
-
-    from zarr_bytes.data_type.number_formats import DType
 
 __all__ = [
     "Bool",
@@ -49,24 +44,26 @@ __all__ = [
 
 
 class _Exact(zarr_dtype.ZDType[Any, Any]):
-    """A core data type of zarr, with the fill values that the specification permits.
+    """A core data type of zarr, with the fill values that the specification permits."""
 
-    A subclass names the class of zarr that it replaces, and reads a fill value.
-    """
+    _replaces: ClassVar[type[zarr_dtype.ZDType[Any, Any]]]  # zarr's class, a base of this one
 
-    _replaces: ClassVar[type[zarr_dtype.ZDType[Any, Any]]]
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        bases = (base for base in cls.__mro__ if issubclass(base, zarr_dtype.ZDType))
+        cls._replaces = next(base for base in bases if base.__module__.startswith("zarr."))
 
     def _read(self, data: JSON) -> Any:
         raise NotImplementedError
 
     @reading_null
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value that a metadata document holds.
+        """Fill value from a metadata document.
 
         Parameters
         ----------
         data : JSON value
-            In Zarr format 3, as the specification permits it ("Permitted fill values").
+            In Zarr format 3, a value that the specification permits ("Permitted fill values").
         zarr_format : {2, 3}
             Fill values of Zarr format 2 are read by zarr.
 
@@ -79,8 +76,9 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
         Raises
         ------
         FillValueError
-            If the specification does not permit the value for this data type and the setting
-            ``zarr_bytes.fill_values`` is not "lenient", which also reads null as zero.
+            If the specification does not permit the value for this data type. If the setting
+            ``zarr_bytes.fill_values`` is "lenient", only a value that zarr refuses is an error,
+            and null is read as zero.
         """
         if zarr_format != 3:
             return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
@@ -95,13 +93,7 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
 
     def _loosely_read(self, scalar: Any, data: object, refusal: FillValueError) -> Any:
         """`scalar`, as zarr reads `data` that is not permitted, if the setting is lenient."""
-        if not fill_values_are_lenient():
-            raise refusal
-        warn_caller(
-            f"fill value {data!r} is not permitted for data type {self.to_native_dtype()}; it is"
-            f" read as {scalar}, as zarr reads it, because zarr_bytes.fill_values is 'lenient'"
-        )
-        return scalar
+        return if_lenient(scalar, data, self.to_native_dtype(), refusal)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, self._replaces):
@@ -115,44 +107,20 @@ class _Exact(zarr_dtype.ZDType[Any, Any]):
 class Bool(_Exact, zarr_dtype.Bool):
     """Data type `bool`. The fill value is ``true`` or ``false``."""
 
-    _replaces = zarr_dtype.Bool
-
     def _read(self, data: JSON) -> np.bool_:
         return bool_from_json(data)
 
 
-class LooselyRead(np.generic):
-    """A number that zarr accepts in JSON and that is not permitted as a fill value.
-
-    Attributes
-    ----------
-    found : object
-        The JSON value.
-    refusal : FillValueError
-        The error, which says what is permitted.
-    """
-
-    found: object
-    refusal: FillValueError
-
-
-@lru_cache
-def _loosely_read_class(dtype: DType) -> type[Any]:
-    return type(f"LooselyRead{dtype.name.title()}", (dtype.type, LooselyRead), {})
-
-
 class _Number(_Exact):
-    """A data type of numbers, with which codecs read their parameters, too.
+    """A data type of numbers, which are also the parameters of codecs.
 
-    zarr's codecs `scale_offset` and `cast_value` (from 3.3 on) call `from_json_scalar` as array
-    metadata does, and permit what zarr reads, such as "0.5". zarr then gives only a fill value to
-    `cast_scalar`, which refuses it.
+    zarr's codecs `scale_offset` and `cast_value` (zarr 3.3 and newer) read their parameters with
+    `from_json_scalar`, and permit the values that zarr reads, such as "0.5". Only fill values pass
+    through `cast_scalar` afterwards, so it refuses such a value.
     """
 
     def _loosely_read(self, scalar: Any, data: object, refusal: FillValueError) -> Any:
-        marked = _loosely_read_class(scalar.dtype)(scalar)
-        marked.found, marked.refusal = data, refusal.with_traceback(None)
-        return marked
+        return loosely_read(scalar, data, refusal)
 
     def cast_scalar(self, data: object) -> Any:
         """NumPy scalar of a fill value from metadata or from Python.
@@ -165,8 +133,8 @@ class _Number(_Exact):
             If `data` is not a number.
         """
         if isinstance(data, LooselyRead):
-            scalar = self.to_native_dtype().type(data)
-            return super()._loosely_read(scalar, data.found, data.refusal)
+            dtype = self.to_native_dtype()
+            return if_lenient(dtype.type(data), data.found, dtype, data.refusal)
         return super().cast_scalar(data)  # type: ignore[safe-super]
 
 
@@ -197,8 +165,6 @@ class _Integer(_Number):
 class Int8(_Integer, zarr_dtype.Int8):
     """Data type `int8`. The fill value is an integer in its range."""
 
-    _replaces = zarr_dtype.Int8
-
 
 class Int16(_Integer, zarr_dtype.Int16):
     """Data type `int16`. The fill value is an integer in its range.
@@ -209,43 +175,29 @@ class Int16(_Integer, zarr_dtype.Int16):
     np.int16(-5)
     """
 
-    _replaces = zarr_dtype.Int16
-
 
 class Int32(_Integer, zarr_dtype.Int32):
     """Data type `int32`. The fill value is an integer in its range."""
-
-    _replaces = zarr_dtype.Int32
 
 
 class Int64(_Integer, zarr_dtype.Int64):
     """Data type `int64`. The fill value is an integer in its range."""
 
-    _replaces = zarr_dtype.Int64
-
 
 class UInt8(_Integer, zarr_dtype.UInt8):
     """Data type `uint8`. The fill value is an integer in its range."""
-
-    _replaces = zarr_dtype.UInt8
 
 
 class UInt16(_Integer, zarr_dtype.UInt16):
     """Data type `uint16`. The fill value is an integer in its range."""
 
-    _replaces = zarr_dtype.UInt16
-
 
 class UInt32(_Integer, zarr_dtype.UInt32):
     """Data type `uint32`. The fill value is an integer in its range."""
 
-    _replaces = zarr_dtype.UInt32
-
 
 class UInt64(_Integer, zarr_dtype.UInt64):
     """Data type `uint64`. The fill value is an integer in its range."""
-
-    _replaces = zarr_dtype.UInt64
 
 
 class _WithNaN(_Exact):
@@ -278,8 +230,6 @@ class _Floating(_WithNaN, _Number):
 class Float16(_Floating, zarr_dtype.Float16):
     """Data type `float16`. The fill value is a number, a name such as ``"NaN"``, or bits."""
 
-    _replaces = zarr_dtype.Float16
-
 
 class Float32(_Floating, zarr_dtype.Float32):
     """Data type `float32`. The fill value is a number, a name such as ``"NaN"``, or bits.
@@ -290,13 +240,9 @@ class Float32(_Floating, zarr_dtype.Float32):
     '0x7f800001'
     """
 
-    _replaces = zarr_dtype.Float32
-
 
 class Float64(_Floating, zarr_dtype.Float64):
     """Data type `float64`. The fill value is a number, a name such as ``"NaN"``, or bits."""
-
-    _replaces = zarr_dtype.Float64
 
 
 class _Complex(_WithNaN):
@@ -316,10 +262,6 @@ class Complex64(_Complex, zarr_dtype.Complex64):
     (1.0, 2.0)
     """
 
-    _replaces = zarr_dtype.Complex64
-
 
 class Complex128(_Complex, zarr_dtype.Complex128):
     """Data type `complex128`. The fill value is an array of two components of float64."""
-
-    _replaces = zarr_dtype.Complex128

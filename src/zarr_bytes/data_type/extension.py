@@ -1,8 +1,8 @@
 """The base of the registered extension data types, whose NumPy types come from ml_dtypes.
 
 Specification: zarr-extensions, data-types/, the README of each type. The package ml_dtypes is
-imported only where such a type is used. The data types are registered without the package too, so
-that opening an array of such a type says what is missing.
+imported when such a type is used. Without the package the data types are registered all the same,
+so that the error for an array of such a type names the missing package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.data_type.null import reading_null
+from zarr_bytes.data_type.lenient import reading_null
 from zarr_bytes.errors import HOW_TO_INSTALL, FillValueError, MissingPackageError
 from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, HasItemSize
 
@@ -49,6 +49,9 @@ def from_package(name: str, data_type: str) -> DType:
 class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
     """Base of the registered extension data types, which have no configuration.
 
+    A class statement gives the name in metadata, and the name in ml_dtypes if it is another:
+    ``class ComplexFloat16(..., name="complex_float16", in_package="complex32")``.
+
     Notes
     -----
     Specification: zarr-extensions, data-types/, the README of the type ("Fill value
@@ -56,11 +59,15 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
     """
 
     dtype_cls = np.dtype  # the class of ml_dtypes is not known without the package
-    _name_in_package: ClassVar[str] = ""  # where it is another
+    _name_in_package: ClassVar[str]
+
+    def __init_subclass__(cls, name: str = "", in_package: str = "") -> None:
+        super().__init_subclass__()
+        cls._zarr_v3_name, cls._name_in_package = name, in_package or name
 
     @classmethod
     def _native(cls) -> DType:
-        return from_package(cls._name_in_package or cls._zarr_v3_name, cls._zarr_v3_name)
+        return from_package(cls._name_in_package, cls._zarr_v3_name)
 
     def _read(self, data: JSON) -> Any:
         raise NotImplementedError
@@ -82,8 +89,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         DataTypeValidationError
             If `dtype` is not the type of ml_dtypes; zarr then tries the next data type.
         """
-        name = cls._name_in_package or cls._zarr_v3_name
-        if dtype.type.__module__ != _PACKAGE or dtype.name != name:
+        if dtype.type.__module__ != _PACKAGE or dtype.name != cls._name_in_package:
             raise DataTypeValidationError(f"{dtype} is not {cls._zarr_v3_name}")
         return cls()
 
@@ -118,7 +124,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
 
     @reading_null
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
-        """Fill value that a metadata document holds.
+        """Fill value from a metadata document.
 
         Parameters
         ----------
@@ -135,8 +141,8 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         Raises
         ------
         FillValueError
-            If the value is not permitted for this data type: out of range, or a NaN or an infinity
-            that the data type lacks.
+            If the value is not permitted for this data type: a number out of range, or a NaN or
+            an infinity that the data type does not have.
         """
         return self._read(data)
 
@@ -145,7 +151,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         return self._write(self.cast_scalar(data))
 
     def default_scalar(self) -> Any:
-        """Element whose bits are all 0: the number 0, if the type has a zero."""
+        """Element with all bits 0: the number 0, if the type has a zero."""
         return np.zeros((), self._native())[()]
 
     def cast_scalar(self, data: object) -> Any:
@@ -154,7 +160,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         Raises
         ------
         FillValueError
-            If `data` is not a number, or not one that the data type has.
+            If `data` is not a number of this data type.
         """
         if isinstance(data, np.generic | np.ndarray):
             if data.dtype == self._native() and data.ndim == 0:
@@ -163,7 +169,7 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
         return self._read(self._as_json(data))
 
     def _as_json(self, data: Any) -> Any:
-        """JSON form of a Python number; the JSON form of a fill value is returned as it is."""
+        """JSON form of a Python number, or `data` if it has the JSON form of a fill value."""
         if isinstance(data, np.floating):  # longdouble, which has no Python number
             data = float(data)
         return "NaN" if isinstance(data, float) and data != data else data
@@ -178,13 +184,13 @@ class ExtensionDataType(zarr_dtype.ZDType[Any, Any], HasItemSize):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiByteDataType(ExtensionDataType, HasEndianness):
-    """An extension data type of numbers that have a byte order.
+    """An extension data type of numbers with a byte order.
 
     Parameters
     ----------
     endianness : {"little", "big"}, default the byte order of this machine
-        Byte order in memory: ml_dtypes computes in the order of the machine. zarr's own codec
-        passes the stored order.
+        Byte order in memory. ml_dtypes computes in the byte order of the machine; zarr's own codec
+        passes the stored byte order.
     """
 
     endianness: Literal["little", "big"] = sys.byteorder  # zarr's own is "little", up to 3.4.0

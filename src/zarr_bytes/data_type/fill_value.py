@@ -1,20 +1,20 @@
 """Fill values from JSON and to JSON, bit for bit.
 
-Specification: data types, "Permitted fill values", and for the extensions the README of each.
-A value that these do not permit raises `FillValueError`.
+Specification: data types, "Permitted fill values", and the README of each extension data type.
+Any other value raises `FillValueError`.
 
 A NaN never passes through a Python float: that would set its quiet bit.
 
-Deviation: 1.0 is read for the integer 1, as zarr reads it, and base64 text for raw bytes, as
+Deviations: 1.0 is read as the integer 1, as in zarr. Base64 text is read as raw bytes, because
 TensorStore writes it.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,8 +104,8 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
     Parameters
     ----------
     value : int, float or str
-        A number is rounded to the nearest representable value, ties to even; one beyond the largest
-        becomes an infinity, as IEEE 754 has it, and is refused where there is none.
+        A number is rounded to the nearest number of the type, ties to even. A number beyond the
+        largest becomes an infinity, as in IEEE 754; it is refused if the type has no infinity.
     dtype : numpy.dtype
         A floating-point type of NumPy or of ml_dtypes, in any byte order.
 
@@ -150,7 +150,7 @@ def _permitted(dtype: DType) -> str:
 
 
 def float_to_json(value: np.generic) -> float | str:
-    """JSON form of `value`: a number, a name, or the bits of a NaN that is not the canonical one.
+    """JSON form of `value`: a number, a name, or the bits of a NaN other than the canonical one.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def float_to_json(value: np.generic) -> float | str:
 
 
 def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic:
-    """Complex number of `dtype` for an array of two components, each as `float_from_json` reads.
+    """Complex number of `dtype` for an array of two components, read by `float_from_json`.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic
     """
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
         raise refused(name or dtype, value, "an array of two components, such as [0.0, 0.0]")
-    # Filled in by component: arithmetic on NaN would lose payloads.
+    # Filled in by component, because arithmetic on NaN would lose payloads.
     pair = np.empty(2, component_of(dtype))
     for i, component in enumerate(value):
         pair[i] = float_from_json(component, pair.dtype)
@@ -204,7 +204,7 @@ def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic
 
 
 def complex_to_json(value: np.generic) -> tuple[float | str, float | str]:
-    """JSON form of `value`: its real and imaginary component, each as `float_to_json` writes.
+    """JSON form of `value`: its real and imaginary component, written by `float_to_json`.
 
     Examples
     --------
@@ -238,10 +238,8 @@ def raw_from_json(value: object, size: int) -> np.void:
     """
     raw = None
     if isinstance(value, str):
-        try:
+        with suppress(ValueError):  # text that is not base64, or not ASCII
             raw = base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError):  # ValueError: characters that are not ASCII
-            raw = None
     elif isinstance(value, Sequence) and all(type(i) is int and 0 <= i <= 255 for i in value):
         raw = bytes(value)
     if raw is None or len(raw) != size:
@@ -272,7 +270,7 @@ _LENIENT_HINT: Final = (
 
 
 def refused(data_type: object, value: object, permitted: str) -> FillValueError:
-    """Error for a fill value that `data_type`, a NumPy type or a name, does not permit."""
+    """Error for a fill value that is not permitted for `data_type`, a NumPy type or a name."""
     is_zarrs = isinstance(data_type, np.dtype) and data_type.num < FIRST_USER_TYPE
     found = "null" if value is None else in_short(value)
     return FillValueError(

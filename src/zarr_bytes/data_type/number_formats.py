@@ -1,7 +1,7 @@
-"""The number formats of the data types: their widths, and the meaning of their bit patterns.
+"""The number formats of the data types: widths, and the meaning of bit patterns.
 
 Specification: data types, and the README of each registered extension (zarr-extensions,
-data-types/). Facts alone; ml_dtypes, which computes with these numbers, is not needed here.
+data-types/). The package ml_dtypes, which computes with these numbers, is not needed here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
     "unused_bits",
 ]
 
-DType: TypeAlias = np.dtype[Any]  # what a chunk holds is known at run time only
+DType: TypeAlias = np.dtype[Any]  # the type of the elements of a chunk is known only at run time
 
 FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numbers
 
@@ -35,12 +35,12 @@ class FloatFormat(NamedTuple):
     bits : int
         Width of a number, in bits.
     mantissa : int
-        Width of its mantissa, in bits. A format with a mantissa of 0 bits has neither a zero nor
-        subnormal numbers: every pattern is a power of two.
+        Width of the mantissa, in bits. A format with a mantissa of 0 bits has neither a zero nor
+        subnormal numbers: every bit pattern is a power of two.
     bias : int
-        Number that is subtracted from an exponent.
+        Number subtracted from the stored exponent.
     nan : int or None
-        Bits of the NaN that is written "NaN"; None where the format has none.
+        Bits of the NaN that is written "NaN"; None if the format has no NaN.
     has_infinity, has_sign : bool
         Whether the format has infinities, and negative numbers.
     """
@@ -54,19 +54,19 @@ class FloatFormat(NamedTuple):
 
     @property
     def sign(self) -> int:
-        """The bit of the sign; in a format without a sign, the bit above all others."""
+        """Bit of the sign; in a format without a sign, the bit above all others."""
         return 1 << (self.bits - self.has_sign)
 
     @property
     def end(self) -> int:
-        """The bits after those of the largest number: of infinity, of a NaN, or of the sign."""
+        """Bits that follow the largest number: bits of infinity, of a NaN, or of the sign."""
         if self.has_infinity:
             return self.sign - (1 << self.mantissa)
         return min(self.sign, self.nan or self.sign)
 
 
 class IntegerFormat(NamedTuple):
-    """An integer format that is narrower than a byte.
+    """An integer format narrower than a byte.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ INTEGERS: Final = {
 def unused_bits(dtype: DType) -> tuple[int, bool] | None:
     """Number of upper bits of a byte that `dtype` leaves unused, and whether they repeat the sign.
 
-    None where all bits are used.
+    None if all bits are used.
 
     Examples
     --------
@@ -132,8 +132,8 @@ def unused_bits(dtype: DType) -> tuple[int, bool] | None:
 def nearest_bits(value: float, form: FloatFormat) -> int | None:
     """Bits of the number of a floating-point format nearest to `value`, ties to even.
 
-    Exact for every `value`, in integer arithmetic: NumPy's casts round an integer of more than 64
-    bits, and those of ml_dtypes any number, to another format on the way.
+    Exact for every `value`, because it is computed with integers. Casts may round twice: NumPy
+    rounds an integer of more than 64 bits, and ml_dtypes any number, to another format first.
 
     Parameters
     ----------
@@ -144,8 +144,9 @@ def nearest_bits(value: float, form: FloatFormat) -> int | None:
     Returns
     -------
     int or None
-        Infinity for a number that is rounded beyond the largest one, as IEEE 754 has it; None where
-        the format has no infinity, or no negative numbers.
+        Infinity for a value that is rounded beyond the largest number, as in IEEE 754. None for
+        such a value if the format has no infinity, and for a negative value if the format has no
+        sign.
 
     Examples
     --------
@@ -170,13 +171,13 @@ def nearest_bits(value: float, form: FloatFormat) -> int | None:
 
 
 def _nearest_positive(numerator: int, denominator: int, form: FloatFormat) -> int:
-    """Bits of the nearest number, as if the exponent had no end; `denominator` a power of two.
+    """Bits of the nearest number, as if exponents were unlimited; `denominator` a power of two.
 
     The bits of positive numbers count up from zero: after all bits of the mantissa are set, the
     next number has the next exponent. Even numbers have even bits.
     """
     exponent = numerator.bit_length() - denominator.bit_length()  # of the leading bit, exactly
-    # Exponents of two: the distance between the numbers near the value, and between the smallest.
+    # Exponents of two: of the distance between the smallest numbers, and between numbers nearby.
     lowest = 1 - form.bias - form.mantissa
     unit = max(exponent - form.mantissa, lowest if form.mantissa else lowest - 1)
     denominator <<= max(unit, 0)

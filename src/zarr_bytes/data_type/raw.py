@@ -13,7 +13,7 @@ import numpy as np
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.fill_value import raw_from_json, raw_to_json
-from zarr_bytes.data_type.null import reading_null
+from zarr_bytes.data_type.lenient import reading_null
 from zarr_bytes.errors import DataTypeNameError
 from zarr_bytes.zarr_versions import DataTypeValidationError
 
@@ -54,12 +54,12 @@ class RawBits(zarr_dtype.RawBytes):
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
-        """Refuse every type of NumPy: a void type is ``raw_bytes`` to zarr.
+        """Error for every NumPy type, because zarr maps void types to ``raw_bytes``.
 
         Raises
         ------
         DataTypeValidationError
-            Always: zarr then asks the next data type.
+            Always; zarr then tries the next data type.
         """
         raise DataTypeValidationError(f"{dtype} is raw_bytes; write dtype='r{8 * dtype.itemsize}'")
 
@@ -69,7 +69,7 @@ class RawBits(zarr_dtype.RawBytes):
 
     @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
-        # No other data type's name begins with an "r" that no letter follows.
+        # Only names of raw data types begin with an "r" without a letter after it.
         if not isinstance(data, str) or not re.match("r[^a-zA-Z_]", data):
             raise DataTypeValidationError(f"{data!r} is not a raw data type: r8, r16, r24, ...")
         bits, name = data[1:], reprlib.repr(data)
@@ -103,19 +103,19 @@ class RawBits(zarr_dtype.RawBytes):
 
     @reading_null
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> np.void:
-        """Fill value that a metadata document holds.
+        """Fill value from a metadata document.
 
         Parameters
         ----------
         data : list of int, or str
-            One integer for each byte; or base64 text, as TensorStore writes it.
+            One integer for each byte, or base64 text, which TensorStore writes.
         zarr_format : {2, 3}
             Fill values of Zarr format 2 are read by zarr.
 
         Raises
         ------
         FillValueError
-            If `data` is neither a list of integers from 0 to 255, one for each byte, nor base64
+            If `data` is neither a list with one integer from 0 to 255 for each byte, nor base64
             text of as many bytes.
         """
         if zarr_format == 3:
@@ -134,7 +134,7 @@ class RawBits(zarr_dtype.RawBytes):
         Raises
         ------
         FillValueError
-            If `data` is anything else, or has another size than an element.
+            If `data` is anything else, or does not have the size of an element.
         """
         if isinstance(data, np.void | bytes):
             return raw_from_json(list(bytes(data)), self.length)

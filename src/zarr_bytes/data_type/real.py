@@ -49,7 +49,7 @@ class _Float(ExtensionDataType):
         return float_to_json(scalar)
 
 
-class BFloat16(_Float, MultiByteDataType):
+class BFloat16(_Float, MultiByteDataType, name="bfloat16"):
     """Data type `bfloat16`: the upper half of a float32.
 
     Examples
@@ -60,77 +60,53 @@ class BFloat16(_Float, MultiByteDataType):
     'NaN'
     """
 
-    _zarr_v3_name = "bfloat16"
 
-
-class Float8E3M4(_Float):
+class Float8E3M4(_Float, name="float8_e3m4"):
     """Data type `float8_e3m4`: 3 bits of exponent and 4 of mantissa."""
 
-    _zarr_v3_name = "float8_e3m4"
 
-
-class Float8E4M3(_Float):
+class Float8E4M3(_Float, name="float8_e4m3"):
     """Data type `float8_e4m3`: 4 bits of exponent and 3 of mantissa, with infinities."""
 
-    _zarr_v3_name = "float8_e4m3"
 
-
-class Float8E4M3B11FNUZ(_Float):
+class Float8E4M3B11FNUZ(_Float, name="float8_e4m3b11fnuz"):
     """Data type `float8_e4m3b11fnuz`: bias 11; one NaN, no infinity, no -0."""
 
-    _zarr_v3_name = "float8_e4m3b11fnuz"
 
-
-class Float8E4M3FN(_Float):
+class Float8E4M3FN(_Float, name="float8_e4m3fn"):
     """Data type `float8_e4m3fn`: no infinity. Not registered; TensorStore writes it."""
 
-    _zarr_v3_name = "float8_e4m3fn"
 
-
-class Float8E4M3FNUZ(_Float):
+class Float8E4M3FNUZ(_Float, name="float8_e4m3fnuz"):
     """Data type `float8_e4m3fnuz`: one NaN, no infinity, no -0."""
 
-    _zarr_v3_name = "float8_e4m3fnuz"
 
-
-class Float8E5M2(_Float):
+class Float8E5M2(_Float, name="float8_e5m2"):
     """Data type `float8_e5m2`: the upper half of a float16."""
 
-    _zarr_v3_name = "float8_e5m2"
 
-
-class Float8E5M2FNUZ(_Float):
+class Float8E5M2FNUZ(_Float, name="float8_e5m2fnuz"):
     """Data type `float8_e5m2fnuz`: one NaN, no infinity, no -0."""
 
-    _zarr_v3_name = "float8_e5m2fnuz"
 
-
-class Float8E8M0FNU(_Float):
+class Float8E8M0FNU(_Float, name="float8_e8m0fnu"):
     """Data type `float8_e8m0fnu`: powers of two. It has no zero; the bits 0 are 2**-127."""
 
-    _zarr_v3_name = "float8_e8m0fnu"
 
-
-class Float6E2M3FN(_Float):
+class Float6E2M3FN(_Float, name="float6_e2m3fn"):
     """Data type `float6_e2m3fn`: in the lower six bits of a byte; neither NaN nor infinity."""
 
-    _zarr_v3_name = "float6_e2m3fn"
 
-
-class Float6E3M2FN(_Float):
+class Float6E3M2FN(_Float, name="float6_e3m2fn"):
     """Data type `float6_e3m2fn`: in the lower six bits of a byte; neither NaN nor infinity."""
 
-    _zarr_v3_name = "float6_e3m2fn"
 
-
-class Float4E2M1FN(_Float):
+class Float4E2M1FN(_Float, name="float4_e2m1fn"):
     """Data type `float4_e2m1fn`: in the lower four bits of a byte; neither NaN nor infinity."""
 
-    _zarr_v3_name = "float4_e2m1fn"
-
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value that a metadata document holds; base64 text too in Zarr format 2."""
-        if zarr_format == 2 and isinstance(data, str):  # as TensorStore writes it
+        """Fill value from a metadata document; in Zarr format 2 also base64 text."""
+        if zarr_format == 2 and isinstance(data, str):  # written by TensorStore
             return np.array(raw_from_json(data, 1)).view(self._native())[()]
         return super().from_json_scalar(data, zarr_format=zarr_format)
 
@@ -149,19 +125,15 @@ class _Integer(ExtensionDataType):
         return int(scalar)
 
 
-class Int2(_Integer):
+class Int2(_Integer, name="int2"):
     """Data type `int2`: -2 to 1, in the lower two bits of a byte."""
 
-    _zarr_v3_name = "int2"
 
-
-class UInt2(_Integer):
+class UInt2(_Integer, name="uint2"):
     """Data type `uint2`: 0 to 3, in the lower two bits of a byte."""
 
-    _zarr_v3_name = "uint2"
 
-
-class Int4(_Integer):
+class Int4(_Integer, name="int4"):
     """Data type `int4`: -8 to 7, in the lower four bits of a byte.
 
     Examples
@@ -170,10 +142,6 @@ class Int4(_Integer):
     -8
     """
 
-    _zarr_v3_name = "int4"
 
-
-class UInt4(_Integer):
+class UInt4(_Integer, name="uint4"):
     """Data type `uint4`: 0 to 15, in the lower four bits of a byte."""
-
-    _zarr_v3_name = "uint4"

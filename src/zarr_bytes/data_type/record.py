@@ -1,4 +1,4 @@
-"""The data type `struct`: records, whose fields have exact fill values.
+"""The data type `struct`: records whose fields have exact fill values.
 
 Specification: zarr-extensions, data-types/struct. This module needs zarr 3.2, the first that has
 `struct`.
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.data_type.core import LooselyRead
 from zarr_bytes.data_type.fill_value import refused
-from zarr_bytes.data_type.null import reading_null
+from zarr_bytes.data_type.lenient import LooselyRead, reading_null
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,19 +33,19 @@ class Struct(zarr_dtype.Struct):
 
     @reading_null
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> np.void:
-        """Fill value that a metadata document holds.
+        """Fill value from a metadata document.
 
         Raises
         ------
         FillValueError
-            If the value of a field is not permitted for its data type, or a text is not the
-            record's bytes in base64, which earlier versions of zarr wrote.
+            If the value of a field is not permitted for its data type, or `data` is text other
+            than the record's bytes in base64, which older versions of zarr wrote.
         """
         if zarr_format == 3 and isinstance(data, Mapping):
             for name, field in self.fields:
                 scalar = field.from_json_scalar(data[name], zarr_format=3) if name in data else None
                 if isinstance(scalar, LooselyRead):
-                    field.cast_scalar(scalar)  # which refuses it; zarr's class does not ask
+                    field.cast_scalar(scalar)  # refuses it; zarr's class does not call it
         try:
             return super().from_json_scalar(data, zarr_format=zarr_format)
         except (IndexError, TypeError, ValueError):
