@@ -223,14 +223,17 @@ class ChunkFile:
         short = tile.number_of_ranges() * limits.LIMITS.short_range
         are_short = self.waits and tile.table is not None and tile.nbytes <= short
         for start, stop, position in tile.requests(largest):
-            end, done = position + stop - start, 0
+            end = position + stop - start
+            if is_new and stop - start > limits.LIMITS.windowed:
+                self._read_through_window(fetched[position:end], start)
+                continue
             if are_short:
                 part = _pread(self.descriptor, stop - start, start)
                 done = len(part)
                 memory[position : position + done] = part
-            if is_new and stop - start > limits.LIMITS.windowed:
-                self._read_through_window(fetched[position:end], start)
-            elif start + done < stop:
+            else:
+                done = self._read((memory[position:end],), start)
+            if start + done < stop:
                 self._fill(memory[position + done : end], start + done)
         if counters.counters:
             count = tile.number_of_requests(largest)

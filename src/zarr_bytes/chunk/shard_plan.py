@@ -10,7 +10,10 @@ from copy import copy
 from functools import cached_property
 from itertools import islice
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+
+import numpy as np
 
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.division import by_itself
@@ -67,10 +70,14 @@ class _Alike:
 class _Part(NamedTuple):
     """The selection of one inner chunk."""
 
-    start: int  # of the first selected element, in the shard, in bytes
+    number: int  # of the inner chunk
     place: tuple[Any, ...]  # NumPy index of the elements in the canvas
     axes: tuple[Axis, ...]
     alike: _Alike
+
+
+# With the offset of its first selected element in the shard, in bytes.
+_Located: TypeAlias = "tuple[int, _Part]"
 
 
 class _Group(NamedTuple):
@@ -78,7 +85,7 @@ class _Group(NamedTuple):
 
     start: int  # in the shard, in bytes
     stop: int
-    parts: list[_Part]
+    parts: list[_Located]
 
 
 class ShardPlan(Plan):
@@ -166,22 +173,22 @@ class ShardPlan(Plan):
             return False
         is_short = self.nbytes <= limits.LIMITS.loop_chunk
         most = limits.LIMITS.loop_ranges if is_short else limits.LIMITS.loop_long_ranges
-        return sum([alike.tiles.span.ranges for _, _, alike in self._few]) <= most
+        return sum([part.alike.tiles.span.ranges for part in self._few]) <= most
 
     @cached_property
-    def _few(self) -> list[tuple[int, tuple[Axis, ...], _Alike]] | None:
+    def _few(self) -> list[_Part] | None:
         """The parts, where they are few."""
         most = limits.LIMITS.loop_ranges
         if self.grid is None or self.shards.division.most_parts(self.grid) > most:
             return None
         return list(self._parts_of(self.grid))
 
-    def _parts(self) -> Iterable[tuple[int, tuple[Axis, ...], _Alike]]:
-        """Number, axes and tiles of each inner chunk that has selected elements."""
+    def _parts(self) -> Iterable[_Part]:
+        """The selection of each inner chunk that has selected elements."""
         grid = self.tiles.grid  # perhaps put into a result
         return self._few if grid is self.grid and self._few else self._parts_of(grid)
 
-    def _parts_of(self, grid: Grid) -> Iterator[tuple[int, tuple[Axis, ...], _Alike]]:
+    def _parts_of(self, grid: Grid) -> Iterator[_Part]:
         if 0 in grid.shape:
             return
         inside = self.shards.division.inside(grid)
@@ -193,7 +200,7 @@ class ShardPlan(Plan):
                 alike = _Alike(by_itself(inside, axes), self.chunks.item_size, self.gap)
                 if is_known:
                     self._known[cast("_Ranges", indices)] = alike
-            yield number, axes, alike
+            yield _Part(number, combination([axis.targets for axis in axes]), axes, alike)
 
     def at_once(self, canvas: Array | None, *, is_file: bool) -> int:
         """Bytes that are fetched at once, at most."""
@@ -203,13 +210,27 @@ class ShardPlan(Plan):
 
     def fetches(self, canvas: Array, most: int) -> Iterator[Fetch]:
         """The ranges to fetch of a `located` shard, at most `most` bytes at a time."""
-        index = cast("Index", self._index)
-        for start, stop, parts in self._groups(index, canvas, most):
+        some: list[Fetch] = []
+        nbytes = ranges = 0
+        for fetch in self._fetches(canvas, most):
+            nbytes += fetch[0].nbytes
+            ranges += fetch[0].number_of_ranges()
+            if some and (nbytes > most or ranges > limits.LIMITS.runs):
+                yield _merged(some)
+                some, nbytes, ranges = [], fetch[0].nbytes, fetch[0].number_of_ranges()
+            some.append(fetch)
+        if some:
+            yield _merged(some)
+
+    def _fetches(self, canvas: Array, most: int) -> Iterator[Fetch]:
+        """The ranges of each group of inner chunks."""
+        for start, stop, parts in self._groups(cast("Index", self._index), canvas, most):
             if len(parts) == 1:
-                yield from ((tile, ((tile, 0),)) for tile in self._tiles_in(parts[0], most))
+                for tile in self._tiles_in(parts[0], most):
+                    yield tile, ((tile, 0),)
                 continue
-            tile = Tile(start, stop - start)
-            yield tile, [(next(self._tiles_in(p, most)), p.start - start) for p in parts]
+            tiles = [(tile, p[0] - start) for p in parts for tile in self._tiles_in(p, most)]
+            yield Tile(start, stop - start), tiles
 
     def alike_tiles(self, canvas: Array | None, *, is_file: bool) -> Iterator[tuple[int, Tile]]:
         """As `Plan.alike_tiles`, for a shard that has all inner chunks."""
@@ -218,10 +239,10 @@ class ShardPlan(Plan):
         for start, stop, parts in self._groups(index, canvas, most):
             if len(parts) > 1:
                 yield 1, Tile(start, stop - start)
-            elif parts[0].alike.is_one_tile(most):
-                yield 1, parts[0].alike.tile
+            elif parts[0][1].alike.is_one_tile(most):
+                yield 1, parts[0][1].alike.tile
             else:
-                yield from parts[0].alike.tiles.alike(most, limits.LIMITS.runs)
+                yield from parts[0][1].alike.tiles.alike(most, limits.LIMITS.runs)
 
     def _groups(self, index: Index, canvas: Array | None, most: int) -> Iterator[_Group]:
         """Groups of inner chunks, each read in one range of at most `most` bytes if it is several.
@@ -231,45 +252,45 @@ class ShardPlan(Plan):
         parts, fill = iter(self._parts()), self.shards.fill_value
         while some := list(islice(parts, _SORTED)):
             located = []
-            for number, axes, alike in some:
-                base = index.offset(number)
-                place = combination([axis.targets for axis in axes])
+            for part in some:
+                base = index.offset(part.number)
                 if base is not None:
-                    located.append(_Part(base + alike.first, place, axes, alike))
+                    located.append((base + part.alike.first, part))
                 elif canvas is not None:
-                    canvas[place] = fill
-            located.sort(key=_start)
+                    canvas[part.place] = fill
+            located.sort(key=itemgetter(0))
             yield from self._grouped(located, most)
 
-    def _grouped(self, located: list[_Part], most: int) -> Iterator[_Group]:
+    def _grouped(self, located: list[_Located], most: int) -> Iterator[_Group]:
         group: _Group | None = None
-        for part in located:
-            start, stop = part.start, part.start + part.alike.nbytes
+        for start, part in located:
+            stop = start + part.alike.nbytes
             if (
                 group is not None
                 and 0 <= start - group.stop <= self.gap
                 and stop - group.start <= most
                 and part.alike.tiles.span.ranges == 1
-                and group.parts[-1].alike.tiles.span.ranges == 1
+                and group.parts[-1][1].alike.tiles.span.ranges == 1
             ):
-                group.parts.append(part)
+                group.parts.append((start, part))
                 group = group._replace(stop=stop)
                 continue
             if group is not None:
                 yield group
-            group = _Group(start, stop, [part])
+            group = _Group(start, stop, [(start, part)])
         if group is not None:
             yield group
 
-    def _tiles_in(self, part: _Part, most: int) -> Iterator[Tile]:
+    def _tiles_in(self, located: _Located, most: int) -> Iterable[Tile]:
         """The tiles of a part, of at most `most` bytes each, in the canvas of the shard."""
+        start, part = located
         alike = part.alike
         if alike.is_one_tile(most):
-            yield alike.tile._replace(start=part.start, place=part.place)
-            return
+            _, nbytes, table, shape, strides, among, _ = alike.tile
+            return (Tile(start, nbytes, table, shape, strides, among, part.place),)
         grid = self.shards.division.inside(self.tiles.grid)._replace(axes=part.axes)
-        base = part.start - alike.first
-        yield from alike.tiles._replace(grid=grid, base=base).divided(most, limits.LIMITS.runs)
+        tiles = alike.tiles._replace(grid=grid, base=start - alike.first)
+        return tiles.divided(most, limits.LIMITS.runs)
 
     def end_of_file(self, path: str, offset: int) -> ChunkSizeError:
         """Error for a file that ends at the byte `offset`, though it was longer."""
@@ -279,5 +300,18 @@ class ShardPlan(Plan):
         )
 
 
-def _start(part: _Part) -> int:
-    return part.start
+def _merged(fetches: list[Fetch]) -> Fetch:
+    """One fetch for several, as tiles that are fetched one by one take longer than their bytes."""
+    if len(fetches) == 1:
+        return fetches[0]
+    bounds = [tile.bounds() for tile, _ in fetches]
+    table = (
+        np.concatenate([starts for starts, _ in bounds]),
+        np.concatenate([stops for _, stops in bounds]),
+    )
+    parts: list[tuple[Tile, int]] = []
+    nbytes = 0
+    for tile, inner in fetches:
+        parts += [(part, nbytes + first) for part, first in inner]
+        nbytes += tile.nbytes
+    return Tile(0, nbytes, table), parts
