@@ -121,8 +121,14 @@ def is_deflated(store: ZipStore, key: str) -> bool:
         return False
 
 
+_VERSION: Final = tuple(map(int, zarr.__version__.split(".")[:2]))
+
 # Whether zarr loads the entry points zarr.data_type by itself. Goes when zarr 3.4 is required.
-LOADS_DATA_TYPES: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3, 4)
+LOADS_DATA_TYPES: Final = _VERSION >= (3, 4)
+
+# Whether an integer selects all of a chunk that has one element within the array, and not only of
+# chunks of length 1. Goes when zarr 3.2 is required.
+INTEGERS_FILL_EDGES: Final = _VERSION >= (3, 2)
 
 # Stores whose chunks are buffers of this process. ManagedMemoryStore is there from 3.2 on.
 MEMORY_STORES: Final[tuple[type, ...]] = tuple(

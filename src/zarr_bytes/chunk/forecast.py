@@ -110,16 +110,21 @@ def counts_of_write(
     is_complete : bool
         Whether the selection has all of the chunk within the array.
     """
-    is_file = is_local_chunk(getter)
+    is_file, grid = is_local_chunk(getter), plan.grid
     shards = plan.shards if isinstance(plan, ShardPlan) else None
     nbytes, selected, whole = plan.chunks.nbytes, _selected_nbytes(plan), 0
     if shards is not None:
-        nbytes += shards.index_nbytes
-        whole = _whole_inner_chunks(plan.grid, shards)
+        whole = _whole_inner_chunks(grid, shards)
         is_complete = is_complete and not shards.sharding.keeps_edges
-    keeps_nothing = is_complete or selected == plan.chunks.nbytes
+    keeps_nothing = is_complete or (grid is not None and grid.has_all_of(plan.chunks.shape))
     counts = Counts(chunks=1, opens=int(is_file))
-    is_in_place = in_place and is_file and not keeps_nothing and plan.grid is not None
+    is_in_place = in_place and is_file and not keeps_nothing and grid is not None
+    if shards is None:
+        is_in_place = is_in_place and selected < nbytes
+    else:
+        if keeps_nothing and grid is not None:  # without inner chunks behind the array's edge
+            nbytes = shards.division.most_parts(grid) * shards.inner_nbytes
+        nbytes += shards.index_nbytes
     if is_in_place:
         counts.bytes_written = selected
         if shards is not None:

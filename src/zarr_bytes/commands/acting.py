@@ -235,6 +235,8 @@ def why_replaced(acting: Acting, getter: StorePath, *, is_kept: bool) -> str:
     if type(getter.store) is not LocalStore:
         kind = type(getter.store).__name__
         return f"the store is a {kind}: only files in a folder (LocalStore) are written in place"
+    if getter.store.read_only:
+        return 'the array was opened to be read only: open it with mode="r+"'
     if not acting.writes_parts:
         return (
             f"{_PARTIAL_WRITES} was False when the array was opened: set it to True (for a command,"

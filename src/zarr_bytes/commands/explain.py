@@ -6,22 +6,23 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-from zarr.storage import StorePath
-
-from zarr_bytes.chunk.block_selection import array_entries
 from zarr_bytes.chunk.chunks import chunks_of
 from zarr_bytes.chunk.counters import Counts
 from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.forecast import array_without_memory, counts_of_read, counts_of_write
-from zarr_bytes.chunk.grid import Axis, combination
 from zarr_bytes.chunk.reading import cost_of
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.selection import entries_of, grid_of
 from zarr_bytes.commands.acting import acting_on, why_replaced, why_whole
+from zarr_bytes.commands.chunk_selection import (
+    can_be_complete_to_zarr,
+    chunk_as_zarr,
+    dropped_axes,
+    entries_as_zarr,
+    ranks_in_zarr,
+)
 from zarr_bytes.commands.reports import Result
 from zarr_bytes.commands.selections import text_of_selection
-from zarr_bytes.commands.sources import within
 from zarr_bytes.zarr_versions import spec_of
 
 if TYPE_CHECKING:
@@ -30,14 +31,12 @@ if TYPE_CHECKING:
 
     import zarr
 
-    from zarr_bytes.chunk.division import Alike
     from zarr_bytes.chunk.elements import Array
-    from zarr_bytes.chunk.grid import Grid, Offsets
+    from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.chunk.scattering import ChunkOfRead
     from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.commands.acting import Acting
-    from zarr_bytes.zarr_versions import ArraySpec
 
     WayOf: TypeAlias = Callable[[ChunkOfRead], tuple[Plan, Array | None, bool]]
 
@@ -141,7 +140,8 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     >>> explained.reason
     'the chunks are in memory, where reading one whole costs nothing'
     """
-    grid = grid_of(array.shape, _entries(selection, array.shape))
+    entries = entries_as_zarr(selection, array.shape)
+    grid = grid_of(array.shape, entries)
     if grid is None:
         raise IndexError(
             f"the selection {text_of_selection(selection)} cannot be explained: permitted are"
@@ -156,15 +156,20 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     division = Division(array.shape, chunk_shape, axes, axes)
     total, reasons, are_fine, are_in_place = Counts(), [acting.reason], [], []
     way_of = None if acting.stored is None else _way_of(array, acting, grid)
+    ranks = ranks_in_zarr(entries, chunk_shape)
+    # A pipeline of zarr doesn't tell the codec.
+    is_told = acting.is_pipeline or not acting.writes_parts
+    can_be_complete = is_told and can_be_complete_to_zarr(entries, chunk_shape)
     for alike in division.alike(grid):
         if way_of is None or spec is None:
             total.chunks += alike.times
             continue
-        chunk = _chunk(array, spec, division, grid, alike)
+        is_complete = alike.are_complete and can_be_complete
+        chunk = chunk_as_zarr(array, spec, division, grid, alike, ranks, is_complete=is_complete)
         plan, canvas, is_one_range = way_of(chunk)
         if write:
             counts, is_in_place = counts_of_write(
-                chunk[0], plan, in_place=acting.writes_parts, is_complete=alike.are_complete
+                chunk[0], plan, in_place=acting.writes_parts, is_complete=is_complete
             )
             is_kept = is_in_place or counts.bytes_fetched > 0
             reasons.append("" if is_in_place else why_replaced(acting, chunk[0], is_kept=is_kept))
@@ -200,25 +205,13 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     )
 
 
-def _entries(selection: Any, shape: tuple[int, ...]) -> list[Any]:
-    """An entry for each axis, by zarr's rule: an array beside slices selects along its axis."""
-    if isinstance(selection, np.ndarray) and selection.ndim > 1 and selection.dtype == bool:
-        selection = np.nonzero(selection)  # a mask
-    entries: list[Any] = array_entries(selection, shape)
-    arrays = [i for i, entry in enumerate(entries) if isinstance(entry, np.ndarray)]
-    if len(arrays) > 1 and any(isinstance(entry, range) for entry in entries):
-        for i, array in zip(arrays, np.ix_(*[entries[i] for i in arrays]), strict=True):
-            entries[i] = array
-    return entries
-
-
 def _way_of(array: zarr.Array[Any], acting: Acting, grid: Grid) -> WayOf:
     """`Scatter.way_of` of the selection, or its like for the codec in a pipeline of zarr."""
     stored = cast("Stored", acting.stored)
     if acting.is_pipeline:
         sizes = [n for n, s in zip(grid.shape, grid.shapes, strict=True) if s is not None]
         out = array_without_memory(tuple(sizes), array.dtype, array.order)
-        return Scatter(out, _dropped(grid), stored, array.store).way_of
+        return Scatter(out, dropped_axes(grid), stored, array.store).way_of
 
     def way_of(chunk: ChunkOfRead) -> tuple[Plan, None, bool]:
         getter, spec, selection, *_ = chunk
@@ -226,46 +219,3 @@ def _way_of(array: zarr.Array[Any], acting: Acting, grid: Grid) -> WayOf:
         return chunks.plan(entries_of(selection), cost_of(getter)), None, False
 
     return way_of
-
-
-def _chunk(
-    array: zarr.Array[Any], spec: ArraySpec, division: Division, grid: Grid, alike: Alike
-) -> ChunkOfRead:
-    """One of the chunks that are selected alike, in the form that zarr's pipelines get."""
-    key = within(array.path, array.metadata.encode_chunk_key(division.place_of(alike.number)))
-    getter = StorePath(array.store, key)
-    axes = [_in_order(axis) for axis in alike.axes]
-    local, targets = [axis.indices for axis in axes], [axis.targets for axis in axes]
-    if len(local) != array.ndim:  # points
-        points = np.unravel_index(np.asarray(local[0]), spec.shape)
-        return getter, spec, points, (cast("Offsets", targets[0]),), False
-    selection: list[Any] = [
-        _entry(indices, is_integer=shape is None)
-        for indices, shape in zip(local, grid.shapes, strict=True)
-    ]
-    if any(isinstance(shape, tuple) for shape in grid.shapes):
-        selection = list(np.ix_(*map(np.asarray, local)))
-    kept = [t for t, shape in zip(targets, grid.shapes, strict=True) if shape is not None]
-    return getter, spec, tuple(selection), combination(kept), alike.are_complete
-
-
-def _in_order(axis: Axis) -> Axis:
-    """An axis with its indices in the order of the selection, which zarr keeps."""
-    if isinstance(axis.targets, slice):
-        return axis
-    order = np.argsort(axis.targets)
-    return Axis(np.asarray(axis.indices)[order], axis.targets[order])
-
-
-def _entry(indices: range | Offsets, *, is_integer: bool) -> int | slice | Offsets:
-    """Indices along an axis as an entry of a selection."""
-    if not isinstance(indices, range):
-        return indices
-    return indices[0] if is_integer else slice(indices.start, indices.stop, indices.step)
-
-
-def _dropped(grid: Grid) -> tuple[int, ...]:
-    """The axes of integers beside arrays, which zarr's pipelines drop."""
-    if not any(isinstance(shape, tuple) for shape in grid.shapes):
-        return ()
-    return tuple([i for i, shape in enumerate(grid.shapes) if shape is None])

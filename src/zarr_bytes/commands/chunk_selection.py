@@ -1,0 +1,125 @@
+"""The selection of each chunk, as zarr passes it to a pipeline: the rules of zarr's indexing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from zarr.storage import StorePath
+
+from zarr_bytes.chunk.block_selection import array_entries
+from zarr_bytes.chunk.grid import Axis, combination
+from zarr_bytes.commands.sources import within
+from zarr_bytes.zarr_versions import INTEGERS_FILL_EDGES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import zarr
+
+    from zarr_bytes.chunk.division import Alike, Division
+    from zarr_bytes.chunk.grid import Grid, Offsets
+    from zarr_bytes.chunk.scattering import ChunkOfRead
+    from zarr_bytes.zarr_versions import ArraySpec
+
+__all__ = [
+    "can_be_complete_to_zarr",
+    "chunk_as_zarr",
+    "dropped_axes",
+    "entries_as_zarr",
+    "ranks_in_zarr",
+]
+
+
+def entries_as_zarr(selection: Any, shape: tuple[int, ...]) -> list[Any]:
+    """An entry for each axis, by zarr's rules.
+
+    An array beside slices selects along its axis, and integers beside arrays alone are points.
+    """
+    if isinstance(selection, np.ndarray) and selection.ndim > 1 and selection.dtype == bool:
+        selection = np.nonzero(selection)  # a mask
+    entries: list[Any] = array_entries(selection, shape)
+    arrays = [i for i, entry in enumerate(entries) if isinstance(entry, np.ndarray)]
+    if not any(isinstance(entry, range) for entry in entries):
+        for i in range(len(entries) if arrays else 0):
+            if isinstance(entries[i], int):
+                entries[i] = np.full(entries[arrays[0]].shape, entries[i])
+    elif len(arrays) > 1:
+        for i, array in zip(arrays, np.ix_(*[entries[i] for i in arrays]), strict=True):
+            entries[i] = array
+    return entries
+
+
+def can_be_complete_to_zarr(entries: Sequence[Any], chunk_shape: tuple[int, ...]) -> bool:
+    """Whether zarr takes chunks that are wholly selected for complete: without arrays or steps."""
+    return all(
+        entry.step == 1
+        if isinstance(entry, range)
+        else isinstance(entry, int) and (INTEGERS_FILL_EDGES or size == 1)
+        for entry, size in zip(entries, chunk_shape, strict=True)
+    )
+
+
+def ranks_in_zarr(entries: Sequence[Any], chunk_shape: tuple[int, ...]) -> list[Offsets | None]:
+    """The ranks of the indices of each array along its axis, as zarr groups them by chunk."""
+    ranks: list[Offsets | None] = []
+    for entry, size in zip(entries, chunk_shape, strict=True):
+        ranks.append(None)
+        if isinstance(entry, np.ndarray):
+            indices = np.ravel(entry)
+            is_falling = not np.any(np.diff(indices) >= 0)
+            order = np.arange(indices.size)[::-1] if is_falling else np.argsort(indices // size)
+            ranks[-1] = np.argsort(order)
+    return ranks
+
+
+def chunk_as_zarr(
+    array: zarr.Array[Any],
+    spec: ArraySpec,
+    division: Division,
+    grid: Grid,
+    alike: Alike,
+    ranks: list[Offsets | None],
+    *,
+    is_complete: bool,
+) -> ChunkOfRead:
+    """One of the chunks that are selected alike, in the form that zarr's pipelines get."""
+    key = within(array.path, array.metadata.encode_chunk_key(division.place_of(alike.number)))
+    getter = StorePath(array.store, key)
+    if len(alike.axes) != array.ndim:  # points
+        (axis,) = alike.axes
+        indices, places = _in_order(axis, np.arange(grid.shape[0]))
+        points = np.unravel_index(np.asarray(indices), spec.shape)
+        return getter, spec, points, (cast("Offsets", places),), False
+    axes = [_in_order(*axis) for axis in zip(alike.axes, ranks, strict=True)]
+    local, targets = [axis.indices for axis in axes], [axis.targets for axis in axes]
+    selection: list[Any] = [
+        _entry(indices, is_integer=shape is None)
+        for indices, shape in zip(local, grid.shapes, strict=True)
+    ]
+    if any(isinstance(shape, tuple) for shape in grid.shapes):
+        selection = list(np.ix_(*map(np.asarray, local)))
+    kept = [t for t, shape in zip(targets, grid.shapes, strict=True) if shape is not None]
+    return getter, spec, tuple(selection), combination(kept), is_complete
+
+
+def _in_order(axis: Axis, ranks: Offsets | None) -> Axis:
+    """An axis with its indices in zarr's order."""
+    if ranks is None or isinstance(axis.targets, slice):
+        return axis
+    order = np.argsort(ranks[axis.targets])
+    return Axis(np.asarray(axis.indices)[order], axis.targets[order])
+
+
+def _entry(indices: range | Offsets, *, is_integer: bool) -> int | slice | Offsets:
+    """Indices along an axis as an entry of a selection."""
+    if not isinstance(indices, range):
+        return indices
+    return indices[0] if is_integer else slice(indices.start, indices.stop, indices.step)
+
+
+def dropped_axes(grid: Grid) -> tuple[int, ...]:
+    """The axes of integers beside arrays, which zarr's pipelines drop."""
+    if not any(isinstance(shape, tuple) for shape in grid.shapes):
+        return ()
+    return tuple([i for i, shape in enumerate(grid.shapes) if shape is None])
