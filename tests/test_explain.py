@@ -140,6 +140,12 @@ def test_a_write_to_shards_is_what_was_explained(tmp_path, selection, partial_wr
         assert in_first.bytes_written == 8
 
 
+@pytest.mark.parametrize("function", [zarr_bytes.explain, zarr_bytes.preallocate])
+def test_what_is_no_array_is_refused(function):
+    with pytest.raises(TypeError, match=r"array is of type ndarray; permitted is a zarr\.Array"):
+        function(np.zeros(3))
+
+
 class TestTheFirstReasonThatHolds:
     def test_a_compressor_is_named(self):
         array = zarr.create_array({}, data=VALUES)

@@ -18,6 +18,7 @@ __all__ = [
     "causes_of_a_wrong_size",
     "in_short",
     "in_words",
+    "no_array",
     "partly_missing",
     "wrong_size",
 ]
@@ -150,6 +151,14 @@ class DataTypeNameError(_MetadataError, TypeError):
     -----
     Specification: data types, "Core data types" (`r*`).
     """
+
+
+def no_array(found: object) -> TypeError:
+    """Error for an argument in place of an array."""
+    return TypeError(
+        f"array is of type {type(found).__qualname__}; permitted is a zarr.Array, such as"
+        " zarr.open_array(...)"
+    )
 
 
 def in_words(error: Exception) -> str:

@@ -60,10 +60,19 @@ def can_be_complete_to_zarr(entries: Sequence[Any], chunk_shape: tuple[int, ...]
     )
 
 
-def ranks_in_zarr(entries: Sequence[Any], chunk_shape: tuple[int, ...]) -> list[Offsets | None]:
-    """The ranks of the indices of each array along its axis, as zarr groups them by chunk."""
+def ranks_in_zarr(entries: Sequence[Any], division: Division) -> list[Offsets | None]:
+    """Ranks of the indices of each array of a selection, as zarr groups them by chunk."""
+    if not any(isinstance(entry, np.ndarray) for entry in entries):
+        return [None] * len(entries)
+    sizes = division.inner_shape
+    if all(isinstance(entry, np.ndarray) for entry in entries):  # points
+        along = zip(entries, sizes, division.distances, strict=True)
+        numbers = np.ravel(sum([entry // size * distance for entry, size, distance in along]))
+        is_rising = not np.any(np.diff(numbers) < 0)
+        order = np.arange(numbers.size) if is_rising else np.argsort(numbers)
+        return [np.argsort(order)] * len(entries)
     ranks: list[Offsets | None] = []
-    for entry, size in zip(entries, chunk_shape, strict=True):
+    for entry, size in zip(entries, sizes, strict=True):
         ranks.append(None)
         if isinstance(entry, np.ndarray):
             indices = np.ravel(entry)
@@ -88,7 +97,7 @@ def chunk_as_zarr(
     getter = StorePath(array.store, key)
     if len(alike.axes) != array.ndim:  # points
         (axis,) = alike.axes
-        indices, places = _in_order(axis, np.arange(grid.shape[0]))
+        indices, places = _in_order(axis, ranks[0])
         points = np.unravel_index(np.asarray(indices), spec.shape)
         return getter, spec, points, (cast("Offsets", places),), False
     axes = [_in_order(*axis) for axis in zip(alike.axes, ranks, strict=True)]

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
+import zarr
+
 from zarr_bytes.chunk.chunks import chunks_of
 from zarr_bytes.chunk.counters import Counts
 from zarr_bytes.chunk.division import Division
@@ -23,13 +25,12 @@ from zarr_bytes.commands.chunk_selection import (
 )
 from zarr_bytes.commands.reports import Result
 from zarr_bytes.commands.selections import text_of_selection
+from zarr_bytes.errors import no_array
 from zarr_bytes.zarr_versions import spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
-
-    import zarr
 
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.grid import Grid
@@ -140,6 +141,8 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     >>> explained.reason
     'the chunks are in memory, where reading one whole costs nothing'
     """
+    if not isinstance(array, zarr.Array):
+        raise no_array(array)
     entries = entries_as_zarr(selection, array.shape)
     grid = grid_of(array.shape, entries)
     if grid is None:
@@ -156,7 +159,7 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     division = Division(array.shape, chunk_shape, axes, axes)
     total, reasons, are_fine, are_in_place = Counts(), [acting.reason], [], []
     way_of = None if acting.stored is None else _way_of(array, acting, grid)
-    ranks = ranks_in_zarr(entries, chunk_shape)
+    ranks = ranks_in_zarr(entries, division)
     # A pipeline of zarr doesn't tell the codec.
     is_told = acting.is_pipeline or not acting.writes_parts
     can_be_complete = is_told and can_be_complete_to_zarr(entries, chunk_shape)

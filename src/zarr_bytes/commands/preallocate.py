@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import zarr
 from zarr.storage import LocalStore
 
+from zarr_bytes.chains import plain_chain
 from zarr_bytes.chunk.file_writing import create_file
 from zarr_bytes.chunk.new_files import CAN_REPLACE
 from zarr_bytes.chunk.shard_writing import complete_shard
@@ -18,7 +19,7 @@ from zarr_bytes.commands.hierarchy import nodes
 from zarr_bytes.commands.reports import Allocated, Preallocation, Progress
 from zarr_bytes.commands.sources import within
 from zarr_bytes.commands.stores import asked, opened, run
-from zarr_bytes.errors import StoreError, in_words
+from zarr_bytes.errors import StoreError, in_words, no_array
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.zarr_versions import spec_of
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from zarr.abc.store import Store
 
+    from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.zarr_versions import ArraySpec, ArrayV3Metadata
 
 __all__ = ["preallocate", "preallocate_store"]
@@ -73,12 +75,14 @@ def preallocate(
     >>> allocated.made, allocated.chunks
     (4, 4)
     """
+    if not isinstance(array, zarr.Array):
+        raise no_array(array)
     try:
-        root, pipeline, metadata, spec = _parts_of(array)
+        root, stored, metadata, spec = _parts_of(array)
     except StoreError as error:
         message = f"chunks of {array.store_path} cannot be made in advance: {error}"
         raise StoreError(message) from error
-    codec, order, sharding = pipeline.stored
+    codec, order, sharding = stored
     elements = new_chunk(spec, codec.stored_endian)
     shards = None
     if sharding is not None:
@@ -141,8 +145,8 @@ def preallocate_store(
 
 def _parts_of(
     array: zarr.Array[Any],
-) -> tuple[str, BatchedBytesPipeline, ArrayV3Metadata, ArraySpec]:
-    """Root of the store, pipeline, metadata and chunk spec of an array.
+) -> tuple[str, Stored, ArrayV3Metadata, ArraySpec]:
+    """Root of the store, storage of the chunks, metadata and chunk spec of an array.
 
     Raises
     ------
@@ -159,13 +163,17 @@ def _parts_of(
         raise StoreError("it was opened to be read only")
     if not CAN_REPLACE:
         raise StoreError("this system has no positioned writes")
-    if not isinstance(pipeline, BatchedBytesPipeline):
+    if plain_chain(metadata.codecs) is None:
         names = ", ".join(map(codec_name, metadata.codecs))
         raise StoreError(
-            f"its codecs are {names}; permitted are transposes and bytes alone, or shards of them,"
-            " in this package's pipeline; `zarr-bytes status` says whether zarr uses it"
+            f"its codecs are {names}; permitted are transposes and bytes alone, or shards of them"
+        )
+    if not isinstance(pipeline, BatchedBytesPipeline):
+        raise StoreError(
+            f"its pipeline is {type(pipeline).__name__}, which does not share chunks; `zarr-bytes"
+            " status` says how to use that of this package"
         )
     spec = spec_of(metadata)
     if spec is None:
         raise StoreError("its chunks have several shapes")
-    return str(store.root), pipeline, metadata, spec
+    return str(store.root), pipeline.stored, metadata, spec
