@@ -1,6 +1,7 @@
 """`zarr_bytes.view`: selections against NumPy, what is mapped, changed and refused."""
 
 import gc
+import itertools
 import json
 import mmap
 import multiprocessing
@@ -118,6 +119,14 @@ class TestSelections:
             same(view[selection], values[selection])
             same(view, values)
             del view, array
+
+    @pytest.mark.parametrize("rows", [[1, 2, 0], [5, -8, 0]])
+    def test_dots_separate_arrays_also_where_they_stand_for_no_axis(self, form, rows):
+        view = zarr_bytes.view(stored({}, **form))
+        for entries in itertools.permutations([rows, 3, slice(1, 4)]):
+            for place in range(4):
+                selection = (*entries[:place], ..., *entries[place:])
+                same(view[selection], VALUES[selection])
 
     @pytest.mark.parametrize("store", [MemoryStore, tempfile.mkdtemp])
     def test_a_selection_of_one_block_copies_nothing(self, store, form):

@@ -134,13 +134,15 @@ class Selected:
     """
 
     def __init__(self, selection: object, division: Division) -> None:
-        # With `...`, the result of NumPy is never a scalar.
-        self._is_array = any(entry is Ellipsis for entry in entries_of(selection))
         self._division = division
         self._entries = array_entries(selection, division.shape)
-        self._grid = None
-        if sum(isinstance(entry, np.ndarray) for entry in self._entries) > 1:
-            self._grid = self._made_grid()  # the error does not depend on the blocks
+        self._arrays = sum(isinstance(entry, np.ndarray) for entry in self._entries)
+        # With `...`, the result of NumPy is never a scalar. Between arrays it separates them, also
+        # where it stands for no axis.
+        given = entries_of(selection)
+        after = next((n for n, entry in enumerate(given[::-1]) if entry is Ellipsis), None)
+        self._dots = None if after is None else len(self._entries) - after
+        self._grid = self._made_grid() if self._arrays > 1 else None
 
     @property
     def grid(self) -> Grid:
@@ -169,7 +171,9 @@ class Selected:
                     return None
                 local.append(_moved(entry, -k * size))
             place.append(k)
-        return tuple(place), (*local, ...) if self._is_array else tuple(local)
+        if self._dots is not None:
+            local.insert(self._dots, ...)
+        return tuple(place), tuple(local)
 
     def of_nothing(self, dtype: DType) -> Array | None:
         """The result, where no element is selected."""
@@ -219,7 +223,10 @@ class Selected:
                 " several axes: `array.oindex[...]` of zarr selects every combination of them, and"
                 " `array.vindex[...]` points"
             )
-        return grid
+        if self._dots is None:
+            return grid
+        joined = [i for i, entry in enumerate(self._entries) if not isinstance(entry, range)]
+        return grid._replace(is_split=bool(joined) and joined[0] < self._dots <= joined[-1])
 
     def _turns(self) -> tuple[Any, ...]:
         """NumPy index that reverses the canvas along axes with a negative step."""
