@@ -175,6 +175,24 @@ class TestSelections:
         points = tuple(np.random.default_rng(1).integers(0, n, 500) for n in SHAPE)
         same(view[points], VALUES[points])
 
+    @pytest.mark.parametrize("shape", [(2**62,), (2**40, 2**40)])
+    def test_an_array_may_have_more_elements_than_offsets_have(self, shape):
+        options = {"dtype": "i4", "chunks": (2**10,) * len(shape), "fill_value": 3}
+        view = zarr_bytes.view(zarr.create_array({}, shape=shape, compressors=None, **options))
+        rest = (slice(1020, 1030),) * (len(shape) - 1)
+        for rows, count in ((np.s_[-2000:], 2000), (np.s_[[5, 2**39]], 2), (np.s_[5:15], 10)):
+            same(view[rows, *rest], np.full((count, *[10] * len(rest)), 3, "i4"))
+        assert view[0:0].shape == (0, *shape[1:])
+        assert next(iter(view.blocks)).shape == view.chunks
+
+    def test_what_does_not_fit_an_integer_of_the_machine_is_said(self):
+        options = {"dtype": "i4", "chunks": (2**4,) * 2, "compressors": None}
+        view = zarr_bytes.view(zarr.create_array({}, shape=(2**40, 2**40), **options))
+        with pytest.raises(IndexError, match=r"points .* less than 2\*\*62 elements"):
+            view[[1, 2], [3, 4]]
+        with pytest.raises(OverflowError, match=f"there are {2**72} blocks"):
+            len(view.blocks)
+
     def test_an_array_without_axes(self):
         view = zarr_bytes.view(stored({}, np.array(3, "i2"), chunks=()))
         assert view[()] == view[...] == 3

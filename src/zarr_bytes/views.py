@@ -137,7 +137,7 @@ class ArrayView:
         self.chunks = self._blocks.sizes
         # `lru_cache` is in C, so that a selection of one block takes a microsecond.
         self._block = lru_cache(self._blocks.most)(self._blocks.load)
-        self.blocks = BlockViews(self._block, self._blocks.counts)
+        self.blocks = BlockViews(self._block, self._blocks.division)
         # By the number of entries of a selection: the place of the one block along all other axes.
         counts = self._blocks.counts
         self._rest = [
@@ -214,9 +214,9 @@ class ArrayView:
         return block
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001
-        if copy is False and len(self.blocks) != 1:
+        if copy is False and (count := self._blocks.division.count) != 1:
             raise ValueError(
-                f"the array has {len(self.blocks)} chunks, and is one NumPy array only as a copy,"
+                f"the array has {count} chunks, and is one NumPy array only as a copy,"
                 " which copy=False does not permit"
             )
         return np.array(self[...], dtype, copy=copy)
