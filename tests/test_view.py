@@ -159,12 +159,21 @@ class TestSelections:
             (([0, 1], [0, 1]), r"array\.vindex\[\.\.\.\]"),
             (1.5, "found 1.5 of type float"),
             ([0.5], "of type list"),
+            (([0, 1], [0, 1, 2], 0), r"shapes \(2,\) and \(3,\) cannot be broadcast"),
+            (([], [0, 1], 0), r"shapes \(0,\) and \(2,\) cannot be broadcast"),
+            ([[1], [1, 2]], r"\[\[1\], \[1, 2\]\], which is no array"),
+            (slice("a", None), r"slice\('a', None, None\), which has bounds of other types"),
         ],
     )
     def test_another_form_is_an_error_that_says_what_to_call(self, form, selection, advice):
         view = zarr_bytes.view(stored({}, **form))
         with pytest.raises(IndexError, match=advice):
             view[selection]
+
+    def test_empty_points_are_broadcast(self, form):
+        view = zarr_bytes.view(stored({}, **form))
+        for points in ((np.zeros((0, 2), int), [[0, 0]], 1), ([], 0, [1]), ([[]], [[1]], [])):
+            same(view[points], np.zeros(np.broadcast_shapes(*map(np.shape, points)), "f4"))
 
     def test_points_and_rows_in_any_order_are_gathered_in_pieces(self, form, monkeypatch):
         monkeypatch.setattr(block_selection, "_PIECE", 100)
@@ -394,7 +403,12 @@ class TestMappings:
         view[8, 7, 0]
         assert alive(made) == 1
 
-    @pytest.mark.parametrize("value", [0, -1, "many", 1.5, True])
+    @pytest.mark.parametrize("value", [2**70, str(2**70)])
+    def test_any_number_may_be_kept(self, value):
+        with zarr.config.set({"zarr_bytes.mappings": value}):
+            same(zarr_bytes.view(stored({})), VALUES)
+
+    @pytest.mark.parametrize("value", [0, -1, "many", 1.5, True, "9" * 5000])
     def test_another_number_is_an_error(self, value):
         array = stored({})
         with (

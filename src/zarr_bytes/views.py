@@ -178,7 +178,7 @@ class ArrayView:
             else:
                 if rest is not None:
                     return self._block(*place, *rest)[tuple(local)]
-        except IndexError:  # a negative index, or an error that `Selected` explains
+        except (IndexError, TypeError):  # a negative index, or an error that `Selected` explains
             pass
         if isinstance(selection, np.integer):
             return self[int(selection)]

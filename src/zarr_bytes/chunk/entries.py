@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from zarr_bytes.chunk.selection import entries_of
+from zarr_bytes.errors import in_short
 
 if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Offsets
@@ -70,7 +71,10 @@ def _entry(entry: Any, n: int, axis: int) -> Entry:
     if type(entry) is int:
         return _index_in(entry, n, axis)
     if isinstance(entry, slice):
-        return range(*entry.indices(n))
+        try:
+            return range(*entry.indices(n))
+        except TypeError:
+            raise IndexError(f"{FORMS}; found {entry!r}, which has bounds of other types") from None
     if isinstance(entry, str):
         raise IndexError(f"{FORMS}: select the field {entry!r} of the result")
     if not isinstance(entry, bool):
@@ -81,7 +85,10 @@ def _entry(entry: Any, n: int, axis: int) -> Entry:
 
 def _indices(entry: Any, n: int, axis: int) -> Offsets:
     """An array of indices along an axis of `n` elements."""
-    indices = np.asarray(entry)
+    try:
+        indices = np.asarray(entry)
+    except ValueError:  # lists of several lengths
+        raise IndexError(f"{FORMS}; found {in_short(entry)}, which is no array") from None
     if not indices.size and isinstance(entry, list):
         indices = indices.astype(np.int64)  # NumPy takes an empty list for floats
     if indices.dtype == bool:
