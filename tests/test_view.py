@@ -1,5 +1,6 @@
 """`zarr_bytes.view`: selections against NumPy, what is mapped, changed and refused."""
 
+import contextlib
 import gc
 import itertools
 import json
@@ -43,6 +44,34 @@ needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="changed in 
 
 SHAPE, CHUNKS = (9, 8, 10), (4, 5, 10)
 VALUES = numbers(SHAPE, "f4") + 1
+RECORD = [("flag", "?"), ("x", "i2")]
+ASSIGNED = {
+    "i": "i2",
+    "u": "u1",
+    "f": "f4",
+    "b": "?",
+    "M": "M8[s]",
+    "U": "U3",
+    "S": "S3",
+    "V": RECORD,
+}
+REFUSED = (ValueError, TypeError, OverflowError)
+NUMBERS = [0, 1, -1, 300, 2**70, 1.5, float("nan"), 1e300, 1j, True, "7", "x", None, b"7"]
+NUMBERS += [np.uint8(200), np.int64(300), np.float64(2.5), np.float32("nan"), np.datetime64("NaT", "s")]
+ODD_VALUES = dict.fromkeys("iufb", NUMBERS) | {
+    "M": [
+        0,
+        1.5,
+        "2020-01-02",
+        "x",
+        np.datetime64("2020-01-02", "D"),
+        np.timedelta64(1, "s"),
+        None,
+    ],
+    "U": ["", "abcdef", 12345, 1.5, b"ab", np.str_("ü"), None],
+    "S": ["", "abcdef", 12345, b"ab\0c", "ü", np.bytes_(b"abcd")],
+    "V": [(1, 2), (True, 300), (0, 2**20), 5, (1,), "x", np.array((1, 7), RECORD)[()]],
+}
 FORMS = {  # parameters of zarr.create_array
     "one chunk": {"chunks": SHAPE},
     "chunks": {"chunks": CHUNKS},
@@ -629,6 +658,47 @@ class TestWriting:
             view.flush()
             same(zarr.open_array(store, mode="r")[...], values)
             del view
+
+    @pytest.mark.filterwarnings("ignore")  # of lossy conversions and of types without a document
+    @fuzz(200, 1 / 8)
+    @given(st.data(), st.sampled_from(sorted(ASSIGNED)), st.booleans())
+    def test_values_are_converted_broadcast_and_refused_as_by_numpy(self, data, name, is_one):
+        values = np.ones((6, 4), ASSIGNED[name])
+        value = data.draw(st.sampled_from(ODD_VALUES[values.dtype.kind]))
+        choice = [np.s_[:], np.s_[1], np.s_[2:5, 1], np.s_[0, 0], np.s_[0, ..., 0], np.s_[4:4]]
+        choice += [np.s_[[5, 0, 3]], np.s_[[], :2], np.s_[[0, 5], [1, 1]], np.s_[0, [1, 0]]]
+        selection = data.draw(st.sampled_from(choice))
+        sizes = data.draw(
+            st.sampled_from([None, *[(1,) * n + (2,) for n in range(4)], (1, 3), (7,)])
+        )
+        if sizes is not None and name == "V":
+            value = np.ones(sizes, RECORD)
+        elif sizes is not None:
+            value = np.full(sizes, value)
+            # NumPy refuses lists of more levels than axes are selected.
+            is_list = len(sizes) <= np.ndim(values[selection]) and data.draw(st.booleans())
+            value = value.tolist() if is_list else value
+        with tempfile.TemporaryDirectory() as folder:
+            array, view = changed(folder, values=values, chunks=(6, 4) if is_one else (2, 2))
+            try:
+                expected = values.copy()
+                expected[selection] = value
+            except REFUSED:
+                expected = values
+                with pytest.raises(REFUSED):
+                    view[selection] = value
+            else:
+                # Of nothing, NumPy converts no array.
+                with contextlib.suppress(*REFUSED if not values[selection].size else []):
+                    view[selection] = value
+            assert array[...].tobytes() == expected.tobytes()
+            del view
+
+    def test_a_value_that_numpy_refuses_is_an_error_before_anything_is_changed(self, tmp_path):
+        array, view = changed(tmp_path)
+        with pytest.raises(ValueError, match="could not convert string"):
+            view[:, 0, 0] = np.array(["1"] * 8 + ["x"])
+        same(array[...], VALUES)
 
     def test_a_change_is_seen_by_other_readers_and_survives_a_flush(self, tmp_path, form):
         array, view = changed(tmp_path, **form)

@@ -15,6 +15,7 @@ import numpy as np
 import zarr
 
 from zarr_bytes.array_blocks import blocks_of, refusal_to_write
+from zarr_bytes.chunk.assigned import elements_to_store
 from zarr_bytes.chunk.block_selection import Selected
 from zarr_bytes.chunk.blocks import BlockViews
 from zarr_bytes.chunk.opening import closing, opened
@@ -196,12 +197,9 @@ class ArrayView:
                 " `array[...] = ...` of zarr writes any"
             )
         selected = Selected(selection, self._blocks.division)
-        values = np.asarray(value, None if self.dtype.names is None else self.dtype)
-        if (found := selected.in_one_block()) is not None:
-            place, local = found
-            self._writable(*place)[local] = values
-        elif selected.of_nothing(self.dtype) is None:
-            selected.write(self._writable, np.broadcast_to(values, selected.result_shape))
+        values = elements_to_store(value, self.dtype, selected.result_shape)
+        if values.size:
+            selected.write(self._writable, values)
 
     def _writable(self, *place: int) -> Array:
         block = self._block(*place)

@@ -107,7 +107,12 @@ class Selected:
         return self.grid.result_of(canvas[self._turns()])
 
     def write(self, block_of: Callable[..., Array], value: Array) -> None:
-        """Assign a value of the shape of the selection to the elements of several blocks."""
+        """Assign a value of the shape of the selection, which is not empty."""
+        if (found := self.in_one_block()) is not None:
+            place, local = found
+            # With `...`, elements are copied, and not converted to Python and back.
+            block_of(*place)[local if self._dots is not None else (*local, ...)] = value
+            return
         canvas = self.grid.canvas_of(value)[self._turns()]
         parts = list(self._parts(value.itemsize))
         for place, _, _ in parts:  # errors come before any change
@@ -118,7 +123,9 @@ class Selected:
     @property
     def result_shape(self) -> tuple[int, ...]:
         """Shape of ``array[selection]``."""
-        return self.grid.result_shape
+        if self._arrays:
+            return self.grid.result_shape
+        return tuple([len(entry) for entry in self._entries if isinstance(entry, range)])
 
     def _made_grid(self) -> Grid:
         turned = [
