@@ -57,7 +57,13 @@ ASSIGNED = {
 }
 REFUSED = (ValueError, TypeError, OverflowError)
 NUMBERS = [0, 1, -1, 300, 2**70, 1.5, float("nan"), 1e300, 1j, True, "7", "x", None, b"7"]
-NUMBERS += [np.uint8(200), np.int64(300), np.float64(2.5), np.float32("nan"), np.datetime64("NaT", "s")]
+NUMBERS += [
+    np.uint8(200),
+    np.int64(300),
+    np.float64(2.5),
+    np.float32("nan"),
+    np.datetime64("NaT", "s"),
+]
 ODD_VALUES = dict.fromkeys("iufb", NUMBERS) | {
     "M": [
         0,
@@ -667,6 +673,8 @@ class TestWriting:
         value = data.draw(st.sampled_from(ODD_VALUES[values.dtype.kind]))
         choice = [np.s_[:], np.s_[1], np.s_[2:5, 1], np.s_[0, 0], np.s_[0, ..., 0], np.s_[4:4]]
         choice += [np.s_[[5, 0, 3]], np.s_[[], :2], np.s_[[0, 5], [1, 1]], np.s_[0, [1, 0]]]
+        # NumPy takes a NaN of its own for an integer where arrays of integers select, only there.
+        choice = choice[:5] if isinstance(value, np.floating) else choice
         selection = data.draw(st.sampled_from(choice))
         sizes = data.draw(
             st.sampled_from([None, *[(1,) * n + (2,) for n in range(4)], (1, 3), (7,)])
@@ -693,6 +701,60 @@ class TestWriting:
                     view[selection] = value
             assert array[...].tobytes() == expected.tobytes()
             del view
+
+    @fuzz(60, 1 / 16)
+    @given(st.data(), st.sampled_from(sorted(FORMS)), st.booleans())
+    def test_a_value_may_overlap_its_target(self, data, form, is_refreshed):
+        n = data.draw(st.integers(1, 9))
+        slices = st.integers(0, 9 - n).map(lambda i: slice(i, i + n))
+        target, source = data.draw(slices), data.draw(slices)
+        step = data.draw(st.sampled_from([1, -1]))
+        with tempfile.TemporaryDirectory() as folder:
+            array, view = changed(folder, **FORMS[form])
+            expected = VALUES.copy()
+            expected[target] = expected[source][::step].copy()
+            value = view[source][::step]
+            if is_refreshed:
+                view.refresh()
+            view[target] = value
+            same(array[...], expected)
+            del view, value
+
+    def test_a_view_may_be_the_value(self, tmp_path):
+        array, view = changed(tmp_path, values=np.arange(6.0), chunks=3)
+        view[::-1] = view
+        same(array[...], np.arange(6.0)[::-1])
+
+    @pytest.mark.parametrize("chunks", [4, 2])
+    @pytest.mark.parametrize("dtype", ["?", [("a", "i2"), ("flag", "?")]])
+    def test_bools_are_stored_as_0_or_1(self, tmp_path, chunks, dtype):
+        values = np.frombuffer(bytes([2, 0, 1, 255] * np.dtype(dtype).itemsize), dtype)
+        array, view = changed(tmp_path, values=np.ones(4, dtype), chunks=chunks)
+        view[:] = values
+        view[3] = values[3]
+        whole = b"".join(block.tobytes() for block in view.blocks)
+        flags = np.frombuffer(whole, "u1").reshape(4, -1)[:, -1]
+        assert flags.tolist() == (values.view("u1").reshape(4, -1)[:, -1] != 0).tolist()
+        array[...]  # which is refused with another bool
+
+    @pytest.mark.parametrize("chunks", [4, 2])
+    @pytest.mark.parametrize(
+        "selection", [np.s_[:], np.s_[[3, 2, 1, 0]], np.s_[3], np.s_[[1]], np.s_[-1, ...]]
+    )
+    def test_narrow_negative_numbers_are_stored_with_their_sign_bits(
+        self, tmp_path, chunks, selection
+    ):
+        ml_dtypes = pytest.importorskip("ml_dtypes")
+        ones = np.ones(4, ml_dtypes.int4)
+        for value in (-1, ml_dtypes.int4(-1), np.array([-1], ml_dtypes.int4), np.int64(-1)):
+            array, view = changed(tmp_path, values=ones, chunks=chunks, overwrite=True)
+            if np.ndim(value) and np.ndim(ones[selection]) == 0:
+                value = value[0]
+            view[selection] = value
+            expected = np.ones(4, "u1")
+            expected[selection] = 0xFF
+            assert b"".join(block.tobytes() for block in view.blocks) == expected.tobytes()
+            assert array[...].astype(int).tolist() == expected.view("i1").tolist()
 
     def test_a_value_that_numpy_refuses_is_an_error_before_anything_is_changed(self, tmp_path):
         array, view = changed(tmp_path)

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from zarr_bytes.chunk.elements import encode_elements
+from zarr_bytes.chunk.layout import layout_of
+
 if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.data_type.number_formats import DType
@@ -30,7 +33,8 @@ def elements_to_store(value: object, dtype: DType, shape: tuple[int, ...]) -> Ar
     Returns
     -------
     array of `shape`
-        Of the data type, in either byte order. Where possible, a view of `value`.
+        Of the data type, in either byte order, with bools of 0 and 1 and with unused bits as they
+        are stored. Where possible, a view of `value`; never one of a mapped file.
 
     Raises
     ------
@@ -45,11 +49,31 @@ def elements_to_store(value: object, dtype: DType, shape: tuple[int, ...]) -> Ar
     array([7, 8], dtype=uint8)
     """
     # NumPy takes any number from an array, and only those of the data type from Python.
-    is_numpys = isinstance(value, np.ndarray | np.generic)
-    values: Array = np.asarray(value) if is_numpys else np.asarray(value, dtype)
+    if isinstance(value, np.ndarray):
+        values: Array = np.asarray(value)
+    elif isinstance(value, np.generic):
+        values = np.empty((), dtype)
+        values[()] = value
+    else:
+        values = np.asarray(value, dtype)
     if not np.can_cast(values.dtype, dtype, "equiv"):
         values = values.astype(dtype)
+    layout = layout_of(values.dtype)
+    if layout.bool_offsets or layout.narrow_bytes:
+        values = encode_elements(values, None).view(values.dtype).reshape(values.shape)
+    # NumPy takes care of a value that overlaps its target only within one assignment, and does not
+    # know of two mappings of one file.
+    if _may_be_mapped(values):
+        values = values.copy()
     return _broadcast(values, shape)
+
+
+def _may_be_mapped(values: Array) -> bool:
+    """Whether the memory belongs to something else than NumPy, such as a mapped file."""
+    owner: object = values
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return not isinstance(owner, np.ndarray)
 
 
 def _broadcast(values: Array, shape: tuple[int, ...]) -> Array:
