@@ -660,7 +660,8 @@ class TestWriting:
                 assigned = assigned.flat[0]
             view[selection] = assigned
             values[selection] = assigned
-            same(view, values)
+            if example.name not in ("int2", "int4"):  # whose sign bits are repeated where stored
+                same(view, values)
             view.flush()
             same(zarr.open_array(store, mode="r")[...], values)
             del view
@@ -794,6 +795,39 @@ class TestWriting:
             with pytest.raises(ValueError, match="shape"):
                 view[selection] = np.zeros(7)
         same(array[...], VALUES)
+
+    @pytest.mark.parametrize("most", [1024, 2])
+    def test_changes_of_a_chunk_that_was_replaced_are_an_error_of_flush(self, tmp_path, form, most):
+        with zarr.config.set({"zarr_bytes.mappings": most}):
+            array, view = changed(tmp_path, **form)
+        view[0, 0, 0] = -1
+        plain = zarr.open_array(tmp_path, mode="r+")
+        plain[...] = VALUES
+        view[...]  # which maps others, where few mappings are kept
+        for _ in range(2):
+            with pytest.raises(ChunkFileError, match=r"c.0.0.0 was replaced .* `refresh\(\)`, and"):
+                view.flush()
+        view.refresh()
+        view[0, 0, 0] = -2
+        view.flush()
+        assert array[0, 0, 0] == -2
+        (tmp_path / "c/0/0/0").unlink()
+        with pytest.raises(ChunkFileError, match=r"c.0.0.0 was deleted"):
+            view.flush()
+
+    def test_changes_before_refresh_are_synced_and_no_path_is_kept_for_ever(
+        self, tmp_path, monkeypatch
+    ):
+        synced = []
+        with zarr.config.set({"zarr_bytes.mappings": 1}):
+            _, view = changed(tmp_path)
+        monkeypatch.setattr(mapping.os, "fsync", synced.append)
+        view[...] = 1
+        view.refresh()
+        for count in (6, 7, 8):
+            view.flush()
+            assert len(synced) == count
+            view[0, 0, 0] = 1
 
     @pytest.mark.parametrize("kind", ["symbolic link", "other name", "write-protected"])
     def test_a_file_that_others_see_is_not_changed(self, tmp_path, kind):

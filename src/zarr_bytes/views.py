@@ -6,7 +6,6 @@ Everything that is common to all selections is decided when the view is made.
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from zarr_bytes.array_blocks import blocks_of, refusal_to_write
 from zarr_bytes.chunk.assigned import elements_to_store
 from zarr_bytes.chunk.block_selection import Selected
 from zarr_bytes.chunk.blocks import BlockViews
-from zarr_bytes.chunk.opening import closing, opened
+from zarr_bytes.chunk.mapping import ChangedFiles
 from zarr_bytes.errors import StoreError
 from zarr_bytes.settings import number_of_mappings
 
@@ -115,8 +114,8 @@ class ArrayView:
     __slots__ = (
         "_block",
         "_blocks",
+        "_changed",
         "_checks",
-        "_opened",
         "_rest",
         "array",
         "blocks",
@@ -129,9 +128,9 @@ class ArrayView:
 
     def __init__(self, array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> None:
         self.array, self.mode, self._checks = array, mode, check
-        self._opened: set[str] = set()
+        self._changed = ChangedFiles() if mode == "r+" else None
         most = number_of_mappings()
-        self._blocks = blocks_of(array, mode, self._opened, most, is_checked=check)
+        self._blocks = blocks_of(array, self._changed, most, is_checked=check)
         self.shape: tuple[int, ...] = array.shape
         self.ndim = len(self.shape)
         self.dtype: DType = self._blocks.dtype
@@ -231,24 +230,25 @@ class ArrayView:
         """Forget all mappings, so that the next selections open chunks again.
 
         These see chunks that others have replaced or created. Arrays that were selected before
-        don't change.
+        don't change. Call `flush` first, to find out whether changes of this view were lost.
         """
         self._block.cache_clear()
         self._blocks.refresh()
-        self._opened.clear()
+        if self._changed is not None:
+            self._changed.forget_identities()
 
     def flush(self) -> None:
         """Wait until all changes are on the disk. Other processes of this machine see them at once.
 
         Raises
         ------
+        ChunkFileError
+            If a chunk was replaced or deleted after it was mapped, so that changes are lost.
         OSError
             If the disk is full or fails.
         """
-        for path in sorted(self._opened):
-            if (file := opened(path)) is not None:  # not deleted meanwhile
-                with closing(file):
-                    os.fsync(file)
+        if self._changed is not None:
+            self._changed.sync()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ArrayView, check=self._checks), (self.array, self.mode)
