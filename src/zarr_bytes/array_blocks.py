@@ -16,6 +16,7 @@ from zarr_bytes.chunk.mapping import mapped
 from zarr_bytes.chunk.new_files import CAN_REPLACE
 from zarr_bytes.chunk.stored import stored_by
 from zarr_bytes.errors import StoreError, wrong_size
+from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.settings import partial_writes_enabled
 from zarr_bytes.zarr_versions import MEMORY_STORES, spec_of, sync
 
@@ -108,8 +109,11 @@ def refusal_to_write(array: zarr.Array[Any]) -> str | None:
         return 'it was opened to be read only; open it with mode="r+"'
     if not CAN_REPLACE:
         return "this system has no positioned writes; write through zarr (`array[...] = ...`)"
-    chain = plain_chain(cast("ArrayV3Metadata", array.metadata).codecs) or ()
-    codec = stored_by(chain).codec
+    pipeline = array.async_array.codec_pipeline
+    if isinstance(pipeline, BatchedBytesPipeline):  # which was made with the settings of the array
+        codec = pipeline.stored.codec
+    else:
+        codec = stored_by(plain_chain(cast("ArrayV3Metadata", array.metadata).codecs) or ()).codec
     if partial_writes_enabled() or isinstance(codec, ArrayBytesCodecPartialEncodeMixin):
         return None
     return f"partial writes are off; open the array and its view in `{_SETTING}`"
