@@ -104,6 +104,36 @@ def alive(references):
     return sum(reference() is not None for reference in references)
 
 
+def lowest_descriptor():
+    """The lowest number that is free for an open file."""
+    file = os.open(os.devnull, os.O_RDONLY)
+    os.close(file)
+    return file
+
+
+def interrupted(call, number):
+    """Whether a call of a function took a KeyboardInterrupt, where Python looks for the n-th time.
+
+    Python looks for signals when a function of Python begins, and after one of C.
+    """
+    looks = itertools.count()
+
+    def look(frame, event, _):
+        is_look = event in ("call", "c_return") and frame.f_code is not call.__code__
+        if is_look and next(looks) == number:
+            raise KeyboardInterrupt
+
+    previous = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(previous)
+    return False
+
+
 @pytest.fixture(params=FORMS)
 def form(request):
     return FORMS[request.param]
@@ -438,6 +468,19 @@ class TestMappings:
         view[8, 7, 0]
         assert alive(made) == 1
 
+    @pytest.mark.parametrize("mode", ["r", pytest.param("r+", marks=needs_pwrite)])
+    def test_an_interrupt_leaves_no_file_open(self, tmp_path, mode):
+        array, _ = changed(tmp_path)
+        before = lowest_descriptor()
+        for number in itertools.count():
+            with zarr.config.set(IN_PLACE):
+                view = zarr_bytes.view(array, mode)
+            if not interrupted(lambda view=view: view[0, 0, 0], number):
+                break
+            del view
+            assert lowest_descriptor() == before
+        assert number > 5
+
     @pytest.mark.parametrize("value", [2**70, str(2**70)])
     def test_any_number_may_be_kept(self, value):
         with zarr.config.set({"zarr_bytes.mappings": value}):
@@ -762,6 +805,14 @@ class TestWriting:
         with pytest.raises(ValueError, match="could not convert string"):
             view[:, 0, 0] = np.array(["1"] * 8 + ["x"])
         same(array[...], VALUES)
+
+    def test_the_setting_counts_when_the_array_is_opened(self, tmp_path, form):
+        stored(tmp_path, **form)
+        with zarr.config.set(IN_PLACE):
+            array = zarr.open_array(tmp_path, mode="r+")
+        view = zarr_bytes.view(array, "r+")
+        view[1, 2, 3] = -1
+        assert array[1, 2, 3] == -1
 
     def test_a_change_is_seen_by_other_readers_and_survives_a_flush(self, tmp_path, form):
         array, view = changed(tmp_path, **form)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from zarr_bytes.chunk.new_files import IS_REPLACED, is_replaced
-from zarr_bytes.chunk.opening import READABLE, WRITABLE, closing, no_file, opened
+from zarr_bytes.chunk.opening import READABLE, WRITABLE, closing, no_file, open_into, opened
 from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
@@ -107,15 +107,17 @@ def mapped(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes
         If the system does not open or map it.
     """
     writes = changed is not None
+    held: list[int] = []
     try:
-        descriptor = opened(path, WRITABLE if writes else READABLE)
-    except OSError as error:
-        if not writes or error.errno not in IS_REPLACED:
-            raise
-        raise _protected(path) from error
-    if descriptor is None:
-        return None
-    with closing(descriptor):
+        try:
+            open_into(held, path, WRITABLE if writes else READABLE)
+        except OSError as error:
+            if not writes or error.errno not in IS_REPLACED:
+                raise
+            raise _protected(path) from error
+        if not held:
+            return None
+        descriptor = held[0]
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise no_file(path, status.st_mode)
@@ -127,6 +129,9 @@ def mapped(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes
             return np.empty(0, np.uint8)
         access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
         mapping = mmap.mmap(descriptor, status.st_size, access=access, **_OPTIONS)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
     if changed is not None:
         changed.note(path, status, mapping)
     return np.frombuffer(mapping, np.uint8)
