@@ -77,6 +77,8 @@ def _may_be_mapped(values: Array) -> bool:
 
 
 def _broadcast(values: Array, shape: tuple[int, ...]) -> Array:
+    if values.shape == shape:
+        return values
     extra = values.ndim - len(shape)
     is_longer = extra > 0 and values.shape[:extra] == (1,) * extra
     try:
