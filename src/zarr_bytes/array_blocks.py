@@ -16,6 +16,7 @@ from zarr_bytes.chunk.mapping import mapped
 from zarr_bytes.chunk.new_files import CAN_REPLACE
 from zarr_bytes.chunk.stored import stored_by
 from zarr_bytes.errors import StoreError, wrong_size
+from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.settings import partial_writes_enabled
 from zarr_bytes.zarr_versions import MEMORY_STORES, spec_of, sync
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import zarr
 
     from zarr_bytes.chunk.elements import Bytes
+    from zarr_bytes.chunk.mapping import ChangedFiles
     from zarr_bytes.zarr_versions import ArrayV3Metadata
 
 __all__ = ["Mode", "blocks_of", "refusal_to_write"]
@@ -34,7 +36,7 @@ _SETTING: Final = 'with zarr.config.set({"zarr_bytes.partial_writes": True})'
 
 
 def blocks_of(
-    array: zarr.Array[Any], mode: Mode, opened: set[str], most: int, *, is_checked: bool
+    array: zarr.Array[Any], changed: ChangedFiles | None, most: int, *, is_checked: bool
 ) -> Blocks:
     """The blocks of an array; a StoreError with the reason if NumPy cannot view them."""
     store, metadata = array.store, array.metadata
@@ -57,7 +59,7 @@ def blocks_of(
             array, f"its {dtype} is stored {endian}-endian, a type that NumPy does not have"
         )
     is_in_files = type(store) is LocalStore
-    source = _files_of(array, mode, opened) if is_in_files else _buffers_of(array)
+    source = _files_of(array, changed) if is_in_files else _buffers_of(array)
     return Blocks(array.shape, spec, stored, source, most, is_checked=is_checked)
 
 
@@ -65,8 +67,8 @@ def _no_view(array: zarr.Array[Any], reason: str) -> StoreError:
     return StoreError(f"there is no view of {array.store_path}: {reason}; {_INSTEAD}")
 
 
-def _files_of(array: zarr.Array[Any], mode: Mode, opened: set[str]) -> Source:
-    """Chunks in files, which are mapped; in mode "r+", the paths of mapped files are kept."""
+def _files_of(array: zarr.Array[Any], changed: ChangedFiles | None) -> Source:
+    """Chunks in files, which are mapped; to be changed, with `changed`."""
     folder = "/".join(filter(None, [str(cast("LocalStore", array.store).root), array.path]))
     metadata = cast("ArrayV3Metadata", array.metadata)
 
@@ -74,9 +76,7 @@ def _files_of(array: zarr.Array[Any], mode: Mode, opened: set[str]) -> Source:
         return f"{folder}/{metadata.encode_chunk_key(place)}"
 
     def bytes_of(path: str, nbytes: int | None) -> Bytes | None:
-        if mode == "r+":
-            opened.add(path)
-        return mapped(path, nbytes, writes=mode == "r+")
+        return mapped(path, nbytes, changed)
 
     return Source(path_of, bytes_of)
 
@@ -109,8 +109,11 @@ def refusal_to_write(array: zarr.Array[Any]) -> str | None:
         return 'it was opened to be read only; open it with mode="r+"'
     if not CAN_REPLACE:
         return "this system has no positioned writes; write through zarr (`array[...] = ...`)"
-    chain = plain_chain(cast("ArrayV3Metadata", array.metadata).codecs) or ()
-    codec = stored_by(chain).codec
+    pipeline = array.async_array.codec_pipeline
+    if isinstance(pipeline, BatchedBytesPipeline):  # which was made with the settings of the array
+        codec = pipeline.stored.codec
+    else:
+        codec = stored_by(plain_chain(cast("ArrayV3Metadata", array.metadata).codecs) or ()).codec
     if partial_writes_enabled() or isinstance(codec, ArrayBytesCodecPartialEncodeMixin):
         return None
     return f"partial writes are off; open the array and its view in `{_SETTING}`"

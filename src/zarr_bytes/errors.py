@@ -45,7 +45,7 @@ class ChunkFileError(ValueError):
     """Something other than a regular file where a local store should have a chunk file.
 
     A folder, a FIFO, a socket or a device: reading could block for ever. The message gives the
-    path and what is there.
+    path and what is there. Also a file that was replaced or deleted while a view changed it.
     """
 
 

@@ -36,6 +36,7 @@ import zarr
 from zarr.storage import LocalStore, ZipStore
 
 from zarr_bytes.caller import warn_caller
+from zarr_bytes.errors import in_short
 from zarr_bytes.zarr_versions import PIPELINES
 
 if TYPE_CHECKING:
@@ -184,9 +185,12 @@ def number_of_mappings() -> int:
         If the setting has a value that is not permitted.
     """
     value = _value(_given(), "zarr_bytes.mappings")
-    if str(value).isascii() and str(value).isdigit() and int(str(value)) > 0:
-        return int(str(value))
-    raise ValueError(f"zarr_bytes.mappings is {value!r}; permitted is an integer from 1 on")
+    number = value
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,30}", value):
+        number = int(value)
+    if type(number) is int and number > 0:
+        return min(number, sys.maxsize)
+    raise ValueError(f"zarr_bytes.mappings is {in_short(value)}; permitted is an integer from 1 on")
 
 
 def unknown_settings() -> list[str]:

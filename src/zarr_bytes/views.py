@@ -6,7 +6,6 @@ Everything that is common to all selections is decided when the view is made.
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,10 @@ import numpy as np
 import zarr
 
 from zarr_bytes.array_blocks import blocks_of, refusal_to_write
+from zarr_bytes.chunk.assigned import elements_to_store
 from zarr_bytes.chunk.block_selection import Selected
 from zarr_bytes.chunk.blocks import BlockViews
-from zarr_bytes.chunk.opening import closing, opened
+from zarr_bytes.chunk.mapping import ChangedFiles
 from zarr_bytes.errors import StoreError
 from zarr_bytes.settings import number_of_mappings
 
@@ -114,8 +114,8 @@ class ArrayView:
     __slots__ = (
         "_block",
         "_blocks",
+        "_changed",
         "_checks",
-        "_opened",
         "_rest",
         "array",
         "blocks",
@@ -128,16 +128,16 @@ class ArrayView:
 
     def __init__(self, array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> None:
         self.array, self.mode, self._checks = array, mode, check
-        self._opened: set[str] = set()
+        self._changed = ChangedFiles() if mode == "r+" else None
         most = number_of_mappings()
-        self._blocks = blocks_of(array, mode, self._opened, most, is_checked=check)
+        self._blocks = blocks_of(array, self._changed, most, is_checked=check)
         self.shape: tuple[int, ...] = array.shape
         self.ndim = len(self.shape)
         self.dtype: DType = self._blocks.dtype
         self.chunks = self._blocks.sizes
         # `lru_cache` is in C, so that a selection of one block takes a microsecond.
         self._block = lru_cache(self._blocks.most)(self._blocks.load)
-        self.blocks = BlockViews(self._block, self._blocks.counts)
+        self.blocks = BlockViews(self._block, self._blocks.division)
         # By the number of entries of a selection: the place of the one block along all other axes.
         counts = self._blocks.counts
         self._rest = [
@@ -178,7 +178,7 @@ class ArrayView:
             else:
                 if rest is not None:
                     return self._block(*place, *rest)[tuple(local)]
-        except IndexError:  # a negative index, or an error that `Selected` explains
+        except (IndexError, TypeError):  # a negative index, or an error that `Selected` explains
             pass
         if isinstance(selection, np.integer):
             return self[int(selection)]
@@ -196,12 +196,9 @@ class ArrayView:
                 " `array[...] = ...` of zarr writes any"
             )
         selected = Selected(selection, self._blocks.division)
-        values = np.asarray(value, None if self.dtype.names is None else self.dtype)
-        if (found := selected.in_one_block()) is not None:
-            place, local = found
-            self._writable(*place)[local] = values
-        elif selected.of_nothing(self.dtype) is None:
-            selected.write(self._writable, np.broadcast_to(values, selected.result_shape))
+        values = elements_to_store(value, self.dtype, selected.result_shape)
+        if values.size:
+            selected.write(self._writable, values)
 
     def _writable(self, *place: int) -> Array:
         block = self._block(*place)
@@ -214,9 +211,9 @@ class ArrayView:
         return block
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001
-        if copy is False and len(self.blocks) != 1:
+        if copy is False and (count := self._blocks.division.count) != 1:
             raise ValueError(
-                f"the array has {len(self.blocks)} chunks, and is one NumPy array only as a copy,"
+                f"the array has {count} chunks, and is one NumPy array only as a copy,"
                 " which copy=False does not permit"
             )
         return np.array(self[...], dtype, copy=copy)
@@ -233,24 +230,25 @@ class ArrayView:
         """Forget all mappings, so that the next selections open chunks again.
 
         These see chunks that others have replaced or created. Arrays that were selected before
-        don't change.
+        don't change. Call `flush` first, to find out whether changes of this view were lost.
         """
         self._block.cache_clear()
         self._blocks.refresh()
-        self._opened.clear()
+        if self._changed is not None:
+            self._changed.forget_identities()
 
     def flush(self) -> None:
         """Wait until all changes are on the disk. Other processes of this machine see them at once.
 
         Raises
         ------
+        ChunkFileError
+            If a chunk was replaced or deleted after it was mapped, so that changes are lost.
         OSError
             If the disk is full or fails.
         """
-        for path in sorted(self._opened):
-            if (file := opened(path)) is not None:  # not deleted meanwhile
-                with closing(file):
-                    os.fsync(file)
+        if self._changed is not None:
+            self._changed.sync()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ArrayView, check=self._checks), (self.array, self.mode)

@@ -1,120 +1,30 @@
-"""A selection of an array, with NumPy's rules: an entry for each axis, and its parts by block."""
+"""A selection of an array, with NumPy's rules, and its parts by block."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from math import prod
-from operator import index
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from zarr_bytes.chunk.entries import FORMS, array_entries
 from zarr_bytes.chunk.grid import Axis, combination
-from zarr_bytes.chunk.selection import entries_of, grid_of
+from zarr_bytes.chunk.selection import entries_of, grid_of_array, together_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from zarr_bytes.chunk.division import Division
     from zarr_bytes.chunk.elements import Array
+    from zarr_bytes.chunk.entries import Entry
     from zarr_bytes.chunk.grid import Grid, Offsets
     from zarr_bytes.data_type.number_formats import DType
 
 __all__ = ["Selected", "array_entries"]
 
-_Entry: TypeAlias = "int | range | Offsets"  # without negative integers
-
 _Part: TypeAlias = "tuple[tuple[int, ...], tuple[Any, ...], tuple[Any, ...]]"
 
-_FORMS: Final = "permitted are integers, slices, `...` and arrays of integers"
 _PIECE: Final = 2**20  # bytes that are gathered at once and stay in the cache
-
-
-def array_entries(selection: object, shape: tuple[int, ...]) -> list[_Entry]:
-    """An entry for each axis of an array of `shape`.
-
-    Parameters
-    ----------
-    selection : object
-        As in ``array[selection]``: integers, slices, ``...``, and arrays of integers, or of bools
-        along one axis.
-    shape : tuple of int
-
-    Returns
-    -------
-    list of int, range or array of int64
-
-    Raises
-    ------
-    IndexError
-        If the selection has another form, or an index is outside the array.
-
-    Examples
-    --------
-    >>> array_entries((..., slice(None, None, 2), -1), (2, 3, 4))
-    [range(0, 2), range(0, 3, 2), 3]
-    """
-    before: list[Any] = list(entries_of(selection))
-    after: list[Any] = []
-    if any(entry is Ellipsis for entry in before):
-        place = next(i for i, entry in enumerate(before) if entry is Ellipsis)
-        before, after = before[:place], before[place + 1 :]
-    missing = len(shape) - len(before) - len(after)
-    if any(entry is None for entry in [*before, *after]):
-        raise IndexError(f"{_FORMS}, and no new axes: add these to the result")
-    if any(entry is Ellipsis for entry in after):
-        raise IndexError(f"{_FORMS}, and `...` at most once")
-    if missing < 0:
-        raise IndexError(
-            f"the selection has {len(before) + len(after)} entries, and the array {len(shape)} axes"
-        )
-    entries = [*before, *[slice(None)] * missing, *after]
-    return [
-        _entry(entry, n, axis) for axis, (entry, n) in enumerate(zip(entries, shape, strict=True))
-    ]
-
-
-def _entry(entry: Any, n: int, axis: int) -> _Entry:
-    if type(entry) is int:
-        return _index_in(entry, n, axis)
-    if isinstance(entry, slice):
-        return range(*entry.indices(n))
-    if isinstance(entry, str):
-        raise IndexError(f"{_FORMS}: select the field {entry!r} of the result")
-    if not isinstance(entry, bool):
-        with suppress(TypeError):
-            return _index_in(index(entry), n, axis)
-    return _indices(entry, n, axis)
-
-
-def _indices(entry: Any, n: int, axis: int) -> Offsets:
-    """An array of indices along an axis of `n` elements."""
-    indices = np.asarray(entry)
-    if not indices.size and isinstance(entry, list):
-        indices = indices.astype(np.int64)  # NumPy takes an empty list for floats
-    if indices.dtype == bool:
-        if indices.shape != (n,):
-            raise IndexError(
-                f"{_FORMS}, or of bools along one axis of as many elements; found bools of shape"
-                f" {indices.shape}: `array.vindex[...]` of zarr takes a mask of the whole array"
-            )
-        return np.flatnonzero(indices)
-    if indices.dtype.kind not in "iu":
-        raise IndexError(f"{_FORMS}; found {entry!r} of type {type(entry).__qualname__}")
-    if not indices.size:
-        return indices.astype(np.int64)
-    low, high = int(indices.min()), int(indices.max())
-    for i in (low, high):
-        _index_in(i, n, axis)
-    indices = indices.astype(np.int64, copy=False)
-    return np.where(indices < 0, indices + n, indices) if low < 0 else indices
-
-
-def _index_in(i: int, n: int, axis: int) -> int:
-    """An index along an axis of `n` elements, counted from its beginning."""
-    if -n <= i < n:
-        return i + n if i < 0 else i
-    raise IndexError(f"index {i} is outside axis {axis}, which has {n} elements")
 
 
 class Selected:
@@ -134,13 +44,15 @@ class Selected:
     """
 
     def __init__(self, selection: object, division: Division) -> None:
-        # With `...`, the result of NumPy is never a scalar.
-        self._is_array = any(entry is Ellipsis for entry in entries_of(selection))
         self._division = division
         self._entries = array_entries(selection, division.shape)
-        self._grid = None
-        if sum(isinstance(entry, np.ndarray) for entry in self._entries) > 1:
-            self._grid = self._made_grid()  # the error does not depend on the blocks
+        self._arrays = sum(isinstance(entry, np.ndarray) for entry in self._entries)
+        # With `...`, the result of NumPy is never a scalar. Between arrays it separates them, also
+        # where it stands for no axis.
+        given = entries_of(selection)
+        after = next((n for n, entry in enumerate(given[::-1]) if entry is Ellipsis), None)
+        self._dots = None if after is None else len(self._entries) - after
+        self._grid = self._made_grid() if self._arrays > 1 else None
 
     @property
     def grid(self) -> Grid:
@@ -169,14 +81,15 @@ class Selected:
                     return None
                 local.append(_moved(entry, -k * size))
             place.append(k)
-        return tuple(place), (*local, ...) if self._is_array else tuple(local)
+        if self._dots is not None:
+            local.insert(self._dots, ...)
+        return tuple(place), tuple(local)
 
     def of_nothing(self, dtype: DType) -> Array | None:
         """The result, where no element is selected."""
         if all(isinstance(entry, int) or _size(entry) for entry in self._entries):
             return None
-        array = np.broadcast_to(np.zeros((), dtype), self._division.shape)
-        return np.asarray(array[tuple([_moved(entry, 0) for entry in self._entries])]).copy()
+        return np.empty(self.result_shape, dtype)
 
     def read(self, block_of: Callable[..., Array], dtype: DType) -> Array:
         """The selected elements of several blocks, in a new array.
@@ -194,7 +107,12 @@ class Selected:
         return self.grid.result_of(canvas[self._turns()])
 
     def write(self, block_of: Callable[..., Array], value: Array) -> None:
-        """Assign a value of the shape of the selection to the elements of several blocks."""
+        """Assign a value of the shape of the selection, which is not empty."""
+        if (found := self.in_one_block()) is not None:
+            place, local = found
+            # With `...`, elements are copied, and not converted to Python and back.
+            block_of(*place)[local if self._dots is not None else (*local, ...)] = value
+            return
         canvas = self.grid.canvas_of(value)[self._turns()]
         parts = list(self._parts(value.itemsize))
         for place, _, _ in parts:  # errors come before any change
@@ -205,21 +123,36 @@ class Selected:
     @property
     def result_shape(self) -> tuple[int, ...]:
         """Shape of ``array[selection]``."""
-        return self.grid.result_shape
+        if self._arrays:
+            return self.grid.result_shape
+        return tuple([len(entry) for entry in self._entries if isinstance(entry, range)])
 
     def _made_grid(self) -> Grid:
         turned = [
             entry[::-1] if isinstance(entry, range) and entry.step < 0 else entry
             for entry in self._entries
         ]
-        grid = grid_of(self._division.shape, turned)
+        grid = grid_of_array(self._division.shape, turned)
         if grid is None:
-            raise IndexError(
-                f"{_FORMS}, the arrays along one axis or along all; found other arrays along"
-                " several axes: `array.oindex[...]` of zarr selects every combination of them, and"
-                " `array.vindex[...]` points"
-            )
-        return grid
+            raise IndexError(self._refusal())
+        if self._dots is None:
+            return grid
+        joined = [i for i, entry in enumerate(self._entries) if not isinstance(entry, range)]
+        return grid._replace(is_split=bool(joined) and joined[0] < self._dots <= joined[-1])
+
+    def _refusal(self) -> str:
+        """The reason why there is no grid for several arrays."""
+        arrays = [entry for entry in self._entries if isinstance(entry, np.ndarray)]
+        if together_of(arrays) is None:
+            shapes = " and ".join([str(array.shape) for array in arrays])
+            return f"arrays of indices of shapes {shapes} cannot be broadcast against each other"
+        if not any(isinstance(entry, range) for entry in self._entries):
+            return "points are selected in arrays of less than 2**62 elements: use slices"
+        return (
+            f"{FORMS}, the arrays along one axis or along all; found other arrays along several"
+            " axes: `array.oindex[...]` of zarr selects every combination of them, and"
+            " `array.vindex[...]` points"
+        )
 
     def _turns(self) -> tuple[Any, ...]:
         """NumPy index that reverses the canvas along axes with a negative step."""
@@ -270,7 +203,7 @@ def _index(axes: Sequence[Axis]) -> tuple[Any, ...]:
     return tuple([_moved(entry, 0) for entry in entries])
 
 
-def _moved(entry: _Entry, distance: int) -> int | slice | Offsets:
+def _moved(entry: Entry, distance: int) -> int | slice | Offsets:
     """NumPy index of indices plus a distance."""
     if not isinstance(entry, range):
         return entry + distance if distance else entry

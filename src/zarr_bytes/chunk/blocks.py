@@ -6,8 +6,8 @@ order, cut at the edges of the array.
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache, partial
-from math import prod
 from operator import index
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -188,11 +188,12 @@ class BlockViews:
         Number of blocks along each axis.
     """
 
-    __slots__ = ("_block", "shape")
+    __slots__ = ("_block", "_division", "shape")
 
-    def __init__(self, block: Callable[..., Array], shape: tuple[int, ...]) -> None:
+    def __init__(self, block: Callable[..., Array], division: Division) -> None:
         self._block = block
-        self.shape = shape
+        self._division = division
+        self.shape = division.counts
 
     def __getitem__(self, place: int | tuple[int, ...]) -> Array:
         given = place if isinstance(place, tuple) else (place,)
@@ -206,10 +207,12 @@ class BlockViews:
         return self._block(*[i % n for i, n in zip(indices, self.shape, strict=True)])
 
     def __len__(self) -> int:
-        return prod(self.shape)
+        if (count := self._division.count) > sys.maxsize:
+            raise OverflowError(f"there are {count} blocks, too many for len(): see their shape")
+        return count
 
     def __iter__(self) -> Iterator[Array]:
-        return (self._block(*place) for place in np.ndindex(self.shape))
+        return (self._block(*self._division.place_of(k)) for k in range(self._division.count))
 
     def __repr__(self) -> str:
         return f"<BlockViews shape={self.shape}>"

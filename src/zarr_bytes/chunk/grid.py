@@ -70,12 +70,15 @@ class Grid(NamedTuple):
     shapes : tuple of tuple, int or None
         For each axis, the shape of the array that selects along it, 0 for a slice, None for an
         integer. For points, their shape.
+    is_split : bool
+        Whether a ``...`` for no axis is between arrays: NumPy puts their axes before all others.
     """
 
     axes: tuple[Axis, ...]
     strides: tuple[int, ...]
     nesting: tuple[int, ...]
     shapes: tuple[tuple[int, ...] | int | None, ...]
+    is_split: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -192,7 +195,8 @@ class Grid(NamedTuple):
         # The axes of arrays are at the place of the first array, or before all others if there is a
         # slice between arrays.
         first = min(arrays)
-        before = first if len(arrays) == max(arrays) - first + 1 else 0
+        are_together = len(arrays) == max(arrays) - first + 1 and not self.is_split
+        before = first if are_together else 0
         axes: list[tuple[tuple[int, int], int]] = []  # place in the result, length
         for i, axis in enumerate(self.axes):
             if i not in arrays:

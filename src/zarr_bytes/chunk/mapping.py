@@ -10,18 +10,22 @@ import mmap
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Any, Final
+import weakref
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from zarr_bytes.chunk.new_files import IS_REPLACED, is_replaced
-from zarr_bytes.chunk.opening import READABLE, WRITABLE, closing, no_file, opened
+from zarr_bytes.chunk.opening import READABLE, WRITABLE, closing, no_file, open_into, opened
 from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Bytes
 
-__all__ = ["mapped"]
+__all__ = ["ChangedFiles", "mapped"]
+
+_Identity: TypeAlias = "tuple[int, int]"  # device and inode
 
 # Otherwise each mapping keeps a file descriptor. Goes when Python 3.13 is required.
 _OPTIONS: Final[dict[str, Any]] = (
@@ -29,7 +33,58 @@ _OPTIONS: Final[dict[str, Any]] = (
 )
 
 
-def mapped(path: str, nbytes: int | None, *, writes: bool) -> Bytes | None:
+class ChangedFiles:
+    """The files that were mapped to be changed, until they are synced and not mapped any more."""
+
+    def __init__(self) -> None:
+        # By path and identity, which is None where a replaced file is known to be one.
+        self._files: dict[tuple[str, _Identity | None], weakref.ref[mmap.mmap]] = {}
+
+    def note(self, path: str, status: os.stat_result, mapping: mmap.mmap) -> None:
+        """Keep the identity of a file that has been mapped."""
+        self._files[path, (status.st_dev, status.st_ino)] = weakref.ref(mapping)
+
+    def forget_identities(self) -> None:
+        """Take the files that are now at the paths for those that were mapped."""
+        self._files = {(path, None): mapping for (path, _), mapping in self._files.items()}
+
+    def sync(self) -> None:
+        """Wait until the files are on the disk.
+
+        Raises
+        ------
+        ChunkFileError
+            If a file was replaced or deleted after it was mapped. All others have been synced.
+        OSError
+            If the disk is full or fails.
+        """
+        files, lost = self._files, []  # threads may call the other methods
+        for path, identity in sorted(files, key=itemgetter(0)):
+            found = _synced(path)
+            if identity not in (None, found):
+                lost.append(f"{path} was {'replaced' if found else 'deleted'}")
+            elif files[path, identity]() is None:
+                del files[path, identity]
+        if lost:
+            others = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+            raise ChunkFileError(
+                f"{lost[0]}{others} after the view had mapped it, so that changes since then are"
+                " lost: call `refresh()`, and write them again"
+            )
+
+
+def _synced(path: str) -> _Identity | None:
+    """Identity of the file at `path`, which is on the disk then; None if there is none."""
+    file = opened(path)
+    if file is None:
+        return None
+    with closing(file):
+        os.fsync(file)
+        status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
+def mapped(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
     """The bytes of the file at `path`, mapped instead of read; None if it is missing.
 
     Parameters
@@ -38,28 +93,31 @@ def mapped(path: str, nbytes: int | None, *, writes: bool) -> Bytes | None:
         Of the chunk.
     nbytes : int or None
         Size that the file must have; None for any.
-    writes : bool
-        Whether a change of the bytes is a change of the file.
+    changed : ChangedFiles or None
+        Gets the file, where a change of the bytes is a change of the file; None in mode "r".
 
     Raises
     ------
     ChunkFileError
-        If something other than a file is at `path`; with `writes`, also if the file has another
+        If something other than a file is at `path`; with `changed`, also if the file has another
         name or must not be written to.
     ChunkSizeError
         If the file has another size.
     OSError
         If the system does not open or map it.
     """
+    writes = changed is not None
+    held: list[int] = []
     try:
-        descriptor = opened(path, WRITABLE if writes else READABLE)
-    except OSError as error:
-        if not writes or error.errno not in IS_REPLACED:
-            raise
-        raise _protected(path) from error
-    if descriptor is None:
-        return None
-    with closing(descriptor):
+        try:
+            open_into(held, path, WRITABLE if writes else READABLE)
+        except OSError as error:
+            if not writes or error.errno not in IS_REPLACED:
+                raise
+            raise _protected(path) from error
+        if not held:
+            return None
+        descriptor = held[0]
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise no_file(path, status.st_mode)
@@ -71,6 +129,11 @@ def mapped(path: str, nbytes: int | None, *, writes: bool) -> Bytes | None:
             return np.empty(0, np.uint8)
         access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
         mapping = mmap.mmap(descriptor, status.st_size, access=access, **_OPTIONS)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+    if changed is not None:
+        changed.note(path, status, mapping)
     return np.frombuffer(mapping, np.uint8)
 
 

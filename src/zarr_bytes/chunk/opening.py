@@ -30,6 +30,7 @@ __all__ = [
     "no_file",
     "note_location",
     "note_wait",
+    "open_into",
     "opened",
     "opened_now",
 ]
@@ -77,10 +78,20 @@ def opened(path: str, flags: int = READABLE) -> int | None:
     ChunkFileError
         If something other than a file is at `path` and cannot be opened.
     """
+    held: list[int] = []
+    open_into(held, path, flags)
+    return held[0] if held else None
+
+
+def open_into(held: list[int], path: str, flags: int) -> None:
+    """`opened`, with the descriptor in a list, where an interrupt (Ctrl-C) doesn't lose it.
+
+    Python handles no signal between the opening of the file and the change of the list.
+    """
     try:
-        return os.open(path, flags)
+        held.extend(map(os.open, (path,), (flags,)))
     except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
-        return None
+        return
     except OSError as error:
         # A socket, or a device without a driver (ENXIO); a folder, for writing (EISDIR) or on
         # Windows (EACCES); or a file that another process has a lease on, such as a Samba server,
@@ -93,8 +104,7 @@ def opened(path: str, flags: int = READABLE) -> int | None:
                 raise no_file(path, mode) from None
             if error.errno != errno.EAGAIN:
                 raise
-            return os.open(path, flags & ~_NONBLOCK)
-        return None
+            held.extend(map(os.open, (path,), (flags & ~_NONBLOCK,)))
 
 
 def opened_now(path: str) -> int | None:

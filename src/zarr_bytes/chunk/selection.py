@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.grid import Offsets
 
-__all__ = ["entries_of", "grid_of", "in_shape", "is_basic"]
+__all__ = ["entries_of", "grid_of", "grid_of_array", "in_shape", "is_basic", "together_of"]
 
 _Entry: TypeAlias = "int | range | Offsets"  # without bools and negative indices
 
-_MOST_ELEMENTS: Final = 2**62  # of a chunk, so that sums of offsets fit into int64
+_MOST_ELEMENTS: Final = 2**62  # so that sums of offsets fit into int64
 
 
 def grid_of(
@@ -54,21 +54,34 @@ def grid_of(
     >>> grid.shape, grid.strides
     ((2, 1), (3, 1))
     """
-    if len(selection) != len(chunk_shape) or prod(chunk_shape) >= _MOST_ELEMENTS:
+    return grid_of_array(chunk_shape, selection, order) if _fits(chunk_shape) else None
+
+
+def grid_of_array(
+    shape: tuple[int, ...], selection: Sequence[Any], order: tuple[int, ...] | None = None
+) -> Grid | None:
+    """`grid_of` for a whole array, which may have any number of elements.
+
+    None also for points of an array of 2**62 elements or more.
+    """
+    if len(selection) != len(shape):
         return None
-    nesting = tuple(range(len(chunk_shape))) if order is None else order
-    strides = c_strides(chunk_shape, order=order)
+    nesting = tuple(range(len(shape))) if order is None else order
+    strides = c_strides(shape, order=order)
     entries = []
-    for entry, size in zip(selection, chunk_shape, strict=True):
+    for entry, size in zip(selection, shape, strict=True):
         found = _entry_of(entry, size)
         if found is None:
             return None
         entries.append(found)
     arrays = [entry for entry in entries if isinstance(entry, np.ndarray)]
+    together = together_of(arrays)
+    if together is None:
+        return None
     if arrays and not _are_combined(arrays):
-        if any(type(entry) is range for entry in entries) or not all(a.size for a in arrays):
+        if any(type(entry) is range for entry in entries) or not _fits(shape):
             return None
-        offsets = np.zeros(np.broadcast_shapes(*(a.shape for a in arrays)), np.int64)
+        offsets = np.zeros(together, np.int64)
         for points, stride in zip(entries, strides, strict=True):
             offsets += np.asarray(points) * stride
         return Grid((_axis_of(offsets),), (1,), (0,), (offsets.shape,))
@@ -76,6 +89,14 @@ def grid_of(
         [0 if type(e) is range else None if type(e) is int else np.shape(e) for e in entries]
     )
     return Grid(tuple(map(_axis_of, entries)), strides, nesting, shapes)
+
+
+def together_of(arrays: Sequence[Offsets]) -> tuple[int, ...] | None:
+    """Shape of arrays of indices that NumPy broadcasts against each other; None if it refuses."""
+    try:
+        return np.broadcast_shapes(*[array.shape for array in arrays])
+    except ValueError:
+        return None
 
 
 def entries_of(selection: Any) -> tuple[Any, ...]:
@@ -177,6 +198,11 @@ def _regular(indices: Offsets, steps: Offsets) -> range | Offsets:
     if not step or (steps != step).any():
         return indices
     return range(int(indices[0]), int(indices[-1]) + 1, step)
+
+
+def _fits(shape: tuple[int, ...]) -> bool:
+    """Whether an array or chunk has few enough elements for offsets of int64."""
+    return prod(shape) < _MOST_ELEMENTS
 
 
 def _are_combined(arrays: Sequence[Offsets]) -> bool:
