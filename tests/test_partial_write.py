@@ -23,7 +23,7 @@ from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.codecs import TransposeCodec, ZstdCodec
 from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import BytesCodec, ChunkSizeError
+from zarr_bytes import BytesCodec, ChunkSizeError, view
 from zarr_bytes.codec import EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec
 
 # zarr warns that some of its types have no specification, and 3.1 of structured ones.
@@ -521,6 +521,18 @@ class TestOtherWays:
             array[...] = values
             values[...] = 7
             assert (array[...] == 1).all()
+
+
+@pytest.mark.parametrize("layout", [{"chunks": 8}, {"chunks": 4}, {"chunks": 4, "shards": 8}])
+@pytest.mark.parametrize("start", [0, 1, 2, 3])
+def test_elements_of_a_view_are_written_to_their_own_chunks(tmp_path, layout, start):
+    expected = np.arange(1, 9)
+    zarr.create_array(tmp_path, data=expected, compressors=None, **layout)
+    with zarr.config.set(IN_PLACE):
+        array = zarr.open_array(tmp_path, mode="r+")
+    array[1:5] = view(array)[start : start + 4]
+    expected[1:5] = expected[start : start + 4]
+    assert np.array_equal(array[...], expected)
 
 
 def test_buffers_that_are_not_numpys_are_stored_whole(tmp_path):

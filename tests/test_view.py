@@ -4,7 +4,6 @@ import contextlib
 import gc
 import itertools
 import json
-import mmap
 import multiprocessing
 import operator
 import os
@@ -410,11 +409,11 @@ class TestMappings:
         """References to all mappings, one after another."""
         found = []
 
-        class Mapping(mmap.mmap):
+        class Mapping(mapping.Mapping):
             def __init__(self, *args, **kwargs):
                 found.append(weakref.ref(self))
 
-        monkeypatch.setattr(mapping.mmap, "mmap", Mapping)
+        monkeypatch.setattr(mapping, "Mapping", Mapping)
         return found
 
     def test_an_array_that_must_not_be_a_copy_is_refused_before_any_chunk_is_mapped(

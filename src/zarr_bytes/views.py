@@ -18,7 +18,7 @@ from zarr_bytes.chunk.assigned import elements_to_store
 from zarr_bytes.chunk.block_selection import Selected
 from zarr_bytes.chunk.blocks import BlockViews
 from zarr_bytes.chunk.mapping import ChangedFiles
-from zarr_bytes.errors import StoreError
+from zarr_bytes.errors import StoreError, no_array
 from zarr_bytes.settings import number_of_mappings
 
 if TYPE_CHECKING:
@@ -73,10 +73,7 @@ def view(array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> Ar
     array([3., 5.])
     """
     if not isinstance(array, zarr.Array):
-        raise TypeError(
-            f"array is of type {type(array).__qualname__}; permitted is a zarr.Array, such as"
-            " zarr.open_array(...)"
-        )
+        raise no_array(array)
     if mode not in ("r", "r+"):
         raise ValueError(f"mode is {mode!r}; permitted are 'r' and 'r+'")
     made = ArrayView(array, mode, check=check)

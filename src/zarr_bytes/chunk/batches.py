@@ -6,12 +6,14 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+import numpy as np
 import zarr
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.storage import LocalStore
 
 from zarr_bytes.chunk import counters, limits
 from zarr_bytes.chunk.files import WouldWaitError
+from zarr_bytes.chunk.mapping import apart_from_files
 from zarr_bytes.chunk.opening import is_known_to_be_local, is_tried
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.shard_writing import ShardWriting
@@ -112,6 +114,11 @@ async def write_batch(
         await writing(chunk).to_store(chunk[0])
 
     if is_local_chunk(batch[0][0]):
+        if in_place and isinstance(array := value.as_ndarray_like(), np.ndarray):
+            setters = [cast("StorePath", setter) for setter, *_ in batch]
+            root = cast("LocalStore", setters[0].store).root
+            apart = apart_from_files(array, (f"{root}/{setter.path}" for setter in setters))
+            value = value if apart is array else type(value).from_ndarray_like(apart)
         # A rename waits for the file system (ext4 allocates the blocks then), so that several
         # threads pay from the second chunk on.
         threads = min(number_of_threads(), len(batch))

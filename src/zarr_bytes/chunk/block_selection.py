@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Grid, Offsets
     from zarr_bytes.data_type.number_formats import DType
 
-__all__ = ["Selected", "array_entries"]
+__all__ = ["Selected"]
 
 _Part: TypeAlias = "tuple[tuple[int, ...], tuple[Any, ...], tuple[Any, ...]]"
 

@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 import weakref
+from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -21,9 +22,11 @@ from zarr_bytes.chunk.opening import READABLE, WRITABLE, closing, no_file, open_
 from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
-    from zarr_bytes.chunk.elements import Bytes
+    from collections.abc import Iterable
 
-__all__ = ["ChangedFiles", "mapped"]
+    from zarr_bytes.chunk.elements import Array, Bytes
+
+__all__ = ["ChangedFiles", "Mapping", "apart_from_files", "mapped"]
 
 _Identity: TypeAlias = "tuple[int, int]"  # device and inode
 
@@ -31,6 +34,31 @@ _Identity: TypeAlias = "tuple[int, int]"  # device and inode
 _OPTIONS: Final[dict[str, Any]] = (
     {"trackfd": False} if sys.version_info >= (3, 13) and sys.platform != "win32" else {}
 )
+
+
+class Mapping(mmap.mmap):
+    """A mapping that knows its file."""
+
+    identity: _Identity
+
+
+def apart_from_files(array: Array, paths: Iterable[str]) -> Array:
+    """The array, or a copy where it is a mapping of one of the files at `paths`.
+
+    So elements of a view can be written to their own chunk: the write in place would change them
+    before it has read all.
+    """
+    owner: object = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    if not isinstance(owner, Mapping):
+        return array
+    for path in paths:
+        with suppress(OSError):  # nothing is there
+            status = os.stat(path)  # noqa: PTH116 -- a string, as everywhere here
+            if (status.st_dev, status.st_ino) == owner.identity:
+                return array.copy()
+    return array
 
 
 class ChangedFiles:
@@ -128,7 +156,8 @@ def mapped(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes
         if not status.st_size:  # no system maps an empty file
             return np.empty(0, np.uint8)
         access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
-        mapping = mmap.mmap(descriptor, status.st_size, access=access, **_OPTIONS)
+        mapping = Mapping(descriptor, status.st_size, access=access, **_OPTIONS)
+        mapping.identity = status.st_dev, status.st_ino
     finally:
         for descriptor in held:
             os.close(descriptor)

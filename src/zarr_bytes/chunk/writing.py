@@ -21,6 +21,7 @@ from zarr_bytes.chunk.chunks import fill_value_of
 from zarr_bytes.chunk.elements import decode_elements, encode_elements, encode_in_blocks
 from zarr_bytes.chunk.file_writing import NewChunk, write_file
 from zarr_bytes.chunk.files import open_chunk
+from zarr_bytes.chunk.mapping import apart_from_files
 from zarr_bytes.chunk.new_files import CAN_REPLACE, delete_file, replace_file
 from zarr_bytes.chunk.requests import note_request
 from zarr_bytes.chunk.selection import entries_of, grid_of, in_shape
@@ -137,7 +138,10 @@ class Writing:
             As `zarr_bytes.chunk.codec_calls.write_selection`.
         """
         root = str(cast("LocalStore", setter.store).root)
-        written = self._written(f"{root}/{setter.path}", root, in_place=in_place)
+        path = f"{root}/{setter.path}"
+        if in_place:
+            self._value = apart_from_files(self._value, [path])
+        written = self._written(path, root, in_place=in_place)
         if counters.counters:
             counters.note(root, chunks=1, opens=int(written > 0), written=written)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from zarr.storage import StorePath
 
-from zarr_bytes.chunk.block_selection import array_entries
+from zarr_bytes.chunk.entries import array_entries
 from zarr_bytes.chunk.grid import Axis, combination
 from zarr_bytes.commands.sources import within
 from zarr_bytes.zarr_versions import INTEGERS_FILL_EDGES

@@ -14,7 +14,7 @@ from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.forecast import array_without_memory, counts_of_read, counts_of_write
 from zarr_bytes.chunk.reading import cost_of
 from zarr_bytes.chunk.scattering import Scatter
-from zarr_bytes.chunk.selection import entries_of, grid_of
+from zarr_bytes.chunk.selection import entries_of, grid_of_array
 from zarr_bytes.commands.acting import acting_on, why_replaced, why_whole
 from zarr_bytes.commands.chunk_selection import (
     can_be_complete_to_zarr,
@@ -144,7 +144,7 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     if not isinstance(array, zarr.Array):
         raise no_array(array)
     entries = entries_as_zarr(selection, array.shape)
-    grid = grid_of(array.shape, entries)
+    grid = grid_of_array(array.shape, entries)
     if grid is None:
         raise IndexError(
             f"the selection {text_of_selection(selection)} cannot be explained: permitted are"
