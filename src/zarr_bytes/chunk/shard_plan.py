@@ -11,16 +11,15 @@ from functools import cached_property
 from itertools import islice
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.division import by_itself
 from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.levels import Span
 from zarr_bytes.chunk.plan import EVERYTHING, Plan
-from zarr_bytes.chunk.tiles import Tile, Tiles, tiles_of
+from zarr_bytes.chunk.shard_parts import AlikeParts, Part, grouped, merged
+from zarr_bytes.chunk.tiles import Tile, Tiles
 from zarr_bytes.errors import ChunkSizeError
 
 if TYPE_CHECKING:
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.files import ChunkFile
-    from zarr_bytes.chunk.grid import Axis, Grid
+    from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.plan import Fetch
+    from zarr_bytes.chunk.shard_parts import Group, Located
     from zarr_bytes.chunk.shards import Index, Shards
     from zarr_bytes.settings import Cost
 
@@ -37,55 +37,6 @@ __all__ = ["ShardPlan"]
 
 _Ranges: TypeAlias = "tuple[range, ...]"
 _SORTED: Final = 2**12  # inner chunks that are sorted by their place in the file at a time
-
-
-class _Alike:
-    """Inner chunks with the same selection.
-
-    Attributes
-    ----------
-    tiles : Tiles
-        Of one of the inner chunks, in a canvas of its own.
-    first, nbytes : int
-        Offset of the first selected element in the inner chunk, and distance from it to the end
-        of the last one, in bytes.
-    """
-
-    def __init__(self, grid: Grid, item_size: int, gap: int) -> None:
-        self.tiles = tiles_of(grid, item_size, gap)
-        axes = zip(grid.axes, grid.strides, strict=True)
-        self.first = sum([int(axis.indices[0]) * stride for axis, stride in axes]) * item_size
-        self.nbytes = self.tiles.span.extent * item_size
-
-    def is_one_tile(self, most: int) -> bool:
-        """Whether the elements are in one tile, `tile`, of at most `most` bytes."""
-        return self.nbytes <= most and self.tiles.span.ranges <= limits.LIMITS.runs
-
-    @cached_property
-    def tile(self) -> Tile:
-        """The tile, where there is one."""
-        return self.tiles.undivided()
-
-
-class _Part(NamedTuple):
-    """The selection of one inner chunk."""
-
-    number: int  # of the inner chunk
-    place: tuple[Any, ...]  # NumPy index of the elements in the canvas
-    axes: tuple[Axis, ...]
-    alike: _Alike
-
-
-# With the offset of its first selected element in the shard, in bytes.
-_Located: TypeAlias = "tuple[int, _Part]"
-
-
-class _Group(NamedTuple):
-    """Inner chunks that are read together."""
-
-    start: int  # in the shard, in bytes
-    stop: int
-    parts: list[_Located]
 
 
 class ShardPlan(Plan):
@@ -111,7 +62,7 @@ class ShardPlan(Plan):
         self.selection = selection
         self.gap = EVERYTHING if cost is None else cost.gap
         self.largest_request = EVERYTHING if cost is None else cost.largest_request
-        self._known: dict[_Ranges, _Alike] = {}
+        self._known: dict[_Ranges, AlikeParts] = {}
         self._number, self._tile = shards.one_range(selection) or (0, None)
 
     @property
@@ -176,19 +127,19 @@ class ShardPlan(Plan):
         return sum([part.alike.tiles.span.ranges for part in self._few]) <= most
 
     @cached_property
-    def _few(self) -> list[_Part] | None:
+    def _few(self) -> list[Part] | None:
         """The parts, where they are few."""
         most = limits.LIMITS.loop_ranges
         if self.grid is None or self.shards.division.most_parts(self.grid) > most:
             return None
         return list(self._parts_of(self.grid))
 
-    def _parts(self) -> Iterable[_Part]:
+    def _parts(self) -> Iterable[Part]:
         """The selection of each inner chunk that has selected elements."""
         grid = self.tiles.grid  # perhaps put into a result
         return self._few if grid is self.grid and self._few else self._parts_of(grid)
 
-    def _parts_of(self, grid: Grid) -> Iterator[_Part]:
+    def _parts_of(self, grid: Grid) -> Iterator[Part]:
         if 0 in grid.shape:
             return
         inside = self.shards.division.inside(grid)
@@ -197,10 +148,10 @@ class ShardPlan(Plan):
             is_known = all(type(along) is range for along in indices)
             alike = self._known.get(cast("_Ranges", indices)) if is_known else None
             if alike is None:
-                alike = _Alike(by_itself(inside, axes), self.chunks.item_size, self.gap)
+                alike = AlikeParts(by_itself(inside, axes), self.chunks.item_size, self.gap)
                 if is_known:
                     self._known[cast("_Ranges", indices)] = alike
-            yield _Part(number, combination([axis.targets for axis in axes]), axes, alike)
+            yield Part(number, combination([axis.targets for axis in axes]), axes, alike)
 
     def at_once(self, canvas: Array | None, *, is_file: bool) -> int:
         """Bytes that are fetched at once, at most."""
@@ -216,11 +167,11 @@ class ShardPlan(Plan):
             nbytes += fetch[0].nbytes
             ranges += fetch[0].number_of_ranges()
             if some and (nbytes > most or ranges > limits.LIMITS.runs):
-                yield _merged(some)
+                yield merged(some)
                 some, nbytes, ranges = [], fetch[0].nbytes, fetch[0].number_of_ranges()
             some.append(fetch)
         if some:
-            yield _merged(some)
+            yield merged(some)
 
     def _fetches(self, canvas: Array, most: int) -> Iterator[Fetch]:
         """The ranges of each group of inner chunks."""
@@ -244,7 +195,7 @@ class ShardPlan(Plan):
             else:
                 yield from parts[0][1].alike.tiles.alike(most, limits.LIMITS.runs)
 
-    def _groups(self, index: Index, canvas: Array | None, most: int) -> Iterator[_Group]:
+    def _groups(self, index: Index, canvas: Array | None, most: int) -> Iterator[Group]:
         """Groups of inner chunks, each read in one range of at most `most` bytes if it is several.
 
         In the place of an absent inner chunk, the canvas gets the fill value.
@@ -259,29 +210,9 @@ class ShardPlan(Plan):
                 elif canvas is not None:
                     canvas[part.place] = fill
             located.sort(key=itemgetter(0))
-            yield from self._grouped(located, most)
+            yield from grouped(located, self.gap, most)
 
-    def _grouped(self, located: list[_Located], most: int) -> Iterator[_Group]:
-        group: _Group | None = None
-        for start, part in located:
-            stop = start + part.alike.nbytes
-            if (
-                group is not None
-                and 0 <= start - group.stop <= self.gap
-                and stop - group.start <= most
-                and part.alike.tiles.span.ranges == 1
-                and group.parts[-1][1].alike.tiles.span.ranges == 1
-            ):
-                group.parts.append((start, part))
-                group = group._replace(stop=stop)
-                continue
-            if group is not None:
-                yield group
-            group = _Group(start, stop, [(start, part)])
-        if group is not None:
-            yield group
-
-    def _tiles_in(self, located: _Located, most: int) -> Iterable[Tile]:
+    def _tiles_in(self, located: Located, most: int) -> Iterable[Tile]:
         """The tiles of a part, of at most `most` bytes each, in the canvas of the shard."""
         start, part = located
         alike = part.alike
@@ -298,20 +229,3 @@ class ShardPlan(Plan):
             f"{path} ends at byte {offset}, within an inner chunk that its index has: it was"
             " shortened while it was read"
         )
-
-
-def _merged(fetches: list[Fetch]) -> Fetch:
-    """One fetch for several, as tiles that are fetched one by one take longer than their bytes."""
-    if len(fetches) == 1:
-        return fetches[0]
-    bounds = [tile.bounds() for tile, _ in fetches]
-    table = (
-        np.concatenate([starts for starts, _ in bounds]),
-        np.concatenate([stops for _, stops in bounds]),
-    )
-    parts: list[tuple[Tile, int]] = []
-    nbytes = 0
-    for tile, inner in fetches:
-        parts += [(part, nbytes + first) for part, first in inner]
-        nbytes += tile.nbytes
-    return Tile(0, nbytes, table), parts

@@ -1,0 +1,107 @@
+"""The selections of the inner chunks of a shard, and which of them are read together."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.tiles import Tile, tiles_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zarr_bytes.chunk.grid import Axis, Grid
+    from zarr_bytes.chunk.plan import Fetch
+
+__all__ = ["AlikeParts", "Located", "Part", "grouped", "merged"]
+
+
+class AlikeParts:
+    """Inner chunks with the same selection.
+
+    Attributes
+    ----------
+    tiles : Tiles
+        Of one of the inner chunks, in a canvas of its own.
+    first, nbytes : int
+        Offset of the first selected element in the inner chunk, and distance from it to the end
+        of the last one, in bytes.
+    """
+
+    def __init__(self, grid: Grid, item_size: int, gap: int) -> None:
+        self.tiles = tiles_of(grid, item_size, gap)
+        axes = zip(grid.axes, grid.strides, strict=True)
+        self.first = sum([int(axis.indices[0]) * stride for axis, stride in axes]) * item_size
+        self.nbytes = self.tiles.span.extent * item_size
+
+    def is_one_tile(self, most: int) -> bool:
+        """Whether the elements are in one tile, `tile`, of at most `most` bytes."""
+        return self.nbytes <= most and self.tiles.span.ranges <= limits.LIMITS.runs
+
+    @cached_property
+    def tile(self) -> Tile:
+        """The tile, where there is one."""
+        return self.tiles.undivided()
+
+
+class Part(NamedTuple):
+    """The selection of one inner chunk."""
+
+    number: int  # of the inner chunk
+    place: tuple[Any, ...]  # NumPy index of the elements in the canvas
+    axes: tuple[Axis, ...]
+    alike: AlikeParts
+
+
+# With the offset of its first selected element in the shard, in bytes.
+Located: TypeAlias = "tuple[int, Part]"
+
+
+class Group(NamedTuple):
+    """Inner chunks that are read together."""
+
+    start: int  # in the shard, in bytes
+    stop: int
+    parts: list[Located]
+
+
+def grouped(located: list[Located], gap: int, most: int) -> Iterator[Group]:
+    """Groups of parts in the order of the file: gaps of at most `gap`, and `most` bytes in all."""
+    group: Group | None = None
+    for start, part in located:
+        stop = start + part.alike.nbytes
+        if (
+            group is not None
+            and 0 <= start - group.stop <= gap
+            and stop - group.start <= most
+            and part.alike.tiles.span.ranges == 1
+            and group.parts[-1][1].alike.tiles.span.ranges == 1
+        ):
+            group.parts.append((start, part))
+            group = group._replace(stop=stop)
+            continue
+        if group is not None:
+            yield group
+        group = Group(start, stop, [(start, part)])
+    if group is not None:
+        yield group
+
+
+def merged(fetches: list[Fetch]) -> Fetch:
+    """One fetch for several, as tiles that are fetched one by one take longer than their bytes."""
+    if len(fetches) == 1:
+        return fetches[0]
+    bounds = [tile.bounds() for tile, _ in fetches]
+    table = (
+        np.concatenate([starts for starts, _ in bounds]),
+        np.concatenate([stops for _, stops in bounds]),
+    )
+    parts: list[tuple[Tile, int]] = []
+    nbytes = 0
+    for tile, inner in fetches:
+        parts += [(part, nbytes + first) for part, first in inner]
+        nbytes += tile.nbytes
+    return Tile(0, nbytes, table), parts
