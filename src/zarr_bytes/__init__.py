@@ -1,7 +1,7 @@
 """The `bytes` codec of Zarr format 3 as a plugin for zarr-python.
 
 Installing the package is enough: zarr then uses it for every array that names `bytes`. Importing
-the package registers its data types with zarr 3.1 to 3.3, which do not load them by themselves.
+the package registers its data types, which zarr does by itself from 3.4 on.
 
 The functions `status`, `check`, `migrate`, `preallocate` and `explain` do the work of the commands
 of the same names; `migrate` writes at once, and its command asks first. `counting` counts the bytes
@@ -84,7 +84,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-# zarr 3.4 loads the entry points zarr.data_type by itself. Goes when zarr 3.4 is required.
+# zarr 3.4 imports the package for its entry point in zarr.data_type when it looks up a data type.
 for _name, _data_type in DATA_TYPES.items():
     data_type_registry.register(_name, _data_type)
 

@@ -123,7 +123,7 @@ def is_deflated(store: ZipStore, key: str) -> bool:
 
 _VERSION: Final = tuple(map(int, zarr.__version__.split(".")[:2]))
 
-# Whether zarr loads the entry points zarr.data_type by itself. Goes when zarr 3.4 is required.
+# Whether zarr loads entry points in zarr.data_type by itself. Goes when zarr 3.4 is required.
 LOADS_DATA_TYPES: Final = _VERSION >= (3, 4)
 
 # Whether an integer selects all of a chunk that has one element within the array, and not only of

@@ -16,13 +16,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.layout import layout_of
 from zarr_bytes.errors import BoolValueError, ChunkSizeError, causes_of_a_wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from zarr_bytes.chunk.layout import ElementLayout, Endian
     from zarr_bytes.data_type.number_formats import DType
 
@@ -32,7 +29,6 @@ __all__ = [
     "check_size",
     "decode_elements",
     "encode_elements",
-    "encode_in_blocks",
     "find_wrong_bool",
     "largest",
     "set_unused_bits",
@@ -87,44 +83,6 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
             flags = encoded.reshape(-1, layout.item_size)[:, offset]
             flags[...] = flags != 0
     return set_unused_bits(encoded, layout, repeat_sign=True)
-
-
-def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
-    r"""`encode_elements`, block by block, so that no copy of all elements is made.
-
-    Parameters
-    ----------
-    array, endian
-        As for `encode_elements`.
-
-    Yields
-    ------
-    array of uint8, 1-D
-        Everything as a view of `array` where its memory has these bytes already, otherwise blocks
-        of bounded size, or of one element.
-
-    Examples
-    --------
-    >>> [bytes(block) for block in encode_in_blocks(np.array([1, 2], "<u2"), "big")]
-    [b'\x00\x01\x00\x02']
-    """
-    if array.flags.c_contiguous:
-        layout = layout_of(array.dtype, endian)
-        is_view = layout.is_stored_as_is and not (layout.bool_offsets or layout.narrow_bytes)
-        if is_view or array.nbytes <= limits.LIMITS.block:
-            yield encode_elements(array, endian)
-            return
-        array = array.reshape(-1)
-    elif array.nbytes <= limits.LIMITS.block:
-        yield encode_elements(array, endian)
-        return
-    rows = limits.LIMITS.block * len(array) // array.nbytes
-    if rows == 0 and array.ndim > 1:
-        for row in array:
-            yield from encode_in_blocks(row, endian)
-        return
-    for start in range(0, len(array), rows or 1):
-        yield encode_elements(array[start : start + (rows or 1)], endian)
 
 
 def decode_elements(

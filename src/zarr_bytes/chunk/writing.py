@@ -18,7 +18,8 @@ from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes.chunk import counters
 from zarr_bytes.chunk.chunks import fill_value_of
-from zarr_bytes.chunk.elements import decode_elements, encode_elements, encode_in_blocks
+from zarr_bytes.chunk.element_blocks import encode_in_blocks
+from zarr_bytes.chunk.elements import decode_elements, encode_elements
 from zarr_bytes.chunk.file_writing import NewChunk, write_file
 from zarr_bytes.chunk.files import open_chunk
 from zarr_bytes.chunk.mapping import apart_from_files
