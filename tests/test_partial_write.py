@@ -523,7 +523,9 @@ class TestOtherWays:
             assert (array[...] == 1).all()
 
 
-@pytest.mark.parametrize("layout", [{"chunks": 8}, {"chunks": 4}, {"chunks": 4, "shards": 8}])
+@pytest.mark.parametrize(
+    "layout", [{"chunks": (8,)}, {"chunks": (4,)}, {"chunks": (4,), "shards": (8,)}]
+)
 @pytest.mark.parametrize("start", [0, 1, 2, 3])
 def test_elements_of_a_view_are_written_to_their_own_chunks(tmp_path, layout, start):
     expected = np.arange(1, 9)
