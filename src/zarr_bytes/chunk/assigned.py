@@ -8,6 +8,7 @@ import numpy as np
 
 from zarr_bytes.chunk.elements import encode_elements
 from zarr_bytes.chunk.layout import layout_of
+from zarr_bytes.chunk.mapping import owner_of
 
 if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Array
@@ -63,17 +64,9 @@ def elements_to_store(value: object, dtype: DType, shape: tuple[int, ...]) -> Ar
         values = encode_elements(values, None).view(values.dtype).reshape(values.shape)
     # NumPy takes care of a value that overlaps its target only within one assignment, and does not
     # know of two mappings of one file.
-    if _may_be_mapped(values):
+    if not isinstance(owner_of(values), np.ndarray):
         values = values.copy()
     return _broadcast(values, shape)
-
-
-def _may_be_mapped(values: Array) -> bool:
-    """Whether the memory belongs to something else than NumPy, such as a mapped file."""
-    owner: object = values
-    while isinstance(owner, np.ndarray) and owner.base is not None:
-        owner = owner.base
-    return not isinstance(owner, np.ndarray)
 
 
 def _broadcast(values: Array, shape: tuple[int, ...]) -> Array:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.elements import Array, Bytes
 
-__all__ = ["ChangedFiles", "Mapping", "apart_from_files", "mapped"]
+__all__ = ["ChangedFiles", "Mapping", "apart_from_files", "mapped", "owner_of"]
 
 _Identity: TypeAlias = "tuple[int, int]"  # device and inode
 
@@ -42,15 +42,24 @@ class Mapping(mmap.mmap):
     identity: _Identity
 
 
+def owner_of(array: Array) -> object:
+    """What the memory of an array belongs to: an array of NumPy's own, or a mapping, say."""
+    owner: object = array
+    while isinstance(owner, np.ndarray | memoryview):
+        below = owner.base if isinstance(owner, np.ndarray) else owner.obj
+        if below is None:
+            break
+        owner = below
+    return owner
+
+
 def apart_from_files(array: Array, paths: Iterable[str]) -> Array:
     """The array, or a copy where it is a mapping of one of the files at `paths`.
 
     So elements of a view can be written to their own chunk: the write in place would change them
     before it has read all.
     """
-    owner: object = array
-    while isinstance(owner, np.ndarray | memoryview):
-        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    owner = owner_of(array)
     if not isinstance(owner, Mapping):
         return array
     for path in paths:
