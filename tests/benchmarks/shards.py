@@ -7,8 +7,8 @@ for short reads and writes in place, which each contender repeats alone. All rea
 which zarr's own pipeline has written, unless a row says otherwise; each writes into an array of its
 own. The peers that are pipelines of zarr have zarr's own codec. Below the figures of a row stand
 its bars, as in `pipeline.py`; inner chunks one by one have none. A bar that is missed is out of
-reach where it is less than the last figure of the row, which no pipeline of zarr can go below: the
-time of "zarr alone", whose pipeline does nothing, or of one `readinto` or `write` of each file.
+reach where it is less than the time of "zarr alone", whose pipeline does nothing. `readinto` and
+`write` are one of each file, by one thread.
 zarrista is left out where it is not installed. `--quick` is for a look, and `--only` for some of
 the sections.
 """
@@ -149,7 +149,7 @@ def axes_of_integers(selection):
 
 
 def without_least(times):
-    """The times of the contenders, and that of what every pipeline of zarr has to do."""
+    """The times of the contenders, and that of zarr alone, which is the last."""
     *names, last = times
     return {name: times[name] for name in names}, {last: times[last]}
 
@@ -162,8 +162,8 @@ def reading(folder, rounds):
         values, contenders = values_of(SHAPES[i][0]), all_readers(path)
         nothing = opened(path, NOTHING, THEIRS)
         reads = checked(contenders, values, ...) | {"readinto": read_into(path)}
-        times, least = without_least(rounds.in_turn(reads, 21))
-        yield Row(f"{kind}, {TWO}, whole", times, [at_most(times, 0.6, *all_peers)], least)
+        times = rounds.in_turn(reads, 21)
+        yield Row(f"{kind}, {TWO}, whole", times, [at_most(times, 0.6, *all_peers)])
         for name, selection in READS.items():
             reads = checked(contenders, values, selection)
             reads["zarr alone"] = partial(nothing.__getitem__, selection)
@@ -200,12 +200,10 @@ def writing(folder, rounds):
         writes = {name: partial(write, ..., values) for name, write in found.items()}
         bare = written(folder / "bare", *SHAPES[i], endian, THEIR_WAY)
         # The system brings one contender's bytes to the disk before the next begins.
-        measured = rounds.in_turn(writes | {"write": write_from(bare)}, 7, os.sync)
-        times, least = without_least(measured)
+        times = rounds.in_turn(writes | {"write": write_from(bare)}, 7, os.sync)
         end(paths, values)
         rmtree(bare)
-        bars = [at_most(times, 0.8, "zarr fused", "zarrs")]
-        yield Row(f"{kind}, writing {TWO}", times, bars, least)
+        yield Row(f"{kind}, writing {TWO}", times, [at_most(times, 0.8, "zarr fused", "zarrs")])
 
 
 def in_place(folder, rounds):
