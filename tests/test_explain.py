@@ -51,14 +51,21 @@ def selections(draw, shape):
     return tuple(entries)
 
 
+@st.composite
+def complete_arrays(draw):
+    """Arrays of chunks, or of shards that have all inner chunks in their order."""
+    example = draw(arrays(least_size=1))
+    if draw(st.booleans()):
+        example = draw(sharded(example, can_be_sparse=False))
+        assume(not example.is_shuffled)
+    return example
+
+
 @fuzz(examples=150, share=1)
 @given(data=st.data())
 def test_a_read_is_what_was_explained(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("store")
-    example = data.draw(arrays(least_size=1))
-    if data.draw(st.booleans()):
-        example = data.draw(sharded(example, can_be_sparse=False))
-        assume(not example.is_shuffled)
+    example = data.draw(complete_arrays())
     kind = data.draw(st.sampled_from([*KINDS, "local", "requests"]))
     pipelines = ["BatchedBytesPipeline", "BatchedBytesPipeline", "BatchedCodecPipeline"]
     config = {"codec_pipeline.path": PIPELINES[data.draw(st.sampled_from(pipelines))]}
@@ -93,10 +100,7 @@ def test_a_read_is_what_was_explained(tmp_path_factory, data):
 @given(data=st.data())
 def test_a_write_is_what_was_explained(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("store")
-    example = data.draw(arrays(least_size=1))
-    if data.draw(st.booleans()):
-        example = data.draw(sharded(example, can_be_sparse=False))
-        assume(not example.is_shuffled)
+    example = data.draw(complete_arrays())
     selection = data.draw(selections(example.shape))
     kind = data.draw(st.sampled_from(["local", "local", "memory"]))
     store = store_with(kind, example.objects(example.values()), folder)

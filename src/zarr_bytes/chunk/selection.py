@@ -75,16 +75,17 @@ def grid_of_array(
             return None
         entries.append(found)
     arrays = [entry for entry in entries if isinstance(entry, np.ndarray)]
-    together = together_of(arrays)
-    if together is None:
-        return None
-    if arrays and not _are_combined(arrays):
-        if any(type(entry) is range for entry in entries) or not _fits(shape):
+    if arrays:
+        together = together_of(arrays)
+        if together is None:
             return None
-        offsets = np.zeros(together, np.int64)
-        for points, stride in zip(entries, strides, strict=True):
-            offsets += np.asarray(points) * stride
-        return Grid((_axis_of(offsets),), (1,), (0,), (offsets.shape,))
+        if not _are_combined(arrays):
+            if any(type(entry) is range for entry in entries) or not _fits(shape):
+                return None
+            offsets = np.zeros(together, np.int64)
+            for points, stride in zip(entries, strides, strict=True):
+                offsets += np.asarray(points) * stride
+            return Grid((_axis_of(offsets),), (1,), (0,), (offsets.shape,))
     shapes = tuple(
         [0 if type(e) is range else None if type(e) is int else np.shape(e) for e in entries]
     )
