@@ -126,30 +126,34 @@ def reading(path, pipeline, selection=..., codec=OURS):
     return partial(opened(path, pipeline, codec).__getitem__, selection)
 
 
-def read_into(path):
+def read_into(path, by=map):
     """One `readinto` of each file of an array, into one new piece of memory."""
     names = sorted(file for file in path.glob("c/**/*") if file.is_file())
-    nbytes = sum(name.stat().st_size for name in names)
+    sizes = [name.stat().st_size for name in names]
+
+    def read_file(name, part):
+        with name.open("rb", buffering=0) as file:
+            file.readinto(part)
 
     def read():
-        memory = memoryview(np.empty(nbytes, "u1"))
-        for name in names:
-            with name.open("rb", buffering=0) as file:
-                memory = memory[file.readinto(memory) :]
+        memory = np.empty(sum(sizes), "u1")
+        list(by(read_file, names, np.split(memory, np.cumsum(sizes[:-1]))))
 
     return read
 
 
-def write_from(path):
+def write_from(path, by=map):
     """One `write` of each file of an array beside the old one, in whose place it is put then."""
     files = {file: file.read_bytes() for file in path.glob("c/**/*") if file.is_file()}
 
+    def write_file(name):
+        new = name.with_suffix(".new")
+        with new.open("wb", buffering=0) as file:
+            file.write(files[name])
+        new.replace(name)
+
     def write():
-        for name, content in files.items():
-            new = name.with_suffix(".new")
-            with new.open("wb", buffering=0) as file:
-                file.write(content)
-            new.replace(name)
+        list(by(write_file, files))
 
     return write
 

@@ -7,15 +7,20 @@ for short reads and writes in place, which each contender repeats alone. All rea
 which zarr's own pipeline has written, unless a row says otherwise; each writes into an array of its
 own. The peers that are pipelines of zarr have zarr's own codec. Below the figures of a row stand
 its bars, as in `pipeline.py`; inner chunks one by one have none. A bar that is missed is out of
-reach where it is less than the time of "zarr alone", whose pipeline does nothing. `readinto` and
-`write` are one of each file, by one thread.
+reach where it is less than the time of the system calls alone: of a whole array one `readinto` or
+`write` a file, by a thread for each core; of a part, after a read of zarr whose pipeline does
+nothing, one read for the index of each shard and one for each run of selected bytes with gaps of at
+most a page.
 zarrista is left out where it is not installed. `--quick` is for a look, and `--only` for some of
 the sections.
 """
 
+import mmap
 import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
+from math import prod
 from shutil import rmtree
 
 import numpy as np
@@ -52,7 +57,7 @@ try:
 except ImportError:
     Array = None
 
-ZARRISTA = "zarrista"
+ZARRISTA, ALONE = "zarrista", "system calls alone"
 OURS_WAY, THEIR_WAY = ("zarr_bytes.BatchedBytesPipeline", OURS), (DEFAULT, THEIRS)
 WAYS = {  # as of `readers`
     PIPELINE: OURS_WAY,
@@ -61,6 +66,7 @@ WAYS = {  # as of `readers`
     "zarrs": (ZARRS, THEIRS),
     TENSORSTORE: None,
 }
+THREADS = ThreadPoolExecutor(os.cpu_count())  # of the system calls alone
 PEERS = ("zarr-bytes", "numpy", "zarr", "zarrs", "tensorstore")
 
 # Array, shard of 31.25 MiB of float64, inner chunk of 0.98 MiB.
@@ -148,8 +154,46 @@ def axes_of_integers(selection):
     return tuple(i for i, entry in enumerate(entries) if isinstance(entry, int))
 
 
+def system_calls(path, shape, shards, inner, selection):
+    """A read of zarr whose pipeline does nothing, and the positioned reads of a selection.
+
+    Each reads a run of selected bytes in one shard; no value is looked at.
+    """
+    grid = [n // m for n, m in zip(shards, inner, strict=True)]
+    index_nbytes = 16 * prod(grid) + 4  # offsets and sizes, and their checksum
+    files = [file for file in path.glob("c/**/*") if file.is_file()]
+    number, offset = (np.empty(shape, "i8") for _ in range(2))  # of the file, and in the file
+    for i, file in enumerate(files):
+        where = map(int, file.relative_to(path / "c").parts)
+        shard = tuple(slice(j * n, j * n + n) for j, n in zip(where, shards, strict=True))
+        content = file.read_bytes()
+        starts = np.frombuffer(content[-index_nbytes:-4], "<u8")[::2].reshape(grid)
+        starts = np.kron(starts, np.ones(inner, "u8"))  # of the inner chunk of each element
+        within = 8 * np.arange(prod(inner)).reshape(inner)
+        number[shard], offset[shard] = i, starts + np.tile(within, grid)
+    calls, memory = [], memoryview(bytearray(2**20))
+    for i, file in enumerate(files):
+        offsets = np.sort(offset[selection][number[selection] == i])
+        runs = np.split(offsets, np.flatnonzero(np.diff(offsets) > mmap.PAGESIZE) + 1)
+        index = (memory[:index_nbytes], file.stat().st_size - index_nbytes)
+        runs = [(memory[: run[-1] + 8 - run[0]], int(run[0])) for run in runs if run.size]
+        calls.append((file, [index, *runs]))
+    nothing = opened(path, NOTHING, THEIRS)
+
+    def read():
+        nothing[selection]
+        for file, reads in calls:
+            if len(reads) > 1:
+                descriptor = os.open(file, os.O_RDONLY)
+                for target, start in reads:
+                    os.preadv(descriptor, [target], start)
+                os.close(descriptor)
+
+    return read
+
+
 def without_least(times):
-    """The times of the contenders, and that of zarr alone, which is the last."""
+    """The times of the contenders, and the system calls alone, which are the last."""
     *names, last = times
     return {name: times[name] for name in names}, {last: times[last]}
 
@@ -160,13 +204,12 @@ def reading(folder, rounds):
     for kind, (endian, i, way) in KINDS.items():
         path = written(folder / kind, *SHAPES[i], endian, way)
         values, contenders = values_of(SHAPES[i][0]), all_readers(path)
-        nothing = opened(path, NOTHING, THEIRS)
-        reads = checked(contenders, values, ...) | {"readinto": read_into(path)}
-        times = rounds.in_turn(reads, 21)
-        yield Row(f"{kind}, {TWO}, whole", times, [at_most(times, 0.6, *all_peers)])
+        reads = checked(contenders, values, ...) | {ALONE: read_into(path, THREADS.map)}
+        times, least = without_least(rounds.in_turn(reads, 21))
+        yield Row(f"{kind}, {TWO}, whole", times, [at_most(times, 0.6, *all_peers)], least)
         for name, selection in READS.items():
             reads = checked(contenders, values, selection)
-            reads["zarr alone"] = partial(nothing.__getitem__, selection)
+            reads[ALONE] = system_calls(path, *SHAPES[i], selection)
             measured = rounds.in_turn(reads, 51) if name in IN_TURN else rounds.alone(reads)
             times, least = without_least(measured)
             yield Row(f"{kind}, {TWO}, {name}", times, [at_most(times, 1.0, *peers)], least)
@@ -200,10 +243,12 @@ def writing(folder, rounds):
         writes = {name: partial(write, ..., values) for name, write in found.items()}
         bare = written(folder / "bare", *SHAPES[i], endian, THEIR_WAY)
         # The system brings one contender's bytes to the disk before the next begins.
-        times = rounds.in_turn(writes | {"write": write_from(bare)}, 7, os.sync)
+        writes[ALONE] = write_from(bare, THREADS.map)
+        times, least = without_least(rounds.in_turn(writes, 7, os.sync))
         end(paths, values)
         rmtree(bare)
-        yield Row(f"{kind}, writing {TWO}", times, [at_most(times, 0.8, "zarr fused", "zarrs")])
+        bars = [at_most(times, 0.8, "zarr fused", "zarrs")]
+        yield Row(f"{kind}, writing {TWO}", times, bars, least)
 
 
 def in_place(folder, rounds):

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.division import by_itself
+from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from zarr_bytes.chunk.division import Division
     from zarr_bytes.chunk.grid import Axis, Grid
     from zarr_bytes.chunk.plan import Fetch
 
-__all__ = ["AlikeParts", "Located", "Part", "grouped", "merged"]
+__all__ = ["AlikeParts", "Located", "Part", "Parts", "grouped", "merged"]
 
 
 class AlikeParts:
@@ -54,6 +57,39 @@ class Part(NamedTuple):
     place: tuple[Any, ...]  # NumPy index of the elements in the canvas
     axes: tuple[Axis, ...]
     alike: AlikeParts
+
+
+class Parts:
+    """The selections of inner chunks; those with the same selection are divided into tiles once.
+
+    Parameters
+    ----------
+    division : Division
+        The division of a shard into inner chunks.
+    item_size, gap : int
+        As of `zarr_bytes.chunk.tiles.tiles_of`.
+    """
+
+    def __init__(self, division: Division, item_size: int, gap: int) -> None:
+        self._division = division
+        self._item_size = item_size
+        self._gap = gap
+        self._known: dict[tuple[range, ...], AlikeParts] = {}
+
+    def of(self, grid: Grid) -> Iterator[Part]:
+        """The selection of each inner chunk that has elements of a grid."""
+        if 0 in grid.shape:
+            return
+        inside = self._division.inside(grid)
+        for number, axes in self._division.parts(grid):
+            indices = tuple([axis.indices for axis in axes])
+            is_known = all(type(along) is range for along in indices)
+            alike = self._known.get(cast("tuple[range, ...]", indices)) if is_known else None
+            if alike is None:
+                alike = AlikeParts(by_itself(inside, axes), self._item_size, self._gap)
+                if is_known:
+                    self._known[cast("tuple[range, ...]", indices)] = alike
+            yield Part(number, combination([axis.targets for axis in axes]), axes, alike)
 
 
 # With the offset of its first selected element in the shard, in bytes.

@@ -11,14 +11,12 @@ from functools import cached_property
 from itertools import islice
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.division import by_itself
-from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.levels import Span
 from zarr_bytes.chunk.plan import EVERYTHING, Plan
-from zarr_bytes.chunk.shard_parts import AlikeParts, Part, grouped, merged
+from zarr_bytes.chunk.shard_parts import Parts, grouped, merged
 from zarr_bytes.chunk.tiles import Tile, Tiles
 from zarr_bytes.errors import ChunkSizeError
 
@@ -29,13 +27,12 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.plan import Fetch
-    from zarr_bytes.chunk.shard_parts import Group, Located
+    from zarr_bytes.chunk.shard_parts import Group, Located, Part
     from zarr_bytes.chunk.shards import Index, Shards
     from zarr_bytes.settings import Cost
 
 __all__ = ["ShardPlan"]
 
-_Ranges: TypeAlias = "tuple[range, ...]"
 _SORTED: Final = 2**12  # inner chunks that are sorted by their place in the file at a time
 
 
@@ -62,7 +59,7 @@ class ShardPlan(Plan):
         self.selection = selection
         self.gap = EVERYTHING if cost is None else cost.gap
         self.largest_request = EVERYTHING if cost is None else cost.largest_request
-        self._known: dict[_Ranges, AlikeParts] = {}
+        self._inner = Parts(shards.division, self.chunks.item_size, self.gap)
         self._number, self._tile = shards.one_range(selection) or (0, None)
 
     @property
@@ -132,26 +129,12 @@ class ShardPlan(Plan):
         most = limits.LIMITS.loop_ranges
         if self.grid is None or self.shards.division.most_parts(self.grid) > most:
             return None
-        return list(self._parts_of(self.grid))
+        return list(self._inner.of(self.grid))
 
     def _parts(self) -> Iterable[Part]:
         """The selection of each inner chunk that has selected elements."""
         grid = self.tiles.grid  # perhaps put into a result
-        return self._few if grid is self.grid and self._few else self._parts_of(grid)
-
-    def _parts_of(self, grid: Grid) -> Iterator[Part]:
-        if 0 in grid.shape:
-            return
-        inside = self.shards.division.inside(grid)
-        for number, axes in self.shards.division.parts(grid):
-            indices = tuple([axis.indices for axis in axes])
-            is_known = all(type(along) is range for along in indices)
-            alike = self._known.get(cast("_Ranges", indices)) if is_known else None
-            if alike is None:
-                alike = AlikeParts(by_itself(inside, axes), self.chunks.item_size, self.gap)
-                if is_known:
-                    self._known[cast("_Ranges", indices)] = alike
-            yield Part(number, combination([axis.targets for axis in axes]), axes, alike)
+        return self._few if grid is self.grid and self._few else self._inner.of(grid)
 
     def at_once(self, canvas: Array | None, *, is_file: bool) -> int:
         """Bytes that are fetched at once, at most."""

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
-from zarr_bytes.chunk.division import by_itself
 from zarr_bytes.chunk.elements import encode_elements
 from zarr_bytes.chunk.file_writing import write_file
 from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
-from zarr_bytes.chunk.grid import combination
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.plan import EVERYTHING
+from zarr_bytes.chunk.shard_parts import Parts
 from zarr_bytes.chunk.shards import Index, shards_of
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.file_writing import NewChunk
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.chunk.shard_parts import Part
     from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
@@ -120,26 +120,25 @@ class ShardWriting(Writing):
 
     def _located(self, index: Index) -> tuple[Tile, Bytes] | None:
         starts, stops, data = [], [], []
-        for number, grid, canvas in self._parts():
-            base = index.offset(number)
+        for part, elements in self._parts():
+            base = index.offset(part.number)
             if base is None:
                 return None
-            tile = tiles_of(grid, self._dtype.itemsize, 0).undivided()
+            tile = part.alike.tile
             begins, ends = tile.bounds()
             starts.append(base + begins)
             stops.append(base + ends)
-            data.append(self._bytes_of(tile, grid, canvas))
+            data.append(self._bytes_of(tile, part.alike.tiles.grid, elements))
         table = np.concatenate(starts), np.concatenate(stops)
         together = data[0] if len(data) == 1 else np.concatenate(data)
         return Tile(0, together.size, table), together
 
-    def _parts(self) -> Iterator[tuple[int, Grid, Array]]:
-        """Number of each inner chunk that is written to, the selection of it, and its elements."""
-        grid, division = self._shard_grid, self._shards.division
-        canvas, inside = self._canvas(grid), division.inside(grid)
-        for number, axes in division.parts(grid):
-            place = combination([axis.targets for axis in axes])
-            yield number, by_itself(inside, axes), canvas[(*place, ...)]  # never a scalar
+    def _parts(self) -> Iterator[tuple[Part, Array]]:
+        """The selection of each inner chunk that is written to, and the elements for it."""
+        canvas = self._canvas(self._shard_grid)
+        # No byte between two ranges is touched.
+        for part in Parts(self._shards.division, self._dtype.itemsize, 0).of(self._shard_grid):
+            yield part, canvas[(*part.place, ...)]  # never a scalar
 
     def _inner_chunks(self, stored: _Stored, *, is_complete: bool) -> Iterator[tuple[int, Bytes]]:
         """Numbers and bytes of the inner chunks to store; all, if the shard `is_complete`."""
@@ -147,8 +146,8 @@ class ShardWriting(Writing):
         parts = self._parts()
         part = next(parts, None)
         for number in range(self._shards.count):
-            if part is not None and part[0] == number:
-                merged = self._merged_inner(*part, stored)
+            if part is not None and part[0].number == number:
+                merged = self._merged_inner(number, part[0].alike.tiles.grid, part[1], stored)
                 inner = None if not is_complete and new.is_left_out(merged) else merged
                 part = next(parts, None)
             else:
