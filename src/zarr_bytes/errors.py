@@ -38,6 +38,16 @@ class ChunkSizeError(ValueError):
     -----
     Specification: bytes codec 1.0, "Format and algorithm": elements of a fixed size, one after
     another.
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> stored = {}
+    >>> array = zarr.create_array(stored, data=np.arange(4.0), compressors=None)
+    >>> stored["c/0"] = stored["c/0"][:8]
+    >>> zarr.open_array(stored)[...]  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    zarr_bytes.errors.ChunkSizeError: a chunk of data type float64 ... found 8: ...
     """
 
 
@@ -57,6 +67,16 @@ class ShardIndexError(ValueError):
     Notes
     -----
     Specification: sharding codec 1.0, "Binary shard format".
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> stored, shards = {}, {"chunks": (2,), "shards": (4,), "compressors": None}
+    >>> array = zarr.create_array(stored, data=np.arange(4.0), **shards)
+    >>> stored["c/0"] = stored["c/0"][:-1]
+    >>> zarr.open_array(stored)[...]  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    zarr_bytes.errors.ShardIndexError: the index of the shard ... has the checksum ...
     """
 
 
@@ -92,6 +112,16 @@ class BoolValueError(ValueError):
     Notes
     -----
     Specification: bytes codec 1.0, "Supported data types" (`bool`).
+
+    Examples
+    --------
+    >>> import numpy as np, zarr
+    >>> stored = {}
+    >>> array = zarr.create_array(stored, data=np.array([True, False]), compressors=None)
+    >>> stored["c/0"] = type(stored["c/0"]).from_bytes(bytes([2, 0]))
+    >>> zarr.open_array(stored)[...]  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    zarr_bytes.errors.BoolValueError: a bool is stored as 0 or 1, found 2 at index (0,) ...
     """
 
 
@@ -119,6 +149,13 @@ class ConfigurationError(_MetadataError, ValueError):
     Notes
     -----
     Specification: bytes codec 1.0, "Configuration parameters" and "Supported data types".
+
+    Examples
+    --------
+    >>> import zarr_bytes
+    >>> zarr_bytes.BytesCodec(endian="middle")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    zarr_bytes.errors.ConfigurationError: codec 'bytes': endian is 'middle'; permitted are ...
     """
 
 
@@ -182,7 +219,15 @@ class MissingPackageError(_MetadataError, ImportError):
 
 
 class StoreError(ValueError):
-    """A store that cannot be opened or written, or has no Zarr metadata."""
+    """A store that cannot be opened or written, or has no Zarr metadata.
+
+    Examples
+    --------
+    >>> import zarr_bytes
+    >>> zarr_bytes.check("nowhere")
+    Traceback (most recent call last):
+    zarr_bytes.errors.StoreError: nowhere: it does not exist
+    """
 
 
 class MigrationError(ValueError):
