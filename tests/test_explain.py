@@ -271,6 +271,18 @@ class TestTheFirstReasonThatHolds:
         assert "opened again, the array would be written in place" in later.reopened
 
 
+def test_a_store_that_is_made_from_local_store_is_explained_as_requests(tmp_path):
+    class Other(LocalStore):
+        pass
+
+    stored(LocalStore(tmp_path), VALUES)
+    array = zarr.open_array(Other(tmp_path), mode="r")
+    explained = zarr_bytes.explain(array, np.s_[:, 3, 4])
+    with zarr_bytes.counting() as counted:
+        array[:, 3, 4]
+    assert counts_of(explained) == counts_of(counted)
+
+
 def test_ten_billion_ranges_are_counted_without_being_made():
     array = zarr.create_array(
         CountingStore(MemoryStore()),

@@ -84,9 +84,9 @@ class Scatter:
         self, out: Array, drop_axes: tuple[int, ...], stored: Stored, store: Store
     ) -> None:
         self._out = out
-        self._root = str(store.root) if isinstance(store, LocalStore) else ""
+        self._root = str(store.root) if type(store) is LocalStore else ""
         # Not in a thread, where a warning could not point at the line that has called zarr.
-        self._cost = reading_cost(store) if isinstance(store, LocalStore) else None
+        self._cost = reading_cost(store) if type(store) is LocalStore else None
         self._drop_axes = drop_axes
         codec, self._order, self._sharding = stored
         self._endian = codec.stored_endian
