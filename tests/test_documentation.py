@@ -107,6 +107,15 @@ class TestSpecificationPages:
         assert set(named.values()) == set(SPECIFICATION)
 
 
+LONG = [*SPECIFICATION, "docs/cases.md"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in LONG])
+def test_no_page_has_more_than_900_words(page):
+    text = re.sub(r"^```.*?^```", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"[\w'-]*\w", LINK.sub(r"\1", text))) <= 900
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_file_that_a_page_links_to_exists(page):
     targets = [target.partition("#")[0] for _, target in LINK.findall(PAGES[page])]

@@ -53,7 +53,8 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     """The `bytes` codec: array elements in C order, in one byte order.
 
     An instance of zarr's own ``zarr.codecs.BytesCodec``, equal to it where the byte order is the
-    same. Zarr uses this class for every array that names ``bytes`` in its metadata.
+    same. Zarr uses this class for every array that is opened and names ``bytes`` in its metadata. A
+    new array shows zarr's own class until it is opened again.
 
     Parameters
     ----------

@@ -40,11 +40,12 @@ _MISSING: Final[GetResult] = {"status": "missing"}
 
 
 class BatchedBytesPipeline(BatchedCodecPipeline):
-    """A pipeline of zarr that reads and writes chunks of plain bytes by itself, transposed or not.
+    """A pipeline of zarr that reads and writes uncompressed chunks and shards by itself.
 
     It is the pipeline of arrays whose codecs are any number of `transpose` and then `bytes` or
-    `endian`, while zarr chooses this package's class for ``bytes``. Arrays with other codecs get
-    the pipeline of zarr that the setting ``zarr_bytes.other_chains`` names.
+    `endian`, or `sharding_indexed` with these codecs inside, while zarr chooses this package's
+    class for ``bytes``. Arrays with other codecs get the pipeline of zarr that the setting
+    ``zarr_bytes.other_chains`` names.
 
     Parameters
     ----------
@@ -53,9 +54,9 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
 
     Notes
     -----
-    Specification: bytes codec 1.0 and transpose codec 1.0. An array has the pipeline that is
-    configured when it is opened. A new array has zarr's own ``bytes`` codec, which this pipeline
-    replaces by this package's.
+    Specification: bytes codec 1.0, transpose codec 1.0 and sharding codec 1.0. An array has the
+    pipeline that is configured when it is opened. A new array has zarr's own ``bytes`` codec, which
+    this pipeline replaces by this package's.
 
     Examples
     --------

@@ -20,7 +20,7 @@ if HAS_STRUCT:
     _MODULES.append(record)
 
 DATA_TYPES: Final[dict[str, type[ZDType[Any, Any]]]] = {
-    data_type._zarr_v3_name: data_type  # the name in pyproject.toml, too
+    data_type._zarr_v3_name: data_type
     for module in _MODULES
     for name, data_type in vars(module).items()  # in the order of the module
     if name in module.__all__
