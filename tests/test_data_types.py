@@ -328,7 +328,7 @@ def test_where_an_array_makes_a_group_fail_the_error_ends_with_the_command_that_
     with pytest.raises((TypeError, ValueError)) as error:
         zarr.open_group(store, mode="r").members(max_depth=None)
     *_, last = traceback.format_exception_only(error.value)
-    assert last == "If this is one array of a group, `zarr-bytes check STORE` names it.\n"
+    assert last == "If a group was opened, `zarr-bytes check STORE` names the array.\n"
 
 
 class TestRawBits:

@@ -1,4 +1,4 @@
-"""Chains of codecs that store plain bytes."""
+"""Chains of codecs that store chunks uncompressed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteE
 
 
 def own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
-    """The chain with this package's codec for bytes; None for chunks that are not plain bytes.
+    """The chain with this package's codec for bytes; None for compressed chunks.
 
     Also None where zarr's configuration chooses another class for `bytes`.
     """

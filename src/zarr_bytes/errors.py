@@ -140,7 +140,7 @@ class _MetadataError(Exception):
     def __init__(self, *arguments: object, permitted: str = "", **keywords: object) -> None:
         super().__init__(*arguments, **keywords)
         self.permitted = permitted
-        self.add_note("If this is one array of a group, `zarr-bytes check STORE` names it.")
+        self.add_note("If a group was opened, `zarr-bytes check STORE` names the array.")
 
 
 class ConfigurationError(_MetadataError, ValueError):

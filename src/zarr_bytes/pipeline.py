@@ -1,4 +1,4 @@
-"""The pipeline of arrays whose chunks are plain bytes: they are read straight into the result.
+"""The pipeline of uncompressed arrays: chunks are read straight into the result.
 
 Zarr's pipelines call the codec for each chunk and copy its result. This pipeline shares the codec's
 plans, files, requests and encoding, and decides once for all chunks of a read or a write which
@@ -67,7 +67,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
-        """Pipeline of `codecs`: one of zarr's, where they are not plain bytes."""
+        """Pipeline of `codecs`: one of zarr's for compressed chunks."""
         chain = tuple(codecs)
         own = own_chain(chain) if _is_known() else None
         if own is None:

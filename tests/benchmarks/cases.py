@@ -166,7 +166,7 @@ def in_status(name):
 def table(found):
     """The table of the page, in Markdown, of what `cases.json` holds."""
     lines = [
-        "| what was asked | issue | essence of its script | plain zarr | with zarr-bytes |",
+        "| what was asked | issue | its script in short | plain zarr | with zarr-bytes |",
         "| --- | --- | --- | --- | --- |",
         *(row(case, found["cases"]) for case in CASES),
         "",

@@ -1,4 +1,4 @@
-"""Shards of inner chunks that are plain bytes, and their index.
+"""Shards of uncompressed inner chunks, and their index.
 
 Specification: sharding codec 1.0, "Binary shard format": a shard is a file of inner chunks and an
 index, which has the offset and the size of each inner chunk in C order, as unsigned integers of 64

@@ -1,4 +1,4 @@
-"""The storage of chunks of plain bytes, as the codecs of an array name it."""
+"""The storage of uncompressed chunks, as the codecs of an array name it."""
 
 from __future__ import annotations
 
