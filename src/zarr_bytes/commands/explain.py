@@ -16,15 +16,15 @@ from zarr_bytes.chunk.reading import cost_of
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.selection import entries_of, grid_of_array
 from zarr_bytes.commands.acting import acting_on, why_replaced, why_whole
-from zarr_bytes.commands.chunk_selection import (
+from zarr_bytes.commands.screen import PATH, Line, Result, Table
+from zarr_bytes.commands.selections import (
     can_be_complete_to_zarr,
     chunk_as_zarr,
     dropped_axes,
     entries_as_zarr,
     ranks_in_zarr,
+    text_of_selection,
 )
-from zarr_bytes.commands.screen import PATH, Line, Result, Table
-from zarr_bytes.commands.selections import text_of_selection
 from zarr_bytes.commands.text import in_digits
 from zarr_bytes.errors import no_array
 from zarr_bytes.zarr_versions import spec_of
