@@ -100,9 +100,6 @@ class Folder(Files):
                     yield Finding(prefix or "chunks", found, "a file")
             folders = below
 
-    async def size(self, key: str) -> int:
-        return (self.root / key).stat().st_size
-
 
 def _identity(path: Path) -> Identity:
     status = path.stat()

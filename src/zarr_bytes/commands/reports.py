@@ -174,15 +174,9 @@ class CheckReport(Result):
             | {"findings": list(map(asdict, report.findings))}
             for report in self
         ]
-        return {
-            "store": self.store,
-            "conforms": self.conforms,
-            "verdict": self.verdict,
-            "complete": self.is_complete,
-            "arrays": self.arrays,
-            "arrays_not_checked": self.arrays_not_checked,
-            "nodes": nodes,
-        }
+        document = vars(self) | {"complete": self.is_complete, "nodes": nodes}
+        del document["is_complete"]
+        return document
 
 
 @dataclass(frozen=True)

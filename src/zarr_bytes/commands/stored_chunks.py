@@ -253,7 +253,7 @@ async def _chunk_finding(
 ) -> Finding | None:
     key = within(report.path, entry.key)
     try:
-        size = await source.size(key) if entry.size is None else entry.size
+        size = await source.store.getsize(key) if entry.size is None else entry.size
         report.stored_chunks = (report.stored_chunks or 0) + entry.times
         expected = prod(grid.chunk_shape) * layout.item_size
         if size != expected:
