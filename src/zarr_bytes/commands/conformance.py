@@ -126,8 +126,7 @@ _NO_DATA_TYPE: Final = (ArithmeticError, ImportError, KeyError, TypeError, Value
 
 
 def _data_type(document: Mapping[str, Any]) -> tuple[ZDType[Any, Any], np.dtype[Any]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zarr warns of names that are not standardised
+    with warnings.catch_warnings(action="ignore"):  # zarr warns of names that are not standardised
         data_type = data_type_registry.match_json(document["data_type"], zarr_format=3)
     return data_type, data_type.to_native_dtype()
 
@@ -243,8 +242,7 @@ async def refusal(text: bytes, open_node: Callable[..., Any] = open_array) -> st
     """Reason why zarr does not open the node of a metadata document; None if it does."""
     store = MemoryStore({DOCUMENT: cpu.Buffer.from_bytes(text)})
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # zarr reads a node that it warns of
+        with warnings.catch_warnings(action="ignore"):  # zarr reads a node that it warns of
             await open_node(store=store, mode="r", zarr_format=3)
     except Exception as error:  # noqa: BLE001 -- whatever zarr and any codec raise
         return in_words(error)
@@ -263,8 +261,9 @@ def kind_of(codec: object) -> Kind | None:
     if name is None:
         return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # zarr warns of names that are not standardised
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # zarr warns of names that are not standardised
             found = get_codec_class(name)
     except (KeyError, ValueError, ImportError):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zarr_bytes.commands.screen import Result
@@ -168,12 +168,7 @@ class CheckReport(Result):
         return check_parts(self, in_full=in_full)
 
     def _document(self) -> dict[str, Any]:
-        # `asdict` would copy the data type, however deep it is.
-        nodes = [
-            {"conforms": report.conforms, **vars(report)}
-            | {"findings": list(map(asdict, report.findings))}
-            for report in self
-        ]
+        nodes = [{"conforms": report.conforms, **vars(report)} for report in self]
         document = vars(self) | {"complete": self.is_complete, "nodes": nodes}
         del document["is_complete"]
         return document

@@ -5,17 +5,14 @@ All texts go through `printable`, and none is read as markup.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from zarr_bytes.commands.text import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from _typeshed import DataclassInstance
 
 __all__ = ["PATH", "Cell", "Line", "Part", "Result", "Table", "Text", "has_rich", "html", "plain"]
 
@@ -117,7 +114,7 @@ class Result:
 
     def _document(self) -> dict[str, Any]:
         """The content of the JSON document."""
-        return asdict(cast("DataclassInstance", self))
+        return vars(self)
 
     def __repr__(self) -> str:
         return plain(self._parts())

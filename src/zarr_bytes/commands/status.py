@@ -263,8 +263,7 @@ def _problems() -> Iterator[str]:
     )
     for check in checks:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # unknown settings are listed anyway
+            with warnings.catch_warnings(action="ignore"):  # unknown settings are listed anyway
                 check()
         except (TypeError, ValueError) as error:
             yield str(error)

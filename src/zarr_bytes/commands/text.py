@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from math import isfinite, log10
 from typing import Any, Final
 
@@ -138,7 +139,10 @@ def _line(depth: int) -> str:
 
 
 def as_json(document: object) -> str:
-    """`document` as a strict JSON text in ASCII: NaN and infinities are strings."""
+    """`document` as a strict JSON text in ASCII: NaN and infinities are strings.
+
+    Instances of dataclasses are objects, without a copy of their values, however deep those are.
+    """
     return json.dumps(_permitted(document, 0), indent=2, allow_nan=False)
 
 
@@ -156,4 +160,6 @@ def _permitted(value: object, depth: int) -> object:
             return {str(name): _permitted(member, depth + 1) for name, member in value.items()}
         case list() | tuple():
             return [_permitted(item, depth + 1) for item in value]
+    if is_dataclass(value):
+        return _permitted(vars(value), depth)
     return str(value)
