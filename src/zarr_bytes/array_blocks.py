@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from zarr_bytes.settings import partial_writes_enabled
 from zarr_bytes.zarr_versions import MEMORY_STORES, spec_of, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import zarr
     from zarr.abc.codec import Codec
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Bytes
     from zarr_bytes.chunk.mapping import ChangedFiles
     from zarr_bytes.zarr_versions import ArraySpec, ArrayV3Metadata
-
-    KeyOf: TypeAlias = Callable[[tuple[int, ...]], str]
 
 __all__ = ["Mode", "blocks_of", "plain_parts", "refusal_to_write", "why_not_in_place"]
 
@@ -45,8 +44,12 @@ def blocks_of(
 ) -> Blocks:
     """The blocks of an array; a StoreError with the reason if NumPy cannot view them."""
     store = array.store
-    is_in_files = type(store) is LocalStore
-    if not is_in_files and type(store) not in MEMORY_STORES:
+    prefix = f"{array.path}/" if array.path else ""
+    if type(store) is LocalStore:
+        prefix, bytes_of = f"{store.root}/{prefix}", partial(mapped, changed=changed)
+    elif type(store) in MEMORY_STORES:
+        bytes_of = partial(_buffer_of, store)
+    else:
         kind = type(store).__name__
         raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
     chain, metadata, spec = plain_parts(array)
@@ -54,16 +57,20 @@ def blocks_of(
     dtype, endian = spec.dtype.to_native_dtype(), stored.codec.stored_endian
     if stored_dtype(dtype, endian) is None:
         raise StoreError(f"its {dtype} is stored {endian}-endian, a type that NumPy does not have")
-
-    prefix = f"{array.path}/" if array.path else ""
-
-    def key_of(place: tuple[int, ...]) -> str:
-        return f"{prefix}{metadata.encode_chunk_key(place)}"
-
-    source = (
-        _files_of(array.store, key_of, changed) if is_in_files else _buffers_of(array.store, key_of)
-    )
+    source = Source(lambda place: f"{prefix}{metadata.encode_chunk_key(place)}", bytes_of)
     return Blocks(array.shape, spec, stored, source, most, is_checked=is_checked)
+
+
+def _buffer_of(store: Store, key: str, nbytes: int | None) -> Bytes | None:
+    """The bytes of a chunk in memory, used in place; None if it is missing."""
+    buffer = sync(store.get(key, cpu.buffer_prototype))
+    if buffer is None:
+        return None
+    content = np.asarray(buffer.as_array_like()).view(np.uint8)
+    if nbytes is not None and content.size != nbytes:
+        raise wrong_size(key, 0, nbytes, content.size)
+    content.flags.writeable = False  # of this NumPy array alone
+    return content
 
 
 def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadata, ArraySpec]:
@@ -87,35 +94,6 @@ def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadat
     if spec is None:
         raise StoreError("its chunks have several shapes")
     return chain, metadata, spec
-
-
-def _files_of(store: Store, key_of: KeyOf, changed: ChangedFiles | None) -> Source:
-    """Chunks in files, which are mapped; to be changed, with `changed`."""
-    root = cast("LocalStore", store).root
-
-    def path_of(place: tuple[int, ...]) -> str:
-        return f"{root}/{key_of(place)}"
-
-    def bytes_of(path: str, nbytes: int | None) -> Bytes | None:
-        return mapped(path, nbytes, changed)
-
-    return Source(path_of, bytes_of)
-
-
-def _buffers_of(store: Store, key_of: KeyOf) -> Source:
-    """Chunks in memory, which are used in place."""
-
-    def bytes_of(key: str, nbytes: int | None) -> Bytes | None:
-        buffer = sync(store.get(key, cpu.buffer_prototype))
-        if buffer is None:
-            return None
-        content = np.asarray(buffer.as_array_like()).view(np.uint8)
-        if nbytes is not None and content.size != nbytes:
-            raise wrong_size(key, 0, nbytes, content.size)
-        content.flags.writeable = False  # of this NumPy array alone
-        return content
-
-    return Source(key_of, bytes_of)
 
 
 def why_not_in_place(store: Store) -> str:
