@@ -1,9 +1,9 @@
-"""The blocks of a zarr array, or the reason why NumPy cannot view them."""
+"""The blocks of a zarr array, or the reasons against views of them and writes in place."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
@@ -113,9 +113,9 @@ def refusal_to_write(array: zarr.Array[Any]) -> str | None:
         return reason
     pipeline = array.async_array.codec_pipeline
     if isinstance(pipeline, BatchedBytesPipeline):  # which was made with the settings of the array
-        codec = pipeline.stored.codec
+        stored = pipeline.stored
     else:
-        codec = stored_by(plain_chain(cast("ArrayV3Metadata", array.metadata).codecs) or ()).codec
-    if partial_writes_enabled() or isinstance(codec, ArrayBytesCodecPartialEncodeMixin):
+        stored = stored_by(plain_parts(array)[0])
+    if partial_writes_enabled() or isinstance(stored.codec, ArrayBytesCodecPartialEncodeMixin):
         return None
     return f"partial writes are off; open the array and its view in `{_SETTING}`"
