@@ -169,9 +169,15 @@ class CheckReport(Result):
 
     def _document(self) -> dict[str, Any]:
         nodes = [{"conforms": report.conforms, **vars(report)} for report in self]
-        document = vars(self) | {"complete": self.is_complete, "nodes": nodes}
-        del document["is_complete"]
-        return document
+        return {
+            "store": self.store,
+            "conforms": self.conforms,
+            "verdict": self.verdict,
+            "complete": self.is_complete,
+            "arrays": self.arrays,
+            "arrays_not_checked": self.arrays_not_checked,
+            "nodes": nodes,
+        }
 
 
 @dataclass(frozen=True)
