@@ -113,7 +113,7 @@ def make(kind, path, monkeypatch):
             os.mkfifo(path)
         case "folder":
             path.mkdir()
-        case "device":
+        case "character device":
             path.symlink_to("/dev/zero")  # which never ends
         case "socket":
             monkeypatch.chdir(path.parent)  # their paths are short
@@ -126,7 +126,9 @@ def make(kind, path, monkeypatch):
 @on_posix
 class TestWhatIsNoFile:
     @pytest.mark.parametrize("data_type", ["int16", "bool"])
-    @pytest.mark.parametrize("kind", ["FIFO", "folder", "device", "socket", "link to nothing"])
+    @pytest.mark.parametrize(
+        "kind", ["FIFO", "folder", "character device", "socket", "link to nothing"]
+    )
     def test_in_the_place_of_a_chunk_is_found_and_not_opened(
         self, folder, kind, data_type, monkeypatch
     ):
@@ -140,7 +142,7 @@ class TestWhatIsNoFile:
         os.mkfifo(folder / "a/c")
         assert found_in(nodes_of(folder)["a"]) == ["a FIFO"]
 
-    @pytest.mark.parametrize("kind", ["FIFO", "device", "socket"])
+    @pytest.mark.parametrize("kind", ["FIFO", "character device", "socket"])
     @pytest.mark.parametrize("command", ["check", "migrate"])
     def test_in_the_place_of_a_document_is_found(self, folder, kind, command, monkeypatch):
         (folder / "b").mkdir()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from zarr.abc.codec import Codec
 
-__all__ = ["own_chain", "plain_chain"]
+__all__ = ["codec_name", "own_chain", "plain_chain"]
 
 _CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec)
 
@@ -64,3 +64,11 @@ def _has_plain_index(codec: ShardingCodec) -> bool:
         and cast("BytesCodec", first).endian is not None
         and [type(other) for other in others] in ([], [Crc32cCodec])
     )
+
+
+def codec_name(codec: Codec) -> str:
+    """Name of a codec in metadata; of a codec without one, the name of its class."""
+    try:
+        return str(codec.to_dict()["name"])
+    except (KeyError, NotImplementedError):
+        return type(codec).__name__

@@ -127,7 +127,11 @@ class ArrayView:
         self.array, self.mode, self._checks = array, mode, check
         self._changed = ChangedFiles() if mode == "r+" else None
         most = number_of_mappings()
-        self._blocks = blocks_of(array, self._changed, most, is_checked=check)
+        try:
+            self._blocks = blocks_of(array, self._changed, most, is_checked=check)
+        except StoreError as error:
+            reason = f"{error}; read it through zarr, as in `array[...]`"
+            raise StoreError(f"there is no view of {array.store_path}: {reason}") from None
         self.shape: tuple[int, ...] = array.shape
         self.ndim = len(self.shape)
         self.dtype: DType = self._blocks.dtype

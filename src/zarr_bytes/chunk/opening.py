@@ -123,19 +123,24 @@ def opened_now(path: str) -> int | None:
         raise BlockingIOError from None
 
 
-def no_file(path: str, mode: int) -> ChunkFileError:
-    """Error for something other than a file in the place of a chunk, by its mode."""
+def kind_of_file(mode: int) -> str:
+    """What has a mode, in words."""
     kinds = {
+        stat.S_IFREG: "a file",
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a FIFO",
         stat.S_IFSOCK: "a socket",
         stat.S_IFCHR: "a character device",
         stat.S_IFBLK: "a block device",
     }
-    kind = kinds.get(stat.S_IFMT(mode), "something else")
+    return kinds.get(stat.S_IFMT(mode), "something else")
+
+
+def no_file(path: str, mode: int) -> ChunkFileError:
+    """Error for something other than a file in the place of a chunk, by its mode."""
     return ChunkFileError(
-        f"{path} is {kind}, and a chunk is a regular file: move it out of the array (the chunk is"
-        " missing then, and reads as the fill value), or put the chunk's file there"
+        f"{path} is {kind_of_file(mode)}, and a chunk is a regular file: move it out of the array"
+        " (the chunk is missing then, and reads as the fill value), or put the chunk's file there"
     )
 
 

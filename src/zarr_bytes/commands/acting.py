@@ -14,7 +14,8 @@ from zarr.registry import get_buffer_class, get_pipeline_class
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from zarr_bytes.activation import CLASSES, PIPELINE
-from zarr_bytes.chains import own_chain
+from zarr_bytes.array_blocks import why_not_in_place
+from zarr_bytes.chains import codec_name, own_chain
 from zarr_bytes.chunk.range_support import comes_whole
 from zarr_bytes.chunk.shard_plan import ShardPlan
 from zarr_bytes.chunk.stored import Stored
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.plan import Plan
 
-__all__ = ["Acting", "acting_on", "codec_name", "why_replaced", "why_whole"]
+__all__ = ["Acting", "acting_on", "why_replaced", "why_whole"]
 
 _CODECS: Final = "codecs.bytes"
 _PIPELINE: Final = "codec_pipeline.path"
@@ -232,11 +233,8 @@ def why_replaced(acting: Acting, getter: StorePath, *, is_kept: bool) -> str:
     """The first reason why a write replaces chunks; `is_kept` if some elements of them stay."""
     if not is_kept:
         return "the values fill whole chunks, which are replaced at once"
-    if type(getter.store) is not LocalStore:
-        kind = type(getter.store).__name__
-        return f"the store is a {kind}: only files in a folder (LocalStore) are written in place"
-    if getter.store.read_only:
-        return 'the array was opened to be read only: open it with mode="r+"'
+    if reason := why_not_in_place(getter.store):
+        return reason
     if not acting.writes_parts:
         return (
             f"{_PARTIAL_WRITES} was False when the array was opened: set it to True (for a command,"
@@ -256,11 +254,3 @@ def _decided(key: str) -> str:
         case "file":
             return f"set in {origin.name}"
     return f"set by the environment variable {origin.name}"
-
-
-def codec_name(codec: Codec) -> str:
-    """Name of a codec in metadata; of a codec without one, the name of its class."""
-    try:
-        return str(codec.to_dict()["name"])
-    except (KeyError, NotImplementedError):
-        return type(codec).__name__

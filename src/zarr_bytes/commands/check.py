@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 from zarr.api.asynchronous import open_group
@@ -18,13 +18,13 @@ from zarr_bytes.commands.conformance import (
     refusal,
     text_findings,
 )
-from zarr_bytes.commands.consolidated import Copies
-from zarr_bytes.commands.hierarchy import consolidated, nodes
+from zarr_bytes.commands.hierarchy import consolidated, is_path, node_at, nodes
 from zarr_bytes.commands.migrate import is_migrated
 from zarr_bytes.commands.reports import ArrayReport, CheckReport, Finding, Progress
-from zarr_bytes.commands.sources import DOCUMENT
+from zarr_bytes.commands.sources import DOCUMENT, within
 from zarr_bytes.commands.stored_chunks import check_chunks, note_unfinished, plain_chunks
 from zarr_bytes.commands.stores import asked, opened, run
+from zarr_bytes.commands.text import brief
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
@@ -48,6 +48,12 @@ _NOT_LISTED: Final = Finding(
     "group", "the store cannot list, and nothing is consolidated: name an array in it", is_note=True
 )
 _TOO_DEEP: Final = Finding(DOCUMENT, "it is nested deeper than Python and zarr follow")
+_AGAIN: Final = "zarr.consolidate_metadata writes it anew"
+_STALE: Final = Finding(
+    DOCUMENT,
+    "the copy in the consolidated metadata of a group differs",
+    "an equal copy: zarr.consolidate_metadata writes it",
+)
 
 
 def check(
@@ -110,7 +116,7 @@ async def check_store(
     """
     async with asked(store) as source:
         # Groups around the present node that have consolidated metadata, the outermost first.
-        groups: list[Copies] = []
+        groups: list[_Copies] = []
         done = 0
         async for node, left in nodes(source):
             while groups and not groups[-1].holds(node.path):  # all its members are done
@@ -124,7 +130,7 @@ async def check_store(
             done += 1
             copies = node.document.get("consolidated_metadata")
             if node.kind == "group" and isinstance(copies, Mapping):
-                groups.append(Copies(node, report))
+                groups.append(_Copies(node, report))
             elif node.kind != "group" or report.is_worth_saying:
                 yield report
         for group in reversed(groups):
@@ -187,3 +193,76 @@ async def _check_document(node: Node, report: ArrayReport) -> ElementLayout | No
     if any(finding.migrate for finding in report.findings) and not await is_migrated(node):
         report.findings = [replace(finding, migrate="") for finding in report.findings]
     return layout
+
+
+class _Copies:
+    """The copies in the consolidated metadata of one group, and the findings for them.
+
+    Consolidated metadata is not part of the specification, but zarr opens the members of a group by
+    the copies: with one wrong copy, zarr does not open the group, or reads an array wrongly.
+
+    Of nested groups with consolidated metadata, the nearest one compares a document with its copy.
+    The report of each other group checks its own copy.
+    """
+
+    def __init__(self, group: Node, report: ArrayReport) -> None:
+        self._report = report
+        self._findings: list[Finding] = []
+        self._prefix = within(group.path, "")
+        self._copies = dict(consolidated(group.document))
+
+    def holds(self, path: str) -> bool:
+        """Whether `path` is below the group."""
+        return path.startswith(self._prefix)
+
+    def compare(self, node: Node) -> list[Finding]:
+        """Findings for the copy of `node`, to be reported with the node."""
+        if node.kind == "link":
+            return []
+        path = node.path.removeprefix(self._prefix)
+        is_copied, copy = path in self._copies, self._copies.pop(path, None)
+        if node.kind not in ("array", "group"):
+            return []
+        if not is_copied:
+            found = f"no copy of {path}, which zarr therefore does not see"
+            self._findings.append(Finding("consolidated_metadata", found, f"one; {_AGAIN}"))
+            return []
+        return [_STALE] if self._is_stale(path, node, copy) else []
+
+    async def report(self, source: Source) -> ArrayReport:
+        """Report of the group, with the copies not compared yet, such as of arrays behind links."""
+        for path, copy in self._copies.items():
+            subject = f"consolidated_metadata: {path}"
+            if not is_path(path):
+                self._report.findings.append(Finding(subject, "not the path of a node", _AGAIN))
+                continue
+            node = await node_at(source, self._prefix + path)
+            if self._is_stale(path, node, copy):
+                found = f"differs from its {DOCUMENT}"
+                lost = f"a copy of a {DOCUMENT} that is not there"
+                self._report.findings.append(Finding(subject, found if node else lost, _AGAIN))
+        self._report.findings += self._findings
+        return self._report
+
+    def _is_stale(self, path: str, node: Node | None, copy: object) -> bool:
+        """Whether zarr reads `node` differently by its copy; if so, add the copy's findings."""
+        if node is not None and not _differs(node.document, copy):
+            return False
+        subject = f"consolidated_metadata: {path}"
+        if not isinstance(copy, Mapping):
+            self._findings.append(Finding(subject, brief(copy), "a metadata document"))
+        elif copy.get("node_type") == "array":
+            for finding in array_findings(copy):
+                found = f"{finding.subject}: {finding.found}"
+                self._findings.append(replace(finding, subject=subject, found=found, migrate=""))
+        return True
+
+
+def _differs(document: Mapping[str, Any], copy: object) -> bool:
+    # Without attributes: no chunk is read by them, and they change without being consolidated. A
+    # group has nothing else.
+    if not isinstance(copy, Mapping):
+        return True
+    if document.get("node_type") == "group":
+        return copy.get("node_type") != "group"
+    return {**document, "attributes": None} != {**copy, "attributes": None}

@@ -22,8 +22,7 @@ from zarr_bytes.commands.screen import has_rich, plain
 from zarr_bytes.commands.selections import selection_of_text
 from zarr_bytes.commands.status import status
 from zarr_bytes.commands.stores import opened, run, storage_options, writable
-from zarr_bytes.commands.tables import drawn, json_of
-from zarr_bytes.commands.text import number, printable
+from zarr_bytes.commands.text import as_json, number, printable
 from zarr_bytes.errors import MigrationError, StoreError, in_words
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from zarr_bytes.commands.reports import Progress
-    from zarr_bytes.commands.tables import Drawable
+    from zarr_bytes.commands.screen import Result
 
 __all__ = ["main"]
 
@@ -207,12 +206,12 @@ def _agreed(question: str) -> bool:
         return False
 
 
-def _print(found: Drawable, given: Namespace) -> None:
+def _print(found: Result, given: Namespace) -> None:
     """Print a result as JSON or tables; its verdict again if it is no longer on the screen."""
     if given.as_json:
-        _write(json_of(found))
+        _write(as_json(found._document()))
         return
-    parts = drawn(found, in_full=given.in_full)
+    parts = found._parts(in_full=given.in_full)
     if has_rich():
         from zarr_bytes.commands import rich_screen
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
@@ -21,7 +21,6 @@ from zarr.storage import MemoryStore
 
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.codec import BytesCodec
-from zarr_bytes.commands.chunk_grid import are_sizes
 from zarr_bytes.commands.reports import Finding
 from zarr_bytes.commands.sources import DOCUMENT
 from zarr_bytes.commands.text import brief, in_digits, nested
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGEST_ELEMENT",
+    "are_sizes",
     "array_findings",
     "element_layout",
     "encoding_finding",
@@ -116,13 +116,17 @@ def _grid_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding("chunk_grid", brief(chunk_shape), "an array of integers from 1 on")
 
 
+def are_sizes(value: object, least: int) -> TypeGuard[list[int]]:
+    """Whether `value` is an array of integers of at least `least`; zarr accepts more."""
+    return isinstance(value, list) and all(type(n) is int and n >= least for n in value)
+
+
 # Raised for a data type that is unknown here, or needs a package that is not installed.
 _NO_DATA_TYPE: Final = (ArithmeticError, ImportError, KeyError, TypeError, ValueError)
 
 
 def _data_type(document: Mapping[str, Any]) -> tuple[ZDType[Any, Any], np.dtype[Any]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zarr warns of names that are not standardised
+    with warnings.catch_warnings(action="ignore"):  # zarr warns of names that are not standardised
         data_type = data_type_registry.match_json(document["data_type"], zarr_format=3)
     return data_type, data_type.to_native_dtype()
 
@@ -238,8 +242,7 @@ async def refusal(text: bytes, open_node: Callable[..., Any] = open_array) -> st
     """Reason why zarr does not open the node of a metadata document; None if it does."""
     store = MemoryStore({DOCUMENT: cpu.Buffer.from_bytes(text)})
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # zarr reads a node that it warns of
+        with warnings.catch_warnings(action="ignore"):  # zarr reads a node that it warns of
             await open_node(store=store, mode="r", zarr_format=3)
     except Exception as error:  # noqa: BLE001 -- whatever zarr and any codec raise
         return in_words(error)
@@ -258,8 +261,9 @@ def kind_of(codec: object) -> Kind | None:
     if name is None:
         return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # zarr warns of names that are not standardised
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # zarr warns of names that are not standardised
             found = get_codec_class(name)
     except (KeyError, ValueError, ImportError):
         return None

@@ -23,13 +23,12 @@ from zarr_bytes.errors import MigrationError
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-__all__ = ["indented", "migrated"]
+__all__ = ["migrated"]
 
 _LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
 _ADDED: Final = "bytes added, little-endian as the draft had it"
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _INDENT: Final = re.compile(r"\s*\{\r?\n([ \t]+)")
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 # An edit of a text of many megabytes must not search more than its surroundings.
 _WIDEST: Final = 10_000  # characters of indentation
 _BEGINNING: Final = 10_000  # characters that show how a text is spaced
@@ -167,35 +166,6 @@ def _insert_member(text: str, start: int, name: str, member: object) -> Edit:
     comma = f",\n{indent}" if _INDENT.match(text) else comma
     inserted = f"{comma}{json.dumps(name)}{colon}{_rendered(member, text, indent)}"
     return Edit(Span(last.stop, last.stop), inserted)
-
-
-def indented(text: str) -> str:
-    """A JSON text on many lines, with the spelling of every value, at any depth.
-
-    Examples
-    --------
-    >>> print(indented('{"a": [1.50]}'))
-    {
-      "a": [
-        1.50
-      ]
-    }
-    """
-    pieces: list[str] = []
-    depth = 0
-    for part in _TOKEN.findall(text):
-        if part in ("]", "}"):
-            depth -= 1
-            pieces.append("" if pieces[-1] in ("[", "{") else _line(depth))
-        elif pieces and pieces[-1] in ("[", "{", ","):
-            pieces.append(_line(depth))
-        depth += part in ("[", "{")
-        pieces.append(": " if part == ":" else part)
-    return "".join(pieces)
-
-
-def _line(depth: int) -> str:
-    return "\n" + "  " * min(depth, 100)  # or deep texts would be mostly spaces
 
 
 def _skip(text: str, i: int) -> int:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING
 
+from zarr_bytes.chunk.opening import READABLE, kind_of_file
 from zarr_bytes.commands.reports import Finding
 from zarr_bytes.commands.sources import DOCUMENT, Entry, Files, is_unfinished
 from zarr_bytes.errors import in_words
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from zarr.storage import LocalStore
 
-    from zarr_bytes.commands.chunk_grid import ChunkGrid
     from zarr_bytes.commands.sources import Found, Identity
+    from zarr_bytes.commands.stored_chunks import ChunkGrid
 
 __all__ = ["Folder"]
 
@@ -45,14 +46,13 @@ class Folder(Files):
             raise IsADirectoryError(str(path))
         if stat.S_ISREG(mode):
             # It may have been replaced after the first look.
-            flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-            with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 -- of a descriptor
+            with open(os.open(path, READABLE), "rb") as file:  # noqa: PTH123 -- of a descriptor
                 status = os.fstat(file.fileno())
                 mode = status.st_mode
                 if stat.S_ISREG(mode):
                     yield file, status.st_size
                     return
-        raise OSError(f"it is {_kind(mode)}, not a file")
+        raise OSError(f"it is {kind_of_file(mode)}, not a file")
 
     async def exists(self, key: str) -> bool:
         return (self.root / key).is_file()
@@ -100,9 +100,6 @@ class Folder(Files):
                     yield Finding(prefix or "chunks", found, "a file")
             folders = below
 
-    async def size(self, key: str) -> int:
-        return (self.root / key).stat().st_size
-
 
 def _identity(path: Path) -> Identity:
     status = path.stat()
@@ -139,24 +136,10 @@ def _names_below(root: Path) -> Iterator[str]:
                     yield name
 
 
-_KINDS: Final = {
-    stat.S_IFREG: "a file",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-
-
-def _kind(mode: int) -> str:
-    return _KINDS.get(stat.S_IFMT(mode), "no file")
-
-
 def _kind_of(entry: os.DirEntry[str]) -> str:
     """Kind of an entry of a folder, or of the target of a link; empty if the entry has gone."""
     try:
-        return _kind(entry.stat().st_mode)
+        return kind_of_file(entry.stat().st_mode)
     except FileNotFoundError:
         return "a link to nothing" if entry.is_symlink() else ""
     except OSError as error:  # such as for a link to itself

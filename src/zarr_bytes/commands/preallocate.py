@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import zarr
 from zarr.storage import LocalStore
 
-from zarr_bytes.chains import plain_chain
+from zarr_bytes.array_blocks import plain_parts, why_not_in_place
 from zarr_bytes.chunk.file_writing import create_file
-from zarr_bytes.chunk.new_files import CAN_REPLACE
 from zarr_bytes.chunk.shard_writing import complete_shard
 from zarr_bytes.chunk.shards import shards_of
 from zarr_bytes.chunk.writing import new_chunk
-from zarr_bytes.commands.acting import codec_name
 from zarr_bytes.commands.hierarchy import nodes
 from zarr_bytes.commands.reports import Allocated, Preallocation, Progress
-from zarr_bytes.commands.sources import within
 from zarr_bytes.commands.stores import asked, opened, run
 from zarr_bytes.errors import StoreError, in_words, no_array
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.zarr_versions import spec_of
 
 if TYPE_CHECKING:
     import os
@@ -78,20 +74,20 @@ def preallocate(
     if not isinstance(array, zarr.Array):
         raise no_array(array)
     try:
-        root, stored, metadata, spec = _parts_of(array)
+        stored, metadata, spec = _parts_of(array)
     except StoreError as error:
         message = f"chunks of {array.store_path} cannot be made in advance: {error}"
         raise StoreError(message) from error
     codec, order, sharding = stored
     elements = new_chunk(spec, codec.stored_endian)
-    shards = None
+    root, shards = str(cast("LocalStore", array.store).root), None
     if sharding is not None:
         shards = shards_of(sharding, spec, codec.stored_endian, order)
         elements, _ = shards.new_shard(elements)
     counts = [-(-n // c) for n, c in zip(array.shape, spec.shape, strict=True)]
     found = Allocated(array.path, 0)
     for index in product(*map(range, counts)):
-        path = f"{root}/{within(array.path, metadata.encode_chunk_key(index))}"
+        path = f"{root}/{(array.store_path / metadata.encode_chunk_key(index)).path}"
         if create_file(path, elements):
             found.made += 1
         elif shards is not None and complete_shard(path, root, shards, elements):
@@ -143,37 +139,15 @@ def preallocate_store(
     return found
 
 
-def _parts_of(
-    array: zarr.Array[Any],
-) -> tuple[str, Stored, ArrayV3Metadata, ArraySpec]:
-    """Root of the store, storage of the chunks, metadata and chunk spec of an array.
-
-    Raises
-    ------
-    StoreError
-        If chunks of the array cannot be made, with the reason.
-    """
-    store, metadata, pipeline = array.store, array.metadata, array.async_array.codec_pipeline
-    if metadata.zarr_format != 3:
-        raise StoreError("it is of Zarr format 2")
-    if not isinstance(store, LocalStore):
-        kind = type(store).__name__
-        raise StoreError(f"its store is a {kind}, and it must be a folder (LocalStore)")
-    if store.read_only:
-        raise StoreError("it was opened to be read only")
-    if not CAN_REPLACE:
-        raise StoreError("this system has no positioned writes")
-    if plain_chain(metadata.codecs) is None:
-        names = ", ".join(map(codec_name, metadata.codecs))
-        raise StoreError(
-            f"its codecs are {names}; permitted are transposes and bytes alone, or shards of them"
-        )
+def _parts_of(array: zarr.Array[Any]) -> tuple[Stored, ArrayV3Metadata, ArraySpec]:
+    """Storage of the chunks, metadata and chunk spec of an array; else a StoreError."""
+    if reason := why_not_in_place(array.store):
+        raise StoreError(reason)
+    _, metadata, spec = plain_parts(array)
+    pipeline = array.async_array.codec_pipeline
     if not isinstance(pipeline, BatchedBytesPipeline):
         raise StoreError(
             f"its pipeline is {type(pipeline).__name__}, which does not share chunks; `zarr-bytes"
             " status` says how to use that of this package"
         )
-    spec = spec_of(metadata)
-    if spec is None:
-        raise StoreError("its chunks have several shapes")
-    return str(store.root), pipeline.stored, metadata, spec
+    return pipeline.stored, metadata, spec

@@ -1,15 +1,18 @@
-"""Results of `check`, `migrate` and `preallocate`, as plain data; `tables` draws them."""
+"""Results of `check`, `migrate` and `preallocate`, as plain data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from zarr_bytes.commands.screen import Result
+from zarr_bytes.commands.tables import allocated_parts, check_parts, migration_parts
 from zarr_bytes.commands.text import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from zarr_bytes.commands.screen import Part
 
 __all__ = [
     "Allocated",
@@ -20,22 +23,7 @@ __all__ = [
     "Migration",
     "Preallocation",
     "Progress",
-    "Result",
 ]
-
-
-class Result:
-    """A result that prints as the tables of its command, and shows as HTML in Jupyter."""
-
-    # Imported by name here, because `tables` imports the results.
-
-    def __repr__(self) -> str:
-        text: str = import_module(".tables", __package__).text_of(self)
-        return text
-
-    def _repr_html_(self) -> str:
-        text: str = import_module(".tables", __package__).html_of(self)
-        return text
 
 
 @dataclass(frozen=True)
@@ -176,6 +164,21 @@ class CheckReport(Result):
     def __iter__(self) -> Iterator[ArrayReport]:
         return iter(self.nodes)
 
+    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+        return check_parts(self, in_full=in_full)
+
+    def _document(self) -> dict[str, Any]:
+        nodes = [{"conforms": report.conforms, **vars(report)} for report in self]
+        return {
+            "store": self.store,
+            "conforms": self.conforms,
+            "verdict": self.verdict,
+            "complete": self.is_complete,
+            "arrays": self.arrays,
+            "arrays_not_checked": self.arrays_not_checked,
+            "nodes": nodes,
+        }
+
 
 @dataclass(frozen=True)
 class Change:
@@ -232,6 +235,9 @@ class Migration(Result):
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)
 
+    def _parts(self, **_: bool) -> Iterator[Part]:
+        return migration_parts(self)
+
 
 @dataclass(repr=False)
 class Allocated(Result):
@@ -255,6 +261,9 @@ class Allocated(Result):
     completed: int = 0
     refused: str = ""
 
+    def _parts(self, **_: bool) -> Iterator[Part]:
+        return allocated_parts([self])
+
 
 @dataclass(repr=False)
 class Preallocation(Result):
@@ -273,3 +282,6 @@ class Preallocation(Result):
 
     def __iter__(self) -> Iterator[Allocated]:
         return iter(self.arrays)
+
+    def _parts(self, **_: bool) -> Iterator[Part]:
+        return allocated_parts(self.arrays)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from zarr_bytes.commands.text import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["PATH", "Cell", "Line", "Part", "Table", "Text", "has_rich", "html", "plain"]
+__all__ = ["PATH", "Cell", "Line", "Part", "Result", "Table", "Text", "has_rich", "html", "plain"]
 
 PATH: Final = "path"
 """The style of a path, which may be broken after ``/``, ``.`` or ``,``."""
@@ -103,6 +103,24 @@ def _html_of(part: Part) -> str:
 def _html_cell(cell: Cell) -> str:
     text = escape(cell.text)
     return f"<b>{text}</b>" if cell.style.startswith("bold") else text
+
+
+class Result:
+    """A result that prints as the tables of its command, and shows as HTML in Jupyter."""
+
+    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+        """The verdict as one line, then the parts below; every detail if `in_full`."""
+        raise NotImplementedError
+
+    def _document(self) -> dict[str, Any]:
+        """The content of the JSON document."""
+        return vars(self)
+
+    def __repr__(self) -> str:
+        return plain(self._parts())
+
+    def _repr_html_(self) -> str:
+        return html(self._parts())
 
 
 def has_rich() -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
     from zarr.storage import ZipStore
 
-    from zarr_bytes.commands.chunk_grid import ChunkGrid
+    from zarr_bytes.commands.stored_chunks import ChunkGrid
 
 __all__ = [
     "DOCUMENT",
@@ -136,10 +136,6 @@ class Source:
             if name and name != DOCUMENT and not name.endswith("/"):
                 yield Entry(name)
 
-    async def size(self, key: str) -> int:
-        """Size of an object in bytes; a FileNotFoundError if it is missing."""
-        return await self.store.getsize(key)
-
     async def pieces(self, key: str, size: int, step: int) -> AsyncIterator[bytes]:
         """The `size` bytes of an object, `step` at a time."""
         for start in range(0, size, step):
@@ -225,6 +221,3 @@ class Zip(Files):
                     yield Finding(name[:-1], "a folder", "a file")
             elif name and name != DOCUMENT:
                 yield Entry(name, self._members[self._keys[i]].file_size)
-
-    async def size(self, key: str) -> int:
-        return self._members[key].file_size

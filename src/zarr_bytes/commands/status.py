@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 from zarr.dtype import data_type_registry
@@ -16,7 +16,8 @@ from zarr.storage import LocalStore
 
 from zarr_bytes.activation import CLASSES, PIPELINE, VARIABLES
 from zarr_bytes.commands.origin import Origin, origin_of, overridden
-from zarr_bytes.commands.reports import Result
+from zarr_bytes.commands.screen import Result
+from zarr_bytes.commands.tables import status_parts
 from zarr_bytes.commands.text import class_path
 from zarr_bytes.data_type.extension import ExtensionDataType
 from zarr_bytes.data_type.names import DATA_TYPES
@@ -34,6 +35,8 @@ from zarr_bytes.zarr_versions import LOADS_DATA_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from zarr_bytes.commands.screen import Part
 
 __all__ = ["CodecInForce", "DataType", "PipelineInForce", "Setting", "Status", "status"]
 
@@ -172,6 +175,12 @@ class Status(Result):
     def __iter__(self) -> Iterator[CodecInForce]:
         return iter(self.codecs)
 
+    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+        return status_parts(self, in_full=in_full)
+
+    def _document(self) -> dict[str, Any]:
+        return {"active": self.is_active, **super()._document()}
+
 
 def status() -> Status:
     """Report whether zarr uses this package in this process, and what decides that.
@@ -254,8 +263,7 @@ def _problems() -> Iterator[str]:
     )
     for check in checks:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # unknown settings are listed anyway
+            with warnings.catch_warnings(action="ignore"):  # unknown settings are listed anyway
                 check()
         except (TypeError, ValueError) as error:
             yield str(error)

@@ -1,91 +1,134 @@
-"""The results of all commands as lines and tables: one function for each kind of result."""
+"""The results of `status`, `check`, `migrate` and `preallocate` as lines and tables."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
-from zarr_bytes.commands.counting import Counted
-from zarr_bytes.commands.draft import indented
-from zarr_bytes.commands.explain import Explanation
-from zarr_bytes.commands.reports import Allocated, CheckReport, Migration, Preallocation
-from zarr_bytes.commands.screen import PATH, Line, Table, html, plain
-from zarr_bytes.commands.status import Status
-from zarr_bytes.commands.status_tables import status_parts
-from zarr_bytes.commands.text import as_json, brief, cut, in_digits, number
+from zarr_bytes.commands.screen import PATH, Line, Table
+from zarr_bytes.commands.text import brief, cut, in_digits, indented, number
+from zarr_bytes.errors import HOW_TO_INSTALL
+from zarr_bytes.settings import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
-    from typing import TypeAlias
 
-    from zarr_bytes.commands.reports import ArrayReport, Change, Finding
-    from zarr_bytes.commands.screen import Part, Text
-
-    Drawable: TypeAlias = (
-        Status | CheckReport | Migration | Allocated | Preallocation | Explanation | Counted
+    from zarr_bytes.commands.origin import Origin
+    from zarr_bytes.commands.reports import (
+        Allocated,
+        ArrayReport,
+        Change,
+        CheckReport,
+        Finding,
+        Migration,
     )
+    from zarr_bytes.commands.screen import Part, Text
+    from zarr_bytes.commands.status import DataType, Setting, Status
 
-__all__ = ["drawn", "html_of", "json_of", "text_of"]
+__all__ = ["allocated_parts", "check_parts", "migration_parts", "status_parts"]
 
 _SHOWN: Final = 10  # findings of one array, documents to migrate; --json, or the store, has all
 _MANY: Final = 20  # arrays; of more, only those with findings are listed
 _LARGEST_DIFFERENCE: Final = 2**20  # bytes of a document whose change is shown as lines
 
 
-def drawn(found: Drawable, *, in_full: bool = False) -> Iterator[Part]:
-    """The verdict of a result as one line, then the parts below; every detail if `in_full`."""
-    match found:
-        case CheckReport():
-            return _check(found, in_full=in_full)
-        case Migration():
-            return _migration(found)
-        case Allocated():
-            return _allocated([found])
-        case Preallocation():
-            return _allocated(found.arrays)
-        case Explanation():
-            return _explanation(found)
-        case Counted():
-            return _counted(found)
-    return status_parts(found, in_full=in_full)
+def status_parts(found: Status, *, in_full: bool) -> Iterator[Part]:
+    """Whether zarr uses this package, the origin of each class and setting, and advice."""
+    yield _status_verdict(found)
+    yield Line((", ".join(f"{name} {version}" for name, version in found.versions.items()), "dim"))
+    pipeline = found.pipeline
+    classes: list[tuple[Text, ...]] = [
+        (codec.name, (codec.found, "green" if codec.is_active else "red"), _who(codec.origin))
+        for codec in found.codecs
+    ]
+    classes += [("pipeline", (pipeline.found, PATH), _who(pipeline.origin))]
+    yield from (Line(), Table(("Codec", "Class", "Decided by"), classes), Line())
+    yield Line(("Parts of chunks ", "bold"), f"{pipeline.acts_for}.")
+    yield Line(("New arrays ", "bold"), f"have {found.new_arrays}.")
+    yield Line(("One array ", "bold"), "is explained by `zarr-bytes explain STORE '[0]'`.")
+    if found.data_types_need_import:
+        text = "need `import zarr_bytes` first: zarr {zarr} does not load them by itself."
+        yield Line(("Data types ", "bold"), (text.format_map(found.versions), "yellow"))
+    if in_full:
+        yield from (Line(), Table(("Data type", "Class"), _grouped(found.data_types)))
+    else:
+        yield _data_types(found.data_types)
+    settings = ((s.name, _value(s), _who(s.origin)) for s in found.settings)
+    yield from (Line(), Table(("Setting", "Value", "Decided by"), settings))
+    texts = (*found.problems, *found.unknown, *found.advice)
+    if texts:
+        yield from (Line(), Line(("What to do", "bold")))
+    for text in texts:
+        # Commands and lines of files are copied, as one line each.
+        yield Line(text, indent=2, is_whole=text.startswith(("export ", "unset ", "codec")))
 
 
-def text_of(found: Drawable) -> str:
-    """A result as plain text."""
-    return plain(drawn(found))
+def _status_verdict(found: Status) -> Line:
+    if found.is_active and found.unknown:
+        first, *others = found.unknown
+        more = f", and {len(others)} more below" if others else ""
+        return Line(("Active, but", "bold yellow"), f" {first}{more}.")
+    if found.is_active:
+        lacking = " and ".join(codec.name for codec in found.codecs if not codec.is_active)
+        but = f" Not so for {lacking}." if lacking else ""
+        does = " zarr reads and writes bytes through zarr-bytes."
+        return Line(("Active:", "bold green"), does, but)
+    if found.problems:
+        return Line(("Not working:", "bold red"), " a setting is not permitted.")
+    return Line(("Not active:", "bold red"), " zarr does not use zarr-bytes.")
 
 
-def html_of(found: Drawable) -> str:
-    """A result as HTML."""
-    return html(drawn(found))
+def _data_types(data_types: list[DataType]) -> Line:
+    """Number of data types with a class of this package, in one line."""
+    lacking = [d for d in data_types if d.lacks]
+    others = [d.name for d in data_types if not (d.is_active or d.lacks)]
+    active = len(data_types) - len(lacking) - len(others)
+    but = f"; {len(lacking)} lack {_how(lacking[0])}" if lacking else ""
+    but += f"; by others: {', '.join(others)}" if others else ""
+    found = f"{active} of {len(data_types)} by zarr-bytes"
+    return Line(("Data types: ", "bold"), found, (but, "yellow"), ("; --verbose lists them", "dim"))
 
 
-def json_of(found: Drawable) -> str:
-    """A result as one JSON document."""
-    if isinstance(found, CheckReport):
-        # `asdict` would copy the data type, however deep it is.
-        nodes = [
-            {"conforms": report.conforms, **vars(report)}
-            | {"findings": list(map(asdict, report.findings))}
-            for report in found
-        ]
-        return as_json(
-            {
-                "store": found.store,
-                "conforms": found.conforms,
-                "verdict": found.verdict,
-                "complete": found.is_complete,
-                "arrays": found.arrays,
-                "arrays_not_checked": found.arrays_not_checked,
-                "nodes": nodes,
-            }
-        )
-    active = {"active": found.is_active} if isinstance(found, Status) else {}
-    return as_json(active | asdict(found))
+def _how(data_type: DataType) -> str:
+    """The package missing for a data type, and the command that installs it."""
+    return f"{data_type.lacks}: {HOW_TO_INSTALL[data_type.lacks or '']}"
 
 
-def _check(found: CheckReport, *, in_full: bool) -> Iterator[Part]:
+def _grouped(data_types: list[DataType]) -> list[tuple[Text, ...]]:
+    """One row for the active data types of each module, and one for each other data type."""
+    modules: dict[str, list[str]] = {}
+    others: list[tuple[Text, ...]] = []
+    for data_type in data_types:
+        if data_type.lacks:
+            others.append((data_type.name, (f"lacks {_how(data_type)}", "yellow")))
+        elif not data_type.is_active:
+            others.append((data_type.name, (data_type.found, "yellow")))
+        else:
+            modules.setdefault(data_type.found.rpartition(".")[0], []).append(data_type.name)
+    return [*((", ".join(names), module) for module, names in modules.items()), *others]
+
+
+def _value(setting: Setting) -> str:
+    """The value of a setting; a size in its largest whole unit."""
+    value = setting.value
+    is_size = setting.name.startswith(("zarr_bytes.gap.", "zarr_bytes.largest_request."))
+    if not is_size or not isinstance(value, int) or isinstance(value, bool):
+        return str(value)
+    sizes = [unit for unit, size in UNITS.items() if value % size == 0]
+    unit = sizes[-1] if value else sizes[0]
+    return f"{in_digits(value // UNITS[unit])} {unit}"
+
+
+def _who(origin: Origin) -> Text:
+    """An origin as the text of a cell."""
+    if origin.kind == "default":
+        return "default", "dim"
+    if origin.kind == "environment variable":
+        return f"environment: {origin.name}"
+    return origin.name or origin.kind, PATH
+
+
+def check_parts(found: CheckReport, *, in_full: bool) -> Iterator[Part]:
     """The verdict; a row for each array, or if there are many, with findings; the findings."""
     colour = "green" if found.is_complete else "yellow"
     style = f"bold {colour if found.conforms else 'red'}"
@@ -135,7 +178,7 @@ def _finding_row(finding: Finding) -> tuple[Text, ...]:
     return (finding.subject, PATH), finding.found, permitted
 
 
-def _migration(found: Migration) -> Iterator[Part]:
+def migration_parts(found: Migration) -> Iterator[Part]:
     """The changes and removals of `migrate`, planned or made, and the documents it refuses."""
     draft = "migrated" if found.is_written else "of the draft form"
     leftover = "removed" if found.is_written else "of an earlier run"
@@ -162,7 +205,7 @@ def _migration(found: Migration) -> Iterator[Part]:
     yield from _refused("Not migrated", found.refused, ": zarr-bytes check --json gives all")
 
 
-def _allocated(arrays: list[Allocated]) -> Iterator[Part]:
+def allocated_parts(arrays: list[Allocated]) -> Iterator[Part]:
     """The chunks of each array that exist now, and the arrays that `preallocate` refuses."""
     made, completed = sum(a.made for a in arrays), sum(a.completed for a in arrays)
     steps = [f"{number(made, 'chunk')} made"]
@@ -226,62 +269,6 @@ def _change_lines(change: Change) -> Iterator[tuple[str, str]]:
         yield ("...", "dim") if text.startswith("@@") else (text.removesuffix("\r"), colour)
     if len(lines) > 4 * _SHOWN:
         yield "...", "dim"
-
-
-def _explanation(found: Explanation) -> Iterator[Part]:
-    """Whether a selection is read or written in part, the reason if it is not, and the numbers."""
-    if found.is_write:
-        what = "Written in place" if found.may_share else "Whole chunks are written"
-        if not found.is_partial:
-            what = "Chunks are replaced"
-    else:
-        what = "Partial" if found.is_partial else "Not partial"
-    style = f"bold {'green' if found.is_partial else 'yellow'}"
-    yield Line((f"{what}: ", style), f"{found.selection} of ", (found.array, PATH))
-    if found.reason:
-        yield Line(("Reason: ", "bold"), f"{found.reason}.")
-    if found.reopened:
-        yield Line(("Settings: ", "bold"), f"{found.reopened}.")
-    rows: list[tuple[str, str]] = [
-        ("read and written by", found.acts),
-        (f"{found.kind}s with selected elements", in_digits(found.chunks)),
-        ("bytes selected", in_digits(found.bytes_selected)),
-        ("bytes read", _nbytes(found.bytes_fetched)),
-    ]
-    if found.is_write:
-        rows.append(("bytes written", _nbytes(found.bytes_written)))
-    rows.append((f"bytes of these {found.kind}s", in_digits(found.bytes_of_chunks)))
-    rows += [
-        (name, in_digits(count))
-        for name, count in (
-            ("files opened", found.opens),
-            ("requests", found.requests),
-            ("byte ranges", found.ranges),
-        )
-        if count
-    ]
-    if found.is_write:
-        shared = "of different elements, on one machine" if found.may_share else "no"
-        rows.append((f"writes by several processes to one {found.kind}", shared))
-    yield from (Line(), Table((("A write" if found.is_write else "A read"), ""), rows))
-
-
-def _counted(found: Counted) -> Iterator[Part]:
-    """The numbers of all stores in one line, and of each store."""
-    texts = [number(found.chunks, "chunk"), f"{number(found.bytes_fetched, 'byte')} fetched"]
-    texts += [f"{number(found.bytes_written, 'byte')} written"] * bool(found.bytes_written)
-    yield Line((", ".join(texts), "bold"))
-    columns = ("Store", "Chunks", "Opens", "Requests", "Ranges", "Bytes fetched", "Written")
-    if found.stores:
-        stores = list(found.stores.items())  # a list, as other threads may add stores
-        rows: Iterator[tuple[Text, ...]] = (
-            ((store, PATH), *map(in_digits, astuple(counts))) for store, counts in stores
-        )
-        yield from (Line(), Table(columns, rows))
-
-
-def _nbytes(count: int | None) -> str:
-    return "not known: the chunks are compressed" if count is None else in_digits(count)
 
 
 def _and_more(things: Sized, shown: int, advice: str = "") -> Iterator[Line]:

@@ -7,12 +7,25 @@ Python fails for numbers of many digits and for deep values; the texts of this m
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from math import isfinite, log10
 from typing import Any, Final
 
-__all__ = ["as_json", "brief", "class_path", "cut", "in_digits", "nested", "number", "printable"]
+__all__ = [
+    "as_json",
+    "brief",
+    "class_path",
+    "cut",
+    "in_digits",
+    "indented",
+    "nested",
+    "number",
+    "printable",
+]
 
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 _ENCODER: Final = json.JSONEncoder(default=str)
 _DEEPEST: Final = 50  # levels of a value in JSON output; deeper values are text
 _LONGEST_INTEGER: Final = 4000  # bits; Python prints and reads 4,300 digits, which is more
@@ -96,8 +109,40 @@ def class_path(class_: type) -> str:
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
+def indented(text: str) -> str:
+    """A JSON text on many lines, with the spelling of every value, at any depth.
+
+    Examples
+    --------
+    >>> print(indented('{"a": [1.50]}'))
+    {
+      "a": [
+        1.50
+      ]
+    }
+    """
+    pieces: list[str] = []
+    depth = 0
+    for part in _TOKEN.findall(text):
+        if part in ("]", "}"):
+            depth -= 1
+            pieces.append("" if pieces[-1] in ("[", "{") else _line(depth))
+        elif pieces and pieces[-1] in ("[", "{", ","):
+            pieces.append(_line(depth))
+        depth += part in ("[", "{")
+        pieces.append(": " if part == ":" else part)
+    return "".join(pieces)
+
+
+def _line(depth: int) -> str:
+    return "\n" + "  " * min(depth, 100)  # or deep texts would be mostly spaces
+
+
 def as_json(document: object) -> str:
-    """`document` as a strict JSON text in ASCII: NaN and infinities are strings."""
+    """`document` as a strict JSON text in ASCII: NaN and infinities are strings.
+
+    Instances of dataclasses are objects, without a copy of their values, however deep those are.
+    """
     return json.dumps(_permitted(document, 0), indent=2, allow_nan=False)
 
 
@@ -115,4 +160,6 @@ def _permitted(value: object, depth: int) -> object:
             return {str(name): _permitted(member, depth + 1) for name, member in value.items()}
         case list() | tuple():
             return [_permitted(item, depth + 1) for item in value]
+    if is_dataclass(value):
+        return _permitted(vars(value), depth)
     return str(value)
