@@ -375,13 +375,38 @@ class TestTheCommand:
         assert "Chunks are replaced" in result.stdout
 
     @pytest.mark.parametrize(
-        "selection", ["[", "[a]", "[1.5]", "[f()]", "[1]; x", "]", "[:, 1, 'a']", "[99]", ""]
+        "selection",
+        ["[", "[a]", "[1.5]", "[f()]", "[1]; x", "[1][2]", "]", "[7:9", "[:, 1, 'a']", "[99]", ""],
     )
     def test_a_wrong_selection_is_status_2(self, tmp_path, selection):
         stored(LocalStore(tmp_path), VALUES)
         result = call("explain", tmp_path, selection)
         assert (result.exit_code, result.stdout) == (2, "")
         assert re.search("selection|axis", result.stderr)
+
+    @pytest.mark.parametrize(("path", "where"), [("", "at its root"), ("b", "at 'b'")])
+    def test_a_path_without_an_array_is_named(self, tmp_path, path, where):
+        zarr.create_group(tmp_path).create_array("a", shape=9, dtype="f8")
+        result = call("explain", tmp_path, "[7]", "--array", path)
+        assert result.exit_code == 2
+        assert f"there is no array {where}: name one with --array" in result.stderr
+
+
+def test_a_selection_as_text_is_refused(tmp_path):
+    array = stored(LocalStore(tmp_path), VALUES)
+    with pytest.raises(IndexError, match=re.escape("found the text '[7]': ")):
+        zarr_bytes.explain(array, "[7]")
+
+
+@pytest.mark.parametrize("options", [{"zarr_format": 2, "filters": None}, {"shards": (60, 50, 50)}])
+def test_bytes_that_zarr_alone_knows_are_not_known_in_advance(tmp_path, options):
+    with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
+        array = zarr.create_array(
+            tmp_path, shape=(60, 50, 50), chunks=(6, 5, 5), dtype="f8", compressors=None, **options
+        )
+    explained = zarr_bytes.explain(array, 7)
+    assert explained.bytes_fetched is None
+    assert "not known in advance" in str(explained)
 
 
 def test_jupyter_shows_a_table(tmp_path):

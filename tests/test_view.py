@@ -216,7 +216,7 @@ class TestSelections:
             (None, "add these to the result"),
             ((..., None), "add these to the result"),
             ((..., 0, ...), "at most once"),
-            ("field", "select the field 'field' of the result"),
+            ("field", "found the text 'field': select a field of the result"),
             (VALUES > 3, r"array\.vindex\[\.\.\.\]"),
             (True, r"array\.vindex\[\.\.\.\]"),
             (([0, 1], slice(None), [0, 1]), r"array\.oindex\[\.\.\.\]"),

@@ -76,7 +76,10 @@ def _entry(entry: Any, n: int, axis: int) -> Entry:
         except TypeError:
             raise IndexError(f"{FORMS}; found {entry!r}, which has bounds of other types") from None
     if isinstance(entry, str):
-        raise IndexError(f"{FORMS}: select the field {entry!r} of the result")
+        raise IndexError(
+            f"{FORMS}; found the text {entry!r}: select a field of the result, and write a"
+            " selection as code, such as numpy.s_[7, 1:3]"
+        )
     if not isinstance(entry, bool):
         with suppress(TypeError):
             return _index_in(index(entry), n, axis)

@@ -12,6 +12,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import zarr
+from zarr.errors import ArrayNotFoundError, NodeTypeValidationError
 
 import zarr_bytes
 from zarr_bytes.commands.check import check
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         "zarr-bytes",
-        description="The bytes codec of Zarr format 3: is it used, do stores conform.",
+        description="Reads of selected bytes in Zarr arrays: are they active, what do they cost.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {zarr_bytes.__version__}")
     parser.set_defaults(as_json=False, in_full=False)  # where a command has no such option
@@ -192,6 +193,12 @@ def _explain(given: Namespace) -> int:
             mode: Literal["r", "r+"] = "r+" if given.write else "r"
             array = zarr.open_array(target, path=given.array, mode=mode)
             found = explain(array, selection, write=given.write)
+        except (ArrayNotFoundError, NodeTypeValidationError) as error:
+            where = f"at {given.array!r}" if given.array else "at its root"
+            raise StoreError(
+                f"there is no array {where}: name one with --array PATH; `zarr-bytes check` lists"
+                " the arrays of a store"
+            ) from error
         except (IndexError, ValueError, OSError) as error:
             raise StoreError(in_words(error)) from error
     _print(found, given)

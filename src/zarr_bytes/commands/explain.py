@@ -79,8 +79,8 @@ class Explanation(Result):
     bytes_selected : int
         Bytes of the selected elements.
     bytes_fetched, bytes_written : int or None
-        Bytes read, with gaps and indexes of shards, and bytes written. None if only the compressor
-        knows.
+        Bytes read, with gaps and indexes of shards, and bytes written. None if they are not known
+        in advance: for compressed chunks, and for shards that zarr reads by itself.
     bytes_of_chunks : int
         Bytes of the chunks, uncompressed and whole.
     may_share : bool
@@ -247,7 +247,7 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
 
 
 def _nbytes(count: int | None) -> str:
-    return "not known: the chunks are compressed" if count is None else in_digits(count)
+    return "not known in advance" if count is None else in_digits(count)
 
 
 def _way_of(array: zarr.Array[Any], acting: Acting, grid: Grid) -> WayOf:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -72,15 +73,18 @@ def selection_of_text(text: str) -> tuple[Any, ...]:
     >>> selection_of_text("[:, -7, ..., [1, 2]]")
     (slice(None, None, None), -7, Ellipsis, [1, 2])
     """
-    inner = text.strip().removeprefix("[").removesuffix("]")
-    try:
-        node = cast("ast.Subscript", ast.parse(f"_[{inner}]", mode="eval").body).slice
-        return tuple(map(_entry_of_text, node.elts if isinstance(node, ast.Tuple) else [node]))
-    except (AttributeError, SyntaxError, TypeError, ValueError, RecursionError):
-        raise StoreError(
-            f"{text!r} is not a selection: write integers, slices, ... or lists of integers between"
-            " brackets, such as '[:, 7, 3]'"
-        ) from None
+    code = text.strip()
+    code = code if code.startswith("[") and code.endswith("]") else f"[{code}]"
+    with suppress(SyntaxError, TypeError, ValueError, RecursionError):
+        match ast.parse(f"_{code}", mode="eval").body:
+            case ast.Subscript(ast.Name(), ast.Tuple(nodes)):
+                return tuple(map(_entry_of_text, nodes))
+            case ast.Subscript(ast.Name(), node):
+                return (_entry_of_text(node),)
+    raise StoreError(
+        f"{text!r} is not a selection: write integers, slices, ... or lists of integers between"
+        " brackets, such as '[:, 7, 3]'"
+    )
 
 
 def _entry_of_text(node: ast.expr) -> Any:

@@ -55,15 +55,15 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
     """Store at a path or URL, for reading: a folder, a ``.zip`` file, or a URL for fsspec."""
     if not location:  # such as from an unset variable of a shell
         raise StoreError("no store is named; . is the folder you are in")
+    scheme, separator, _ = location.partition("://")
+    is_local = bool(separator) and scheme.lower() in ("file", "local")
+    is_path = is_local or not separator
+    if options and is_path:
+        raise StoreError("storage options are for URLs, and this is a path")
     try:
-        url = urlsplit(location)
-        is_url = "://" in location
-        is_local = is_url and url.scheme in ("file", "local")
-        if is_url and not is_local:
+        if not is_path:
             return FsspecStore.from_url(location, dict(options or {}), read_only=True)
-        if options:
-            raise StoreError("storage options are for URLs, and this is a path")
-        path = Path(unquote(url.path) if is_local else location)
+        path = Path(unquote(urlsplit(location).path) if is_local else location)
         if path.is_dir():
             return await LocalStore.open(path, read_only=True)
         if path.suffix == ".zip" and path.is_file():
