@@ -10,7 +10,6 @@ import http.server
 import os
 import threading
 import zipfile
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from hypothesis import strategies as st
 from shards import ABSENT, divided, entries_in, shard_of, sharding
 from stored_arrays import (
     IN_PLACE,
-    SMALL,
     CountingStore,
     keys_of,
     numbers,
@@ -38,8 +36,6 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.storage import MemoryStore, StorePath, ZipStore
 
 from zarr_bytes import BatchedBytesPipeline, BoolValueError
-from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.limits import Limits
 
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 TRANSPOSE = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
@@ -191,32 +187,9 @@ def test_shards_behind_a_transpose_are_exchanged_both_ways(tmp_path, other):
     assert (tmp_path / "c/0/0").read_bytes() == content_of(values[:6, :4].T, (2, 2))
 
 
-def keys_with(form):
-    """The shards of which something is selected."""
-    number = np.indices(SHAPE)[:2] // np.reshape([5, 6], (2, 1, 1, 1))
-    number = selected_by_numpy(number[0] * 2 + number[1], form)
-    return [f"c/{n // 2}/{n % 2}/0" for n in np.unique(number).tolist()]
-
-
 @needs_preadv
 @pytest.mark.parametrize("location", ["end", "start"])
 class TestLocalReads:
-    @pytest.mark.parametrize("is_partial", [True, False], ids=["partial reads", "whole"])
-    @pytest.mark.parametrize("sizes", [Limits(), SMALL], ids=["small results", "large results"])
-    def test_a_read_opens_each_shard_once(self, tmp_path, location, is_partial, sizes, monkeypatch):
-        array = made(tmp_path, form=f"index at the {location}")
-        array[...] = VALUES
-        (tmp_path / "c/0/1/0").unlink()
-        values = VALUES.copy()
-        values[:5, 6:] = 0
-        monkeypatch.setattr(limits, "LIMITS", sizes)
-        with zarr.config.set({"zarr_bytes.partial_reads": is_partial, "zarr_bytes.gap.local": 64}):
-            for form in SELECTIONS:
-                with watched(tmp_path) as files:
-                    found = selected(array, form)
-                assert (form, files.opened) == (form, Counter(keys_with(form)))
-                same(found, selected_by_numpy(values, form))
-
     @pytest.mark.parametrize("waits_after", [0, 100, 300])
     def test_a_shard_that_has_to_be_waited_for_is_opened_once_all_the_same(
         self, tmp_path, location, waits_after
@@ -286,14 +259,6 @@ class TestLocalReads:
         with zarr.config.set({"zarr_bytes.gap.local": 0}), watched(tmp_path) as files:
             array[:5, :3, 3:5]
         assert files.nbytes == {"c/0/0/0": 16 * COUNT + 4}
-
-    @pytest.mark.parametrize("most", [1, 7, 100])
-    def test_short_reads_are_continued(self, tmp_path, location, most):
-        array = made(tmp_path, form=f"index at the {location}")
-        array[...] = VALUES
-        with watched(tmp_path, most=most):
-            for form in SELECTIONS:
-                same(selected(array, form), selected_by_numpy(VALUES, form))
 
 
 def counting(store_class=CountingStore, form="index at the end", **options):
