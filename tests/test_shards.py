@@ -1,7 +1,7 @@
 """Shards of plain inner chunks: what is exchanged with others, opened, read, and written in place.
 
 `test_fuzz.py` has shards of every form, `test_shard_faults.py` hostile ones and faults, and
-`test_shared_shard.py` those that several processes write.
+`test_shared_chunk.py` those that several processes write.
 """
 
 import asyncio
