@@ -276,6 +276,10 @@ def conditions(draw, pipeline, **others):
         yield
 
 
+# Pipelines by the names of ways: that of this package reads and writes shards itself.
+WAYS = {**{name: name for name in PIPELINES}, "shards": "BatchedBytesPipeline"}
+
+
 def writable_store_with(kind, objects, folder):
     """`store_with`, with an archive that is written to."""
     if kind != "zip":

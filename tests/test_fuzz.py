@@ -13,6 +13,7 @@ from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from fuzz import (
     KINDS,
     TYPES,
+    WAYS,
     chunks_of,
     conditions,
     document_of,
@@ -36,10 +37,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not answer byte",
     "ignore:Combining a `sharding_indexed` codec",  # with transposes before it
 )
-
-
-# Shards by the pipeline that reads and writes them itself; by zarr's, they are left to chance.
-WAYS = {**{name: name for name in PIPELINES}, "shards": "BatchedBytesPipeline"}
 
 
 @pytest.mark.parametrize("way", WAYS)
