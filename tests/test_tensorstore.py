@@ -137,28 +137,6 @@ def test_fill_values_are_read_alike_and_written_alike(tmp_path, data_type, fill_
     assert json.loads((tmp_path / "zarr.json").read_text())["fill_value"] == fill_value
 
 
-@pytest.mark.parametrize("location", ["start", "end"])
-def test_shards_are_read_wherever_their_index_is(tmp_path, location):
-    bytes_codec = {"name": "bytes", "configuration": {"endian": "little"}}
-    configuration = {
-        "chunk_shape": [2],
-        "codecs": [bytes_codec],
-        "index_codecs": [bytes_codec, {"name": "crc32c"}],
-        "index_location": location,
-    }
-    metadata = {
-        "shape": [8],
-        "data_type": "int32",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
-        "codecs": [{"name": "sharding_indexed", "configuration": configuration}],
-    }
-    values = -np.arange(1, 9, dtype="i4")
-    tensorstore_at(tmp_path, metadata=metadata).result().write(values).result()
-    array = zarr.open_array(tmp_path, mode="r")
-    assert np.array_equal(array[...], values)
-    assert np.array_equal(array[3:5], values[3:5])
-
-
 # What follows is how TensorStore 0.1.86 behaves. Once a newer one behaves otherwise, the page
 # docs/with/other-implementations.md has to be corrected.
 
