@@ -598,27 +598,6 @@ class TestShapes:
 
         return array_of
 
-    def test_shards_at_the_edge_have_the_fill_value_beyond_it(self, array_of, tmp_path):
-        array = array_of((7, 5), (4, 4), (2, 2), fill_value=9)
-        values = numbers((7, 5), "f8")
-        array[...] = values
-        assert np.array_equal(array[...], values)
-        array[6, 4] = values[6, 4] = -1
-        array.resize((8, 8))
-        grown = np.full((8, 8), 9.0)
-        grown[:7, :5] = values
-        assert np.array_equal(array[...], grown)
-        assert np.array_equal(PlainZarr().read(tmp_path / "a"), grown)
-
-    def test_an_array_that_shrinks_and_grows_keeps_what_its_shards_have(self, array_of, tmp_path):
-        array, values = array_of((8,), (4,), (2,)), np.arange(1, 9.0)
-        array[...] = values
-        array.resize((5,))
-        array[4] = values[4] = -1
-        array.resize((8,))
-        assert np.array_equal(array[...], PlainZarr().read(tmp_path / "a"))
-        assert np.array_equal(array[:5], values[:5])
-
     @pytest.mark.filterwarnings("ignore:The data type")
     @pytest.mark.parametrize("data_type", ["float64", "text", "struct"])
     def test_an_array_without_axes(self, array_of, tmp_path, data_type):
@@ -638,18 +617,3 @@ class TestShapes:
         array[3:3] = 5
         array.oindex[np.zeros(8, bool), :, :] = np.zeros((0, 9, 10))
         assert keys_of(array.store) == []
-
-
-@pytest.mark.parametrize("is_in_place", [True, False])
-def test_elements_behind_the_edge_of_the_array_are_kept_as_by_zarr(tmp_path, is_in_place):
-    """Where all within the array is written; zarr fills up other chunks than shards."""
-    array = zarr.create_array(
-        tmp_path, shape=(4,), shards=(4,), chunks=(2,), dtype="i4", compressors=None, fill_value=0
-    )
-    array[:] = [1, 2, 3, 4]
-    with zarr.config.set(IN_PLACE if is_in_place else {}):
-        array = zarr.open_array(tmp_path)
-    array.resize((2,))
-    array[:] = [9, 9]
-    array.resize((4,))
-    assert array[:].tolist() == [9, 9, 3, 4]
