@@ -487,50 +487,59 @@ class TestWriting:
         assert array[4:].tolist() == [[2, 3, 4, 9], *3 * [[9, 9, 9, 9]]]
 
 
-@pytest.mark.parametrize(
-    "filters", [[], [TransposeCodec(order=(1, 0))]], ids=["plain", "transposed"]
-)
+BIG = BytesCodec(endian="big")
+LAYOUTS = {
+    "plain": {},
+    "transposed": {"filters": [TRANSPOSED]},
+    "shards": {"serializer": ShardingCodec(chunk_shape=(3, 4), codecs=[BIG])},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 class TestErrorsOfWriting:
     VALUES = numbers((300, 400), "i4")  # 480,000 bytes
 
-    def array(self, folder, filters):
-        return created(LocalStore(folder), (300, 400), "i4", filters=filters)
+    def array(self, folder, layout):
+        array = created(LocalStore(folder), (300, 400), "i4", **LAYOUTS[layout])
+        return zarr.open_array(array.store, mode="r+")  # of which no part is written in place
 
-    def test_a_chunk_that_is_cut_short_is_not_replaced(self, tmp_path, filters):
-        array = self.array(tmp_path, filters)
+    @pytest.mark.parametrize("selection", [np.s_[...], np.s_[100:]], ids=["whole", "part"])
+    def test_a_chunk_that_is_cut_short_is_not_replaced(self, tmp_path, layout, selection):
+        array = self.array(tmp_path, layout)
         array[...] = self.VALUES
         with (
             no_file_larger_than(320_001),
-            pytest.raises(OSError, match="320001 of .* the chunk has not been replaced") as caught,
+            pytest.raises(OSError, match="320001 of .* the .* has not been replaced") as caught,
         ):
-            array[...] = -1
+            array[selection] = -1
         assert caught.value.errno == errno.EFBIG
         assert np.array_equal(array[...], self.VALUES)
         assert not list(tmp_path.rglob("*.partial"))
 
-    def test_a_new_chunk_that_is_cut_short_is_not_made(self, tmp_path, filters):
-        array = self.array(tmp_path, filters)
-        with no_file_larger_than(320_001), pytest.raises(OSError, match="not been replaced"):
-            array[...] = -1
+    @pytest.mark.parametrize("selection", [np.s_[...], np.s_[100:]], ids=["whole", "part"])
+    def test_a_new_chunk_that_is_cut_short_is_not_made(self, tmp_path, layout, selection):
+        array = self.array(tmp_path, layout)
+        with no_file_larger_than(100_001), pytest.raises(OSError, match="not been replaced"):
+            array[selection] = -1
         assert not [p for p in tmp_path.joinpath("c").rglob("*") if p.is_file()]
 
     def test_a_selection_of_a_truncated_chunk_is_an_error_that_changes_nothing(
-        self, tmp_path, filters
+        self, tmp_path, layout
     ):
-        array = self.array(tmp_path, filters)
-        array[...] = self.VALUES
+        self.array(tmp_path, layout)[...] = self.VALUES
         path = tmp_path / "c/0/0"
         path.write_bytes(path.read_bytes()[:-1])
         before = path.read_bytes()
         for way in ({}, IN_PLACE):
             with zarr.config.set(way):
                 opened = zarr.open_array(tmp_path, mode="r+")
-            with pytest.raises(ChunkSizeError, match="480000 bytes, found 479999"):
+            error = ShardIndexError if layout == "shards" else ChunkSizeError
+            with pytest.raises(error, match="480000 bytes, found 479999|checksum"):
                 opened[3, 7:9] = -1
         assert path.read_bytes() == before
 
-    def test_values_that_cannot_be_converted_leave_no_temporary_file(self, tmp_path, filters):
-        array = created(LocalStore(tmp_path), (3, 4), "i4", filters=filters)
+    def test_values_that_cannot_be_converted_leave_no_temporary_file(self, tmp_path, layout):
+        array = created(LocalStore(tmp_path), (3, 4), "i4", **LAYOUTS[layout])
         array[...] = 7
         with pytest.raises((TypeError, ValueError)):
             array[...] = np.full((3, 4), "a")

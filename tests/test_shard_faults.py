@@ -23,7 +23,7 @@ from stored_arrays import (
     most_memory,
     written_documents,
 )
-from system_calls import before_each, ending_early, fail_at, no_file_larger_than, watched
+from system_calls import before_each, ending_early, fail_at, watched
 from zarr.abc.store import RangeByteRequest
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore, StorePath
@@ -421,26 +421,6 @@ class TestFaults:
         assert (after[before == wanted] == before[before == wanted]).all()
         assert ((after == before) | (after == wanted)).all()
         assert (after != before).sum() <= written
-
-    def test_a_new_shard_that_is_cut_short_without_writing_in_place_is_not_made(
-        self, array, tmp_path
-    ):
-        (tmp_path / KEY).unlink()
-        array = zarr.open_array(array.store, mode="r+")
-        with no_file_larger_than(2000), pytest.raises(OSError, match="not been replaced") as caught:
-            array[100:300] = 5
-        assert caught.value.errno == errno.EFBIG
-        assert not (tmp_path / KEY).exists()
-
-    def test_a_shard_that_cannot_be_replaced_stays(self, array, tmp_path, location, monkeypatch):
-        array = zarr.open_array(array.store, mode="r+")
-        for call in 0, 1, 63, 64:
-            with monkeypatch.context() as patch:
-                fail_at(patch, "pwrite", call, error=OSError(errno.ENOSPC, "full"))
-                with pytest.raises(OSError, match="the shard has not been replaced") as caught:
-                    array[100:300] = 5
-            assert caught.value.errno == errno.ENOSPC
-            assert (tmp_path / KEY).read_bytes() == self.content(location)
 
     @pytest.mark.parametrize("size", [0, 2000, 100_000])
     def test_a_shard_that_is_shortened_while_it_is_read_is_an_error(

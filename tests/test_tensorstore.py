@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorstore as ts
 import zarr
-from fuzz import document_of
+from fuzz import document_of, values_of
 
 from zarr_bytes import BytesCodec, FillValueError
 
@@ -37,16 +37,6 @@ SHAPE = (7, 5)
 CHUNKS = (4, 3)
 
 
-def values_of(data_type):
-    """Random bits, NaN payloads included; bools are 0 or 1."""
-    dtype = np.dtype(getattr(ml_dtypes, data_type, data_type))
-    raw = np.random.default_rng(7).bytes(35 * dtype.itemsize)
-    array = np.frombuffer(raw, dtype).reshape(SHAPE)
-    if data_type in NARROW:  # as ml_dtypes leaves them in memory
-        return (array.view("u1") % 2 ** NARROW[data_type]).view(dtype)
-    return array.view("u1").reshape(SHAPE) % 2 == 1 if data_type == "bool" else array
-
-
 def bits(array):
     return np.ascontiguousarray(array).tobytes()
 
@@ -66,7 +56,7 @@ def write_document(path, data_type, fill_value, **configuration):
 
 @pytest.mark.parametrize("data_type", DATA_TYPES + EXTENSIONS)
 def test_each_reads_what_the_other_writes(tmp_path, data_type):
-    values = values_of(data_type)
+    values = values_of(data_type, SHAPE, 7)
     for endian in "little", "big":
         codec = BytesCodec(endian=endian)
         options = {"shape": SHAPE, "chunks": CHUNKS, "dtype": data_type, "compressors": None}
@@ -94,7 +84,7 @@ def test_the_default_fill_value_of_tensorstore_is_read(tmp_path, data_type):
 
 @pytest.mark.parametrize("data_type", EXTENSIONS)
 def test_zarr_format_2_is_exchanged_both_ways(tmp_path, data_type):
-    values = values_of(data_type)
+    values = values_of(data_type, SHAPE, 7)
     kvstore = {"driver": "file", "path": str(tmp_path / "theirs")}
     spec = {"driver": "zarr", "kvstore": kvstore, "metadata": {"compressor": None}}
     fill_value = np.ones((), values.dtype)
