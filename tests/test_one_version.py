@@ -212,13 +212,11 @@ def outcome(folder, read, array, **faults):
 class TestErrors:
     """They are made of what has been read, in the words of zarr's batched pipeline."""
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
-    def test_take_no_second_reading_and_name_the_selection(self, tmp_path_factory, pipeline, data):
+    def test_take_no_second_reading(self, tmp_path_factory, pipeline, data):
         """Zarr's pipelines let the store read transposed chunks; here there are none."""
         folder, example = tmp_path_factory.mktemp("a"), replace(data.draw(arrays(1)), orders=[])
-        if data.draw(st.booleans()):
-            example = replace(example, name="bool")
         store = store_with("local", example.objects(example.values()), folder)
         read, select = data.draw(reads(example.shape, example.chunk_shape))
         keys = np.unique(select(example.numbers_of_chunks())).tolist()
@@ -240,6 +238,30 @@ class TestErrors:
         assert found == expected
         assert files.opened[key] == 1
         assert files.nbytes[key] <= intact.nbytes[key] + (fault == "too long")
+
+    @pytest.mark.parametrize("is_partial", [True, False], ids=["partial reads", "whole chunks"])
+    @pytest.mark.parametrize("fault", ["bool", "truncated"])
+    def test_name_the_selection_and_not_the_part_of_it_that_was_read(
+        self, tmp_path, monkeypatch, pipeline, fault, is_partial
+    ):
+        monkeypatch.setattr(limits, "LIMITS", SMALL)
+        values = np.ones(SHAPE, "?")
+        array = stored(LocalStore(tmp_path), values)
+        assert array[0, 0, 0]  # now the file system is known
+        path, places = tmp_path / "c/0/0/0", np.arange(values.size).reshape(SHAPE)
+        with zarr.config.set({"zarr_bytes.partial_reads": is_partial, "zarr_bytes.gap.local": 64}):
+            for form in SELECTIONS.keys() - {"nothing"}:
+                path.write_bytes(values.tobytes())
+                with watched(tmp_path) as intact:
+                    selected(array, form)
+                damage(path, fault, int(selected_by_numpy(places, form).max()))
+                with pytest.raises((BoolValueError, ChunkSizeError)) as expected:
+                    selected(batched(array), form)
+                with watched(tmp_path) as files, pytest.raises(expected.type) as caught:
+                    selected(array, form)
+                assert (form, str(caught.value)) == (form, str(expected.value))
+                assert files.opened["c/0/0/0"] == 1
+                assert files.nbytes["c/0/0/0"] <= intact.nbytes["c/0/0/0"]
 
     def test_are_of_the_whole_chunk_where_that_is_no_larger_than_the_gap(self, tmp_path, pipeline):
         array = stored(LocalStore(tmp_path), numbers((60, 1000)))
