@@ -617,3 +617,18 @@ class TestShapes:
         array[3:3] = 5
         array.oindex[np.zeros(8, bool), :, :] = np.zeros((0, 9, 10))
         assert keys_of(array.store) == []
+
+
+@pytest.mark.parametrize("is_in_place", [True, False])
+def test_elements_behind_the_edge_of_the_array_are_kept_as_by_zarr(tmp_path, is_in_place):
+    """Where all within the array is written; zarr fills up other chunks than shards."""
+    array = zarr.create_array(
+        tmp_path, shape=(4,), shards=(4,), chunks=(2,), dtype="i4", compressors=None, fill_value=0
+    )
+    array[:] = [1, 2, 3, 4]
+    with zarr.config.set(IN_PLACE if is_in_place else {}):
+        array = zarr.open_array(tmp_path)
+    array.resize((2,))
+    array[:] = [9, 9]
+    array.resize((4,))
+    assert array[:].tolist() == [9, 9, 3, 4]
