@@ -258,6 +258,14 @@ class TestLocalReads:
         assert files.nbytes == {"c/0/0/0": 16 * COUNT + 4}
 
 
+def test_every_point_row_and_plane_is_found_among_many_inner_chunks(tmp_path):
+    array, values = made(tmp_path, (6, 6, 6), (6, 6, 6), (2, 2, 2)), numbers((6, 6, 6), "f8")
+    array[...] = values
+    for point in np.ndindex(6, 6, 6):
+        for selection in point, point[:2], point[:1]:
+            assert np.array_equal(array[selection], values[selection])
+
+
 def counting(store_class=CountingStore, form="index at the end", **options):
     """An array of shards in a store that keeps the requests."""
     array = made(None, form=form)

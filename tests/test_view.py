@@ -563,6 +563,14 @@ class TestFaults:
             with pytest.raises(ShardIndexError, match=message):
                 view[2 * number]
 
+    def test_an_index_that_another_process_changes_after_its_check_is_not_used(self, tmp_path):
+        view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
+        assert view[0, 0, 0] == 1
+        with self.first_chunk(tmp_path).open("r+b") as file:
+            file.seek(-68, os.SEEK_END)
+            file.write(bytes(64))
+        assert view[3, 4, 9] == VALUES[3, 4, 9]
+
     @pytest.mark.parametrize("size", [0, 3, 30])
     def test_a_truncated_shard(self, tmp_path, size):
         view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
