@@ -12,7 +12,7 @@ from math import gcd
 import numpy as np
 import pytest
 import zarr
-from conftest import PIPELINES
+from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from fuzz import TYPES, WAYS, conditions, document_of, fuzz, same, store_with
 from fuzz_arrays import arrays, orders_of, reads, writes
 from hypothesis import given
@@ -176,7 +176,8 @@ class Stored:
             self._elements[(slice(None),) * axis + (outside,)] = self._fill_value
 
 
-@pytest.mark.parametrize("way", WAYS)
+# zarr up to 3.2 fails in some writes to its shards.
+@pytest.mark.parametrize("way", WAYS if HAS_FUSED_PIPELINE else PIPELINES)
 @fuzz(examples=12, share=0.03)
 @given(data=st.data())
 def test_writes_between_resizes_leave_what_zarr_alone_leaves(tmp_path_factory, way, data):
