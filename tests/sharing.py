@@ -47,39 +47,39 @@ def keep(barrier):
     _barrier = barrier
 
 
-def write_rows(who, path, pipeline):
-    """Write every fourth row of an array, one at a time, when all the others do."""
-    way = {**IN_PLACE, "codec_pipeline.path": pipeline}
-    with zarr.config.set(way):
+def opened(path, pipeline=None):
+    """The array at `path`, to be written in place when all the others write."""
+    way = {"codec_pipeline.path": pipeline} if pipeline else {}
+    with zarr.config.set(IN_PLACE | way):
         array = zarr.open_array(path, mode="r+")
     _barrier.wait(60)
+    return array
+
+
+def write_rows(who, path, pipeline):
+    """Write every fourth row of an array, one at a time."""
+    array = opened(path, pipeline)
     for row in range(who, array.shape[0], COUNT):
         array[row] = row + 1
 
 
-def write_columns(who, path):
+def write_columns(who, path, pipeline):
     """Write every fourth column of an array, one at a time: through a mapping of the file."""
-    with zarr.config.set(IN_PLACE):
-        array = zarr.open_array(path, mode="r+")
-    _barrier.wait(60)
+    array = opened(path, pipeline)
     for column in range(who, array.shape[1], COUNT):
         array[:, column] = np.arange(array.shape[0]) + column + 1
 
 
 def create_chunks(who, path):
     """Write one element of every chunk of an array."""
-    with zarr.config.set(IN_PLACE):
-        array = zarr.open_array(path, mode="r+")
-    _barrier.wait(60)
+    array = opened(path)
     for first in range(0, array.shape[0], COUNT):
         array[first + who] = first + who + 1
 
 
-def write_points(who, path):
+def write_points(who, path, pipeline):
     """Write every fourth element of an array of two axes, one row of it at a time."""
-    with zarr.config.set(IN_PLACE):
-        array = zarr.open_array(path, mode="r+")
-    _barrier.wait(60)
+    array = opened(path, pipeline)
     columns = np.arange(who, array.shape[1], COUNT)
     for row in range(array.shape[0]):
         array.vindex[np.full(columns.size, row), columns] = columns + 1

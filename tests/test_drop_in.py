@@ -236,29 +236,6 @@ class TestChains:
         assert stored_chunk(reopened) == encoded.astype(">i4").tobytes()
         assert np.array_equal(reopened[...], values)
 
-    def test_edge_chunks_are_stored_whole(self):
-        array = zarr.create_array(
-            {}, shape=5, chunks=4, dtype="u2", compressors=None, serializer=BytesCodec()
-        )
-        array[:] = np.arange(5)
-        assert len(array.store_path.store._store_dict["c/1"]) == 8
-        assert array[:].tolist() == [0, 1, 2, 3, 4]
-
-    @pytest.mark.parametrize("shape", [(), (0,), (3, 0)])
-    def test_arrays_of_no_dimensions_and_of_size_zero(self, shape):
-        array = zarr.create_array(
-            {}, shape=shape, dtype=">f4", compressors=None, serializer=BytesCodec(endian="big")
-        )
-        array[...] = np.ones(shape, "f4")
-        assert np.array_equal(zarr.open_array(array.store_path.store)[...], np.ones(shape))
-
-    def test_a_partial_write_keeps_the_rest_of_the_chunk(self):
-        array = zarr.open_array(
-            store_of("uint16", shape=(4,), chunk=b"\x01\x00\x02\x00\x03\x00\x04\x00")
-        )
-        array[1:3] = [20, 30]
-        assert array[:].tolist() == [1, 20, 30, 4]
-
     def test_a_truncated_chunk_is_an_error_with_both_sizes(self):
         array = open_document("float32", shape=(4,), chunk=bytes(15))
         with pytest.raises(ChunkSizeError, match=r"shape \(4,\) has 16 bytes, found 15"):

@@ -75,25 +75,6 @@ class TestWhatUsersDo:
         assert type(array.metadata.data_type).__name__ in str(array.info)
         assert array.fill_value.dtype.kind == array.dtype.kind
 
-    def test_indexing(self, name, pipeline):
-        array, values = self.created(name), self.values(name)
-        assert np.array(array[2, 3], array.dtype).tobytes() == values[2:3, 3].tobytes()
-        assert array[1:5, ::3].tobytes() == values[1:5, ::3].tobytes()
-        mask = np.arange(48).reshape(6, 8) % 5 == 0
-        assert array.get_mask_selection(mask).tobytes() == values[mask].tobytes()
-        rows, columns = [5, 0, 5], [1, 7]
-        assert array.oindex[rows, columns].tobytes() == values[np.ix_(rows, columns)].tobytes()
-        assert array.vindex[[5, 0], [1, 7]].tobytes() == values[[5, 0], [1, 7]].tobytes()
-
-    def test_setting(self, name, pipeline):
-        array, values = self.created(name), self.values(name).copy()
-        array[1, 2] = values[1, 2] = values[0, 3]
-        array[2:4] = values[2:4] = values[:2]
-        array.set_mask_selection(values == values, values[0, 1])
-        values[...] = values[0, 1]
-        array.oindex[[0, 5], [1]] = values[:2, :1]
-        assert array[...].tobytes() == values.tobytes()
-
     def test_resizing_and_appending(self, name):
         array, values = self.created(name), self.values(name)
         array.append(values[:3])

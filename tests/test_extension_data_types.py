@@ -31,7 +31,7 @@ from extension_types import (
     value_of,
     width_of,
 )
-from test_partial_read import CountingStore
+from stored_arrays import CountingStore
 from zarr.storage import MemoryStore
 
 from zarr_bytes import FillValueError, MissingPackageError

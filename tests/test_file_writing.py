@@ -1,6 +1,7 @@
 """Writing into a file: what is there already, who else uses it, and every fault on the way.
 
-After each fault the bytes that were not selected are as they were, and no temporary file is left.
+The file is a chunk or a shard. After each fault the bytes that were not selected are as they were,
+and no temporary file is left.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
+from shards import index_of
 from stored_arrays import KINDS_OF_NO_FILE, created, put
 from system_calls import (
     Stop,
@@ -32,31 +34,41 @@ from system_calls import (
     watched,
     written_to,
 )
+from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
-from zarr_bytes import ChunkFileError, ChunkSizeError
+from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError, ShardIndexError
 from zarr_bytes.chunk import file_writing, mapped_writing, opening
 
 pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
 SHAPE = (3000, 40)  # of 4 bytes: 480,000, so that a column is three batches of a mapping
 ROW, ROWS, COLUMN = np.s_[7], np.s_[5:2900], np.s_[:, 3]
+# Inner chunks are whole rows, so that the elements lie in the shard as in a chunk.
+SHARDED = {"serializer": ShardingCodec(chunk_shape=(500, 40), codecs=[BytesCodec(endian="big")])}
+INDEX = index_of([(80_000 * i, 80_000) for i in range(6)])
 
 
 class Chunk:
-    """An array of one chunk, and its file."""
+    """An array of one chunk or shard, and its file."""
 
     def __init__(self, folder, **options):
         self.array = created(LocalStore(folder), SHAPE, "i4", **options)
         self.path = folder / "c/0/0"
+        self.index = INDEX if self.array.shards else b""
+        self.nbytes = 480_000 + len(self.index)
 
     def full_of(self, number):
         self.array[...] = number
         return self
 
+    def content(self, number):
+        """What the file holds where every element is a number."""
+        return np.full(SHAPE, number, ">i4").tobytes() + self.index
+
     @property
     def values(self):
-        return np.frombuffer(self.path.read_bytes(), ">i4").reshape(SHAPE)
+        return np.fromfile(self.path, ">i4", np.prod(SHAPE)).reshape(SHAPE)
 
 
 @pytest.fixture
@@ -70,14 +82,26 @@ def folder():
     assert left == []
 
 
-@pytest.fixture
-def missing(folder):
-    return Chunk(folder)
+@pytest.fixture(params=["BatchedBytesPipeline", "shard"])
+def way(request):
+    """Options of an array of chunks that a pipeline writes, or of shards."""
+    is_sharded = request.param == "shard"
+    pipeline = "BatchedBytesPipeline" if is_sharded else request.param
+    with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
+        yield SHARDED if is_sharded else {}
+
+
+every_way = pytest.mark.parametrize("way", [*PIPELINES, "shard"], indirect=True)
 
 
 @pytest.fixture
-def chunk(folder):
-    return Chunk(folder).full_of(7)
+def missing(folder, way):
+    return Chunk(folder, **way)
+
+
+@pytest.fixture
+def chunk(missing):
+    return missing.full_of(7)
 
 
 @pytest.fixture(params=["row", "column"])
@@ -105,7 +129,7 @@ def as_somebody_else():
         os.seteuid(0)
 
 
-@pytest.mark.usefixtures("pipeline")
+@every_way
 class TestWhatIsThere:
     @pytest.mark.parametrize("name", ["backup", "c/0/0.backup"], ids=["elsewhere", "beside it"])
     def test_a_file_with_another_name_is_left_to_that_name(self, chunk, folder, selection, name):
@@ -156,7 +180,7 @@ class TestWhatIsThere:
         inode = chunk.path.stat().st_ino
         with chunk.path.open("rb") as before, as_user():
             chunk.array[selection] = 5
-            assert (np.frombuffer(before.read(), ">i4") == 7).all()
+            assert before.read() == chunk.content(7)
         assert chunk.path.stat().st_ino != inode
         assert np.array_equal(chunk.values, expected(selection, 5))
 
@@ -167,19 +191,6 @@ class TestWhatIsThere:
         finally:
             os.umask(umask)
         assert stat.S_IMODE(chunk.path.stat().st_mode) == 0o644
-
-    @pytest.mark.parametrize("size", [0, 1, 479_999, 480_001, 960_000])
-    def test_a_file_of_another_size_is_an_error_before_a_byte_is_written(
-        self, chunk, selection, size
-    ):
-        os.truncate(chunk.path, size)
-        before, status = chunk.path.read_bytes(), chunk.path.stat()
-        what = "truncated" if size < 480_000 else "too long"
-        message = f"bytes 0 to 480000 of {chunk.path} are 480000 bytes, found {size}: .* {what}"
-        with pytest.raises(ChunkSizeError, match=message):
-            chunk.array[selection] = 5
-        assert chunk.path.read_bytes() == before
-        assert chunk.path.stat().st_mtime_ns == status.st_mtime_ns
 
     @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
     def test_what_is_no_file_neither_hangs_nor_is_written(self, missing, folder, kind):
@@ -193,6 +204,8 @@ class TestWhatIsThere:
             for number in 0, 5:  # the fill value and another one
                 with pytest.raises(ChunkFileError, match=named):
                     missing.array[selected] = number
+            with pytest.raises(ChunkFileError, match=named):
+                missing.array[selected]
         after = path.lstat()
         assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
         if kind == "folder":
@@ -224,7 +237,7 @@ class TestWhatIsThere:
             missing.full_of(7).path.chmod(0o444)
         folder.chmod(0o555)
         message = (
-            rf"Permission denied: the chunk has not been {outcome};"
+            rf"Permission denied: the (chunk|shard) has not been {outcome};"
             rf" to write '0', make this folder writable: '{re.escape(str(folder))}'$"
         )
         with as_somebody_else(), pytest.raises(PermissionError, match=message):
@@ -250,7 +263,7 @@ class TestWhatIsThere:
         chunk.path.parent.chmod(0o1777)  # as of /tmp
         chunk.path.chmod(0o644)
         message = (
-            f"Operation not permitted: the chunk has not been {outcome}:"
+            f"Operation not permitted: the (chunk|shard) has not been {outcome}:"
             f" '{re.escape(str(chunk.path))}'$"
         )
         with as_somebody_else(), pytest.raises(PermissionError, match=message):
@@ -263,6 +276,19 @@ class TestWhatIsThere:
             chunk.array[ROW] = 5
         assert chunk.path.stat().st_ino == inode
         assert np.array_equal(chunk.values, expected(ROW, 5))
+
+
+@pytest.mark.parametrize("way", PIPELINES, indirect=True)
+@pytest.mark.parametrize("size", [0, 1, 479_999, 480_001, 960_000])
+def test_a_file_of_another_size_is_an_error_before_a_byte_is_written(chunk, selection, size):
+    os.truncate(chunk.path, size)
+    before, status = chunk.path.read_bytes(), chunk.path.stat()
+    what = "truncated" if size < 480_000 else "too long"
+    message = f"bytes 0 to 480000 of {chunk.path} are 480000 bytes, found {size}: .* {what}"
+    with pytest.raises(ChunkSizeError, match=message):
+        chunk.array[selection] = 5
+    assert chunk.path.read_bytes() == before
+    assert chunk.path.stat().st_mtime_ns == status.st_mtime_ns
 
 
 @pytest.fixture
@@ -280,7 +306,7 @@ class TestOthersAtTheSameMoment:
         self, missing, selection, monkeypatch
     ):
         def create():
-            missing.path.write_bytes(np.full(SHAPE, 7, ">i4").tobytes())
+            missing.path.write_bytes(missing.content(7))
 
         fail_at(monkeypatch, "link", 0, before=create)
         missing.array[selection] = 5
@@ -302,7 +328,7 @@ class TestOthersAtTheSameMoment:
     ):
         def replace():
             other = chunk.path.with_name("other")
-            other.write_bytes(np.full(SHAPE, 8, ">i4").tobytes())
+            other.write_bytes(chunk.content(8))
             other.replace(chunk.path)
 
         fail_at(monkeypatch, "fstat", 0, before=replace)
@@ -401,7 +427,7 @@ class TestOthersAtTheSameMoment:
         self, chunk, monkeypatch, size, batch
     ):
         calls = fail_at(monkeypatch, "scatter", batch, before=lambda: os.truncate(chunk.path, size))
-        with pytest.raises(ChunkSizeError, match=f"480000 bytes, found {size}"):
+        with pytest.raises(ChunkSizeError, match=f"{chunk.nbytes} bytes, found {size}"):
             chunk.array[COLUMN] = 5
         assert len(calls) == batch + 1
         assert chunk.path.stat().st_size == size, "it was made longer again"
@@ -420,13 +446,13 @@ class TestOthersAtTheSameMoment:
     @pytest.mark.usefixtures("mapped")
     def test_a_file_that_is_shortened_before_it_is_mapped_is_an_error(self, chunk, monkeypatch):
         fail_at(monkeypatch, "memfd_create", 0, before=lambda: os.truncate(chunk.path, 100))
-        with pytest.raises(ChunkSizeError, match="480000 bytes, found 100"):
+        with pytest.raises(ChunkSizeError, match=f"{chunk.nbytes} bytes, found 100"):
             chunk.array[COLUMN] = 5
-        assert chunk.path.read_bytes() == expected((), 7).astype(">i4").tobytes()[:100]
+        assert chunk.path.read_bytes() == chunk.content(7)[:100]
 
     def test_a_file_that_is_shortened_while_it_is_written_is_an_error(self, chunk, monkeypatch):
         fail_at(monkeypatch, "pwrite", 0, before=lambda: os.truncate(chunk.path, 100))
-        with pytest.raises(ChunkSizeError, match="480000 bytes, found"):
+        with pytest.raises(ChunkSizeError, match=f"{chunk.nbytes} bytes, found"):
             chunk.array[ROW] = 5
 
 
@@ -489,7 +515,9 @@ class TestFaults:
     @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux says what is open")
     def test_after_an_error_no_file_stays_open(self, chunk, selection):
         os.truncate(chunk.path, 100)
-        with pytest.raises(ChunkSizeError):
+        with pytest.raises((ChunkSizeError, ShardIndexError)):
+            chunk.array[selection]
+        with pytest.raises((ChunkSizeError, ShardIndexError)):
             chunk.array[selection] = 5
         files = [file.resolve() for file in Path("/proc/self/fd").iterdir()]
         assert chunk.path.resolve() not in files
@@ -588,7 +616,7 @@ class TestFaults:
         assert np.array_equal(chunk.values, expected(ROW, 5))
 
 
-@pytest.mark.usefixtures("pipeline")
+@every_way
 class TestLimits:
     """The system stops a write in the middle, at a limit of file sizes."""
 
@@ -690,36 +718,48 @@ def test_a_full_disk(tmp_path):
         assert report["all else stays"], name
 
 
-def array_of_rows(folder, pipeline, count):
-    """An array whose rows are chunks of ten elements, all of them 7."""
-    with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
-        array = created(LocalStore(folder), (count, 10), "i4", chunks=(1, 10))
+def array_of_rows(folder, count, **options):
+    """An array whose rows are chunks, or shards, of ten elements, all of them 7."""
+    array = created(LocalStore(folder), (count, 10), "i4", chunks=(1, 10), **options)
     array[...] = 7
     return array
 
 
-def rows_written(folder):
-    """The rows whose first half is 5."""
-    content = np.array(5 * [5] + 5 * [7], ">i4").tobytes()
-    return {path.parent.name for path in folder.glob("c/*/0") if path.read_bytes() == content}
+def rows_written(folder, selection=np.s_[:, :5]):
+    """The rows whose selection is 5."""
+    content = np.full((1, 10), 7, ">i4")
+    content[selection] = 5
+    rows = folder.glob("c/*/0")
+    return {path.parent.name for path in rows if path.read_bytes()[:40] == content.tobytes()}
+
+
+cancellable = pytest.mark.parametrize(
+    "way", ["BatchedCodecPipeline", "BatchedBytesPipeline", "shard"], indirect=True
+)
 
 
 class TestCancelling:
-    @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "BatchedBytesPipeline"])
+    @cancellable
     @pytest.mark.parametrize("limit", [1, 100], ids=["one task", "a task for each chunk"])
-    def test_no_other_chunk_is_begun(self, tmp_path, monkeypatch, pipeline, limit):
-        array, stop = array_of_rows(tmp_path, pipeline, 40), Stop()
+    @pytest.mark.parametrize("selection", [np.s_[:, :5], np.s_[...]], ids=["part", "whole"])
+    def test_no_other_chunk_is_begun(self, tmp_path, monkeypatch, way, limit, selection):
+        if way:
+            codecs = [BytesCodec(endian="big")]
+            way = {"serializer": ShardingCodec(chunk_shape=(1, 5), codecs=codecs)}
+        array, stop = array_of_rows(tmp_path, 40, **way), Stop()
         fail_at(monkeypatch, "pwrite", 0, before=stop)
         settings = {"codec_pipeline.max_workers": 1, "async.concurrency": limit}
         with zarr.config.set(settings), watched(tmp_path) as files:
-            assert stop.cancelled(array.async_array.setitem(np.s_[:, :5], 5))
-        assert files.keys == ["c/0/0"]
-        assert rows_written(tmp_path) == {"0"}
+            assert stop.cancelled(array.async_array.setitem(selection, 5))
+        assert {key.partition(".")[0] for key in files.keys} == {"c/0/0"}
+        assert rows_written(tmp_path, selection) == {"0"}
+        assert not list(tmp_path.rglob("*.partial"))
 
     if HAS_FUSED_PIPELINE:
 
         def test_zarrs_fused_pipeline_writes_every_chunk_all_the_same(self, tmp_path, monkeypatch):
-            array, stop = array_of_rows(tmp_path, "FusedCodecPipeline", 4), Stop()
+            with zarr.config.set({"codec_pipeline.path": PIPELINES["FusedCodecPipeline"]}):
+                array, stop = array_of_rows(tmp_path, 4), Stop()
             pwrite, written, all_are_written = os.pwrite, [], threading.Event()
 
             def writing(*args):
@@ -734,14 +774,10 @@ class TestCancelling:
             assert all_are_written.wait(30)
             assert rows_written(tmp_path) == set("0123")
 
-    @pytest.mark.parametrize(
-        "pipeline", ["BatchedCodecPipeline", "BatchedBytesPipeline"], indirect=True
-    )
+    @cancellable
     @pytest.mark.parametrize("selection", [np.s_[5:26:5], ...], ids=["part", "whole"])
     @pytest.mark.parametrize("times", [1, 3])
-    def test_a_write_that_has_begun_is_completed(
-        self, pipeline, chunk, monkeypatch, selection, times
-    ):
+    def test_a_write_that_has_begun_is_completed(self, chunk, monkeypatch, selection, times):
         stop = Stop()
         fail_at(monkeypatch, "pwrite", 0, before=stop)
         assert stop.cancelled(chunk.array.async_array.setitem(selection, 5), times)
@@ -768,7 +804,8 @@ class TestAfterAnError:
     """What zarr's default pipeline does with the other chunks; ours is in `test_pipeline`."""
 
     def test_zarrs_default_pipeline_writes_them(self, tmp_path):
-        array = array_of_rows(tmp_path, "BatchedCodecPipeline", 40)
+        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
+            array = array_of_rows(tmp_path, 40)
         os.truncate(tmp_path / "c/0/0", 39)
 
         async def failing():
@@ -783,7 +820,8 @@ class TestAfterAnError:
     if HAS_FUSED_PIPELINE:
 
         def test_zarrs_fused_pipeline_begins_none(self, tmp_path):
-            array = array_of_rows(tmp_path, "FusedCodecPipeline", 40)
+            with zarr.config.set({"codec_pipeline.path": PIPELINES["FusedCodecPipeline"]}):
+                array = array_of_rows(tmp_path, 40)
             os.truncate(tmp_path / "c/0/0", 39)
             with (
                 zarr.config.set({"codec_pipeline.max_workers": 1}),

@@ -13,6 +13,7 @@ from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from fuzz import (
     KINDS,
     TYPES,
+    WAYS,
     chunks_of,
     conditions,
     document_of,
@@ -38,38 +39,23 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES)
-@fuzz(examples=60, share=0.1)
+@pytest.mark.parametrize("way", WAYS)
+@fuzz(examples=55, share=0.1)
 @given(data=st.data())
-def test_every_selection_of_every_store_is_what_numpy_selects(tmp_path_factory, pipeline, data):
+def test_every_selection_of_every_store_is_what_numpy_selects(tmp_path_factory, way, data):
+    """In shards, inner chunks are absent, lie in any order, and have other bytes between them."""
     kind = data.draw(st.sampled_from(["local", "local", "local", *KINDS]))
     example = data.draw(arrays(can_be_missing=True))
+    example = data.draw(sharded(example)) if way == "shards" else example
     values = example.values()
     order = data.draw(st.sampled_from("CF"))
-    with conditions(data.draw, pipeline, array__order=order):
+    with conditions(data.draw, WAYS[way], array__order=order):
         array = open_with(kind, example.objects(values), tmp_path_factory.mktemp("a"))
-        assert isinstance(array.metadata.codecs[-1], BytesCodec)
+        assert type(pipeline_of(array)).__name__ == WAYS[way]
+        assert isinstance(array.metadata.codecs[-1], BytesCodec) == (way != "shards")
         for _ in range(4):
             read, select = data.draw(reads(example.shape, example.chunk_shape))
             same(read(array), np.asarray(select(values), values.dtype))  # text scalars lose zeros
-        array.store_path.store.close()
-
-
-@fuzz(examples=40, share=0.1)
-@given(data=st.data())
-def test_every_selection_of_shards_is_what_numpy_selects(tmp_path_factory, data):
-    """Inner chunks are absent, lie in any order, and have other bytes between them."""
-    kind = data.draw(st.sampled_from(["local", "local", "local", *KINDS]))
-    example = data.draw(arrays(can_be_missing=True).flatmap(sharded))
-    values = example.values()
-    with conditions(
-        data.draw, "BatchedBytesPipeline", array__order=data.draw(st.sampled_from("CF"))
-    ):
-        array = open_with(kind, example.objects(values), tmp_path_factory.mktemp("a"))
-        assert type(pipeline_of(array)).__name__ == "BatchedBytesPipeline"
-        for _ in range(4):
-            read, select = data.draw(reads(example.shape, example.chunk_shape))
-            same(read(array), np.asarray(select(values), values.dtype))
         array.store_path.store.close()
 
 
@@ -88,20 +74,32 @@ def can_be_sharded(example, pipeline):
     return not (is_limited and pipeline == "FusedCodecPipeline")
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES)
+def plainly_read(store):
+    """What zarr's default pipeline reads."""
+    with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
+        return zarr.open_array(store, mode="r+")[...]
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.filterwarnings("ignore:Duplicate name")  # in a zip, of a chunk that is replaced
-@fuzz(examples=25, share=0.07)
+@fuzz(examples=34, share=0.08)
 @given(data=st.data())
-def test_every_write_is_what_numpy_assigns(tmp_path_factory, pipeline, data):
-    kind = data.draw(st.sampled_from(["local", *KINDS]))
-    example = data.draw(arrays())
-    document = example.document()
-    chain = data.draw(st.sampled_from(["bytes", "bytes", "shard", "compressor"]))
+def test_every_write_is_what_numpy_assigns(tmp_path_factory, way, data):
+    """To what others have written; in place and not, by turns. zarr's own pipeline reads it too."""
+    kind = data.draw(st.sampled_from(["local", "local", *KINDS]))
+    pipeline, example = WAYS[way], data.draw(arrays(can_be_missing=True))
+    chains = ["shard"] if way == "shards" else ["bytes", "bytes", "shard", "compressor"]
+    chain = data.draw(st.sampled_from(chains))
     if chain == "shard" and can_be_sharded(example, pipeline):
         example = data.draw(sharded(example))
-        document = example.document()
     elif chain != "bytes":
+        chain = "compressor"
+    model = example.values()
+    document, objects = example.document(), example.objects(model)
+    if chain == "compressor":
         document["codecs"].append({"name": "crc32c"})
+        objects, model = {}, np.zeros_like(model)
+    objects["zarr.json"] = json.dumps(document).encode()
     # Zarr takes -0.0 for an empty chunk, or an inner one of a shard; nothing is deleted from a zip.
     is_exact = pipeline == "BatchedBytesPipeline" and kind != "zip" and chain != "compressor"
     is_one_chunk = example.chunk_shape == example.shape and chain == "bytes"
@@ -109,52 +107,13 @@ def test_every_write_is_what_numpy_assigns(tmp_path_factory, pipeline, data):
     with conditions(
         data.draw, pipeline, array__write_empty_chunks=not is_exact or data.draw(st.booleans())
     ):
-        store = writable_store_with(kind, {"zarr.json": json.dumps(document).encode()}, folder)
-        array = zarr.open_array(store, mode="r+")
-        model = np.zeros(example.shape, array.dtype)
-        for step in range(3):
-            write, where = data.draw(writes(example.shape, example.chunk_shape, is_one_chunk))
-            part = values_of(example.name, np.shape(model[where]), example.seed + step)
-            if part.size and data.draw(st.booleans()):
-                part = part.flat[0]
-            elif data.draw(st.booleans()):
-                part = np.array(part, order="F")
-            write(array, part)
-            model[where] = part
-            same(array[...], model)
-            same(zarr.open_array(store, mode="r+")[...], model)
-            read, select = data.draw(reads(example.shape, example.chunk_shape))
-            same(read(array), np.asarray(select(model), model.dtype))
-        store.close()
-    assert not list(folder.rglob("*.partial"))
-
-
-def plainly_read(store):
-    """What zarr's default pipeline reads."""
-    with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-        return zarr.open_array(store, mode="r+")[...]
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-@fuzz(examples=60, share=0.1)
-@given(data=st.data())
-def test_every_write_to_shards_that_others_have_written_is_what_numpy_assigns(
-    tmp_path_factory, data
-):
-    """In place and not, by turns; zarr's own pipeline reads them too."""
-    kind = data.draw(st.sampled_from(["local", "local", *KINDS]))
-    example = data.draw(arrays(can_be_missing=True).flatmap(sharded))
-    model = example.values()
-    folder = tmp_path_factory.mktemp("a")
-    keeps_empty = kind == "zip" or data.draw(st.booleans())  # nothing is deleted from one
-    with conditions(data.draw, "BatchedBytesPipeline", array__write_empty_chunks=keeps_empty):
-        store = writable_store_with(kind, example.objects(model), folder)
+        store = writable_store_with(kind, objects, folder)
         array = zarr.open_array(store, mode="r+")
         for step in range(3):
             if data.draw(st.booleans()):
                 with zarr.config.set({"zarr_bytes.partial_writes": data.draw(st.booleans())}):
                     array = zarr.open_array(store, mode="r+")
-            write, where = data.draw(writes(example.shape, example.chunk_shape))
+            write, where = data.draw(writes(example.shape, example.chunk_shape, is_one_chunk))
             part = values_of(example.name, np.shape(model[where]), example.seed + step)
             form = data.draw(st.sampled_from(["values", "one value", "zero", "another order"]))
             if form == "zero":
@@ -166,6 +125,7 @@ def test_every_write_to_shards_that_others_have_written_is_what_numpy_assigns(
             write(array, part)
             model[where] = part
             same(array[...], model)
+            same(zarr.open_array(store, mode="r+")[...], model)
             if HAS_FUSED_PIPELINE:  # before it, zarr cannot read some
                 same(plainly_read(store), model)
             read, select = data.draw(reads(example.shape, example.chunk_shape))
@@ -177,27 +137,27 @@ def test_every_write_to_shards_that_others_have_written_is_what_numpy_assigns(
 class Faulty(MemoryStore):
     """A store whose n-th request for a chunk ends as `fault` says."""
 
-    _supports_sync_io = False
     fault, number, count = None, 0, 0
 
     async def get(self, key, prototype=None, byte_range=None):
-        buffer = await super().get(key, prototype, byte_range)
-        if key.endswith("zarr.json"):
-            return buffer
-        return await self._with_fault(key, buffer, is_range=byte_range is not None)
+        return self._with_fault(key, await super().get(key, prototype, byte_range), byte_range)
 
-    async def _with_fault(self, key, buffer, *, is_range):
-        self.count += 1
-        if self.count != self.number:
+    def get_sync(self, key, *, prototype=None, byte_range=None):
+        buffer = super().get_sync(key, prototype=prototype, byte_range=byte_range)
+        return self._with_fault(key, buffer, byte_range)
+
+    def _with_fault(self, key, buffer, byte_range):
+        self.count += not key.endswith("zarr.json")
+        if key.endswith("zarr.json") or self.count != self.number:
             return buffer
         if self.fault == "error":
             raise OSError("the connection is gone")
-        if self.fault == "refusal" and is_range:
+        if self.fault == "refusal" and byte_range is not None:
             raise NotImplementedError("no ranges")
         if self.fault == "missing":
             return None
         if self.fault in ("whole", "refusal"):
-            return await super().get(key, None)
+            return self._store_dict[key]
         kept = {"empty": 0, "short": len(buffer) - 1}.get(self.fault)
         return type(buffer).from_bytes(buffer.to_bytes() + b"x") if kept is None else buffer[:kept]
 
@@ -219,6 +179,7 @@ FAULTS = {  # what a read may end in besides the values
 def test_a_fault_of_one_request_is_an_error_or_does_no_harm(pipeline, data):
     """One chunk of numbers that are not zero, so that a mix with the fill value would show."""
     fault = data.draw(st.sampled_from(list(FAULTS)))
+    is_synchronous = HAS_FUSED_PIPELINE and data.draw(st.booleans())
     shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple))
     values = 1 + np.arange(np.prod(shape), dtype="i4").reshape(shape)
     objects = {
@@ -228,6 +189,7 @@ def test_a_fault_of_one_request_is_an_error_or_does_no_harm(pipeline, data):
     with conditions(data.draw, pipeline):
         array = zarr.open_array(Faulty(store_with("memory", objects, None)._store_dict), mode="r")
         store = array.store_path.store
+        store._supports_sync_io = is_synchronous
         store.fault, store.number, store.count = fault, data.draw(st.integers(1, 5)), 0
         read, select = data.draw(reads(shape, shape))
         expected = select(values)

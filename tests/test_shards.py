@@ -1,7 +1,7 @@
 """Shards of plain inner chunks: what is exchanged with others, opened, read, and written in place.
 
 `test_fuzz.py` has shards of every form, `test_shard_faults.py` hostile ones and faults, and
-`test_shared_shard.py` those that several processes write.
+`test_shared_chunk.py` those that several processes write.
 """
 
 import asyncio
@@ -10,21 +10,16 @@ import http.server
 import os
 import threading
 import zipfile
-from collections import Counter
 
 import numpy as np
 import pytest
 import tensorstore as ts
 import zarr
 from conftest import PIPELINES
-from fuzz import document_of, encoded, fuzz, same, store_with, values_of
-from fuzz_arrays import arrays, sharded, writes
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from fuzz import document_of, encoded, same, values_of
 from shards import ABSENT, divided, entries_in, shard_of, sharding
 from stored_arrays import (
     IN_PLACE,
-    SMALL,
     CountingStore,
     keys_of,
     numbers,
@@ -38,8 +33,6 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.storage import MemoryStore, StorePath, ZipStore
 
 from zarr_bytes import BatchedBytesPipeline, BoolValueError
-from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.limits import Limits
 
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 TRANSPOSE = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
@@ -191,32 +184,9 @@ def test_shards_behind_a_transpose_are_exchanged_both_ways(tmp_path, other):
     assert (tmp_path / "c/0/0").read_bytes() == content_of(values[:6, :4].T, (2, 2))
 
 
-def keys_with(form):
-    """The shards of which something is selected."""
-    number = np.indices(SHAPE)[:2] // np.reshape([5, 6], (2, 1, 1, 1))
-    number = selected_by_numpy(number[0] * 2 + number[1], form)
-    return [f"c/{n // 2}/{n % 2}/0" for n in np.unique(number).tolist()]
-
-
 @needs_preadv
 @pytest.mark.parametrize("location", ["end", "start"])
 class TestLocalReads:
-    @pytest.mark.parametrize("is_partial", [True, False], ids=["partial reads", "whole"])
-    @pytest.mark.parametrize("sizes", [Limits(), SMALL], ids=["small results", "large results"])
-    def test_a_read_opens_each_shard_once(self, tmp_path, location, is_partial, sizes, monkeypatch):
-        array = made(tmp_path, form=f"index at the {location}")
-        array[...] = VALUES
-        (tmp_path / "c/0/1/0").unlink()
-        values = VALUES.copy()
-        values[:5, 6:] = 0
-        monkeypatch.setattr(limits, "LIMITS", sizes)
-        with zarr.config.set({"zarr_bytes.partial_reads": is_partial, "zarr_bytes.gap.local": 64}):
-            for form in SELECTIONS:
-                with watched(tmp_path) as files:
-                    found = selected(array, form)
-                assert (form, files.opened) == (form, Counter(keys_with(form)))
-                same(found, selected_by_numpy(values, form))
-
     @pytest.mark.parametrize("waits_after", [0, 100, 300])
     def test_a_shard_that_has_to_be_waited_for_is_opened_once_all_the_same(
         self, tmp_path, location, waits_after
@@ -287,13 +257,13 @@ class TestLocalReads:
             array[:5, :3, 3:5]
         assert files.nbytes == {"c/0/0/0": 16 * COUNT + 4}
 
-    @pytest.mark.parametrize("most", [1, 7, 100])
-    def test_short_reads_are_continued(self, tmp_path, location, most):
-        array = made(tmp_path, form=f"index at the {location}")
-        array[...] = VALUES
-        with watched(tmp_path, most=most):
-            for form in SELECTIONS:
-                same(selected(array, form), selected_by_numpy(VALUES, form))
+
+def test_every_point_row_and_plane_is_found_among_many_inner_chunks(tmp_path):
+    array, values = made(tmp_path, (6, 6, 6), (6, 6, 6), (2, 2, 2)), numbers((6, 6, 6), "f8")
+    array[...] = values
+    for point in np.ndindex(6, 6, 6):
+        for selection in point, point[:2], point[:1]:
+            assert np.array_equal(array[selection], values[selection])
 
 
 def counting(store_class=CountingStore, form="index at the end", **options):
@@ -491,38 +461,6 @@ def test_a_bool_that_is_neither_0_nor_1_is_named_by_its_index_in_the_selection(t
 
 @needs_pwrite
 class TestInPlace:
-    @fuzz(examples=25, share=0.05)
-    @given(data=st.data())
-    def test_the_selected_bytes_change_and_no_others(self, tmp_path_factory, data):
-        """Nor the index, nor bytes between inner chunks; a new shard has every inner chunk."""
-        example = data.draw(
-            arrays(1, can_be_missing=True).flatmap(lambda e: sharded(e, can_be_sparse=False))
-        )
-        assume(example.name not in ("int2", "int4"))  # of which bits that do not count are written
-        values, folder = example.values(), tmp_path_factory.mktemp("a")
-        store = store_with("local", example.objects(values), folder)
-        paths = {key: folder / key for key in example.keys}
-        inodes = {k: p.stat().st_ino for k, p in paths.items() if p.exists()}
-        with zarr.config.set({**IN_PLACE, "array.write_empty_chunks": True}):
-            array = zarr.open_array(store, mode="r+")
-        write, where = data.draw(writes(example.shape, example.chunk_shape))
-        part = example.values(1)[where]
-        is_selected = np.zeros(example.shape, bool)
-        write(array, part)
-        values[where], is_selected[where] = part, True
-        expected = example.chunks(values)
-        in_order = sharded_in_order(example).chunks(values)  # as shards are written here
-        for key, path in paths.items():
-            if is_selected[example.region(key)].all():
-                continue  # it may have been replaced
-            if key in inodes:
-                assert path.read_bytes() == expected[key]
-                assert path.stat().st_ino == inodes[key]
-            elif is_selected[example.region(key)].any():
-                assert path.read_bytes() == in_order[key]
-            else:
-                assert not path.exists()
-
     def test_only_the_selected_ranges_are_written(self, tmp_path):
         array = in_place(made(tmp_path, form="index at the start"))
         array[...] = VALUES
@@ -625,22 +563,8 @@ class TestInPlace:
             assert array[...].tolist() == [[5, 9, 9, 9, 9, 9], [9, 9, 9, 3, 9, 4]]
 
 
-def sharded_in_order(example):
-    """The same array, in shards whose inner chunks lie one after another, none of them missing."""
-    return type(example)(**vars(example) | {"is_shuffled": False, "missing": []})
-
-
 class TestReplaced:
     """Without writing in place, and whole shards: all inner chunks in C order."""
-
-    @pytest.mark.parametrize("form", FORMS)
-    @pytest.mark.parametrize("kind", ["local", "memory"])
-    def test_inner_chunks_lie_one_after_another(self, tmp_path, form, kind):
-        array = made(tmp_path if kind == "local" else None, form=form)
-        array[...] = VALUES
-        codecs, index = FORMS[form]
-        expected = content_of(VALUES[:5, :6], codecs=codecs, **index)
-        assert stored_at(array, "c/0/0/0") == expected
 
     @pytest.mark.parametrize("kind", ["local", "memory"])
     def test_empty_inner_chunks_are_left_out(self, tmp_path, kind):
@@ -657,16 +581,6 @@ class TestReplaced:
         assert np.array_equal(array[:5, :6], values)
         array[:5, :6] = 0
         assert keys_of(array.store) == []
-
-    @pytest.mark.parametrize("kind", ["local", "memory"])
-    def test_a_part_of_a_shard_of_others_keeps_the_rest(self, tmp_path, kind):
-        array = made(tmp_path if kind == "local" else None)
-        PlainZarr().write(array.store, VALUES)
-        values = VALUES.copy()
-        array[1:7, 2] = values[1:7, 2] = -1
-        array.vindex[[0, 7], [8, 8], [3, 3]] = values[[0, 7], [8, 8], [3, 3]] = [-2, -3]
-        assert np.array_equal(array[...], values)
-        assert np.array_equal(PlainZarr().read(array.store), values)
 
     @pytest.mark.parametrize("reopened", [lambda array: array, in_place], ids=["", "in place"])
     def test_a_whole_shard_is_written_without_being_read(self, tmp_path, reopened):
@@ -692,32 +606,6 @@ class TestShapes:
 
         return array_of
 
-    def test_shards_at_the_edge_have_the_fill_value_beyond_it(self, array_of, tmp_path):
-        array = array_of((7, 5), (4, 4), (2, 2), fill_value=9)
-        values = numbers((7, 5), "f8")
-        array[...] = values
-        assert np.array_equal(array[...], values)
-        array[6, 4] = values[6, 4] = -1
-        array.resize((8, 8))
-        grown = np.full((8, 8), 9.0)
-        grown[:7, :5] = values
-        assert np.array_equal(array[...], grown)
-        assert np.array_equal(PlainZarr().read(tmp_path / "a"), grown)
-
-    def test_an_array_that_shrinks_and_grows_keeps_what_its_shards_have(self, array_of, tmp_path):
-        array, values = array_of((8,), (4,), (2,)), np.arange(1, 9.0)
-        array[...] = values
-        array.resize((5,))
-        array[4] = values[4] = -1
-        array.resize((8,))
-        assert np.array_equal(array[...], PlainZarr().read(tmp_path / "a"))
-        assert np.array_equal(array[:5], values[:5])
-
-    def test_missing_shards_are_the_fill_value(self, array_of):
-        array = array_of(fill_value=3)
-        for form in SELECTIONS:
-            same(selected(array, form), selected_by_numpy(np.full(SHAPE, 3.0), form))
-
     @pytest.mark.filterwarnings("ignore:The data type")
     @pytest.mark.parametrize("data_type", ["float64", "text", "struct"])
     def test_an_array_without_axes(self, array_of, tmp_path, data_type):
@@ -732,35 +620,11 @@ class TestShapes:
             same(array[...], value)
             assert (tmp_path / "a/c").read_bytes() == shard_of([encoded(value, data_type, "big")])
 
-    @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
-    def test_an_array_without_elements(self, array_of, shape):
-        array = array_of(shape, (2,) * len(shape), (1,) * len(shape))
-        array[...] = 5
-        assert array[...].shape == shape
-        assert keys_of(array.store) == []
-
     def test_nothing_that_is_selected_writes_nothing(self, array_of):
         array = array_of()
         array[3:3] = 5
         array.oindex[np.zeros(8, bool), :, :] = np.zeros((0, 9, 10))
         assert keys_of(array.store) == []
-
-    def test_an_inner_chunk_that_is_the_shard(self, array_of, tmp_path):
-        array = array_of((4, 6), (4, 6), (4, 6))
-        values = numbers((4, 6), "f8")
-        array[...] = values
-        array[1:3, ::2] = values[1:3, ::2] = -1
-        assert np.array_equal(array[:, 1:5], values[:, 1:5])
-        assert (tmp_path / "a/c/0/0").read_bytes() == content_of(values, (4, 6))
-
-    def test_inner_chunks_of_one_element(self, array_of, tmp_path):
-        array = array_of((3, 5), (3, 5), (1, 1))
-        values = numbers((3, 5), "f8") + 1
-        array[...] = values
-        array[1, ::2] = values[1, ::2] = -1
-        array[:, 4] = values[:, 4] = -2
-        assert np.array_equal(array[...], values)
-        assert (tmp_path / "a/c/0/0").read_bytes() == content_of(values, (1, 1))
 
 
 @pytest.mark.parametrize("is_in_place", [True, False])

@@ -1,16 +1,44 @@
-"""Several processes that write into one chunk at the same moment lose nothing."""
+"""Several processes that write into one chunk or shard at the same moment lose nothing.
+
+Nor does a process that is killed while it writes into a shard.
+"""
+
+import os
+import random
+import signal
 
 import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
-from sharing import COUNT, create_chunks, processes, write_columns, write_rows
-from stored_arrays import created
+from fuzz import document_of, encoded
+from shards import divided, shard_of, sharding
+from sharing import (
+    COUNT,
+    context,
+    create_chunks,
+    exit_code_of,
+    processes,
+    write_and_die,
+    write_columns,
+    write_points,
+    write_rows,
+    write_until_killed,
+)
+from stored_arrays import created, written_documents
 from zarr.storage import LocalStore
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="written in place on POSIX")
 
-ROUNDS = 20
+SHAPE, INNER = (32, 300), (8, 50)  # so that four rows of each inner chunk belong to four processes
+CODECS = [{"name": "bytes", "configuration": {"endian": "big"}}]
+# How an array is stored, the pipeline that writes it, and how often.
+WAYS = [pytest.param("chunk", name, 20, marks=pytest.mark.slow, id=name) for name in PIPELINES]
+WAYS += [
+    pytest.param("shard", "BatchedBytesPipeline", 2, id="shard"),
+    pytest.param("shard", "BatchedBytesPipeline", 20, marks=pytest.mark.slow, id="shard-20"),
+]
+NAMES = ("layout", "pipeline", "rounds")
 
 
 @pytest.fixture(scope="module")
@@ -20,35 +48,62 @@ def together():
         yield call
 
 
-def round_of(folder, number, **options):
-    folder = folder / str(number)
-    array = created(LocalStore(folder), (32, 300), "i4", **options)
-    return folder, array
+def array_in(folder, shape=SHAPE, fill_value=0, location="end", layout="shard"):
+    """An array of one chunk or shard, which is missing."""
+    document = document_of("int32", shape, shape, "big") | {"fill_value": fill_value}
+    if layout == "shard":
+        inner_shape = INNER if shape == SHAPE else INNER[::-1]
+        document |= {"codecs": [sharding(inner_shape, CODECS, location=location)]}
+    return zarr.open_array(written_documents(folder, document), mode="r+")
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES)
+def content_of(values, location="end", **options):
+    parts = [encoded(part, "int32", "big") for part in divided(values.astype("i4"), INNER)]
+    return shard_of(parts, location, **options)
+
+
+@pytest.mark.parametrize(NAMES, WAYS)
 @pytest.mark.parametrize("fill_value", [0, 99])
 @pytest.mark.parametrize("is_there", [True, False], ids=["present", "missing"])
-def test_no_row_is_lost(tmp_path, together, pipeline, fill_value, is_there):
-    for number in range(ROUNDS):
-        folder, array = round_of(tmp_path, number, fill_value=fill_value)
+def test_no_row_is_lost(tmp_path, together, layout, pipeline, fill_value, is_there, rounds):
+    expected = np.broadcast_to(np.arange(32)[:, None] + 1, SHAPE)
+    for number in range(rounds):
+        folder, location = tmp_path / str(number), ("end", "start")[number % 2]
+        array = array_in(folder, SHAPE, fill_value, location, layout)
         if is_there:
             array[...] = -1
         together(write_rows, str(folder), PIPELINES[pipeline])
         values = zarr.open_array(folder, mode="r")[...]
-        assert np.flatnonzero((values != np.arange(32)[:, None] + 1).any(axis=1)).tolist() == []
+        assert np.flatnonzero((values != expected).any(axis=1)).tolist() == []
+        if layout == "shard":
+            assert (folder / "c/0/0").read_bytes() == content_of(expected, location)
         assert list(folder.rglob("*.partial")) == []
 
 
-def test_no_column_is_lost_though_the_processes_map_the_same_pages(tmp_path, together):
-    for number in range(ROUNDS):
-        folder = tmp_path / str(number)
-        created(LocalStore(folder), (300, 32), "i4")
-        together(write_columns, str(folder))
-        expected = np.arange(300)[:, None] + np.arange(32) + 1
-        assert np.array_equal(zarr.open_array(folder, mode="r")[...], expected)
+@pytest.mark.parametrize(NAMES, WAYS[-3:])  # of this package's pipeline
+@pytest.mark.parametrize("is_there", [True, False], ids=["present", "missing"])
+@pytest.mark.parametrize(
+    ("write", "shape"),
+    # A column is so long that the processes map the same pages.
+    [(write_columns, (300, 32)), (write_points, SHAPE)],
+    ids=["column", "point"],
+)
+def test_no_element_between_those_of_others_is_lost(
+    tmp_path, together, write, shape, layout, pipeline, is_there, rounds
+):
+    expected = np.broadcast_to(np.arange(shape[1]) + 1, shape)
+    if write is write_columns:
+        expected = expected + np.arange(shape[0])[:, None]
+    for number in range(rounds):
+        array = array_in(tmp_path / str(number), shape, layout=layout)
+        if is_there:
+            array[...] = -1
+        together(write, str(tmp_path / str(number)), PIPELINES[pipeline])
+        assert np.array_equal(array[...], expected)
+        assert list(tmp_path.rglob("*.partial")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fill_value", [0, 99])
 def test_processes_that_create_the_same_chunk_lose_nothing(tmp_path, together, fill_value):
     created(LocalStore(tmp_path), 400 * COUNT, "i4", (COUNT,), fill_value=fill_value)
@@ -56,3 +111,121 @@ def test_processes_that_create_the_same_chunk_lose_nothing(tmp_path, together, f
     values = zarr.open_array(tmp_path, mode="r")[...]
     assert np.flatnonzero(values != np.arange(values.size) + 1).tolist() == []
     assert list(tmp_path.rglob("*.partial")) == []
+
+
+@pytest.fixture(scope="module")
+def killed_at():
+    """Whether a process that writes is killed before its system call of a number."""
+    with context().Pool(1) as pool:
+
+        def killed_at(folder, selection, call):
+            arguments = (write_and_die, str(folder), selection, 0x05050505, call)
+            code = pool.apply(exit_code_of, arguments)
+            assert code in (0, -signal.SIGKILL)
+            return code != 0
+
+        yield killed_at
+        pool.close()
+        pool.join()
+
+
+class TestKills:
+    """A process is killed in the middle of a write to a shard of sevens."""
+
+    SELECTIONS = {"rows": np.s_[5:11], "mapped column": np.s_[:, 20:260:40]}
+    PLACES = np.random.default_rng(0).permutation(24)
+
+    def check_present(self, killed_at, folder, selection, calls):
+        """Each kill leaves every unselected byte, and so the index; whether one was killed."""
+        values = np.full(SHAPE, 0x07070707)
+        array, path = array_in(folder), folder / "c/0/0"
+        path.parent.mkdir(parents=True)
+        before = content_of(values, places=self.PLACES, gap=b"gap")
+        values[selection] = 0x05050505
+        wanted = content_of(values, places=self.PLACES, gap=b"gap")
+        old, new = np.frombuffer(before, "u1"), np.frombuffer(wanted, "u1")
+        found = []
+        for call in calls:
+            path.write_bytes(before)
+            is_killed = killed_at(folder, selection, call)
+            after = np.frombuffer(path.read_bytes(), "u1")
+            assert ((after == old) | (after == new)).all()
+            found.append((after == new).all())
+            assert (array[...] != values).sum() <= (values == 0x05050505).sum()
+            if not is_killed:
+                break
+        assert found[-1] or is_killed
+        return found
+
+    @pytest.mark.parametrize("selection", SELECTIONS)
+    def test_a_kill_leaves_what_is_not_selected_as_it_was(self, killed_at, tmp_path, selection):
+        self.check_present(killed_at, tmp_path, self.SELECTIONS[selection], [3, 9, 12])
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("selection", SELECTIONS)
+    def test_so_does_one_before_each_call_of_the_system(self, killed_at, tmp_path, selection):
+        found = self.check_present(killed_at, tmp_path, self.SELECTIONS[selection], range(1000))
+        assert len(found) > 10
+        assert found[-1]
+
+    def test_a_new_shard_is_there_complete_or_not_at_all(self, killed_at, tmp_path):
+        values = np.full(SHAPE, 9)
+        values[5:11] = 0x05050505
+        array_in(tmp_path, fill_value=9)
+        path, is_there = tmp_path / "c/0/0", []
+        for call in (2, 8, 12, 15, 1000):
+            path.unlink(missing_ok=True)
+            killed_at(tmp_path, np.s_[5:11], call)
+            is_there.append(path.exists())
+            assert not path.exists() or path.read_bytes() == content_of(values)
+        assert is_there[0] is False
+        assert is_there[-1] is True
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("is_absent", [True, False], ids=["absent", "missing"])
+    def test_so_it_is_before_each_call_of_the_system(self, killed_at, tmp_path, is_absent):
+        """Also one that is replaced by a complete one, where an inner chunk is absent."""
+        values = np.zeros(SHAPE, int)
+        array_in(tmp_path)
+        values[-1] = 7 * is_absent
+        parts = [encoded(part, "int32", "big") for part in divided(values.astype("i4"), INNER)]
+        old = shard_of([part if any(part) else None for part in parts])
+        values[5:11] = 0x05050505
+        path, is_killed, call = tmp_path / "c/0/0", True, 0
+        path.parent.mkdir(parents=True)
+        while is_killed:
+            path.write_bytes(old) if is_absent else path.unlink(missing_ok=True)
+            is_killed = killed_at(tmp_path, np.s_[5:11], call)
+            call += 1
+            if path.exists():
+                complete = content_of(values)
+                assert path.read_bytes() in ((old, complete) if is_absent else (complete,))
+            else:
+                assert not is_absent
+        assert path.read_bytes() == content_of(values)
+        assert call > 10
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("selection", SELECTIONS)
+    def test_so_does_one_at_a_random_moment(self, tmp_path, selection):
+        array, path, made = array_in(tmp_path), tmp_path / "c/0/0", context()
+        array[...] = -1
+        old = np.frombuffer(path.read_bytes(), "u1")
+        is_selected = np.zeros(SHAPE, int)
+        is_selected[self.SELECTIONS[selection]] = -1
+        is_free = np.frombuffer(content_of(is_selected), "u1")[: is_selected.size * 4] == 255
+        moments = random.Random(0)  # noqa: S311
+        for _ in range(60):  # with those before each call of the system, more than 200 kills
+            ours, theirs = made.Pipe(duplex=False)
+            arguments = (str(tmp_path), self.SELECTIONS[selection], theirs)
+            process = made.Process(target=write_until_killed, args=arguments)
+            process.start()
+            for _ in range(moments.randrange(1, 60)):
+                ours.recv()
+            process.kill()
+            process.join(60)
+            after = np.frombuffer(path.read_bytes(), "u1")
+            assert after.size == old.size
+            is_other = after != old
+            assert not is_other[is_free.size :].any()  # the index
+            assert not is_other[: is_free.size][~is_free].any()

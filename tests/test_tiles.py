@@ -184,31 +184,6 @@ def plan_of(shape, selection, cost):
     return chunks.plan(selection, cost)
 
 
-SHAPE = (1000, 1000, 1000)  # of 8 bytes: 8 GB
-
-
-@pytest.mark.parametrize(
-    ("selection", "requests", "nbytes"),
-    [
-        (np.s_[3, :, :], 1, 8_000_000),
-        (np.s_[3, 4, :], 1, 8_000),
-        (np.s_[3, 4, 5], 1, 8),
-        (np.s_[:, 4, 5], 1000, 8_000),
-        (np.s_[10:20, 30:40, :], 10, 10 * 10 * 8_000),
-        (np.s_[3, ::2, 5], 1, 998 * 8_000 + 8),  # a gap of 16 kB is worth bridging
-        (np.s_[[1, 2, 3, 900], :, :], 2, 4 * 8_000_000),
-        (np.ix_([5, 9], [1, 2], np.arange(1000)), 2, 2 * 2 * 8_000),
-        ((np.array([5, 9]), np.array([1, 2]), np.array([0, 1])), 2, 16),
-        (np.s_[:, :, :], 1, 8_000_000_000),
-    ],
-    ids=["plane", "row", "point", "column", "box", "stepped", "list", "grid", "points", "whole"],
-)
-def test_requests_and_bytes_of_usual_selections(selection, requests, nbytes):
-    plan = plan_of(SHAPE, selection, Cost(2**15, 2**40))
-    assert (plan.ranges, plan.nbytes) == (requests, nbytes)
-    assert plan.is_whole == (nbytes == 8 * prod(SHAPE))
-
-
 @given(case=selections(), gap=GAPS)
 def test_the_cost_is_never_above_that_of_the_whole_chunk(case, gap):
     shape, selection = case

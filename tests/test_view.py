@@ -180,7 +180,11 @@ class TestSelections:
                 return
             view = zarr_bytes.view(array)
             selection = data.draw(selections(example.shape))
-            same(view[selection], values[selection])
+            with pytest.MonkeyPatch.context() as patch:  # many pieces, where they are small
+                patch.setattr(
+                    block_selection, "_PIECE", data.draw(st.sampled_from([1, 100, 2**20]))
+                )
+                same(view[selection], values[selection])
             same(view, values)
             del view, array
 
@@ -238,15 +242,6 @@ class TestSelections:
         view = zarr_bytes.view(stored({}, **form))
         for points in ((np.zeros((0, 2), int), [[0, 0]], 1), ([], 0, [1]), ([[]], [[1]], [])):
             same(view[points], np.zeros(np.broadcast_shapes(*map(np.shape, points)), "f4"))
-
-    def test_points_and_rows_in_any_order_are_gathered_in_pieces(self, form, monkeypatch):
-        monkeypatch.setattr(block_selection, "_PIECE", 100)
-        view = zarr_bytes.view(stored({}, **form))
-        rows = np.random.default_rng(0).integers(-9, 9, 200)
-        same(view[rows], VALUES[rows])
-        same(view[:, rows % 8], VALUES[:, rows % 8])
-        points = tuple(np.random.default_rng(1).integers(0, n, 500) for n in SHAPE)
-        same(view[points], VALUES[points])
 
     @pytest.mark.parametrize("shape", [(2**62,), (2**40, 2**40)])
     def test_an_array_may_have_more_elements_than_offsets_have(self, shape):
@@ -568,6 +563,14 @@ class TestFaults:
             with pytest.raises(ShardIndexError, match=message):
                 view[2 * number]
 
+    def test_an_index_that_another_process_changes_after_its_check_is_not_used(self, tmp_path):
+        view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
+        assert view[0, 0, 0] == 1
+        with self.first_chunk(tmp_path).open("r+b") as file:
+            file.seek(-68, os.SEEK_END)
+            file.write(bytes(64))
+        assert view[3, 4, 9] == VALUES[3, 4, 9]
+
     @pytest.mark.parametrize("size", [0, 3, 30])
     def test_a_truncated_shard(self, tmp_path, size):
         view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
@@ -840,13 +843,6 @@ class TestWriting:
         view.refresh()
         view[...] = 1
         assert (array[...] == 1).all()
-
-    def test_a_value_of_another_shape_is_an_error(self, tmp_path, form):
-        array, view = changed(tmp_path, **form)
-        for selection in (np.s_[...], np.s_[0, 0, :2]):
-            with pytest.raises(ValueError, match="shape"):
-                view[selection] = np.zeros(7)
-        same(array[...], VALUES)
 
     @pytest.mark.parametrize("most", [1024, 2])
     def test_changes_of_a_chunk_that_was_replaced_are_an_error_of_flush(self, tmp_path, form, most):
