@@ -14,6 +14,7 @@ import zarr
 from conftest import HAS_FUSED_PIPELINE
 from stored_arrays import CountingStore, numbers, stored
 from test_real_stores import store_at
+from zarr.abc.store import SuffixByteRequest
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import ChunkSizeError
@@ -232,6 +233,35 @@ class TestSizes:
             array[8]
         objects["c/0/0/0"] = objects["c/0/0/0"][:20_000]
         with pytest.raises(ChunkSizeError, match="are 1200000 bytes, found 20000"):
+            array[7]
+
+
+class TestShards:
+    """Their index has come as a range, so that a longer answer is not the whole shard."""
+
+    def array(self, answer):
+        def index_or_answer(value, byte_range):
+            if isinstance(byte_range, SuffixByteRequest):
+                return value[len(value) - byte_range.suffix :]
+            return answer(value, byte_range)
+
+        store = WithoutRanges(MemoryStore(), index_or_answer)
+        return stored(store, VALUES, chunks=(10, 50, 50), shards=VALUES.shape)
+
+    def test_more_bytes_than_the_range_are_an_error(self):
+        array = self.array(lambda value, asked: value[asked.start : asked.end + 1])
+        with pytest.raises(ChunkSizeError, match="are 20000 bytes, found 20001"):
+            array[7]
+
+    def test_a_shard_that_is_cut_before_it_comes_whole_is_an_error(self):
+        def cut_and_refused(value, byte_range):
+            objects["c/0/0/0"] = value[:150_000]
+            raise NotImplementedError("no ranges")
+
+        array = self.array(cut_and_refused)
+        objects = array.store_path.store._store._store_dict
+        found = pytest.raises(ChunkSizeError, match="are 20000 bytes, found 10000")
+        with pytest.warns(UserWarning, match=WARNING), found:
             array[7]
 
 

@@ -135,7 +135,7 @@ class Requests:
         """
         if self._chunk is not None:
             return self._part(tile)
-        collected = _Collected(self._getter, tile)
+        collected = _Collected(self._getter, tile, self._plan.stored_nbytes)
         slots, limit = self._slots()
 
         async def work(ranges: Iterable[tuple[int, int, int]]) -> None:
@@ -219,7 +219,11 @@ class Requests:
     def _part(self, tile: Tile) -> Bytes:
         """The ranges of `tile`, out of the whole chunk."""
         chunk = cast("Bytes", self._chunk)
-        parts = [chunk[start:stop] for start, stop, _ in tile.ranges()]
+        parts = []
+        for start, stop, _ in tile.ranges():
+            if stop > chunk.size:  # a shard, whose size is not known before
+                raise wrong_size(str(self._getter), start, stop, max(chunk.size - start, 0))
+            parts.append(chunk[start:stop])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _note_whole_object(self) -> None:
@@ -243,9 +247,12 @@ def note_request(
 class _Collected:
     """The bytes of the ranges so far, and whether the chunk is missing or has come whole."""
 
-    def __init__(self, getter: ByteGetter | SyncByteGetter, tile: Tile) -> None:
+    def __init__(
+        self, getter: ByteGetter | SyncByteGetter, tile: Tile, stored_nbytes: int | None
+    ) -> None:
         self._getter = getter
         self._tile = tile
+        self._stored_nbytes = stored_nbytes  # None for a shard, whose index has come as a range
         self.fetched: Bytes | None = None
         self.is_missing = False
         self._is_known = has_answered_ranges(getter)
@@ -258,12 +265,13 @@ class _Collected:
         if buffer is None:
             self.is_missing = True
             return False
-        if not is_range or len(buffer) > stop - start:
+        nbytes = len(buffer)
+        if not is_range or (nbytes > stop - start and self._stored_nbytes is not None):
             self.whole = buffer
             return False
+        if nbytes != stop - start:
+            raise wrong_size(str(self._getter), start, stop, nbytes)
         part = buffer.as_numpy_array()
-        if part.size != stop - start:
-            raise wrong_size(str(self._getter), start, stop, part.size)
         if not self._is_known:
             self._is_known = True
             note_ranges(self._getter)
