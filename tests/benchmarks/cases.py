@@ -103,6 +103,7 @@ def measure(case, rounds):
         except ImportError as error:
             print(f"{case.asked}: not measured, {error}")
             return {}
+        os.sync()  # or files would be written to the disk while they are read
         found = {name: [] for name in ways(case)}
         for _ in range(rounds):
             for name, figures in found.items():
