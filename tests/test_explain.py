@@ -123,6 +123,16 @@ def test_a_write_is_what_was_explained(tmp_path_factory, data):
     assert explained.bytes_written == counted.bytes_written
 
 
+def test_one_range_of_a_shard_is_one_however_little_is_read_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "LIMITS", limits.Limits(block=1))
+    array = stored(LocalStore(tmp_path), VALUES, chunks=(10, 25, 50), shards=(30, 50, 50))
+    explained = zarr_bytes.explain(array, np.s_[7, 3, :9])
+    with zarr_bytes.counting() as counted:
+        array[7, 3, :9]
+    assert counts_of(explained) == counts_of(counted)
+    assert explained.ranges == 2  # with the index
+
+
 @pytest.mark.parametrize("partial_writes", [True, False])
 @pytest.mark.parametrize("selection", [np.s_[7], np.s_[:, 5, 6], np.s_[:30], np.s_[3:17, :25]])
 def test_a_write_to_shards_is_what_was_explained(tmp_path, selection, partial_writes):

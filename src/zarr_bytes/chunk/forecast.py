@@ -53,26 +53,20 @@ def counts_of_read(
     is_file = type(getter.store) is LocalStore
     counts = Counts(chunks=1, opens=int(is_file))
     if isinstance(plan, ShardPlan):
-        _add_shard(counts, plan, canvas, is_file=is_file, is_whole=comes_whole(getter))
-    elif is_file and is_one_range and not plan.is_whole:
+        shards = plan.shards
+        if comes_whole(getter):
+            nbytes = shards.count * shards.inner_nbytes + shards.index_nbytes
+            _add_whole(counts, nbytes, is_file=False)
+            return counts
+        _add_ranges(counts, 1, shards.index_nbytes, is_file=is_file)
+        plan = plan if plan.grid else plan.of_everything()
+    if is_file and is_one_range and not plan.is_whole:
         _add_ranges(counts, 1, plan.nbytes, is_file=True)
     elif plan.is_whole and (is_one_range or plan.is_one_read or not is_file):
         _add_whole(counts, plan.chunks.nbytes, is_file=is_file)
     else:
         _add_tiles(counts, plan, canvas, is_file=is_file)
     return counts
-
-
-def _add_shard(
-    counts: Counts, plan: ShardPlan, canvas: Array | None, *, is_file: bool, is_whole: bool
-) -> None:
-    shards = plan.shards
-    if is_whole:
-        nbytes = shards.count * shards.inner_nbytes + shards.index_nbytes
-        _add_whole(counts, nbytes, is_file=False)
-        return
-    _add_ranges(counts, 1, shards.index_nbytes, is_file=is_file)
-    _add_tiles(counts, plan if plan.grid else plan.of_everything(), canvas, is_file=is_file)
 
 
 def _add_tiles(counts: Counts, plan: Plan, canvas: Array | None, *, is_file: bool) -> None:
