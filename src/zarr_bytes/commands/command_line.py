@@ -103,8 +103,8 @@ def _status(given: Namespace) -> int:
 def _check(given: Namespace) -> int:
     """Check whether the metadata and the chunks of every array conform; write nothing.
 
-    Metadata is held to the specification. Where chunks are elements alone, each stored chunk is
-    held to its size, without reading it where the store can tell, and bools to 0 and 1.
+    Metadata is compared with the specification. For uncompressed arrays, the size of each stored
+    chunk is checked, without reading it where the store can tell, and that bools are 0 or 1.
 
     Exit status: 0 if everything that was checked conforms, 1 if something does not or nothing
     could be checked, 2 if STORE cannot be opened.
