@@ -95,6 +95,8 @@ def test_the_selected_bytes_change_and_no_others(tmp_path_factory, way, data):
         array = zarr.open_array(store, mode="r+")
         write, where = data.draw(writes(example.shape, example.chunk_shape))
         part = example.values(1)[where]
+        # zarr 3.1 writes a chunk again of which an empty slice is selected.
+        assume(is_in_place or part.size or zarr.__version__ >= "3.2")
         write(array, part)
     values[where], is_selected[where] = part, True
     for key in example.keys:
