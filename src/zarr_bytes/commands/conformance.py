@@ -261,9 +261,8 @@ def kind_of(codec: object) -> Kind | None:
     if name is None:
         return None
     try:
-        with warnings.catch_warnings(
-            action="ignore"
-        ):  # zarr warns of names that are not standardised
+        # Zarr warns of names that are not standardised.
+        with warnings.catch_warnings(action="ignore"):
             found = get_codec_class(name)
     except (KeyError, ValueError, ImportError):
         return None
