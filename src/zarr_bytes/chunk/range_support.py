@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, cast
 from weakref import WeakValueDictionary
@@ -15,13 +16,28 @@ if TYPE_CHECKING:
 
     from zarr_bytes.zarr_versions import SyncByteGetter
 
-__all__ = ["comes_whole", "has_answered_ranges", "note_ranges", "note_whole_object", "store_of"]
+__all__ = [
+    "comes_whole",
+    "has_answered_ranges",
+    "note_ranges",
+    "note_whole_object",
+    "says_that_there_are_no_ranges",
+    "store_of",
+]
 
 # Stores that have answered a range with a range, and stores that have not. By identity, since many
 # have no hash.
 _with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _lock = threading.Lock()
+
+
+def says_that_there_are_no_ranges(error: Exception) -> bool:
+    """Whether an error of a store means that it cannot read ranges."""
+    obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
+    return isinstance(error, NotImplementedError) or (
+        obstore is not None and isinstance(error, obstore.NotSupportedError)
+    )
 
 
 def comes_whole(getter: ByteGetter | SyncByteGetter) -> bool:

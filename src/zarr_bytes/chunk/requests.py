@@ -11,7 +11,6 @@ no chunk is sent several times.
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -27,6 +26,7 @@ from zarr_bytes.chunk.range_support import (
     has_answered_ranges,
     note_ranges,
     note_whole_object,
+    says_that_there_are_no_ranges,
     store_of,
 )
 from zarr_bytes.chunk.tasks import EnoughError, slots_of_loop, together
@@ -177,7 +177,7 @@ class Requests:
         try:
             return await self._get(request), True
         except Exception as error:
-            if not _says_that_there_are_no_ranges(error):
+            if not says_that_there_are_no_ranges(error):
                 await self._check_is_within(request, error)
                 raise
             if isinstance(request, SuffixByteRequest):  # Azure has other ranges
@@ -282,14 +282,6 @@ class _Collected:
             self.fetched = np.empty(self._tile.nbytes, np.uint8)
         self.fetched[position : position + part.size] = part
         return True
-
-
-def _says_that_there_are_no_ranges(error: Exception) -> bool:
-    """Whether an error of a store means that it cannot read ranges."""
-    obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
-    return isinstance(error, NotImplementedError) or (
-        obstore is not None and isinstance(error, obstore.NotSupportedError)
-    )
 
 
 async def _size(getter: object) -> int | None:
