@@ -154,11 +154,8 @@ def axes_of_integers(selection):
     return tuple(i for i, entry in enumerate(entries) if isinstance(entry, int))
 
 
-def system_calls(path, shape, shards, inner, selection):
-    """A read of zarr whose pipeline does nothing, and the positioned reads of a selection.
-
-    Each reads a run of selected bytes in one shard; no value is looked at.
-    """
+def stored_places(path, shape, shards, inner):
+    """The shards, the bytes of an index, and of each element the number of its shard and offset."""
     grid = [n // m for n, m in zip(shards, inner, strict=True)]
     index_nbytes = 16 * prod(grid) + 4  # offsets and sizes, and their checksum
     files = [file for file in path.glob("c/**/*") if file.is_file()]
@@ -171,6 +168,15 @@ def system_calls(path, shape, shards, inner, selection):
         starts = np.kron(starts, np.ones(inner, "u8"))  # of the inner chunk of each element
         within = 8 * np.arange(prod(inner)).reshape(inner)
         number[shard], offset[shard] = i, starts + np.tile(within, grid)
+    return files, index_nbytes, number, offset
+
+
+def system_calls(path, places, selection):
+    """A read of zarr whose pipeline does nothing, and the positioned reads of a selection.
+
+    Each reads a run of selected bytes in one shard; no value is looked at.
+    """
+    files, index_nbytes, number, offset = places
     calls, memory = [], memoryview(bytearray(2**20))
     for i, file in enumerate(files):
         offsets = np.sort(offset[selection][number[selection] == i])
@@ -207,9 +213,10 @@ def reading(folder, rounds):
         reads = checked(contenders, values, ...) | {ALONE: read_into(path, THREADS.map)}
         times, least = without_least(rounds.in_turn(reads, 21))
         yield Row(f"{kind}, {TWO}, whole", times, [at_most(times, 0.6, *all_peers)], least)
+        places = stored_places(path, *SHAPES[i])
         for name, selection in READS.items():
             reads = checked(contenders, values, selection)
-            reads[ALONE] = system_calls(path, *SHAPES[i], selection)
+            reads[ALONE] = system_calls(path, places, selection)
             measured = rounds.in_turn(reads, 51) if name in IN_TURN else rounds.alone(reads)
             times, least = without_least(measured)
             yield Row(f"{kind}, {TWO}, {name}", times, [at_most(times, 1.0, *peers)], least)
