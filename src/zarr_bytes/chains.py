@@ -28,7 +28,7 @@ _CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteE
 
 
 def own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
-    """The chain with this package's codec for bytes; None for compressed chunks.
+    """The chain with this package's codec for bytes; None for other chains.
 
     Also None where zarr's configuration chooses another class for `bytes`.
     """

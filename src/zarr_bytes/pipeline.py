@@ -67,7 +67,7 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
-        """Pipeline of `codecs`: one of zarr's for compressed chunks."""
+        """Pipeline of `codecs`: one of zarr's where others are among them."""
         chain = tuple(codecs)
         own = own_chain(chain) if _is_known() else None
         if own is None:
