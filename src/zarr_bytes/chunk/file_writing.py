@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -265,5 +266,5 @@ def _write_ranges(file: int, tile: Tile, data: Bytes, size: int) -> None:
         if os.fstat(file).st_size != size:
             return  # an error of the caller; writing would make the file longer
     memory = memoryview(data)
-    for start, stop, position in tile.ranges(done):
+    for start, stop, position in islice(tile.ranges(), done, None):
         write_all(file, memory[position : position + stop - start], start, position)

@@ -40,8 +40,8 @@ class Limits(NamedTuple):
     windowed : int
         Smallest range that is read through a window of memory, which has to be made.
     short_range : int
-        Largest average size of ranges for which `bytes` objects are faster than reading into
-        memory.
+        Largest average size of ranges for which the steps of Python count: a thread reads them as
+        `bytes` objects, which takes less time than reading into memory.
     size_not_asked : int
         Largest file that is read whole without a look at its size.
     unselected, runs : int
