@@ -6,7 +6,6 @@ complete for that: it has every inner chunk.
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
@@ -16,7 +15,7 @@ import numpy as np
 
 from zarr_bytes.chunk.elements import encode_elements
 from zarr_bytes.chunk.file_writing import write_file
-from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
+from zarr_bytes.chunk.files import EndOfFileError, open_chunk
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.plan import EVERYTHING
 from zarr_bytes.chunk.shard_parts import Parts
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.file_writing import NewChunk
+    from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.shard_parts import Part
@@ -82,15 +82,13 @@ class ShardWriting(Writing):
                 " positive steps and arrays of integers or bools"
             )
         self._shard_grid = self._grid
-        self._root = ""  # of the store, where that is a folder
 
     def _written(self, path: str, root: str, *, in_place: bool) -> int:
         in_place = in_place and not self.keeps_nothing
         if 0 in self._shard_grid.shape:
             return 0
-        self._root = root
         if in_place:
-            written = write_file(path, self)
+            written = write_file(path, root, self)
             if written is not None:
                 return written
         file = None if self.keeps_nothing else open_chunk(path, root, waits=True)
@@ -107,7 +105,7 @@ class ShardWriting(Writing):
         new, index = self._shards.new_shard(self._new_chunk())
         return new, *cast("tuple[Tile, Bytes]", self._located(index))
 
-    def in_file(self, file: int, size: int, path: str) -> tuple[Tile, Bytes] | None:  # noqa: ARG002
+    def in_file(self, file: ChunkFile) -> tuple[Tile, Bytes] | None:
         """The selected ranges in an open shard; None if an inner chunk is absent.
 
         Raises
@@ -115,8 +113,7 @@ class ShardWriting(Writing):
         ShardIndexError
             If the index does not fit the shard.
         """
-        with ChunkFile(os.dup(file), path, self._root) as shard:
-            return self._located(self._shards.index_in(shard))
+        return self._located(self._shards.index_in(file))
 
     def _located(self, index: Index) -> tuple[Tile, Bytes] | None:
         starts, stops, data = [], [], []
