@@ -14,9 +14,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.inner_selections import InnerSelections, grouped, merged
 from zarr_bytes.chunk.levels import Span
 from zarr_bytes.chunk.plan import EVERYTHING, Plan
-from zarr_bytes.chunk.shard_parts import Parts, grouped, merged
 from zarr_bytes.chunk.tiles import Tile, Tiles
 from zarr_bytes.errors import ChunkSizeError
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
+    from zarr_bytes.chunk.inner_selections import Group, InnerSelection, Located
     from zarr_bytes.chunk.plan import Fetch
-    from zarr_bytes.chunk.shard_parts import Group, Located, Part
     from zarr_bytes.chunk.shards import Index, Shards
     from zarr_bytes.settings import Cost
 
@@ -59,7 +59,7 @@ class ShardPlan(Plan):
         self.selection = selection
         self.gap = EVERYTHING if cost is None else cost.gap
         self.largest_request = EVERYTHING if cost is None else cost.largest_request
-        self._inner = Parts(shards.division, self.chunks.item_size, self.gap)
+        self._inner = InnerSelections(shards.division, self.chunks.item_size, self.gap)
         self._number, self._tile = shards.one_range(selection) or (0, None)
 
     @property
@@ -124,14 +124,14 @@ class ShardPlan(Plan):
         return sum([part.alike.tiles.span.ranges for part in self._few]) <= most
 
     @cached_property
-    def _few(self) -> list[Part] | None:
+    def _few(self) -> list[InnerSelection] | None:
         """The parts, where they are few."""
         most = limits.LIMITS.loop_ranges
         if self.grid is None or self.shards.division.most_parts(self.grid) > most:
             return None
         return list(self._inner.of(self.grid))
 
-    def _parts(self) -> Iterable[Part]:
+    def _parts(self) -> Iterable[InnerSelection]:
         """The selection of each inner chunk that has selected elements."""
         grid = self.tiles.grid  # perhaps put into a result
         return self._few if grid is self.grid and self._few else self._inner.of(grid)

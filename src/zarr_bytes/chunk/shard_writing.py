@@ -16,9 +16,9 @@ import numpy as np
 from zarr_bytes.chunk.elements import encode_elements
 from zarr_bytes.chunk.file_writing import write_file
 from zarr_bytes.chunk.files import EndOfFileError, open_chunk
+from zarr_bytes.chunk.inner_selections import InnerSelections
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.plan import EVERYTHING
-from zarr_bytes.chunk.shard_parts import Parts
 from zarr_bytes.chunk.shards import Index, shards_of
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.file_writing import NewChunk
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
+    from zarr_bytes.chunk.inner_selections import InnerSelection
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.shard_parts import Part
     from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
@@ -130,11 +130,13 @@ class ShardWriting(Writing):
         together = data[0] if len(data) == 1 else np.concatenate(data)
         return Tile(0, together.size, table), together
 
-    def _parts(self) -> Iterator[tuple[Part, Array]]:
+    def _parts(self) -> Iterator[tuple[InnerSelection, Array]]:
         """The selection of each inner chunk that is written to, and the elements for it."""
         canvas = self._canvas(self._shard_grid)
         # No byte between two ranges is touched.
-        for part in Parts(self._shards.division, self._dtype.itemsize, 0).of(self._shard_grid):
+        for part in InnerSelections(self._shards.division, self._dtype.itemsize, 0).of(
+            self._shard_grid
+        ):
             yield part, canvas[(*part.place, ...)]  # never a scalar
 
     def _inner_chunks(self, stored: _Stored, *, is_complete: bool) -> Iterator[tuple[int, Bytes]]:

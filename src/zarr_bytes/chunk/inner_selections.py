@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Axis, Grid
     from zarr_bytes.chunk.plan import Fetch
 
-__all__ = ["AlikeParts", "Located", "Part", "Parts", "grouped", "merged"]
+__all__ = ["AlikeSelections", "InnerSelection", "InnerSelections", "Located", "grouped", "merged"]
 
 
-class AlikeParts:
+class AlikeSelections:
     """Inner chunks with the same selection.
 
     Attributes
@@ -50,16 +50,16 @@ class AlikeParts:
         return self.tiles.undivided()
 
 
-class Part(NamedTuple):
+class InnerSelection(NamedTuple):
     """The selection of one inner chunk."""
 
     number: int  # of the inner chunk
     place: tuple[Any, ...]  # NumPy index of the elements in the canvas
     axes: tuple[Axis, ...]
-    alike: AlikeParts
+    alike: AlikeSelections
 
 
-class Parts:
+class InnerSelections:
     """The selections of inner chunks; those with the same selection are divided into tiles once.
 
     Parameters
@@ -74,9 +74,9 @@ class Parts:
         self._division = division
         self._item_size = item_size
         self._gap = gap
-        self._known: dict[tuple[range, ...], AlikeParts] = {}
+        self._known: dict[tuple[range, ...], AlikeSelections] = {}
 
-    def of(self, grid: Grid) -> Iterator[Part]:
+    def of(self, grid: Grid) -> Iterator[InnerSelection]:
         """The selection of each inner chunk that has elements of a grid."""
         if 0 in grid.shape:
             return
@@ -86,14 +86,14 @@ class Parts:
             is_known = all(type(along) is range for along in indices)
             alike = self._known.get(cast("tuple[range, ...]", indices)) if is_known else None
             if alike is None:
-                alike = AlikeParts(by_itself(inside, axes), self._item_size, self._gap)
+                alike = AlikeSelections(by_itself(inside, axes), self._item_size, self._gap)
                 if is_known:
                     self._known[cast("tuple[range, ...]", indices)] = alike
-            yield Part(number, combination([axis.targets for axis in axes]), axes, alike)
+            yield InnerSelection(number, combination([axis.targets for axis in axes]), axes, alike)
 
 
 # With the offset of its first selected element in the shard, in bytes.
-Located: TypeAlias = "tuple[int, Part]"
+Located: TypeAlias = "tuple[int, InnerSelection]"
 
 
 class Group(NamedTuple):
