@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.plan import Fetch
 
 __all__ = ["AlikeSelections", "InnerSelection", "InnerSelections", "Located", "grouped", "merged"]
+
+_AT_START: Final = np.zeros(1, np.int64)  # the one range of a tile without a table
 
 
 class AlikeSelections:
@@ -130,10 +132,12 @@ def merged(fetches: list[Fetch]) -> Fetch:
     """One fetch for several, as tiles that are fetched one by one take longer than their bytes."""
     if len(fetches) == 1:
         return fetches[0]
-    bounds = [tile.bounds() for tile, _ in fetches]
+    tables = [tile.table or (_AT_START, np.array([tile.nbytes])) for tile, _ in fetches]
+    counts = [starts.size for starts, _ in tables]
+    begins = np.array([tile.start for tile, _ in fetches]).repeat(counts)
     table = (
-        np.concatenate([starts for starts, _ in bounds]),
-        np.concatenate([stops for _, stops in bounds]),
+        begins + np.concatenate([starts for starts, _ in tables]),
+        begins + np.concatenate([stops for _, stops in tables]),
     )
     parts: list[tuple[Tile, int]] = []
     nbytes = 0
