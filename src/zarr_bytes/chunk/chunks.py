@@ -37,19 +37,19 @@ def fill_value_of(spec: ArraySpec) -> Any:  # as zarr has it
 
 
 class Planned(Generic[P]):
-    """Chunks or shards that keep the plan of the last selection for the next chunk or read."""
+    """Chunks or shards that keep the last plan for each cost, for the next chunk, read or write."""
 
-    _last_plan: tuple[tuple[Any, ...], Cost | None, P | None] = ((), None, None)
+    def __init__(self) -> None:
+        self._last: dict[Cost | None, tuple[tuple[Any, ...], P]] = {}
 
     def plan(self, selection: tuple[Any, ...], cost: Cost | None) -> P:
         """Plan for a selection, one entry an axis; `cost` is None where chunks are read whole."""
-        last_selection, last_cost, plan = self._last_plan
         is_kept = is_basic(selection)
-        if is_kept and last_cost == cost and last_selection == selection and plan is not None:
-            return plan
+        if is_kept and (last := self._last.get(cost)) is not None and last[0] == selection:
+            return last[1]
         plan = self._new_plan(selection, cost)
         if is_kept and plan.is_small:
-            self._last_plan = selection, cost, plan  # one tuple: no thread sees half of it
+            self._last[cost] = selection, plan  # one tuple: no thread sees half of it
         return plan
 
     def _new_plan(self, selection: tuple[Any, ...], cost: Cost | None) -> P:
@@ -81,6 +81,7 @@ class Chunks(Planned[Plan]):
         order: tuple[int, ...] | None,
         prototype: BufferPrototype,
     ) -> None:
+        super().__init__()
         self.shape = shape
         self.dtype = dtype
         self.endian = endian

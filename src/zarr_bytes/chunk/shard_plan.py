@@ -109,7 +109,7 @@ class ShardPlan(Plan):
     @property
     def is_small(self) -> bool:
         """Whether the plan takes so little memory that it is kept."""
-        return self._tile is not None or self._few is not None
+        return self._tile is not None or self._ranges <= limits.LIMITS.kept_runs
 
     @cached_property
     def _is_little(self) -> bool:
@@ -117,11 +117,16 @@ class ShardPlan(Plan):
             return False
         if self._tile is not None:
             return self.nbytes <= limits.LIMITS.loop_chunk
-        if self._few is None:
-            return False
         is_short = self.nbytes <= limits.LIMITS.loop_chunk
         most = limits.LIMITS.loop_ranges if is_short else limits.LIMITS.loop_long_ranges
-        return sum([part.alike.tiles.span.ranges for part in self._few]) <= most
+        return self._ranges <= most
+
+    @cached_property
+    def _ranges(self) -> int:
+        """Number of ranges, where the parts are few; otherwise very many."""
+        if self._few is None:
+            return EVERYTHING
+        return sum([part.alike.tiles.span.ranges for part in self._few])
 
     @cached_property
     def _few(self) -> list[InnerSelection] | None:
@@ -131,7 +136,7 @@ class ShardPlan(Plan):
             return None
         return list(self._inner.of(self.grid))
 
-    def _parts(self) -> Iterable[InnerSelection]:
+    def parts(self) -> Iterable[InnerSelection]:
         """The selection of each inner chunk that has selected elements."""
         grid = self.tiles.grid  # perhaps put into a result
         return self._few if grid is self.grid and self._few else self._inner.of(grid)
@@ -183,7 +188,7 @@ class ShardPlan(Plan):
 
         In the place of an absent inner chunk, the canvas gets the fill value.
         """
-        parts, fill = iter(self._parts()), self.shards.fill_value
+        parts, fill = iter(self.parts()), self.shards.fill_value
         while some := list(islice(parts, _SORTED)):
             located = []
             for part in some:

@@ -9,20 +9,21 @@ from __future__ import annotations
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import numpy as np
 
 from zarr_bytes.chunk.elements import encode_elements
 from zarr_bytes.chunk.file_writing import write_file
 from zarr_bytes.chunk.files import EndOfFileError, open_chunk
-from zarr_bytes.chunk.inner_selections import InnerSelections
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.plan import EVERYTHING
+from zarr_bytes.chunk.selection import entries_of
 from zarr_bytes.chunk.shards import Index, shards_of
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
 from zarr_bytes.errors import wrong_size
+from zarr_bytes.settings import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
 
 __all__ = ["ShardWriting", "complete_shard"]
+
+_APART: Final = Cost(0, EVERYTHING)  # no byte between two ranges is touched
 
 # Bytes of a stored inner chunk, by its number; None if it is absent.
 _Stored: TypeAlias = "Callable[[int], Bytes | None]"
@@ -74,14 +77,18 @@ class ShardWriting(Writing):
         is_complete: bool,
     ) -> None:
         is_complete = is_complete and not sharding.keeps_edges
-        super().__init__(value, selection, chunk_spec, endian, order, is_complete=is_complete)
         self._shards = shards_of(sharding, chunk_spec, endian, order)
+        self._plan = self._shards.plan(entries_of(selection), _APART)
+        super().__init__(value, selection, chunk_spec, endian, order, is_complete=is_complete)
         if self._grid is None:
             raise ValueError(
                 f"the selection {selection} of a shard has another form than integers, slices with"
                 " positive steps and arrays of integers or bools"
             )
         self._shard_grid = self._grid
+
+    def _made_grid(self) -> Grid | None:
+        return self._plan.grid
 
     def _written(self, path: str, root: str, *, in_place: bool) -> int:
         in_place = in_place and not self.keeps_nothing
@@ -133,10 +140,7 @@ class ShardWriting(Writing):
     def _parts(self) -> Iterator[tuple[InnerSelection, Array]]:
         """The selection of each inner chunk that is written to, and the elements for it."""
         canvas = self._canvas(self._shard_grid)
-        # No byte between two ranges is touched.
-        for part in InnerSelections(self._shards.division, self._dtype.itemsize, 0).of(
-            self._shard_grid
-        ):
+        for part in self._plan.parts():
             yield part, canvas[(*part.place, ...)]  # never a scalar
 
     def _inner_chunks(self, stored: _Stored, *, is_complete: bool) -> Iterator[tuple[int, Bytes]]:

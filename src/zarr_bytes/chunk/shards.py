@@ -82,6 +82,7 @@ class Shards(Planned[ShardPlan]):
         order: tuple[int, ...] | None,
         prototype: BufferPrototype,
     ) -> None:
+        super().__init__()
         self.sharding = sharding
         self.chunks = Chunks(shape, dtype, endian, order, prototype)
         inner, index_order = sharding.inner_shape, sharding.index_order

@@ -118,7 +118,7 @@ class Writing:
         self._endian = endian
         self._order = tuple(range(len(shape))) if order is None else order
         self._selection = entries_of(selection)
-        self._grid = grid_of(shape, self._selection, order)
+        self._grid = self._made_grid()
         if self._grid is None:  # only NumPy takes it
             selected: Array = np.broadcast_to(np.True_, shape)[self._selection]
             self._selected_shape = selected.shape
@@ -128,6 +128,9 @@ class Writing:
         self._value = in_shape(self._array_of(value), self._selected_shape)
         self._is_whole = self._grid is not None and self._grid.has_all_of(shape)
         self.keeps_nothing = self._is_whole or is_complete
+
+    def _made_grid(self) -> Grid | None:
+        return grid_of(self._chunk_spec.shape, self._selection, self._order)
 
     def to_file(self, setter: StorePath, *, in_place: bool = True) -> None:
         """Write to a local chunk, `in_place` if possible; in a thread that may wait.
