@@ -33,7 +33,7 @@ from zarr.abc.store import RangeByteRequest
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from zarr_bytes import BoolValueError, BytesCodec, ChunkFileError, ChunkSizeError
-from zarr_bytes.chunk import limits
+from zarr_bytes.chunk import limits, plan
 from zarr_bytes.chunk.chunks import chunks_like
 from zarr_bytes.chunk.limits import Limits
 from zarr_bytes.chunk.opening import is_tried
@@ -434,7 +434,8 @@ class TestFaults:
 
 def plan_of(shape, selection, cost, dtype=">f8"):
     prototype = zarr.buffer.cpu.buffer_prototype
-    return chunks_like(shape, np.dtype(dtype), None, None, prototype).plan(selection, cost)
+    chunks = chunks_like(shape, np.dtype(dtype), None, None, prototype)
+    return plan.plan_of(chunks, selection, cost)
 
 
 if HAS_FUSED_PIPELINE:

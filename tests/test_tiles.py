@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stored_arrays import most_memory
 from zarr.buffer import cpu
 
+from zarr_bytes.chunk import plan
 from zarr_bytes.chunk.chunks import Chunks
 from zarr_bytes.chunk.selection import grid_of
 from zarr_bytes.chunk.tiles import one_range, tiles_of
@@ -181,7 +182,7 @@ def test_elements_that_follow_each_other_are_one_range(shape, is_reversed):
 
 def plan_of(shape, selection, cost):
     chunks = Chunks(shape, np.dtype("f8"), "big", None, cpu.buffer_prototype)
-    return chunks.plan(selection, cost)
+    return plan.plan_of(chunks, selection, cost)
 
 
 @given(case=selections(), gap=GAPS)

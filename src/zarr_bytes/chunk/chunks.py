@@ -1,18 +1,17 @@
-"""The common properties of chunks of one shape and data type, with the plan of the last read."""
+"""The common properties of chunks of one shape and data type."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from zarr.buffer import cpu
 
 from zarr_bytes.chunk.elements import check_bools, check_size, decode_elements, largest
+from zarr_bytes.chunk.last_plans import LastPlans
 from zarr_bytes.chunk.layout import layout_of
-from zarr_bytes.chunk.plan import Plan
-from zarr_bytes.chunk.selection import is_basic
 from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE
 
 if TYPE_CHECKING:
@@ -23,12 +22,9 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.data_type.number_formats import DType
-    from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Chunks", "Planned", "chunks_like", "chunks_of", "fill_value_of", "is_like"]
-
-P = TypeVar("P", bound=Plan)
+__all__ = ["Chunks", "chunks_like", "chunks_of", "fill_value_of", "is_like"]
 
 
 def fill_value_of(spec: ArraySpec) -> Any:  # as zarr has it
@@ -36,27 +32,7 @@ def fill_value_of(spec: ArraySpec) -> Any:  # as zarr has it
     return spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
 
 
-class Planned(Generic[P]):
-    """Chunks or shards that keep the last plan for each cost, for the next chunk, read or write."""
-
-    def __init__(self) -> None:
-        self._last: dict[Cost | None, tuple[tuple[Any, ...], P]] = {}
-
-    def plan(self, selection: tuple[Any, ...], cost: Cost | None) -> P:
-        """Plan for a selection, one entry an axis; `cost` is None where chunks are read whole."""
-        is_kept = is_basic(selection)
-        if is_kept and (last := self._last.get(cost)) is not None and last[0] == selection:
-            return last[1]
-        plan = self._new_plan(selection, cost)
-        if is_kept and plan.is_small:
-            self._last[cost] = selection, plan  # one tuple: no thread sees half of it
-        return plan
-
-    def _new_plan(self, selection: tuple[Any, ...], cost: Cost | None) -> P:
-        raise NotImplementedError
-
-
-class Chunks(Planned[Plan]):
+class Chunks:
     """Chunks of one shape and data type.
 
     Parameters
@@ -81,7 +57,7 @@ class Chunks(Planned[Plan]):
         order: tuple[int, ...] | None,
         prototype: BufferPrototype,
     ) -> None:
-        super().__init__()
+        self.plans = LastPlans()
         self.shape = shape
         self.dtype = dtype
         self.endian = endian
@@ -100,9 +76,6 @@ class Chunks(Planned[Plan]):
         self.is_numpy = issubclass(prototype.buffer, cpu.Buffer)
         self.prototype = prototype if self.is_numpy else cpu.buffer_prototype
         self._nd_buffer = prototype.nd_buffer
-
-    def _new_plan(self, selection: tuple[Any, ...], cost: Cost | None) -> Plan:
-        return Plan(self, selection, cost)
 
     def of_whole(self, encoded: Bytes, selection: tuple[Any, ...]) -> Array:
         """``chunk[selection]``, out of the bytes of the whole chunk; possibly a view of them."""

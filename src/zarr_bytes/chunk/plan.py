@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zarr_bytes.errors import BoolValueError, ChunkSizeError
     from zarr_bytes.settings import Cost
 
-__all__ = ["EVERYTHING", "Fetch", "Plan"]
+__all__ = ["EVERYTHING", "Fetch", "Plan", "plan_of"]
 
 # A tile to fetch, and the tiles whose elements are in its bytes, each with its place there.
 Fetch: TypeAlias = "tuple[Tile, Sequence[tuple[Tile, int]]]"
@@ -273,6 +273,11 @@ class Plan:
                 break
         start, stop = int(starts[number]), int(stops[number])
         return wrong_size(path, start, stop, max(offset - start, 0))
+
+
+def plan_of(chunks: Chunks, selection: tuple[Any, ...], cost: Cost | None) -> Plan:
+    """Plan for a selection of a chunk, one entry an axis; `cost` is None for the whole chunk."""
+    return chunks.plans.plan(selection, cost, lambda: Plan(chunks, selection, cost))
 
 
 def _nth(entry: slice | Offsets, i: int) -> int:

@@ -25,6 +25,7 @@ from zarr.storage import LocalStore, MemoryStore, StorePath
 from zarr_bytes.chunk import counters
 from zarr_bytes.chunk.files import EndOfFileError, WouldWaitError, open_chunk
 from zarr_bytes.chunk.opening import is_tried
+from zarr_bytes.chunk.plan import plan_of
 from zarr_bytes.chunk.range_support import comes_whole
 from zarr_bytes.chunk.requests import MissingChunkError, Requests, note_request
 from zarr_bytes.chunk.selection import entries_of
@@ -75,7 +76,7 @@ async def read_chunk(
     if not isinstance(getter, StorePath) or type(getter.store) is MemoryStore:
         encoded = await _whole(getter, chunk_spec, is_sync=is_sync)
         return None if encoded is None else chunks.of_whole(encoded, entries)
-    plan = chunks.plan(entries, cost_of(getter))
+    plan = plan_of(chunks, entries, cost_of(getter))
     if type(getter.store) is not LocalStore:
         return await _read_requests(Requests(getter, plan, is_sync=is_sync), plan)
     root = str(getter.store.root)

@@ -15,8 +15,10 @@ from zarr.storage import LocalStore
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.chunks import chunks_of, fill_value_of
 from zarr_bytes.chunk.files import EndOfFileError, open_chunk
+from zarr_bytes.chunk.plan import plan_of
 from zarr_bytes.chunk.reading import cost_of, read_chunk, read_open_file, read_shard
 from zarr_bytes.chunk.selection import entries_of, is_basic
+from zarr_bytes.chunk.shard_plan import shard_plan_of
 from zarr_bytes.chunk.shards import shards_of
 from zarr_bytes.settings import reading_cost
 
@@ -225,9 +227,10 @@ class Scatter:
 
     def _plan(self, spec: ArraySpec, selection: SelectorTuple, cost: Cost | None) -> Plan:
         if self._sharding is None:
-            return chunks_of(spec, self._endian, self._order).plan(entries_of(selection), cost)
+            chunks = chunks_of(spec, self._endian, self._order)
+            return plan_of(chunks, entries_of(selection), cost)
         shards = shards_of(self._sharding, spec, self._endian, self._order)
-        return shards.plan(entries_of(selection), cost)
+        return shard_plan_of(shards, entries_of(selection), cost)
 
     def _result(self, plan: Plan, place: SelectorTuple) -> Array | None:
         """The result, if stored bytes can be read into their places in it unchanged."""

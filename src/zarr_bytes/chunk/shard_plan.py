@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.shards import Index, Shards
     from zarr_bytes.settings import Cost
 
-__all__ = ["ShardPlan"]
+__all__ = ["ShardPlan", "shard_plan_of"]
 
 _SORTED: Final = 2**12  # inner chunks that are sorted by their place in the file at a time
 
@@ -217,3 +217,8 @@ class ShardPlan(Plan):
             f"{path} ends at byte {offset}, within an inner chunk that its index has: it was"
             " shortened while it was read"
         )
+
+
+def shard_plan_of(shards: Shards, selection: tuple[object, ...], cost: Cost | None) -> ShardPlan:
+    """Plan for a selection of a shard, otherwise as `plan_of`."""
+    return shards.plans.plan(selection, cost, lambda: ShardPlan(shards, selection, cost))

@@ -19,6 +19,7 @@ from zarr_bytes.chunk.files import EndOfFileError, open_chunk
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.plan import EVERYTHING
 from zarr_bytes.chunk.selection import entries_of
+from zarr_bytes.chunk.shard_plan import shard_plan_of
 from zarr_bytes.chunk.shards import Index, shards_of
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import APART, Writing
@@ -76,7 +77,7 @@ class ShardWriting(Writing):
     ) -> None:
         is_complete = is_complete and not sharding.keeps_edges
         self._shards = shards_of(sharding, chunk_spec, endian, order)
-        self._shard_plan = self._shards.plan(entries_of(selection), APART)
+        self._shard_plan = shard_plan_of(self._shards, entries_of(selection), APART)
         super().__init__(value, selection, chunk_spec, endian, order, is_complete=is_complete)
         if self._grid is None:
             raise ValueError(

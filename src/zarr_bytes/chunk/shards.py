@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import google_crc32c
 import numpy as np
 
-from zarr_bytes.chunk.chunks import Chunks, Planned, fill_value_of, is_like
+from zarr_bytes.chunk.chunks import Chunks, fill_value_of, is_like
 from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.files import EndOfFileError
-from zarr_bytes.chunk.shard_plan import ShardPlan
+from zarr_bytes.chunk.last_plans import LastPlans
 from zarr_bytes.chunk.tiles import one_range
 from zarr_bytes.errors import ShardIndexError
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.data_type.number_formats import DType
-    from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec
 
 __all__ = ["Index", "Shards", "shards_of"]
@@ -43,7 +42,7 @@ _ABSENT: Final = 2**64 - 1  # offset and size of an inner chunk that is missing
 _LARGEST: Final = 2**63 - 1  # offset in a file
 
 
-class Shards(Planned[ShardPlan]):
+class Shards:
     """Shards of one shape, data type and fill value.
 
     Parameters
@@ -82,7 +81,7 @@ class Shards(Planned[ShardPlan]):
         order: tuple[int, ...] | None,
         prototype: BufferPrototype,
     ) -> None:
-        super().__init__()
+        self.plans = LastPlans()
         self.sharding = sharding
         self.chunks = Chunks(shape, dtype, endian, order, prototype)
         inner, index_order = sharding.inner_shape, sharding.index_order
@@ -92,9 +91,6 @@ class Shards(Planned[ShardPlan]):
         self.index_nbytes = _ENTRY * self.count + _CHECKSUM * sharding.has_checksum
         self.entry_dtype = np.dtype("<u8" if sharding.index_endian == "little" else ">u8")
         self.fill_value = np.frombuffer(fill, dtype)[0]
-
-    def _new_plan(self, selection: tuple[Any, ...], cost: Cost | None) -> ShardPlan:
-        return ShardPlan(self, selection, cost)
 
     def index_start(self, size: int) -> int:
         """Offset of the index in a shard of `size` bytes."""

@@ -24,7 +24,7 @@ from zarr_bytes.chunk.file_writing import NewChunk, write_file
 from zarr_bytes.chunk.files import open_chunk
 from zarr_bytes.chunk.mapping import apart_from_files
 from zarr_bytes.chunk.new_files import CAN_REPLACE, delete_file, replace_file
-from zarr_bytes.chunk.plan import EVERYTHING
+from zarr_bytes.chunk.plan import EVERYTHING, plan_of
 from zarr_bytes.chunk.requests import note_request
 from zarr_bytes.chunk.selection import entries_of, in_shape
 from zarr_bytes.settings import Cost
@@ -136,7 +136,8 @@ class Writing:
         self.keeps_nothing = self._is_whole or is_complete
 
     def _made_plan(self, order: tuple[int, ...] | None) -> Plan:
-        return chunks_of(self._chunk_spec, self._endian, order).plan(self._selection, APART)
+        chunks = chunks_of(self._chunk_spec, self._endian, order)
+        return plan_of(chunks, self._selection, APART)
 
     def to_file(self, setter: StorePath, *, in_place: bool = True) -> None:
         """Write to a local chunk, `in_place` if possible; in a thread that may wait.

@@ -12,6 +12,7 @@ from zarr_bytes.chunk.chunks import chunks_of
 from zarr_bytes.chunk.counters import Counts
 from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.forecast import array_without_memory, counts_of_read, counts_of_write
+from zarr_bytes.chunk.plan import plan_of
 from zarr_bytes.chunk.reading import cost_of
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.selection import entries_of, grid_of_array
@@ -261,6 +262,6 @@ def _way_of(array: zarr.Array[Any], acting: Acting, grid: Grid) -> WayOf:
     def way_of(chunk: ChunkOfRead) -> tuple[Plan, None, bool]:
         getter, spec, selection, *_ = chunk
         chunks = chunks_of(spec, stored.codec.stored_endian, None)
-        return chunks.plan(entries_of(selection), cost_of(getter)), None, False
+        return plan_of(chunks, entries_of(selection), cost_of(getter)), None, False
 
     return way_of
