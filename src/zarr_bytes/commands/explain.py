@@ -16,7 +16,7 @@ from zarr_bytes.chunk.reading import cost_of
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.selection import entries_of, grid_of_array
 from zarr_bytes.commands.acting import acting_on, why_replaced, why_whole
-from zarr_bytes.commands.screen import PATH, Line, Result, Table
+from zarr_bytes.commands.reports import Result
 from zarr_bytes.commands.selections import (
     can_be_complete_to_zarr,
     chunk_as_zarr,
@@ -25,12 +25,11 @@ from zarr_bytes.commands.selections import (
     ranks_in_zarr,
     text_of_selection,
 )
-from zarr_bytes.commands.text import in_digits
 from zarr_bytes.errors import no_array
 from zarr_bytes.zarr_versions import spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import TypeAlias
 
     from zarr_bytes.chunk.elements import Array
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.scattering import ChunkOfRead
     from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.commands.acting import Acting
-    from zarr_bytes.commands.screen import Part
 
     WayOf: TypeAlias = Callable[[ChunkOfRead], tuple[Plan, Array | None, bool]]
 
@@ -105,42 +103,6 @@ class Explanation(Result):
     bytes_written: int | None
     bytes_of_chunks: int
     may_share: bool
-
-    def _parts(self, **_: bool) -> Iterator[Part]:
-        if self.is_write:
-            what = "Written in place" if self.may_share else "Whole chunks are written"
-            if not self.is_partial:
-                what = "Chunks are replaced"
-        else:
-            what = "Partial" if self.is_partial else "Not partial"
-        style = f"bold {'green' if self.is_partial else 'yellow'}"
-        yield Line((f"{what}: ", style), f"{self.selection} of ", (self.array, PATH))
-        if self.reason:
-            yield Line(("Reason: ", "bold"), f"{self.reason}.")
-        if self.reopened:
-            yield Line(("Settings: ", "bold"), f"{self.reopened}.")
-        rows: list[tuple[str, str]] = [
-            ("read and written by", self.acts),
-            (f"{self.kind}s with selected elements", in_digits(self.chunks)),
-            ("bytes selected", in_digits(self.bytes_selected)),
-            ("bytes read", _nbytes(self.bytes_fetched)),
-        ]
-        if self.is_write:
-            rows.append(("bytes written", _nbytes(self.bytes_written)))
-        rows.append((f"bytes of these {self.kind}s", in_digits(self.bytes_of_chunks)))
-        rows += [
-            (name, in_digits(count))
-            for name, count in (
-                ("files opened", self.opens),
-                ("requests", self.requests),
-                ("byte ranges", self.ranges),
-            )
-            if count
-        ]
-        if self.is_write:
-            shared = "of different elements, on one machine" if self.may_share else "no"
-            rows.append((f"writes by several processes to one {self.kind}", shared))
-        yield from (Line(), Table((("A write" if self.is_write else "A read"), ""), rows))
 
 
 def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False) -> Explanation:
@@ -244,10 +206,6 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
         may_share=any(are_in_place) and all(are_in_place),
         **totals,
     )
-
-
-def _nbytes(count: int | None) -> str:
-    return "not known in advance" if count is None else in_digits(count)
 
 
 def _way_of(array: zarr.Array[Any], acting: Acting, grid: Grid) -> WayOf:

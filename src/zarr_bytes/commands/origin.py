@@ -18,7 +18,7 @@ from zarr_bytes.commands.text import nested
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Origin", "origin_of", "overridden"]
+__all__ = ["Origin", "decided_by", "origin_of", "overridden"]
 
 _MISSING: Final = object()
 
@@ -38,6 +38,11 @@ class Origin:
     kind: Literal["default", "file", "environment variable", "code"]
     name: str = ""
 
+    def __str__(self) -> str:
+        if self.kind == "environment variable":
+            return f"environment: {self.name}"
+        return self.name or self.kind
+
 
 def origin_of(key: str) -> Origin:
     """Origin of the current value of `key` in zarr's configuration."""
@@ -48,6 +53,19 @@ def origin_of(key: str) -> Origin:
             origin, decided = source, found
     in_force = zarr.config.get(key, _MISSING)
     return origin if in_force is decided or in_force == decided else Origin("code")
+
+
+def decided_by(key: str) -> str:
+    """The origin of the current value of `key`, in the words of a sentence."""
+    origin = origin_of(key)
+    match origin.kind:
+        case "default":
+            return "the default" if key.startswith("zarr_bytes") else "zarr's default"
+        case "code":
+            return "set by zarr.config.set"
+        case "file":
+            return f"set in {origin.name}"
+    return f"set by the environment variable {origin.name}"
 
 
 def overridden(key: str) -> list[tuple[str, object]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
     from zarr.storage import ZipStore
 
-    from zarr_bytes.commands.stored_chunks import ChunkGrid
+    from zarr_bytes.commands.chunk_grid import ChunkGrid
 
 __all__ = [
     "DOCUMENT",
