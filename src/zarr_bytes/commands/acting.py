@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import zarr
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin, BytesBytesCodec
@@ -85,38 +85,38 @@ def acting_on(array: zarr.Array[Any]) -> Acting:
     codec = getattr(pipeline, "array_bytes_codec", None)
     stored: Stored | None = None
     # Buffers in other memory are left to zarr's pipeline, which calls the codec.
-    has_device = not issubclass(get_buffer_class(), cpu.Buffer)
-    is_pipeline = isinstance(pipeline, BatchedBytesPipeline) and not has_device
-    if is_pipeline:
-        stored = cast("BatchedBytesPipeline", pipeline).stored
+    is_pipeline = False
+    if isinstance(pipeline, BatchedBytesPipeline) and not _has_device():
+        stored, is_pipeline = pipeline.stored, True
     elif len(chain) == 1 and isinstance(codec, BytesCodec):
         stored = Stored(codec, None, None)
         name = f"{class_path(type(codec))} in {name}"
     writes_parts = stored is not None and isinstance(
         stored.codec, ArrayBytesCodecPartialEncodeMixin
     )
-    reason = why_not_bytes = _why_not_bytes(chain, "chunks")
+    why_not_bytes = _why_not_bytes(chain, "chunks")
     is_plain = not (why_not_bytes or isinstance(chain[-1], ShardingCodec))
-    if stored is not None:
-        reason = ""
-    elif has_device and not why_not_bytes:
-        buffers = class_path(get_buffer_class())
-        reason = f"buffers are {buffers}, for which zarr reads chunks of these codecs by itself"
-    elif not why_not_bytes:
-        reason = _why_zarr(name)
     return Acting(
         name,
         stored,
         is_pipeline=is_pipeline,
         writes_parts=writes_parts,
         nbytes_are_known=stored is not None or is_plain,
-        reason=reason,
+        reason="" if stored is not None else why_not_bytes or _why_zarr(name),
         reopened=_reopened(chain, is_ours=stored is not None, writes_parts=writes_parts),
     )
 
 
+def _has_device() -> bool:
+    """Whether buffers are in other memory than NumPy's."""
+    return not issubclass(get_buffer_class(), cpu.Buffer)
+
+
 def _why_zarr(pipeline: str) -> str:
     """The first reason why zarr reads and writes chunks of plain bytes by itself."""
+    if _has_device():
+        buffers = class_path(get_buffer_class())
+        return f"buffers are {buffers}, for which zarr reads chunks of these codecs by itself"
     chosen = zarr.config.get(_CODECS, None)
     if chosen != CLASSES["bytes"]:
         return (

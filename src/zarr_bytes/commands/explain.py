@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import zarr
 
@@ -158,7 +158,7 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     axes = tuple(range(array.ndim))
     division = Division(array.shape, chunk_shape, axes, axes)
     total, reasons, are_fine, are_in_place = Counts(), [acting.reason], [], []
-    way_of = None if acting.stored is None else _way_of(array, acting, grid)
+    way_of = None if acting.stored is None else _way_of(array, acting, acting.stored, grid)
     ranks = ranks_in_zarr(entries, division)
     # A pipeline of zarr doesn't tell the codec.
     is_told = acting.is_pipeline or not acting.writes_parts
@@ -208,9 +208,8 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     )
 
 
-def _way_of(array: zarr.Array[Any], acting: Acting, grid: Grid) -> WayOf:
+def _way_of(array: zarr.Array[Any], acting: Acting, stored: Stored, grid: Grid) -> WayOf:
     """`Scatter.way_of` of the selection, or its like for the codec in a pipeline of zarr."""
-    stored = cast("Stored", acting.stored)
     if acting.is_pipeline:
         sizes = [n for n, s in zip(grid.shape, grid.shapes, strict=True) if s is not None]
         out = array_without_memory(tuple(sizes), array.dtype, array.order)

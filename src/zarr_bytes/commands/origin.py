@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -46,11 +47,7 @@ class Origin:
 
 def origin_of(key: str) -> Origin:
     """Origin of the current value of `key` in zarr's configuration."""
-    origin, decided = Origin("default"), _MISSING
-    for source, values in _sources():
-        found = nested(values, *key.split("."), default=_MISSING)
-        if found is not _MISSING:
-            origin, decided = source, found
+    origin, decided = [(Origin("default"), _MISSING), *_given(key)][-1]
     in_force = zarr.config.get(key, _MISSING)
     return origin if in_force is decided or in_force == decided else Origin("code")
 
@@ -70,16 +67,19 @@ def decided_by(key: str) -> str:
 
 def overridden(key: str) -> list[tuple[str, object]]:
     """Files whose value of `key` is replaced by the file of this package, and their values."""
-    given = [
-        (source.name, nested(values, *key.split("."), default=_MISSING))
-        for source, values in _sources()
-        if source.kind == "file"
-    ]
     origin, in_force = origin_of(key), zarr.config.get(key, _MISSING)
     if Path(origin.name).name != "zarr-bytes.yaml":
         return []
-    before = given[: [name for name, _ in given].index(origin.name)]
-    return [(name, value) for name, value in before if value not in (_MISSING, in_force)]
+    before = takewhile(lambda given: given[0] != origin, _given(key))
+    return [(file.name, value) for file, value in before if file.kind == "file" and value != in_force]
+
+
+def _given(key: str) -> Iterator[tuple[Origin, object]]:
+    """Each source that gives `key`, and its value."""
+    for source, values in _sources():
+        value = nested(values, *key.split("."), default=_MISSING)
+        if value is not _MISSING:
+            yield source, value
 
 
 def _sources() -> Iterator[tuple[Origin, object]]:
