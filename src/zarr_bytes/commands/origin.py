@@ -71,7 +71,7 @@ def overridden(key: str) -> list[tuple[str, object]]:
     if Path(origin.name).name != "zarr-bytes.yaml":
         return []
     before = takewhile(lambda given: given[0] != origin, _given(key))
-    return [(file.name, value) for file, value in before if file.kind == "file" and value != in_force]
+    return [(o.name, value) for o, value in before if o.kind == "file" and value != in_force]
 
 
 def _given(key: str) -> Iterator[tuple[Origin, object]]:
