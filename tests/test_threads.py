@@ -146,11 +146,22 @@ def small_chunks(folder, rows=10):
     return array, values
 
 
+@pytest.fixture
+def hops(monkeypatch):
+    """The calls that threads of the event loop get, in a list."""
+    found, run = [], asyncio.BaseEventLoop.run_in_executor
+    monkeypatch.setattr(
+        asyncio.BaseEventLoop,
+        "run_in_executor",
+        lambda loop, *args: (found.append(args[1]), run(loop, *args))[1],
+    )
+    return found
+
+
 @pytest.mark.parametrize(("columns", "most"), [(16, 1), (2**19, 10)], ids=["small", "large"])
-def test_a_batch_of_chunks_takes_few_hops_to_a_thread(tmp_path, monkeypatch, columns, most):
+def test_a_batch_of_chunks_takes_few_hops_to_a_thread(tmp_path, hops, columns, most):
     values = numbers((40, columns), "u1")
     stored(LocalStore(tmp_path), values, chunks=(1, columns))
-    hops, to_thread = [], asyncio.to_thread
     settings = {
         "codec_pipeline.path": PIPELINES["BatchedCodecPipeline"],
         "codec_pipeline.batch_size": 40,
@@ -158,14 +169,23 @@ def test_a_batch_of_chunks_takes_few_hops_to_a_thread(tmp_path, monkeypatch, col
     with zarr.config.set(settings):
         array = zarr.open_array(tmp_path, mode="r")
     array[0, 0]  # now the file system is known
-    monkeypatch.setattr(
-        asyncio, "to_thread", lambda *args: (hops.append(args[0]), to_thread(*args))[1]
-    )
+    hops.clear()
     assert np.array_equal(array[...], values)
     assert 0 < len(hops) <= most
     (tmp_path / "c/7/0").unlink()
     assert not array[7].any()
     assert np.array_equal(array[6::2, 3], values[6::2, 3])
+
+
+@pytest.mark.parametrize(
+    ("selection", "threads"), [(np.s_[:, 3], 1), (np.s_[:4], 2)], ids=["in place", "replaced"]
+)
+def test_threads_share_a_write_where_chunks_are_replaced(tmp_path, hops, selection, threads):
+    with zarr.config.set({"zarr_bytes.partial_writes": True, "codec_pipeline.max_workers": 2}):
+        array, values = small_chunks(tmp_path)
+        hops.clear()
+        array[selection] = values[selection] + 1
+    assert len(hops) == threads
 
 
 @pytest.fixture

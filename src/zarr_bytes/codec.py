@@ -11,22 +11,21 @@ earlier versions of zarr wrote such arrays.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 from zarr import codecs
-from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodecPartialEncodeMixin
 from zarr.dtype import VariableLengthUTF8
 
 from zarr_bytes.caller import warn_caller
 from zarr_bytes.chunk.elements import decode_elements, encode_elements
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.errors import ConfigurationError
+from zarr_bytes.partial_codec import PartialReads, PartialWrites
 from zarr_bytes.settings import partial_writes_enabled
 
 if TYPE_CHECKING:
     from zarr.abc.buffer import Buffer, NDBuffer
-    from zarr.abc.store import ByteGetter, ByteSetter
     from zarr.dtype import ZDType
     from zarr.types import JSON
 
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import (
         ArraySpec,
         ChunkGridMetadata,
-        SelectorTuple,
-        SyncByteGetter,
-        SyncByteSetter,
         TBaseDType,
         TBaseScalar,
     )
@@ -45,11 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["BytesCodec", "EndianCodec"]
 
 
-# zarr loads this module for every array. Reading and writing parts of chunks are imported where
-# they are done: the import takes ten milliseconds.
-
-
-class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
+class BytesCodec(PartialReads, codecs.BytesCodec):
     """The `bytes` codec: array elements in C order, in one byte order.
 
     An instance of zarr's own ``zarr.codecs.BytesCodec``, equal to it where the byte order is the
@@ -285,49 +277,6 @@ class BytesCodec(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         return self._decode_sync(chunk_bytes, chunk_spec)
 
-    async def decode_partial(
-        self, batch_info: Iterable[tuple[ByteGetter, SelectorTuple, ArraySpec]]
-    ) -> Iterable[NDBuffer | None]:
-        """Selections of several chunks.
-
-        Parameters
-        ----------
-        batch_info : iterable of (ByteGetter, tuple, ArraySpec)
-            A chunk's key in a store, the selection, and the shape and data type of the chunk.
-
-        Returns
-        -------
-        list of zarr.abc.buffer.NDBuffer or None
-            One for each chunk, in the same order; None if the chunk is missing.
-
-        Raises
-        ------
-        ValueError
-            If a chunk does not fit its metadata; see `zarr_bytes.errors`.
-        """
-        batch = list(batch_info)
-        if len(batch) == 1:  # zarr's default: nothing to be done at the same time
-            return [await self._decode_partial_single(*batch[0])]
-        from zarr_bytes.chunk import codec_calls  # not at every start, see above
-
-        if batch and codec_calls.are_local(getter for getter, _, _ in batch):
-            return await codec_calls.read_local(batch, self._endian)
-        return await super().decode_partial(batch)
-
-    async def _decode_partial_single(
-        self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
-    ) -> NDBuffer | None:
-        from zarr_bytes.chunk import codec_calls
-
-        return await codec_calls.read_selection(byte_getter, selection, chunk_spec, self._endian)
-
-    def _decode_partial_sync(
-        self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
-    ) -> NDBuffer | None:
-        from zarr_bytes.chunk import codec_calls
-
-        return codec_calls.read_selection_sync(byte_getter, selection, chunk_spec, self._endian)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, codecs.BytesCodec):
             return NotImplemented
@@ -386,39 +335,7 @@ class EndianCodec(BytesCodec):
         return PartialWriteEndianCodec
 
 
-class _PartialWrites(ArrayBytesCodecPartialEncodeMixin):
-    """Writing of selections of chunks, which zarr's pipelines leave to codecs with this base."""
-
-    _endian: Endian | None
-
-    async def _encode_partial_single(
-        self,
-        byte_setter: ByteSetter,
-        chunk_array: NDBuffer,
-        selection: SelectorTuple,
-        chunk_spec: ArraySpec,
-    ) -> None:
-        from zarr_bytes.chunk import codec_calls
-
-        await codec_calls.write_selection(
-            byte_setter, chunk_array, selection, chunk_spec, self._endian
-        )
-
-    def _encode_partial_sync(
-        self,
-        byte_setter: SyncByteSetter,
-        chunk_array: NDBuffer,
-        selection: SelectorTuple,
-        chunk_spec: ArraySpec,
-    ) -> None:
-        from zarr_bytes.chunk import codec_calls
-
-        codec_calls.write_selection_sync(
-            byte_setter, chunk_array, selection, chunk_spec, self._endian
-        )
-
-
-class PartialWriteBytesCodec(_PartialWrites, BytesCodec):
+class PartialWriteBytesCodec(PartialWrites, BytesCodec):
     """The `bytes` codec of an array that was opened while ``zarr_bytes.partial_writes`` was True.
 
     Equal to `BytesCodec`. Writing a selection of a chunk that is a local file writes the bytes of
@@ -426,5 +343,5 @@ class PartialWriteBytesCodec(_PartialWrites, BytesCodec):
     """
 
 
-class PartialWriteEndianCodec(_PartialWrites, EndianCodec):
+class PartialWriteEndianCodec(PartialWrites, EndianCodec):
     """The `endian` codec, as `PartialWriteBytesCodec`."""

@@ -114,14 +114,18 @@ async def write_batch(
         await writing(chunk).to_store(chunk[0])
 
     if is_local_chunk(batch[0][0]):
+        # A rename waits for the file system (ext4 allocates the blocks then), so that several
+        # threads pay from the second chunk on. Writing in place to a local file waits for nothing.
+        threads = min(number_of_threads(), len(batch))
         if in_place and isinstance(array := value.as_ndarray_like(), np.ndarray):
             setters = [cast("StorePath", setter) for setter, *_ in batch]
-            root = cast("LocalStore", setters[0].store).root
+            root = str(cast("LocalStore", setters[0].store).root)
             apart = apart_from_files(array, (f"{root}/{setter.path}" for setter in setters))
             value = value if apart is array else type(value).from_ndarray_like(apart)
-        # A rename waits for the file system (ext4 allocates the blocks then), so that several
-        # threads pay from the second chunk on.
-        threads = min(number_of_threads(), len(batch))
+            is_little = array.ndim > 0 and array.nbytes <= limits.LIMITS.one_thread
+            is_replaced = any(is_complete for *_, is_complete in batch)
+            if is_little and not is_replaced and is_known_to_be_local(root):
+                threads = 1
         await in_threads(partial(map, write_file), batch, threads)
     else:
         await for_each(write, batch)

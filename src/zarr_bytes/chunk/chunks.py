@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["Chunks", "Planned", "chunks_like", "chunks_of", "fill_value_of"]
+__all__ = ["Chunks", "Planned", "chunks_like", "chunks_of", "fill_value_of", "is_like"]
 
 P = TypeVar("P", bound=Plan)
 
@@ -37,19 +37,19 @@ def fill_value_of(spec: ArraySpec) -> Any:  # as zarr has it
 
 
 class Planned(Generic[P]):
-    """Chunks or shards that keep the plan of the last selection for the next chunk or read."""
+    """Chunks or shards that keep the last plan for each cost, for the next chunk, read or write."""
 
-    _last_plan: tuple[tuple[Any, ...], Cost | None, P | None] = ((), None, None)
+    def __init__(self) -> None:
+        self._last: dict[Cost | None, tuple[tuple[Any, ...], P]] = {}
 
     def plan(self, selection: tuple[Any, ...], cost: Cost | None) -> P:
         """Plan for a selection, one entry an axis; `cost` is None where chunks are read whole."""
-        last_selection, last_cost, plan = self._last_plan
         is_kept = is_basic(selection)
-        if is_kept and last_cost == cost and last_selection == selection and plan is not None:
-            return plan
+        if is_kept and (last := self._last.get(cost)) is not None and last[0] == selection:
+            return last[1]
         plan = self._new_plan(selection, cost)
         if is_kept and plan.is_small:
-            self._last_plan = selection, cost, plan  # one tuple: no thread sees half of it
+            self._last[cost] = selection, plan  # one tuple: no thread sees half of it
         return plan
 
     def _new_plan(self, selection: tuple[Any, ...], cost: Cost | None) -> P:
@@ -81,6 +81,7 @@ class Chunks(Planned[Plan]):
         order: tuple[int, ...] | None,
         prototype: BufferPrototype,
     ) -> None:
+        super().__init__()
         self.shape = shape
         self.dtype = dtype
         self.endian = endian
@@ -176,20 +177,29 @@ class Chunks(Planned[Plan]):
 def chunks_of(spec: ArraySpec, endian: Endian | None, order: tuple[int, ...] | None) -> Chunks:
     """Chunks of a spec, in the stored byte order `endian` and the stored order of axes.
 
-    The result of the last call is kept by its spec: zarr makes one spec for all chunks of a read,
-    and never changes it. A look-up by the parts of a spec takes two microseconds.
+    The result of the last call is kept: a look-up takes two microseconds.
     """
     global _last  # one tuple, assigned at once: no thread sees half of it
-    last_spec, last_endian, last_order, chunks = _last
-    if last_spec is not spec or last_endian != endian or last_order != order or chunks is None:
+    last, given, chunks = _last
+    if chunks is None or given != (endian, order) or not is_like(spec, last):
         dtype = spec.dtype.to_native_dtype()
         chunks = chunks_like(spec.shape, dtype, endian, order, spec.prototype)
-        _last = spec, endian, order, chunks
+        _last = spec, (endian, order), chunks
     return chunks
 
 
-_last: tuple[ArraySpec | None, Endian | None, tuple[int, ...] | None, Chunks | None]
-_last = None, None, None, None
+def is_like(spec: ArraySpec, last: ArraySpec | None) -> bool:
+    """Whether a chunk spec has the parts of another one: zarr makes one for each read."""
+    return spec is last or (
+        last is not None
+        and spec.dtype is last.dtype
+        and spec.shape == last.shape
+        and spec.fill_value is last.fill_value
+        and spec.prototype == last.prototype
+    )
+
+
+_last: tuple[ArraySpec | None, object, Chunks | None] = None, None, None
 chunks_like: Callable[
     [tuple[int, ...], DType, Endian | None, tuple[int, ...] | None, BufferPrototype], Chunks
 ] = lru_cache(maxsize=128)(Chunks)

@@ -10,11 +10,13 @@ import errno
 import os
 import stat
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.files import ChunkFile
 from zarr_bytes.chunk.mapped_writing import CAN_MAP, write_mapped
 from zarr_bytes.chunk.new_files import (
     IS_REPLACED,
@@ -25,7 +27,7 @@ from zarr_bytes.chunk.new_files import (
     make_file,
     write_all,
 )
-from zarr_bytes.chunk.opening import WRITABLE, closing, is_local, no_file, opened
+from zarr_bytes.chunk.opening import WRITABLE, is_local, no_file, note_location, opened
 from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
@@ -95,8 +97,8 @@ class Selected(Protocol):
     def in_new(self) -> tuple[NewChunk, Tile, Bytes]:
         """A new chunk, the ranges in it, and the bytes of all ranges one after another."""
 
-    def in_file(self, file: int, size: int, path: str) -> tuple[Tile, Bytes] | None:
-        """The ranges in an open file of `size` bytes; None if it has to be replaced.
+    def in_file(self, file: ChunkFile) -> tuple[Tile, Bytes] | None:
+        """The ranges in an open file; None if it has to be replaced.
 
         Raises
         ------
@@ -105,13 +107,15 @@ class Selected(Protocol):
         """
 
 
-def write_file(path: str, selected: Selected) -> int | None:
+def write_file(path: str, root: str, selected: Selected) -> int | None:
     """Write selected bytes to the file at `path`, which is created where it is missing.
 
     Parameters
     ----------
     path : str
         Of the chunk.
+    root : str
+        Root of the store. It is found out here whether the root is on this machine.
     selected : Selected
         Ranges that hold selected bytes alone.
 
@@ -136,17 +140,18 @@ def write_file(path: str, selected: Selected) -> int | None:
         return None
     for _ in range(_ATTEMPTS):
         try:
-            file = opened(path, WRITABLE)
+            descriptor = opened(path, WRITABLE)
         except OSError as error:
             if error.errno not in IS_REPLACED:
                 raise
             return None
         with suppress(_TakenError):
-            if file is None:
+            if descriptor is None:
                 new, tile, data = selected.in_new()
                 return 0 if new.is_left_out(data) else _create(path, tile, data, new)
-            with closing(file):
-                return _overwrite(file, path, selected)
+            with ChunkFile(descriptor, path, root) as file:
+                note_location(descriptor, root)
+                return _overwrite(file, selected)
     raise OSError(
         errno.EBUSY,
         f"{os.strerror(errno.EBUSY)}: the chunk was opened {_ATTEMPTS} times, and each time another"
@@ -185,27 +190,28 @@ def create_file(path: str, new: NewChunk) -> bool:
     return bool(is_made)
 
 
-def _overwrite(file: int, path: str, selected: Selected) -> int | None:
-    """`write_file` to the open file at `path`."""
-    status = os.fstat(file)
+def _overwrite(file: ChunkFile, selected: Selected) -> int | None:
+    """`write_file` to an open file."""
+    path, descriptor = file.path, file.descriptor
+    status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
         raise no_file(path, status.st_mode)
     # Not by its number of names: some file systems give 0 for every file.
     if not is_at(path, status):
         raise _TakenError
-    if is_replaced(file, status, path):
+    if is_replaced(descriptor, status, path):
         return None
     size = status.st_size
-    found = selected.in_file(file, size, path)
+    found = selected.in_file(file)
     if found is None:
         return None
     tile, data = found
     try:
-        _write_ranges(file, tile, data, size)
+        _write_ranges(descriptor, tile, data, size)
     except StoppedError as error:
         outcome = f"{error.written} bytes of the selection have been written"
         raise failed(error, path, outcome) from error.__cause__
-    size_now = os.fstat(file).st_size
+    size_now = os.fstat(descriptor).st_size
     if size_now != size:
         raise wrong_size(path, 0, size, size_now)
     return tile.nbytes
@@ -265,5 +271,5 @@ def _write_ranges(file: int, tile: Tile, data: Bytes, size: int) -> None:
         if os.fstat(file).st_size != size:
             return  # an error of the caller; writing would make the file longer
     memory = memoryview(data)
-    for start, stop, position in tile.ranges(done):
+    for start, stop, position in islice(tile.ranges(), done, None):
         write_all(file, memory[position : position + stop - start], start, position)

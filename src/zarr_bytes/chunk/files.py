@@ -13,6 +13,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BytesIO
+from itertools import accumulate, pairwise, repeat, starmap
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkFile", "EndOfFileError", "WouldWaitError", "open_chunk"]
 
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _ONE_MORE: Final = bytearray(1)  # for the byte behind a whole file, which must not exist
 
 
@@ -194,12 +197,9 @@ class ChunkFile:
         while done < len(memory):
             count = self._read((memory[done:] if done else memory,), start + done)
             if not count:
-                # The file may end before `start`.
-                raise EndOfFileError(start + done if done else self._end_before(start))
+                size = os.fstat(self.descriptor).st_size  # perhaps before `start`
+                raise EndOfFileError(start + done if done else min(start, size))
             done += count
-
-    def _end_before(self, start: int) -> int:
-        return min(start, os.fstat(self.descriptor).st_size)
 
     def read(self, tile: Tile, largest: int) -> Bytes:
         """The bytes of the ranges of a tile in new memory, at most `largest` at once."""
@@ -218,26 +218,40 @@ class ChunkFile:
         return fetched
 
     def _read_ranges(self, tile: Tile, largest: int, fetched: Bytes, *, is_new: bool) -> None:
-        memory = memoryview(fetched)
-        # Copying `bytes` takes less time than making a view to read into.
         short = tile.number_of_ranges() * limits.LIMITS.short_range
-        are_short = self.waits and tile.table is not None and tile.nbytes <= short
-        for start, stop, position in tile.requests(largest):
-            end = position + stop - start
-            if is_new and stop - start > limits.LIMITS.windowed:
-                self._read_through_window(fetched[position:end], start)
-                continue
-            if are_short:
-                part = _pread(self.descriptor, stop - start, start)
-                done = len(part)
-                memory[position : position + done] = part
-            else:
-                done = self._read((memory[position:end],), start)
-            if start + done < stop:
-                self._fill(memory[position + done : end], start + done)
+        if tile.table is not None and tile.nbytes <= min(short, largest):
+            self._read_short_ranges(tile, memoryview(fetched))
+        else:
+            for start, stop, position in tile.requests(largest):
+                part = fetched[position : position + stop - start]
+                if is_new and part.size > limits.LIMITS.windowed:
+                    self._read_through_window(part, start)
+                else:
+                    self._fill(memoryview(part), start)
         if counters.counters:
             count = tile.number_of_requests(largest)
             counters.note(self._root, ranges=count, fetched=tile.nbytes)
+
+    def _read_short_ranges(self, tile: Tile, memory: memoryview) -> None:
+        """Read ranges for which a loop in Python takes as long as the system."""
+        file, end = repeat(self.descriptor), 0
+        for starts, sizes in tile.lists():
+            bounds = list(accumulate(sizes, initial=end))
+            begin, end = end, bounds[-1]
+            if self.waits:
+                # Copying `bytes` takes less time than making views to read into.
+                parts = list(map(_pread, file, sizes, starts))
+                memory[begin:end] = b"".join(map(bytes.ljust, parts, sizes))
+                counts = list(map(len, parts))
+            else:
+                views = map(memory.__getitem__, starmap(slice, pairwise(bounds)))
+                try:
+                    counts = list(map(os.preadv, file, zip(views), starts, repeat(_NOWAIT)))
+                except OSError as error:
+                    raise self._wait_for(error) from None
+            if sum(counts) < end - begin:
+                for start, count, place in zip(starts, counts, pairwise(bounds), strict=True):
+                    self._fill(memory[slice(*place)][count:], start + count)
 
     def _read_through_window(self, target: Bytes, start: int) -> None:
         """Read block by block, through memory that stays in the cache.
@@ -255,14 +269,18 @@ class ChunkFile:
         if self.waits:
             return _preadv(self.descriptor, buffers, offset)
         try:
-            return os.preadv(self.descriptor, buffers, offset, os.RWF_NOWAIT)
+            return os.preadv(self.descriptor, buffers, offset, _NOWAIT)
         except OSError as error:
-            if not isinstance(error, BlockingIOError) and error.errno != errno.EOPNOTSUPP:
-                raise
-            self.check(None)  # only of files can the system tell whether it would wait
-            # Not in the page cache, or on a file system that cannot tell.
-            note_wait(self._root)
-            raise WouldWaitError(self) from None
+            raise self._wait_for(error) from None
+
+    def _wait_for(self, error: OSError) -> OSError:
+        """`WouldWaitError` for the error of a read that must not wait, or any other error."""
+        if not isinstance(error, BlockingIOError) and error.errno != errno.EOPNOTSUPP:
+            return error
+        self.check(None)  # only of files can the system tell whether it would wait
+        # Not in the page cache, or on a file system that cannot tell.
+        note_wait(self._root)
+        return WouldWaitError(self)
 
 
 def _pread(file: int, count: int, offset: int) -> bytes:
@@ -275,10 +293,5 @@ def _pread(file: int, count: int, offset: int) -> bytes:
 def _preadv(file: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
     if hasattr(os, "preadv"):  # not on Windows
         return os.preadv(file, buffers, offset)
-    content = _pread(file, sum(map(len, buffers)), offset)
-    position = 0
-    for buffer in buffers:
-        part = content[position : position + len(buffer)]
-        memoryview(buffer)[: len(part)] = part
-        position += len(part)
-    return len(content)
+    content = BytesIO(_pread(file, sum(map(len, buffers)), offset))
+    return sum(map(content.readinto, buffers))

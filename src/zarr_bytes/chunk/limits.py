@@ -28,8 +28,8 @@ class Limits(NamedTuple):
         Largest number of ranges of a shard that are read on the event loop up to `loop` bytes: a
         plane in a few inner chunks, which takes a third less time than in a thread.
     one_thread, one_thread_codec : int
-        Largest read in one thread, which a second thread would not make faster: selected bytes in
-        this package's pipeline, and bytes of whole chunks in zarr's.
+        Largest read in one thread, and largest write in place, which a second thread would not make
+        faster: selected bytes in this package's pipeline, and bytes of whole chunks in zarr's.
     assigned : int
         Largest chunk that is read first and then assigned to the result.
     direct : int
@@ -40,8 +40,8 @@ class Limits(NamedTuple):
     windowed : int
         Smallest range that is read through a window of memory, which has to be made.
     short_range : int
-        Largest average size of ranges for which `bytes` objects are faster than reading into
-        memory.
+        Largest average size of ranges for which the steps of Python count: a thread reads them as
+        `bytes` objects, which takes less time than reading into memory.
     size_not_asked : int
         Largest file that is read whole without a look at its size.
     unselected, runs : int

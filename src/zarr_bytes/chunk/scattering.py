@@ -204,26 +204,24 @@ class Scatter:
         _, spec, selection, place, _ = chunk
         plan = self._plan(spec, selection, self._cost)
         types = [*map(type, entries_of(selection))] if is_basic(selection) else []
-        alike = _Alike(spec, selection, types, plan)
         tile = plan.plain_range
         if tile is None:
-            return alike
+            return _Alike(spec, selection, types, plan)
         chunks = plan.chunks
         nbytes = chunks.nbytes if plan.is_whole else tile.nbytes
         has_gaps = tile.nbytes != nbytes or not tile.has_no_gaps(chunks.item_size)
         most = limits.LIMITS.loop_chunk if has_gaps else limits.LIMITS.assigned
         start = None if plan.is_whole else tile.start
         is_direct = not has_gaps and limits.LIMITS.direct <= nbytes <= limits.LIMITS.loop
+        result = window = None
         if is_direct and nbytes <= plan.largest_request:
             result = self._result(plan, place)
-            if result is not None:
-                return alike._replace(result=result, start=start)
-        if not 0 < nbytes <= min(most, plan.largest_request):
-            return alike
-        memory = np.empty(nbytes, np.uint8)
-        part = memory[tile.start :] if plan.is_whole else memory
-        elements = plan.result_of(tile.elements(part, chunks.stored))
-        return alike._replace(window=(memory, self._squeezed(elements)), start=start)
+        if result is None and 0 < nbytes <= min(most, plan.largest_request):
+            memory = np.empty(nbytes, np.uint8)
+            part = memory[tile.start :] if plan.is_whole else memory
+            elements = plan.result_of(tile.elements(part, chunks.stored))
+            window = memory, self._squeezed(elements)
+        return _Alike(spec, selection, types, plan, window, result, start)
 
     def _plan(self, spec: ArraySpec, selection: SelectorTuple, cost: Cost | None) -> Plan:
         if self._sharding is None:

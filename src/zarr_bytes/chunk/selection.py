@@ -24,6 +24,7 @@ __all__ = ["entries_of", "grid_of", "grid_of_array", "in_shape", "is_basic", "to
 
 _Entry: TypeAlias = "int | range | Offsets"  # without bools and negative indices
 
+_BASIC: Final = frozenset((int, slice))
 _MOST_ELEMENTS: Final = 2**62  # so that sums of offsets fit into int64
 
 
@@ -119,7 +120,7 @@ def is_basic(selection: Any) -> bool:
     >>> is_basic((slice(3), 5)), is_basic((slice(3), np.array([5])))
     (True, False)
     """
-    return all(type(entry) in (int, slice) for entry in entries_of(selection))
+    return _BASIC.issuperset(map(type, entries_of(selection)))
 
 
 def in_shape(value: Array, shape: tuple[int, ...]) -> Array:

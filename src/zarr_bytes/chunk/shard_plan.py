@@ -14,9 +14,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from zarr_bytes.chunk import limits
+from zarr_bytes.chunk.inner_selections import InnerSelections, grouped, merged
 from zarr_bytes.chunk.levels import Span
 from zarr_bytes.chunk.plan import EVERYTHING, Plan
-from zarr_bytes.chunk.shard_parts import Parts, grouped, merged
 from zarr_bytes.chunk.tiles import Tile, Tiles
 from zarr_bytes.errors import ChunkSizeError
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Array
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
+    from zarr_bytes.chunk.inner_selections import Group, InnerSelection, Located
     from zarr_bytes.chunk.plan import Fetch
-    from zarr_bytes.chunk.shard_parts import Group, Located, Part
     from zarr_bytes.chunk.shards import Index, Shards
     from zarr_bytes.settings import Cost
 
@@ -59,7 +59,7 @@ class ShardPlan(Plan):
         self.selection = selection
         self.gap = EVERYTHING if cost is None else cost.gap
         self.largest_request = EVERYTHING if cost is None else cost.largest_request
-        self._inner = Parts(shards.division, self.chunks.item_size, self.gap)
+        self._inner = InnerSelections(shards.division, self.chunks.item_size, self.gap)
         self._number, self._tile = shards.one_range(selection) or (0, None)
 
     @property
@@ -109,7 +109,7 @@ class ShardPlan(Plan):
     @property
     def is_small(self) -> bool:
         """Whether the plan takes so little memory that it is kept."""
-        return self._tile is not None or self._few is not None
+        return self._tile is not None or self._ranges <= limits.LIMITS.kept_runs
 
     @cached_property
     def _is_little(self) -> bool:
@@ -117,21 +117,26 @@ class ShardPlan(Plan):
             return False
         if self._tile is not None:
             return self.nbytes <= limits.LIMITS.loop_chunk
-        if self._few is None:
-            return False
         is_short = self.nbytes <= limits.LIMITS.loop_chunk
         most = limits.LIMITS.loop_ranges if is_short else limits.LIMITS.loop_long_ranges
-        return sum([part.alike.tiles.span.ranges for part in self._few]) <= most
+        return self._ranges <= most
 
     @cached_property
-    def _few(self) -> list[Part] | None:
+    def _ranges(self) -> int:
+        """Number of ranges, where the parts are few; otherwise very many."""
+        if self._few is None:
+            return EVERYTHING
+        return sum([part.alike.tiles.span.ranges for part in self._few])
+
+    @cached_property
+    def _few(self) -> list[InnerSelection] | None:
         """The parts, where they are few."""
         most = limits.LIMITS.loop_ranges
         if self.grid is None or self.shards.division.most_parts(self.grid) > most:
             return None
         return list(self._inner.of(self.grid))
 
-    def _parts(self) -> Iterable[Part]:
+    def parts(self) -> Iterable[InnerSelection]:
         """The selection of each inner chunk that has selected elements."""
         grid = self.tiles.grid  # perhaps put into a result
         return self._few if grid is self.grid and self._few else self._inner.of(grid)
@@ -183,7 +188,7 @@ class ShardPlan(Plan):
 
         In the place of an absent inner chunk, the canvas gets the fill value.
         """
-        parts, fill = iter(self._parts()), self.shards.fill_value
+        parts, fill = iter(self.parts()), self.shards.fill_value
         while some := list(islice(parts, _SORTED)):
             located = []
             for part in some:

@@ -6,24 +6,24 @@ complete for that: it has every inner chunk.
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import numpy as np
 
 from zarr_bytes.chunk.elements import encode_elements
 from zarr_bytes.chunk.file_writing import write_file
-from zarr_bytes.chunk.files import ChunkFile, EndOfFileError, open_chunk
+from zarr_bytes.chunk.files import EndOfFileError, open_chunk
 from zarr_bytes.chunk.new_files import delete_file, make_file, replace, write_all
 from zarr_bytes.chunk.plan import EVERYTHING
-from zarr_bytes.chunk.shard_parts import Parts
+from zarr_bytes.chunk.selection import entries_of
 from zarr_bytes.chunk.shards import Index, shards_of
 from zarr_bytes.chunk.tiles import Tile, tiles_of
 from zarr_bytes.chunk.writing import Writing
 from zarr_bytes.errors import wrong_size
+from zarr_bytes.settings import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,14 +33,17 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.file_writing import NewChunk
+    from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
+    from zarr_bytes.chunk.inner_selections import InnerSelection
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.shard_parts import Part
     from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
 
 __all__ = ["ShardWriting", "complete_shard"]
+
+_APART: Final = Cost(0, EVERYTHING)  # no byte between two ranges is touched
 
 # Bytes of a stored inner chunk, by its number; None if it is absent.
 _Stored: TypeAlias = "Callable[[int], Bytes | None]"
@@ -74,23 +77,25 @@ class ShardWriting(Writing):
         is_complete: bool,
     ) -> None:
         is_complete = is_complete and not sharding.keeps_edges
-        super().__init__(value, selection, chunk_spec, endian, order, is_complete=is_complete)
         self._shards = shards_of(sharding, chunk_spec, endian, order)
+        self._plan = self._shards.plan(entries_of(selection), _APART)
+        super().__init__(value, selection, chunk_spec, endian, order, is_complete=is_complete)
         if self._grid is None:
             raise ValueError(
                 f"the selection {selection} of a shard has another form than integers, slices with"
                 " positive steps and arrays of integers or bools"
             )
         self._shard_grid = self._grid
-        self._root = ""  # of the store, where that is a folder
+
+    def _made_grid(self) -> Grid | None:
+        return self._plan.grid
 
     def _written(self, path: str, root: str, *, in_place: bool) -> int:
         in_place = in_place and not self.keeps_nothing
         if 0 in self._shard_grid.shape:
             return 0
-        self._root = root
         if in_place:
-            written = write_file(path, self)
+            written = write_file(path, root, self)
             if written is not None:
                 return written
         file = None if self.keeps_nothing else open_chunk(path, root, waits=True)
@@ -107,7 +112,7 @@ class ShardWriting(Writing):
         new, index = self._shards.new_shard(self._new_chunk())
         return new, *cast("tuple[Tile, Bytes]", self._located(index))
 
-    def in_file(self, file: int, size: int, path: str) -> tuple[Tile, Bytes] | None:  # noqa: ARG002
+    def in_file(self, file: ChunkFile) -> tuple[Tile, Bytes] | None:
         """The selected ranges in an open shard; None if an inner chunk is absent.
 
         Raises
@@ -115,8 +120,7 @@ class ShardWriting(Writing):
         ShardIndexError
             If the index does not fit the shard.
         """
-        with ChunkFile(os.dup(file), path, self._root) as shard:
-            return self._located(self._shards.index_in(shard))
+        return self._located(self._shards.index_in(file))
 
     def _located(self, index: Index) -> tuple[Tile, Bytes] | None:
         starts, stops, data = [], [], []
@@ -133,11 +137,10 @@ class ShardWriting(Writing):
         together = data[0] if len(data) == 1 else np.concatenate(data)
         return Tile(0, together.size, table), together
 
-    def _parts(self) -> Iterator[tuple[Part, Array]]:
+    def _parts(self) -> Iterator[tuple[InnerSelection, Array]]:
         """The selection of each inner chunk that is written to, and the elements for it."""
         canvas = self._canvas(self._shard_grid)
-        # No byte between two ranges is touched.
-        for part in Parts(self._shards.division, self._dtype.itemsize, 0).of(self._shard_grid):
+        for part in self._plan.parts():
             yield part, canvas[(*part.place, ...)]  # never a scalar
 
     def _inner_chunks(self, stored: _Stored, *, is_complete: bool) -> Iterator[tuple[int, Bytes]]:

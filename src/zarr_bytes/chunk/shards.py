@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import google_crc32c
 import numpy as np
 
-from zarr_bytes.chunk.chunks import Chunks, Planned, fill_value_of
+from zarr_bytes.chunk.chunks import Chunks, Planned, fill_value_of, is_like
 from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.files import EndOfFileError
 from zarr_bytes.chunk.shard_plan import ShardPlan
@@ -82,6 +82,7 @@ class Shards(Planned[ShardPlan]):
         order: tuple[int, ...] | None,
         prototype: BufferPrototype,
     ) -> None:
+        super().__init__()
         self.sharding = sharding
         self.chunks = Chunks(shape, dtype, endian, order, prototype)
         inner, index_order = sharding.inner_shape, sharding.index_order
@@ -223,15 +224,15 @@ class Index:
             )
         entries = content[: _ENTRY * shards.count]
         if shards.sharding.has_checksum:
-            found, computed = bytes(content[entries.size :]), google_crc32c.value(bytes(entries))
-            if int.from_bytes(found, "little") != computed:
+            found = int.from_bytes(content[entries.size :].tobytes(), "little")
+            computed = google_crc32c.value(entries.tobytes())
+            if found != computed:
                 raise ShardIndexError(
-                    f"the index of the shard {key} has the checksum"
-                    f" {int.from_bytes(found, 'little'):#010x}, and that of its bytes is"
-                    f" {computed:#010x}: the shard is damaged, or it was written with other shapes"
-                    " or codecs than the metadata names"
+                    f"the index of the shard {key} has the checksum {found:#010x}, and that of its"
+                    f" bytes is {computed:#010x}: the shard is damaged, or it was written with"
+                    " other shapes or codecs than the metadata names"
                 )
-        self._entries = entries.view(shards.entry_dtype).reshape(-1, 2)
+        self._entries = entries.view(shards.entry_dtype)
         self._first = shards.first
         self._last = size  # where an inner chunk must have ended
         if size is not None and shards.sharding.is_at_end:
@@ -246,7 +247,7 @@ class Index:
             If the inner chunk has another size than its metadata asks for, is not in the file, or
             overlaps the index.
         """
-        start, nbytes = self._entries[number].tolist()
+        start, nbytes = self._entries[2 * number : 2 * number + 2].tolist()
         if start == nbytes == _ABSENT:
             return None
         expected = self._shards.inner_nbytes
@@ -271,9 +272,15 @@ def shards_of(
     sharding: Sharding, spec: ArraySpec, endian: Endian | None, order: tuple[int, ...] | None
 ) -> Shards:
     """Shards of a spec, otherwise as `chunks_of`."""
-    dtype = spec.dtype.to_native_dtype()
-    fill = np.full(1, fill_value_of(spec), dtype).tobytes()
-    return _shards_like(sharding, fill, spec.shape, dtype, endian, order, spec.prototype)
+    global _last
+    last, given, shards = _last
+    if shards is None or given != (sharding, endian, order) or not is_like(spec, last):
+        dtype = spec.dtype.to_native_dtype()
+        fill = np.full(1, fill_value_of(spec), dtype).tobytes()
+        shards = _shards_like(sharding, fill, spec.shape, dtype, endian, order, spec.prototype)
+        _last = spec, (sharding, endian, order), shards
+    return shards
 
 
+_last: tuple[ArraySpec | None, object, Shards | None] = None, None, None
 _shards_like = lru_cache(maxsize=128)(Shards)

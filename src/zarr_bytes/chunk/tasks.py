@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections import deque
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -110,18 +111,15 @@ async def in_threads(
     After an error, or where the caller is cancelled, no other item is begun. Items that have begun
     are waited for, since a thread cannot be stopped. The first error is raised.
     """
-    shared = _Shared(work, items)
-
-    async def all_of_them() -> None:
-        if threads == 1:  # the usual case, worth 50 microseconds
-            await asyncio.to_thread(shared.run)
-            return
-        runs = (asyncio.to_thread(shared.run) for _ in range(threads))
-        for error in await asyncio.gather(*runs, return_exceptions=True):
+    shared, loop = _Shared(work, items), asyncio.get_running_loop()
+    runs = [loop.run_in_executor(None, copy_context().run, shared.run) for _ in range(threads)]
+    if threads == 1:  # the usual case, worth a task
+        await _until_done(runs[0], shared.stop)
+    else:
+        outcomes = await _until_done(asyncio.gather(*runs, return_exceptions=True), shared.stop)
+        for error in outcomes:
             if error is not None:
                 raise error
-
-    await _until_done(all_of_them(), shared.stop)
     return [shared.results[i] for i in range(len(items))]
 
 
@@ -155,19 +153,15 @@ class _Shared(Generic[T, R]):
                 yield item
 
 
-async def _until_done(
-    work: Coroutine[object, object, T], stop: Callable[[], None] | None = None
-) -> T:
+async def _until_done(work: asyncio.Future[T], stop: Callable[[], None]) -> T:
     """Wait for `work` in threads, even if the caller is cancelled; `stop` is called then."""
-    task = asyncio.ensure_future(work)
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(work)
     except asyncio.CancelledError:
-        if stop is not None:
-            stop()
-        while not task.done():
+        stop()
+        while not work.done():
             with suppress(asyncio.CancelledError):  # cancelled more than once
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # retrieved, or asyncio would log it
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # retrieved, or asyncio would log it
         raise

@@ -100,15 +100,20 @@ class Tile(NamedTuple):
             return np.array([self.start]), np.array([self.start + self.nbytes])
         return self.start + self.table[0], self.start + self.table[1]
 
-    def ranges(self, first: int = 0) -> Iterator[tuple[int, int, int]]:
-        """Start, stop, and position among the fetched bytes, of every range from `first` on."""
-        starts, stops = self.table or (np.zeros(1, np.int64), np.array([self.nbytes]))
-        position = int((stops[:first] - starts[:first]).sum())
-        for i in range(first, starts.size, _AT_ONCE):
+    def ranges(self) -> Iterator[tuple[int, int, int]]:
+        """Start, stop, and position among the fetched bytes, of every range."""
+        position = 0
+        for starts, sizes in self.lists():
+            for start, size in zip(starts, sizes, strict=True):
+                yield start, start + size, position
+                position += size
+
+    def lists(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Starts in the chunk and sizes of the ranges, in bytes, some thousands at a time."""
+        starts, stops = self.bounds()
+        for i in range(0, starts.size, _AT_ONCE):
             part = slice(i, i + _AT_ONCE)
-            for start, stop in zip(starts[part].tolist(), stops[part].tolist(), strict=True):
-                yield self.start + start, self.start + stop, position
-                position += stop - start
+            yield starts[part].tolist(), (stops[part] - starts[part]).tolist()
 
 
 class Tiles(NamedTuple):

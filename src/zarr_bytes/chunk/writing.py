@@ -27,7 +27,6 @@ from zarr_bytes.chunk.new_files import CAN_REPLACE, delete_file, replace_file
 from zarr_bytes.chunk.requests import note_request
 from zarr_bytes.chunk.selection import entries_of, grid_of, in_shape
 from zarr_bytes.chunk.tiles import tiles_of
-from zarr_bytes.errors import wrong_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import ByteSetter
 
     from zarr_bytes.chunk.elements import Array, Bytes
+    from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
     from zarr_bytes.chunk.tiles import Tile
@@ -82,9 +82,8 @@ class _SelectedOfChunk(NamedTuple):
     def in_new(self) -> tuple[NewChunk, Tile, Bytes]:
         return self.new_chunk(), self.tile, self.data
 
-    def in_file(self, file: int, size: int, path: str) -> tuple[Tile, Bytes]:  # noqa: ARG002
-        if size != self.nbytes:
-            raise wrong_size(path, 0, self.nbytes, size)
+    def in_file(self, file: ChunkFile) -> tuple[Tile, Bytes]:
+        file.check(self.nbytes)
         return self.tile, self.data
 
 
@@ -119,7 +118,7 @@ class Writing:
         self._endian = endian
         self._order = tuple(range(len(shape))) if order is None else order
         self._selection = entries_of(selection)
-        self._grid = grid_of(shape, self._selection, order)
+        self._grid = self._made_grid()
         if self._grid is None:  # only NumPy takes it
             selected: Array = np.broadcast_to(np.True_, shape)[self._selection]
             self._selected_shape = selected.shape
@@ -129,6 +128,9 @@ class Writing:
         self._value = in_shape(self._array_of(value), self._selected_shape)
         self._is_whole = self._grid is not None and self._grid.has_all_of(shape)
         self.keeps_nothing = self._is_whole or is_complete
+
+    def _made_grid(self) -> Grid | None:
+        return grid_of(self._chunk_spec.shape, self._selection, self._order)
 
     def to_file(self, setter: StorePath, *, in_place: bool = True) -> None:
         """Write to a local chunk, `in_place` if possible; in a thread that may wait.
@@ -149,7 +151,7 @@ class Writing:
     def _written(self, path: str, root: str, *, in_place: bool) -> int:
         """`to_file`; the number of written bytes."""
         if in_place and not self.keeps_nothing:
-            written = self._in_place(path)
+            written = self._in_place(path, root)
             if written is not None:
                 return written
         existing = None
@@ -186,7 +188,7 @@ class Writing:
             written = 0 if encoded is None else len(encoded)
             counters.note(setter.store, chunks=1, requests=1, written=written)
 
-    def _in_place(self, path: str) -> int | None:
+    def _in_place(self, path: str, root: str) -> int | None:
         """Number of bytes written to the file at `path` in place; None if that is impossible."""
         if self._grid is None:
             return None
@@ -197,7 +199,8 @@ class Writing:
         if tile.nbytes == self._nbytes:
             return None
         data = self._bytes_of(tile, self._grid, self._canvas(self._grid))
-        return write_file(path, _SelectedOfChunk(tile, data, self._nbytes, self._new_chunk))
+        selected = _SelectedOfChunk(tile, data, self._nbytes, self._new_chunk)
+        return write_file(path, root, selected)
 
     def _bytes_of(self, tile: Tile, grid: Grid, canvas: Array) -> Bytes:
         """The bytes of the ranges of `tile` one after another."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Axis, Grid
     from zarr_bytes.chunk.plan import Fetch
 
-__all__ = ["AlikeParts", "Located", "Part", "Parts", "grouped", "merged"]
+__all__ = ["AlikeSelections", "InnerSelection", "InnerSelections", "Located", "grouped", "merged"]
+
+_AT_START: Final = np.zeros(1, np.int64)  # the one range of a tile without a table
 
 
-class AlikeParts:
+class AlikeSelections:
     """Inner chunks with the same selection.
 
     Attributes
@@ -50,16 +52,16 @@ class AlikeParts:
         return self.tiles.undivided()
 
 
-class Part(NamedTuple):
+class InnerSelection(NamedTuple):
     """The selection of one inner chunk."""
 
     number: int  # of the inner chunk
     place: tuple[Any, ...]  # NumPy index of the elements in the canvas
     axes: tuple[Axis, ...]
-    alike: AlikeParts
+    alike: AlikeSelections
 
 
-class Parts:
+class InnerSelections:
     """The selections of inner chunks; those with the same selection are divided into tiles once.
 
     Parameters
@@ -74,9 +76,9 @@ class Parts:
         self._division = division
         self._item_size = item_size
         self._gap = gap
-        self._known: dict[tuple[range, ...], AlikeParts] = {}
+        self._known: dict[tuple[range, ...], AlikeSelections] = {}
 
-    def of(self, grid: Grid) -> Iterator[Part]:
+    def of(self, grid: Grid) -> Iterator[InnerSelection]:
         """The selection of each inner chunk that has elements of a grid."""
         if 0 in grid.shape:
             return
@@ -86,14 +88,14 @@ class Parts:
             is_known = all(type(along) is range for along in indices)
             alike = self._known.get(cast("tuple[range, ...]", indices)) if is_known else None
             if alike is None:
-                alike = AlikeParts(by_itself(inside, axes), self._item_size, self._gap)
+                alike = AlikeSelections(by_itself(inside, axes), self._item_size, self._gap)
                 if is_known:
                     self._known[cast("tuple[range, ...]", indices)] = alike
-            yield Part(number, combination([axis.targets for axis in axes]), axes, alike)
+            yield InnerSelection(number, combination([axis.targets for axis in axes]), axes, alike)
 
 
 # With the offset of its first selected element in the shard, in bytes.
-Located: TypeAlias = "tuple[int, Part]"
+Located: TypeAlias = "tuple[int, InnerSelection]"
 
 
 class Group(NamedTuple):
@@ -130,10 +132,12 @@ def merged(fetches: list[Fetch]) -> Fetch:
     """One fetch for several, as tiles that are fetched one by one take longer than their bytes."""
     if len(fetches) == 1:
         return fetches[0]
-    bounds = [tile.bounds() for tile, _ in fetches]
+    tables = [tile.table or (_AT_START, np.array([tile.nbytes])) for tile, _ in fetches]
+    counts = [starts.size for starts, _ in tables]
+    begins = np.array([tile.start for tile, _ in fetches]).repeat(counts)
     table = (
-        np.concatenate([starts for starts, _ in bounds]),
-        np.concatenate([stops for _, stops in bounds]),
+        begins + np.concatenate([starts for starts, _ in tables]),
+        begins + np.concatenate([stops for _, stops in tables]),
     )
     parts: list[tuple[Tile, int]] = []
     nbytes = 0
