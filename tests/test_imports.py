@@ -19,7 +19,7 @@ FOR_TYPES_OF_A_PLAN = [
 ]
 WITHIN_FUNCTIONS = {
     # zarr imports the codecs and the pipeline in every process, also where nothing is read.
-    ("zarr_bytes.codec", "zarr_bytes.chunk.codec_calls"),
+    ("zarr_bytes.partial_codec", "zarr_bytes.chunk.codec_calls"),
     ("zarr_bytes.pipeline", "zarr_bytes.chunk.batches"),
     ("zarr_bytes.pipeline", "zarr_bytes.chunk.stored"),
     # rich is optional.
