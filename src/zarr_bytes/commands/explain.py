@@ -174,7 +174,7 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
             counts, is_in_place = counts_of_write(
                 chunk[0], plan, in_place=acting.writes_parts, is_complete=is_complete
             )
-            is_kept = is_in_place or counts.bytes_fetched > 0
+            is_kept = counts.bytes_fetched > 0
             reasons.append("" if is_in_place else why_replaced(acting, chunk[0], is_kept=is_kept))
             are_fine.append(is_in_place or not is_kept)
             are_in_place.append(is_in_place)

@@ -142,12 +142,12 @@ class CheckReport(Result):
     """
 
     store: str
-    nodes: list[ArrayReport]
-    verdict: str
     conforms: bool
+    verdict: str
     is_complete: bool
     arrays: int
     arrays_not_checked: int
+    nodes: list[ArrayReport]
 
     @classmethod
     def of(cls, store: str, nodes: list[ArrayReport]) -> CheckReport:
@@ -174,22 +174,14 @@ class CheckReport(Result):
         if old and (failing or not is_empty):
             text += f"; {number(old, 'array')} of Zarr format 2 not checked"
         conforms = not (failing or is_empty)
-        return cls(store, nodes, text, conforms, is_complete, len(arrays) + old, unchecked + old)
+        return cls(store, conforms, text, is_complete, len(arrays) + old, unchecked + old, nodes)
 
     def __iter__(self) -> Iterator[ArrayReport]:
         return iter(self.nodes)
 
     def _document(self) -> dict[str, Any]:
-        nodes = [{"conforms": report.conforms, **vars(report)} for report in self]
-        return {
-            "store": self.store,
-            "conforms": self.conforms,
-            "verdict": self.verdict,
-            "complete": self.is_complete,
-            "arrays": self.arrays,
-            "arrays_not_checked": self.arrays_not_checked,
-            "nodes": nodes,
-        }
+        document = {name.removeprefix("is_"): value for name, value in vars(self).items()}
+        return document | {"nodes": [{"conforms": r.conforms, **vars(r)} for r in self]}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from zarr_bytes.chunk.tasks import together
 from zarr_bytes.commands.chunk_grid import ChunkGrid
 from zarr_bytes.commands.conformance import LARGEST_ELEMENT, is_plain
 from zarr_bytes.commands.reports import Finding
-from zarr_bytes.commands.sources import Entry, Found, is_unfinished, within
+from zarr_bytes.commands.sources import MOST_REQUESTS, is_unfinished, within
 from zarr_bytes.commands.text import in_digits, nested
 from zarr_bytes.errors import in_words
 
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.layout import ElementLayout
     from zarr_bytes.commands.reports import ArrayReport, Progress
-    from zarr_bytes.commands.sources import Source
+    from zarr_bytes.commands.sources import Entry, Found, Source
 
 __all__ = ["check_chunks", "note_unfinished", "plain_chunks"]
 
-MOST_REQUESTS: Final = 100_000  # for the chunks of an array, in a store that cannot list
 _PIECE: Final = 2**23  # bytes of bools read at once, by each concurrent request
 _UNFINISHED: Final = ("*.partial", "left by interrupted writes; may be deleted while nobody writes")
 _SHOWN: Final = 3  # names of files that are not chunks
@@ -97,7 +96,7 @@ async def check_chunks(
         nonlocal done
         if isinstance(entry, Finding):
             findings.append(entry)
-        elif source.is_listed and not grid.contains(entry.key):
+        elif not grid.contains(entry.key):
             (unfinished if is_unfinished(entry.key) else strays).add(entry.key)
             return
         else:
@@ -107,8 +106,7 @@ async def check_chunks(
         progress(replace(state, chunks_done=done, chunks=grid.count))
 
     try:
-        is_listed = source.is_listed
-        await _each(source.entries(report.path, grid) if is_listed else _possible(grid), check)
+        await _each(source.entries(report.path, grid), check)
     except Exception as error:  # noqa: BLE001 -- of any store; its other nodes are still checked
         found = f"they cannot be listed: {in_words(error)}"
         findings.append(Finding("chunks", found, "listed"))
@@ -122,11 +120,6 @@ async def check_chunks(
     if layout.item_size > LARGEST_ELEMENT:
         report.not_checked = "elements too large to read"
     report.findings += sorted(findings, key=lambda finding: (finding.is_note, finding.subject))
-
-
-async def _possible(grid: ChunkGrid) -> AsyncIterator[Found]:
-    for key in grid.keys(MOST_REQUESTS):
-        yield Entry(key)
 
 
 async def _each(entries: AsyncIterator[Found], check: Callable[[Found], Awaitable[None]]) -> None:
