@@ -314,6 +314,7 @@ class TestHierarchy:
         assert code == 0
         assert set(nodes) == {"data/plain", "data/mask", "data/packed"}
         assert nodes["data/plain"]["stored_chunks"] == nodes["data/plain"]["chunks"] == 4
+        assert all(node["conforms"] for node in nodes.values())
         assert nodes["data/packed"]["not_checked"] == "not plain bytes"
 
     def test_shards_are_named_as_what_is_not_checked(self):
@@ -560,6 +561,16 @@ class TestUnfinishedFiles:
         assert note.found.endswith(f": {', '.join(names)}, ...")
 
 
+class Silent(Watched):
+    """As a server that lists nothing, and does not say that it cannot."""
+
+    async def list_dir(self, prefix):
+        for name in ():
+            yield name
+
+    list_prefix = list_dir
+
+
 class TestWhatIsRead:
     def test_no_data_is_read_but_of_bools_and_requests_are_concurrent(self, folder):
         store = Watched(LocalStore(folder, read_only=True))
@@ -610,24 +621,14 @@ class TestWhatIsRead:
         assert plain.stored_chunks == 3
         assert reports["data/packed"].conforms
 
-    def test_a_store_that_cannot_list_is_asked_for_every_chunk(self, folder):
+    @pytest.mark.parametrize("kind", [Unlistable, Silent])
+    def test_a_store_whose_listing_shows_nothing_is_asked_for_every_chunk(self, folder, kind):
         (folder / "data/plain/c/1/0").unlink()
-        store = Unlistable(LocalStore(folder / "data/plain", read_only=True))
+        store = kind(LocalStore(folder / "data/plain", read_only=True))
         (report,) = reports_of(store).values()
         assert report.conforms
         assert report.stored_chunks == 3
         assert len(store.sized) == 4
-
-    def test_a_listing_that_shows_nothing_is_not_believed(self, folder):
-        class Silent(Watched):
-            async def list_dir(self, prefix):
-                for name in ():
-                    yield name
-
-            list_prefix = list_dir
-
-        (report,) = reports_of(Silent(LocalStore(folder / "data/plain", read_only=True))).values()
-        assert report.stored_chunks == 4
 
     def test_a_store_that_cannot_list_is_walked_by_consolidated_metadata(self, folder):
         store = Unlistable(LocalStore(folder, read_only=True))
@@ -795,7 +796,8 @@ class TestManyArrays:
         chunks = {f"c{i}": b"xx" for i in range(30)}
         write(tmp_path, ARRAY | {"shape": [60], "chunk_grid": regular([2])}, **chunks)
         assert "20 more" in call("check", tmp_path).stdout
-        assert len(nodes_of(tmp_path)[""]["findings"]) == 30
+        subjects = [finding["subject"] for finding in nodes_of(tmp_path)[""]["findings"]]
+        assert subjects == sorted(f"c/{i}" for i in range(30))
 
 
 class TestOptionsOfStores:

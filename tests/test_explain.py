@@ -267,6 +267,11 @@ class TestTheFirstReasonThatHolds:
         assert explained.is_partial
         assert explained.reason.startswith("gaps of up to 32,768 bytes")
 
+    def test_a_write_of_whole_chunks_needs_none(self, tmp_path):
+        explained = zarr_bytes.explain(stored(LocalStore(tmp_path), VALUES), write=True)
+        assert (explained.is_partial, explained.reason) == (True, "")
+        assert str(explained).startswith("Whole chunks are written: ")
+
     def test_a_write_in_a_store_that_is_no_folder(self):
         with zarr.config.set(IN_PLACE):
             array = stored(CountingStore(MemoryStore()), VALUES)
