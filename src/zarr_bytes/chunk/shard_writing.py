@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from zarr_bytes.chunk.plan import EVERYTHING
 from zarr_bytes.chunk.selection import entries_of
 from zarr_bytes.chunk.shards import Index, shards_of
 from zarr_bytes.chunk.tiles import Tile, tiles_of
-from zarr_bytes.chunk.writing import Writing
+from zarr_bytes.chunk.writing import APART, Writing
 from zarr_bytes.errors import wrong_size
-from zarr_bytes.settings import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,13 +36,12 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.inner_selections import InnerSelection
     from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
 
 __all__ = ["ShardWriting", "complete_shard"]
-
-_APART: Final = Cost(0, EVERYTHING)  # no byte between two ranges is touched
 
 # Bytes of a stored inner chunk, by its number; None if it is absent.
 _Stored: TypeAlias = "Callable[[int], Bytes | None]"
@@ -78,7 +76,7 @@ class ShardWriting(Writing):
     ) -> None:
         is_complete = is_complete and not sharding.keeps_edges
         self._shards = shards_of(sharding, chunk_spec, endian, order)
-        self._plan = self._shards.plan(entries_of(selection), _APART)
+        self._shard_plan = self._shards.plan(entries_of(selection), APART)
         super().__init__(value, selection, chunk_spec, endian, order, is_complete=is_complete)
         if self._grid is None:
             raise ValueError(
@@ -87,8 +85,8 @@ class ShardWriting(Writing):
             )
         self._shard_grid = self._grid
 
-    def _made_grid(self) -> Grid | None:
-        return self._plan.grid
+    def _made_plan(self, order: tuple[int, ...] | None) -> Plan:  # noqa: ARG002
+        return self._shard_plan
 
     def _written(self, path: str, root: str, *, in_place: bool) -> int:
         in_place = in_place and not self.keeps_nothing
@@ -140,7 +138,7 @@ class ShardWriting(Writing):
     def _parts(self) -> Iterator[tuple[InnerSelection, Array]]:
         """The selection of each inner chunk that is written to, and the elements for it."""
         canvas = self._canvas(self._shard_grid)
-        for part in self._plan.parts():
+        for part in self._shard_plan.parts():
             yield part, canvas[(*part.place, ...)]  # never a scalar
 
     def _inner_chunks(self, stored: _Stored, *, is_complete: bool) -> Iterator[tuple[int, Bytes]]:

@@ -10,23 +10,24 @@ from __future__ import annotations
 
 from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 
 import numpy as np
 from zarr.buffer import cpu
 from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes.chunk import counters
-from zarr_bytes.chunk.chunks import fill_value_of
+from zarr_bytes.chunk.chunks import chunks_of, fill_value_of
 from zarr_bytes.chunk.element_blocks import encode_in_blocks
 from zarr_bytes.chunk.elements import decode_elements, encode_elements
 from zarr_bytes.chunk.file_writing import NewChunk, write_file
 from zarr_bytes.chunk.files import open_chunk
 from zarr_bytes.chunk.mapping import apart_from_files
 from zarr_bytes.chunk.new_files import CAN_REPLACE, delete_file, replace_file
+from zarr_bytes.chunk.plan import EVERYTHING
 from zarr_bytes.chunk.requests import note_request
-from zarr_bytes.chunk.selection import entries_of, grid_of, in_shape
-from zarr_bytes.chunk.tiles import tiles_of
+from zarr_bytes.chunk.selection import entries_of, in_shape
+from zarr_bytes.settings import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,10 +39,14 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.chunk.tiles import Tile
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
 
-__all__ = ["Writing", "is_local_chunk", "new_chunk"]
+__all__ = ["APART", "Writing", "is_local_chunk", "new_chunk"]
+
+APART: Final = Cost(0, EVERYTHING)
+"""The cost of a request where no byte between two ranges may be touched."""
 
 
 def is_local_chunk(setter: ByteSetter | SyncByteSetter) -> TypeGuard[StorePath]:
@@ -118,7 +123,8 @@ class Writing:
         self._endian = endian
         self._order = tuple(range(len(shape))) if order is None else order
         self._selection = entries_of(selection)
-        self._grid = self._made_grid()
+        self._plan = self._made_plan(order)
+        self._grid = self._plan.grid
         if self._grid is None:  # only NumPy takes it
             selected: Array = np.broadcast_to(np.True_, shape)[self._selection]
             self._selected_shape = selected.shape
@@ -129,8 +135,8 @@ class Writing:
         self._is_whole = self._grid is not None and self._grid.has_all_of(shape)
         self.keeps_nothing = self._is_whole or is_complete
 
-    def _made_grid(self) -> Grid | None:
-        return grid_of(self._chunk_spec.shape, self._selection, self._order)
+    def _made_plan(self, order: tuple[int, ...] | None) -> Plan:
+        return chunks_of(self._chunk_spec, self._endian, order).plan(self._selection, APART)
 
     def to_file(self, setter: StorePath, *, in_place: bool = True) -> None:
         """Write to a local chunk, `in_place` if possible; in a thread that may wait.
@@ -190,14 +196,11 @@ class Writing:
 
     def _in_place(self, path: str, root: str) -> int | None:
         """Number of bytes written to the file at `path` in place; None if that is impossible."""
-        if self._grid is None:
+        if self._grid is None or self._plan.is_whole:
             return None
-        tiles = tiles_of(self._grid, self._dtype.itemsize, 0)  # no byte between two is touched
-        if not tiles.span.selected:
+        if not self._plan.nbytes:
             return 0
-        tile = tiles.undivided()
-        if tile.nbytes == self._nbytes:
-            return None
+        tile = self._plan.tiles.undivided()
         data = self._bytes_of(tile, self._grid, self._canvas(self._grid))
         selected = _SelectedOfChunk(tile, data, self._nbytes, self._new_chunk)
         return write_file(path, root, selected)
