@@ -19,6 +19,7 @@ from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.settings import SETTINGS
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
+PIPELINE = "codec_pipeline.path"
 
 
 def command(*arguments, python=sys.executable, **environment):
@@ -157,8 +158,13 @@ class TestNotActive:
         assert code == 1
         assert found["codecs"][0]["found"].startswith("none: ")
 
-    def test_the_verdict_is_on_the_last_screen_where_there_is_much_to_do(self):
+    @pytest.mark.parametrize("with_rich", [True, False])
+    def test_the_verdict_is_on_the_last_screen_where_there_is_much_to_do(
+        self, with_rich, monkeypatch
+    ):
         """Of 24 lines, the last is the next prompt."""
+        if not with_rich:
+            monkeypatch.setitem(sys.modules, "rich", None)
         not_active = {"ZARR_CODECS__BYTES": ZARRS_OWN, "ZARR_ZARR_BYTES__GAPS": "1"}
         not_working = not_active | {"ZARR_ZARR_BYTES__GAP__LOCAL": "x"}
         for verdict, variables in (
@@ -184,9 +190,11 @@ class TestSettings:
             started_with(ZARR_ZARR_BYTES__GAP__LOCAL="4096"),
             zarr.config.set({"zarr_bytes.partial_reads": False}),
         ):
-            settings = {s.name.partition(".")[2]: s for s in zarr_bytes.status().settings}
+            found = zarr_bytes.status()
+        settings = {s.name.partition(".")[2]: s for s in found.settings}
         assert settings["gap.local"].value == 4096
         assert settings["gap.local"].origin.name == "ZARR_ZARR_BYTES__GAP__LOCAL"
+        assert "environment: ZARR_ZARR_BYTES__GAP__LOCAL" in str(found)
         assert settings["gap.remote"].origin.kind == "default"
         assert settings["partial_reads"].origin.kind == "code"
 
@@ -252,22 +260,38 @@ class TestSettings:
 
 
 class TestPipeline:
-    def test_the_one_that_is_configured_is_named_and_what_it_acts_for(self):
-        with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.Other"}):
-            found = zarr_bytes.status().pipeline
-        assert (found.found, found.is_active) == ("zarr.core.codec_pipeline.Other", False)
-        assert found.acts_for == "are read where `bytes` is the only codec of an array"
-        assert found.origin.kind == "code"
-
-    def test_this_packages_acts_for_transposed_chunks_too(self):
-        with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BatchedBytesPipeline"}):
+    @pytest.mark.parametrize(
+        ("setting", "acts_for", "new_arrays"),
+        [
+            (
+                {PIPELINE: "zarr_bytes.BatchedBytesPipeline"},
+                "are read where an array has `transpose` codecs and `bytes` alone, or shards of"
+                " these",
+                "zarr-bytes reads and writes them all the same",
+            ),
+            (
+                {PIPELINE: "zarr.core.codec_pipeline.Other"},
+                "are read where `bytes` is the only codec of an array",
+                "until they are reopened; serializer=zarr_bytes.BytesCodec() gives them this one",
+            ),
+            (
+                {PIPELINE: "zarr_bytes.BatchedBytesPipeline", "codecs.bytes": ZARRS_OWN},
+                "are not read: every chunk is read whole",
+                "also when they are reopened; serializer=zarr_bytes.BytesCodec() gives them this",
+            ),
+        ],
+        ids=["this package's", "another", "this package's without its codec"],
+    )
+    def test_the_one_configured_is_named_with_its_arrays(self, setting, acts_for, new_arrays):
+        with zarr.config.set(setting):
             found = zarr_bytes.status()
-        assert found.pipeline.is_active
-        expected = (
-            "are read where an array has `transpose` codecs and `bytes` alone, or shards of these"
-        )
-        assert found.pipeline.acts_for == expected
-        assert f"Parts of chunks {expected}." in str(found)
+        pipeline = found.pipeline
+        assert (pipeline.found, pipeline.acts_for) == (setting[PIPELINE], acts_for)
+        assert pipeline.is_active == (pipeline.found == "zarr_bytes.BatchedBytesPipeline")
+        assert (pipeline.origin.kind == "code") != pipeline.is_active
+        assert new_arrays in found.new_arrays
+        shown = [f"Parts of chunks {acts_for}.", f"New arrays have {found.new_arrays}."]
+        assert "\n".join(shown) in str(found)
 
     def test_one_that_there_is_not_is_a_problem(self):
         with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BytePipeline"}):
@@ -277,33 +301,11 @@ class TestPipeline:
         assert "'zarr_bytes.BytePipeline' not found" in problem
         assert "zarr_bytes.BatchedBytesPipeline" in problem
 
-    def test_without_the_codec_parts_are_read_for_no_chain(self):
-        with zarr.config.set({"codecs.bytes": ZARRS_OWN}):
-            assert (
-                zarr_bytes.status().pipeline.acts_for == "are not read: every chunk is read whole"
-            )
-
 
 class TestFromPython:
     def test_it_prints_what_the_command_prints_without_rich(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "rich", None)
         assert printed(lines=100)[1] == f"{zarr_bytes.status()}\n"
-
-    def test_a_loop_over_it_gives_the_codecs(self):
-        names = [(codec.name, codec.is_active) for codec in zarr_bytes.status()]
-        assert names == [("bytes", True), ("endian", True)]
-
-    def test_it_says_what_new_arrays_have_with_each_pipeline(self):
-        found = zarr_bytes.status()
-        assert found.pipeline.is_active
-        assert "zarr-bytes reads and writes them" in found.new_arrays
-        assert found.new_arrays in str(found)
-        path = {"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}
-        with zarr.config.set(path):
-            found = zarr_bytes.status()
-        assert not found.pipeline.is_active
-        assert "until they are reopened" in found.new_arrays
-        assert "serializer=zarr_bytes.BytesCodec()" in found.new_arrays
 
     def test_a_file_that_the_installed_one_overrides_is_named_with_the_line_that_helps(
         self, tmp_path, monkeypatch

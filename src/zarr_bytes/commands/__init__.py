@@ -1,1 +1,1 @@
-"""`status`, `check` and `migrate`, as functions and commands; the codec imports none of them."""
+"""The functions and commands for users; the codec imports none of them."""

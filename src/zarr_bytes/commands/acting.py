@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import zarr
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin, BytesBytesCodec
@@ -20,7 +20,7 @@ from zarr_bytes.chunk.range_support import comes_whole
 from zarr_bytes.chunk.shard_plan import ShardPlan
 from zarr_bytes.chunk.stored import Stored
 from zarr_bytes.codec import BytesCodec
-from zarr_bytes.commands.origin import origin_of
+from zarr_bytes.commands.origin import decided_by
 from zarr_bytes.commands.text import class_path, in_digits
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.settings import partial_writes_enabled, reading_cost
@@ -85,47 +85,47 @@ def acting_on(array: zarr.Array[Any]) -> Acting:
     codec = getattr(pipeline, "array_bytes_codec", None)
     stored: Stored | None = None
     # Buffers in other memory are left to zarr's pipeline, which calls the codec.
-    has_device = not issubclass(get_buffer_class(), cpu.Buffer)
-    is_pipeline = isinstance(pipeline, BatchedBytesPipeline) and not has_device
-    if is_pipeline:
-        stored = cast("BatchedBytesPipeline", pipeline).stored
+    is_pipeline = False
+    if isinstance(pipeline, BatchedBytesPipeline) and not _has_device():
+        stored, is_pipeline = pipeline.stored, True
     elif len(chain) == 1 and isinstance(codec, BytesCodec):
         stored = Stored(codec, None, None)
         name = f"{class_path(type(codec))} in {name}"
     writes_parts = stored is not None and isinstance(
         stored.codec, ArrayBytesCodecPartialEncodeMixin
     )
-    reason = why_not_bytes = _why_not_bytes(chain, "chunks")
+    why_not_bytes = _why_not_bytes(chain, "chunks")
     is_plain = not (why_not_bytes or isinstance(chain[-1], ShardingCodec))
-    if stored is not None:
-        reason = ""
-    elif has_device and not why_not_bytes:
-        buffers = class_path(get_buffer_class())
-        reason = f"buffers are {buffers}, for which zarr reads chunks of these codecs by itself"
-    elif not why_not_bytes:
-        reason = _why_zarr(name)
     return Acting(
         name,
         stored,
         is_pipeline=is_pipeline,
         writes_parts=writes_parts,
         nbytes_are_known=stored is not None or is_plain,
-        reason=reason,
+        reason="" if stored is not None else why_not_bytes or _why_zarr(name),
         reopened=_reopened(chain, is_ours=stored is not None, writes_parts=writes_parts),
     )
 
 
+def _has_device() -> bool:
+    """Whether buffers are in other memory than NumPy's."""
+    return not issubclass(get_buffer_class(), cpu.Buffer)
+
+
 def _why_zarr(pipeline: str) -> str:
     """The first reason why zarr reads and writes chunks of plain bytes by itself."""
+    if _has_device():
+        buffers = class_path(get_buffer_class())
+        return f"buffers are {buffers}, for which zarr reads chunks of these codecs by itself"
     chosen = zarr.config.get(_CODECS, None)
     if chosen != CLASSES["bytes"]:
         return (
             f"zarr's configuration has the class {chosen} for the codec bytes"
-            f" ({_decided(_CODECS)}): `zarr-bytes status` says how to choose zarr-bytes"
+            f" ({decided_by(_CODECS)}): `zarr-bytes status` says how to choose zarr-bytes"
         )
     if zarr.config.get(_PIPELINE) != PIPELINE:
         return (
-            f"the pipeline is {pipeline} ({_decided(_PIPELINE)}), which reads chunks of these"
+            f"the pipeline is {pipeline} ({decided_by(_PIPELINE)}), which reads chunks of these"
             f" codecs by itself: set {_PIPELINE} to {PIPELINE}, and open the array again"
         )
     return "the array was opened before zarr-bytes was chosen: open it again"
@@ -181,8 +181,8 @@ def _reopened(chain: Sequence[Codec], *, is_ours: bool, writes_parts: bool) -> s
         return ""
     how = "would be written in place" if would_write_parts else "would have its chunks replaced"
     return (
-        f"{_PARTIAL_WRITES} is {would_write_parts} now ({_decided(_PARTIAL_WRITES)}): opened again,"
-        f" the array {how}"
+        f"{_PARTIAL_WRITES} is {would_write_parts} now ({decided_by(_PARTIAL_WRITES)}):"
+        f" opened again, the array {how}"
     )
 
 
@@ -216,7 +216,7 @@ def why_whole(getter: StorePath, plan: Plan, fetched: int) -> str:
     cost = reading_cost(store)
     if cost is None:
         name = "zarr_bytes.partial_reads"
-        return f"{name} is False ({_decided(name)}): set it to True to read parts"
+        return f"{name} is False ({decided_by(name)}): set it to True to read parts"
     where = "local" if isinstance(store, LocalStore | ZipStore) else "remote"
     gap = f"{in_digits(cost.gap)} bytes (zarr_bytes.gap.{where})"
     if not plan.is_whole:
@@ -241,16 +241,3 @@ def why_replaced(acting: Acting, getter: StorePath, *, is_kept: bool) -> str:
             " ZARR_ZARR_BYTES__PARTIAL_WRITES=True in the environment), and open the array again"
         )
     return "only zarr's own index arithmetic takes this selection"
-
-
-def _decided(key: str) -> str:
-    """The origin of a value of zarr's configuration, in words."""
-    origin = origin_of(key)
-    match origin.kind:
-        case "default":
-            return "zarr's default" if not key.startswith("zarr_bytes") else "the default"
-        case "code":
-            return "set by zarr.config.set"
-        case "file":
-            return f"set in {origin.name}"
-    return f"set by the environment variable {origin.name}"

@@ -23,6 +23,7 @@ from zarr_bytes.commands.screen import has_rich, plain
 from zarr_bytes.commands.selections import selection_of_text
 from zarr_bytes.commands.status import status
 from zarr_bytes.commands.stores import opened, run, storage_options, writable
+from zarr_bytes.commands.tables import parts_of
 from zarr_bytes.commands.text import as_json, number, printable
 from zarr_bytes.errors import MigrationError, StoreError, in_words
 
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from zarr_bytes.commands.reports import Progress
-    from zarr_bytes.commands.screen import Result
+    from zarr_bytes.commands.reports import Progress, Result
 
 __all__ = ["main"]
 
@@ -218,7 +218,7 @@ def _print(found: Result, given: Namespace) -> None:
     if given.as_json:
         _write(as_json(found._document()))
         return
-    parts = found._parts(in_full=given.in_full)
+    parts = parts_of(found, in_full=given.in_full)
     if has_rich():
         from zarr_bytes.commands import rich_screen
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
@@ -21,6 +21,7 @@ from zarr.storage import MemoryStore
 
 from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.codec import BytesCodec
+from zarr_bytes.commands.chunk_grid import are_sizes
 from zarr_bytes.commands.reports import Finding
 from zarr_bytes.commands.sources import DOCUMENT
 from zarr_bytes.commands.text import brief, in_digits, nested
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGEST_ELEMENT",
-    "are_sizes",
     "array_findings",
     "element_layout",
     "encoding_finding",
@@ -114,11 +114,6 @@ def _grid_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
     chunk_shape = nested(grid, "configuration", "chunk_shape")
     if nested(grid, "name") == "regular" and not are_sizes(chunk_shape, 1):
         yield Finding("chunk_grid", brief(chunk_shape), "an array of integers from 1 on")
-
-
-def are_sizes(value: object, least: int) -> TypeGuard[list[int]]:
-    """Whether `value` is an array of integers of at least `least`; zarr accepts more."""
-    return isinstance(value, list) and all(type(n) is int and n >= least for n in value)
 
 
 # Raised for a data type that is unknown here, or needs a package that is not installed.

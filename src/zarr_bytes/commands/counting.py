@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zarr_bytes.chunk import counters
 from zarr_bytes.chunk.counters import Counts
-from zarr_bytes.commands.screen import PATH, Line, Result, Table
-from zarr_bytes.commands.text import in_digits, number
+from zarr_bytes.commands.reports import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from zarr_bytes.commands.screen import Part, Text
 
 __all__ = ["Counted", "counting"]
 
@@ -44,18 +41,6 @@ class Counted(Result, Counts):
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self.stores))
-
-    def _parts(self, **_: bool) -> Iterator[Part]:
-        texts = [number(self.chunks, "chunk"), f"{number(self.bytes_fetched, 'byte')} fetched"]
-        texts += [f"{number(self.bytes_written, 'byte')} written"] * bool(self.bytes_written)
-        yield Line((", ".join(texts), "bold"))
-        columns = ("Store", "Chunks", "Opens", "Requests", "Ranges", "Bytes fetched", "Written")
-        if self.stores:
-            stores = list(self.stores.items())  # a list, as other threads may add stores
-            rows: Iterator[tuple[Text, ...]] = (
-                ((store, PATH), *map(in_digits, astuple(counts))) for store, counts in stores
-            )
-            yield from (Line(), Table(columns, rows))
 
 
 @contextmanager

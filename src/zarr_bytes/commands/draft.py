@@ -35,18 +35,48 @@ _BEGINNING: Final = 10_000  # characters that show how a text is spaced
 _DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)  # for the ends of values
 
 
-class Span(NamedTuple):
-    """The beginning and end of a value in a text."""
+class Place(NamedTuple):
+    """A value in a text, from its beginning to its end."""
 
+    text: str
     start: int
     stop: int
 
+    @property
+    def value(self) -> Any:
+        """The value."""
+        return json.loads(self.text[self.start : self.stop])
+
+    def parts(self) -> dict[str, Place]:
+        """The values in an object or array, by name or number; the last one of a doubled name."""
+        text, found = self.text, dict[str, Place]()
+        is_object, i = text[self.start] == "{", _skip(text, self.start + 1)
+        while text[i] not in "]}":
+            name = str(len(found))
+            if is_object:
+                name, i = _DECODER.raw_decode(text, i)
+                i = _skip(text, _skip(text, i) + 1)  # over the colon
+            _, stop = _DECODER.raw_decode(text, i)
+            found[name] = Place(text, i, stop)
+            i = _skip(text, stop)
+            i = _skip(text, i + 1) if text[i] == "," else i
+        return found
+
+    def at(self, *names: str) -> Place:
+        """The value at nested `names`."""
+        place = self
+        for name in names:
+            place = place.parts()[name]
+        return place
+
 
 class Edit(NamedTuple):
-    """The replacement of a span of a text."""
+    """The replacement of a part of a text, and the change in words."""
 
-    span: Span
+    start: int
+    stop: int
     replacement: str
+    step: str
 
 
 def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
@@ -65,107 +95,72 @@ def migrated(text: str, skip: Container[str] = ()) -> tuple[str, list[str]]:
     >>> migrated('{"node_type": "array", "codecs": []}')[1]
     ['codecs: bytes added, little-endian as the draft had it']
     """
-    found = list(_document_edits(text, 0, "", skip))
+    found = list(_document_edits(Place(text, _skip(text, 0), len(text)), "", skip))
     pieces, end = [], 0
-    for (start, stop), replacement in sorted(edit for edit, _ in found):
-        pieces += [text[end:start], replacement]
-        end = stop
-    return "".join([*pieces, text[end:]]), [step for _, step in found]
+    for edit in sorted(found):
+        pieces += [text[end : edit.start], edit.replacement]
+        end = edit.stop
+    return "".join([*pieces, text[end:]]), [edit.step for edit in found]
 
 
-def _document_edits(
-    text: str, start: int, where: str, skip: Container[str]
-) -> Iterator[tuple[Edit, str]]:
-    spans = members(text, start)
-    document = {name: value(text, span) for name, span in spans.items()}
+def _document_edits(place: Place, where: str, skip: Container[str]) -> Iterator[Edit]:
+    document = {name: part.value for name, part in place.parts().items()}
     if document.get("node_type") == "array":
         if "codecs" in document:
-            yield from _chain_edits(text, spans["codecs"], f"{where}codecs")
+            yield from _chain_edits(place.at("codecs"), f"{where}codecs")
         else:
-            yield _insert_member(text, start, "codecs", [_LITTLE]), f"{where}codecs: {_ADDED}"
+            yield _insert_chain(place, f"{where}codecs: {_ADDED}")
     elif copies := consolidated(document):
-        metadata = members(text, spans["consolidated_metadata"].start)["metadata"]
-        for path, span in members(text, metadata.start).items():
+        for path, copy in place.at("consolidated_metadata", "metadata").parts().items():
             if path not in skip and isinstance(copies[path], Mapping):
-                yield from _document_edits(text, span.start, f"{path}: ", skip)
+                yield from _document_edits(copy, f"{path}: ", skip)
 
 
-def _chain_edits(text: str, span: Span, where: str) -> Iterator[tuple[Edit, str]]:
-    codecs = value(text, span)
+def _chain_edits(chain: Place, where: str) -> Iterator[Edit]:
+    codecs = chain.value
     if not isinstance(codecs, list):
         return  # not the draft form either; `check` reports it
-    for i, (codec, place) in enumerate(zip(codecs, items(text, span.start), strict=True)):
+    for i, (codec, place) in enumerate(zip(codecs, chain.parts().values(), strict=True)):
         if name_of(codec) == "endian" and isinstance(codec, Mapping):
-            name = members(text, place.start)["name"]
-            yield Edit(name, '"bytes"'), f"{where}[{i}]: endian becomes bytes"
+            _, start, stop = place.at("name")
+            yield Edit(start, stop, '"bytes"', f"{where}[{i}]: endian becomes bytes")
         for member in inner_chains(codec):
-            configuration = members(text, place.start)["configuration"]
-            chain = members(text, configuration.start)[member]
-            yield from _chain_edits(text, chain, f"{where}[{i}].{member}")
+            yield from _chain_edits(place.at("configuration", member), f"{where}[{i}].{member}")
     kinds = list(map(kind_of, codecs))
     if "array -> bytes" in kinds:
         return
     if None in kinds:
         unknown = name_of(codecs[kinds.index(None)])
         raise MigrationError(f"{where}: the codec {unknown!r} is not known here; install it first")
-    yield _insert_item(text, span, kinds.count("array -> array"), _LITTLE), f"{where}: {_ADDED}"
+    yield _insert_codec(chain, kinds.count("array -> array"), f"{where}: {_ADDED}")
 
 
-def value(text: str, span: Span) -> Any:
-    """The value at `span`."""
-    return json.loads(text[span.start : span.stop])
-
-
-def members(text: str, start: int = 0) -> dict[str, Span]:
-    """Spans of the values of the object at `start`, by name; the last one of a doubled name."""
-    return dict(_parts(text, start))
-
-
-def items(text: str, start: int) -> list[Span]:
-    """Spans of the items of the array that begins at `start`."""
-    return [span for _, span in _parts(text, start)]
-
-
-def _parts(text: str, start: int) -> Iterator[tuple[str, Span]]:
-    """Names and spans of the values in the object or array at `start`; no names in an array."""
-    start = _skip(text, start)
-    is_object, i = text[start] == "{", _skip(text, start + 1)
-    while text[i] not in "]}":
-        name = ""
-        if is_object:
-            name, i = _DECODER.raw_decode(text, i)
-            i = _skip(text, _skip(text, i) + 1)  # over the colon
-        _, stop = _DECODER.raw_decode(text, i)
-        yield name, Span(i, stop)
-        i = _skip(text, stop)
-        i = _skip(text, i + 1) if text[i] == "," else i
-
-
-def _insert_item(text: str, array: Span, index: int, item: object) -> Edit:
-    """The insertion of `item` into an array, on its own lines if the other items have theirs."""
-    spans = items(text, array.start)
-    if not spans:
-        return Edit(array, _rendered([item], text, _line_indent(text, array.start)))
-    first = spans[0].start
+def _insert_codec(chain: Place, index: int, step: str) -> Edit:
+    """The insertion of `bytes` into a chain, on its own lines if the other codecs have theirs."""
+    text, places = chain.text, list(chain.parts().values())
+    if not places:
+        rendered = _rendered([_LITTLE], text, _line_indent(text, chain.start))
+        return Edit(chain.start, chain.stop, rendered, step)
+    first = places[0].start
     comma, colon = _separators(text)
     if text[max(first - _WIDEST, 0) : first].rstrip(" \t").endswith("\n"):
         indent = _line_indent(text, first)
-        rendered, comma = _rendered(item, text, indent), f",\n{indent}"
+        rendered, comma = _rendered(_LITTLE, text, indent), f",\n{indent}"
     else:
-        rendered = json.dumps(item, separators=(comma, colon))
-    if index < len(spans):
-        return Edit(Span(spans[index].start, spans[index].start), rendered + comma)
-    return Edit(Span(spans[-1].stop, spans[-1].stop), comma + rendered)
+        rendered = json.dumps(_LITTLE, separators=(comma, colon))
+    if index < len(places):
+        return Edit(places[index].start, places[index].start, rendered + comma, step)
+    return Edit(places[-1].stop, places[-1].stop, comma + rendered, step)
 
 
-def _insert_member(text: str, start: int, name: str, member: object) -> Edit:
-    """The insertion of a member at the end of the object at `start`, which is not empty."""
-    last = list(members(text, start).values())[-1]
+def _insert_chain(document: Place, step: str) -> Edit:
+    """The insertion of the member `codecs` at the end of a document, which is not empty."""
+    text, last = document.text, list(document.parts().values())[-1]
     indent = _line_indent(text, last.start)
     comma, colon = _separators(text)
     comma = f",\n{indent}" if _INDENT.match(text) else comma
-    inserted = f"{comma}{json.dumps(name)}{colon}{_rendered(member, text, indent)}"
-    return Edit(Span(last.stop, last.stop), inserted)
+    chain = f'{comma}"codecs"{colon}{_rendered([_LITTLE], text, indent)}'
+    return Edit(last.stop, last.stop, chain, step)
 
 
 def _skip(text: str, i: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import zarr
 
@@ -17,7 +17,7 @@ from zarr_bytes.chunk.reading import cost_of
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.selection import entries_of, grid_of_array
 from zarr_bytes.commands.acting import acting_on, why_replaced, why_whole
-from zarr_bytes.commands.screen import PATH, Line, Result, Table
+from zarr_bytes.commands.reports import Result
 from zarr_bytes.commands.selections import (
     can_be_complete_to_zarr,
     chunk_as_zarr,
@@ -26,12 +26,11 @@ from zarr_bytes.commands.selections import (
     ranks_in_zarr,
     text_of_selection,
 )
-from zarr_bytes.commands.text import in_digits
 from zarr_bytes.errors import no_array
 from zarr_bytes.zarr_versions import spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import TypeAlias
 
     from zarr_bytes.chunk.elements import Array
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.scattering import ChunkOfRead
     from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.commands.acting import Acting
-    from zarr_bytes.commands.screen import Part
 
     WayOf: TypeAlias = Callable[[ChunkOfRead], tuple[Plan, Array | None, bool]]
 
@@ -107,42 +105,6 @@ class Explanation(Result):
     bytes_of_chunks: int
     may_share: bool
 
-    def _parts(self, **_: bool) -> Iterator[Part]:
-        if self.is_write:
-            what = "Written in place" if self.may_share else "Whole chunks are written"
-            if not self.is_partial:
-                what = "Chunks are replaced"
-        else:
-            what = "Partial" if self.is_partial else "Not partial"
-        style = f"bold {'green' if self.is_partial else 'yellow'}"
-        yield Line((f"{what}: ", style), f"{self.selection} of ", (self.array, PATH))
-        if self.reason:
-            yield Line(("Reason: ", "bold"), f"{self.reason}.")
-        if self.reopened:
-            yield Line(("Settings: ", "bold"), f"{self.reopened}.")
-        rows: list[tuple[str, str]] = [
-            ("read and written by", self.acts),
-            (f"{self.kind}s with selected elements", in_digits(self.chunks)),
-            ("bytes selected", in_digits(self.bytes_selected)),
-            ("bytes read", _nbytes(self.bytes_fetched)),
-        ]
-        if self.is_write:
-            rows.append(("bytes written", _nbytes(self.bytes_written)))
-        rows.append((f"bytes of these {self.kind}s", in_digits(self.bytes_of_chunks)))
-        rows += [
-            (name, in_digits(count))
-            for name, count in (
-                ("files opened", self.opens),
-                ("requests", self.requests),
-                ("byte ranges", self.ranges),
-            )
-            if count
-        ]
-        if self.is_write:
-            shared = "of different elements, on one machine" if self.may_share else "no"
-            rows.append((f"writes by several processes to one {self.kind}", shared))
-        yield from (Line(), Table((("A write" if self.is_write else "A read"), ""), rows))
-
 
 def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False) -> Explanation:
     """Explain what ``array[selection]`` reads or writes, without reading a chunk.
@@ -197,7 +159,7 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     axes = tuple(range(array.ndim))
     division = Division(array.shape, chunk_shape, axes, axes)
     total, reasons, are_fine, are_in_place = Counts(), [acting.reason], [], []
-    way_of = None if acting.stored is None else _way_of(array, acting, grid)
+    way_of = None if acting.stored is None else _way_of(array, acting, acting.stored, grid)
     ranks = ranks_in_zarr(entries, division)
     # A pipeline of zarr doesn't tell the codec.
     is_told = acting.is_pipeline or not acting.writes_parts
@@ -213,7 +175,7 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
             counts, is_in_place = counts_of_write(
                 chunk[0], plan, in_place=acting.writes_parts, is_complete=is_complete
             )
-            is_kept = is_in_place or counts.bytes_fetched > 0
+            is_kept = counts.bytes_fetched > 0
             reasons.append("" if is_in_place else why_replaced(acting, chunk[0], is_kept=is_kept))
             are_fine.append(is_in_place or not is_kept)
             are_in_place.append(is_in_place)
@@ -247,13 +209,8 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     )
 
 
-def _nbytes(count: int | None) -> str:
-    return "not known in advance" if count is None else in_digits(count)
-
-
-def _way_of(array: zarr.Array[Any], acting: Acting, grid: Grid) -> WayOf:
+def _way_of(array: zarr.Array[Any], acting: Acting, stored: Stored, grid: Grid) -> WayOf:
     """`Scatter.way_of` of the selection, or its like for the codec in a pipeline of zarr."""
-    stored = cast("Stored", acting.stored)
     if acting.is_pipeline:
         sizes = [n for n, s in zip(grid.shape, grid.shapes, strict=True) if s is not None]
         out = array_without_memory(tuple(sizes), array.dtype, array.order)

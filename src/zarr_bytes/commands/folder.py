@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from zarr.storage import LocalStore
 
+    from zarr_bytes.commands.chunk_grid import ChunkGrid
     from zarr_bytes.commands.sources import Found, Identity
-    from zarr_bytes.commands.stored_chunks import ChunkGrid
 
 __all__ = ["Folder"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -18,7 +19,7 @@ from zarr_bytes.commands.text import nested
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Origin", "origin_of", "overridden"]
+__all__ = ["Origin", "decided_by", "origin_of", "overridden"]
 
 _MISSING: Final = object()
 
@@ -38,30 +39,47 @@ class Origin:
     kind: Literal["default", "file", "environment variable", "code"]
     name: str = ""
 
+    def __str__(self) -> str:
+        if self.kind == "environment variable":
+            return f"environment: {self.name}"
+        return self.name or self.kind
+
 
 def origin_of(key: str) -> Origin:
     """Origin of the current value of `key` in zarr's configuration."""
-    origin, decided = Origin("default"), _MISSING
-    for source, values in _sources():
-        found = nested(values, *key.split("."), default=_MISSING)
-        if found is not _MISSING:
-            origin, decided = source, found
+    origin, decided = [(Origin("default"), _MISSING), *_given(key)][-1]
     in_force = zarr.config.get(key, _MISSING)
     return origin if in_force is decided or in_force == decided else Origin("code")
 
 
+def decided_by(key: str) -> str:
+    """The origin of the current value of `key`, in the words of a sentence."""
+    origin = origin_of(key)
+    match origin.kind:
+        case "default":
+            return "the default" if key.startswith("zarr_bytes") else "zarr's default"
+        case "code":
+            return "set by zarr.config.set"
+        case "file":
+            return f"set in {origin.name}"
+    return f"set by the environment variable {origin.name}"
+
+
 def overridden(key: str) -> list[tuple[str, object]]:
     """Files whose value of `key` is replaced by the file of this package, and their values."""
-    given = [
-        (source.name, nested(values, *key.split("."), default=_MISSING))
-        for source, values in _sources()
-        if source.kind == "file"
-    ]
     origin, in_force = origin_of(key), zarr.config.get(key, _MISSING)
     if Path(origin.name).name != "zarr-bytes.yaml":
         return []
-    before = given[: [name for name, _ in given].index(origin.name)]
-    return [(name, value) for name, value in before if value not in (_MISSING, in_force)]
+    before = takewhile(lambda given: given[0] != origin, _given(key))
+    return [(o.name, value) for o, value in before if o.kind == "file" and value != in_force]
+
+
+def _given(key: str) -> Iterator[tuple[Origin, object]]:
+    """Each source that gives `key`, and its value."""
+    for source, values in _sources():
+        value = nested(values, *key.split("."), default=_MISSING)
+        if value is not _MISSING:
+            yield source, value
 
 
 def _sources() -> Iterator[tuple[Origin, object]]:

@@ -1,18 +1,14 @@
-"""Results of `check`, `migrate` and `preallocate`, as plain data."""
+"""Results of commands as plain data; `tables` draws them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zarr_bytes.commands.screen import Result
-from zarr_bytes.commands.tables import allocated_parts, check_parts, migration_parts
 from zarr_bytes.commands.text import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from zarr_bytes.commands.screen import Part
 
 __all__ = [
     "Allocated",
@@ -23,7 +19,26 @@ __all__ = [
     "Migration",
     "Preallocation",
     "Progress",
+    "Result",
 ]
+
+
+class Result:
+    """A result that prints as the tables of its command, and shows as HTML in Jupyter."""
+
+    def _document(self) -> dict[str, Any]:
+        """The content of the JSON document."""
+        return vars(self)
+
+    def __repr__(self) -> str:
+        from zarr_bytes.commands import screen, tables
+
+        return screen.plain(tables.parts_of(self))
+
+    def _repr_html_(self) -> str:
+        from zarr_bytes.commands import screen, tables
+
+        return screen.html(tables.parts_of(self))
 
 
 @dataclass(frozen=True)
@@ -127,12 +142,12 @@ class CheckReport(Result):
     """
 
     store: str
-    nodes: list[ArrayReport]
-    verdict: str
     conforms: bool
+    verdict: str
     is_complete: bool
     arrays: int
     arrays_not_checked: int
+    nodes: list[ArrayReport]
 
     @classmethod
     def of(cls, store: str, nodes: list[ArrayReport]) -> CheckReport:
@@ -159,25 +174,14 @@ class CheckReport(Result):
         if old and (failing or not is_empty):
             text += f"; {number(old, 'array')} of Zarr format 2 not checked"
         conforms = not (failing or is_empty)
-        return cls(store, nodes, text, conforms, is_complete, len(arrays) + old, unchecked + old)
+        return cls(store, conforms, text, is_complete, len(arrays) + old, unchecked + old, nodes)
 
     def __iter__(self) -> Iterator[ArrayReport]:
         return iter(self.nodes)
 
-    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
-        return check_parts(self, in_full=in_full)
-
     def _document(self) -> dict[str, Any]:
-        nodes = [{"conforms": report.conforms, **vars(report)} for report in self]
-        return {
-            "store": self.store,
-            "conforms": self.conforms,
-            "verdict": self.verdict,
-            "complete": self.is_complete,
-            "arrays": self.arrays,
-            "arrays_not_checked": self.arrays_not_checked,
-            "nodes": nodes,
-        }
+        document = {name.removeprefix("is_"): value for name, value in vars(self).items()}
+        return document | {"nodes": [{"conforms": r.conforms, **vars(r)} for r in self]}
 
 
 @dataclass(frozen=True)
@@ -235,9 +239,6 @@ class Migration(Result):
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)
 
-    def _parts(self, **_: bool) -> Iterator[Part]:
-        return migration_parts(self)
-
 
 @dataclass(repr=False)
 class Allocated(Result):
@@ -261,9 +262,6 @@ class Allocated(Result):
     completed: int = 0
     refused: str = ""
 
-    def _parts(self, **_: bool) -> Iterator[Part]:
-        return allocated_parts([self])
-
 
 @dataclass(repr=False)
 class Preallocation(Result):
@@ -282,6 +280,3 @@ class Preallocation(Result):
 
     def __iter__(self) -> Iterator[Allocated]:
         return iter(self.arrays)
-
-    def _parts(self, **_: bool) -> Iterator[Part]:
-        return allocated_parts(self.arrays)

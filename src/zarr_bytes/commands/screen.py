@@ -7,14 +7,27 @@ from __future__ import annotations
 
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from zarr_bytes.commands.text import cut, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence, Sized
 
-__all__ = ["PATH", "Cell", "Line", "Part", "Result", "Table", "Text", "has_rich", "html", "plain"]
+__all__ = [
+    "PATH",
+    "Cell",
+    "Line",
+    "Part",
+    "Table",
+    "Text",
+    "and_more",
+    "first_rows",
+    "has_rich",
+    "html",
+    "plain",
+    "verdict",
+]
 
 PATH: Final = "path"
 """The style of a path, which may be broken after ``/``, ``.`` or ``,``."""
@@ -55,6 +68,25 @@ class Table:
 
 
 Part: TypeAlias = Line | Table
+
+
+def verdict(text: str, colour: str, *things: Text) -> Line:
+    """The first line of a result: its verdict, and the things that it is for."""
+    return Line((f"{text}: ", f"bold {colour}"), *things)
+
+
+def first_rows(
+    columns: Iterable[Text], rows: Sequence[Iterable[Text]], most: int, advice: str = ""
+) -> Iterator[Part]:
+    """A table of the first rows, below an empty line, and the number of the others."""
+    yield from (Line(), Table(columns, rows[:most]))
+    yield from and_more(rows, most, advice)
+
+
+def and_more(things: Sized, shown: int, advice: str = "") -> Iterator[Line]:
+    """A line with the number of things left out, if any."""
+    if len(things) > shown:
+        yield Line((f"... and {len(things) - shown:,} more{advice}", "dim"))
 
 
 def plain(parts: Iterable[Part]) -> str:
@@ -103,24 +135,6 @@ def _html_of(part: Part) -> str:
 def _html_cell(cell: Cell) -> str:
     text = escape(cell.text)
     return f"<b>{text}</b>" if cell.style.startswith("bold") else text
-
-
-class Result:
-    """A result that prints as the tables of its command, and shows as HTML in Jupyter."""
-
-    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
-        """The verdict as one line, then the parts below; every detail if `in_full`."""
-        raise NotImplementedError
-
-    def _document(self) -> dict[str, Any]:
-        """The content of the JSON document."""
-        return vars(self)
-
-    def __repr__(self) -> str:
-        return plain(self._parts())
-
-    def _repr_html_(self) -> str:
-        return html(self._parts())
 
 
 def has_rich() -> bool:

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
     from zarr.storage import ZipStore
 
-    from zarr_bytes.commands.stored_chunks import ChunkGrid
+    from zarr_bytes.commands.chunk_grid import ChunkGrid
 
 __all__ = [
     "DOCUMENT",
+    "MOST_REQUESTS",
     "Entry",
     "Files",
     "Found",
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 DOCUMENT: Final = "zarr.json"
+MOST_REQUESTS: Final = 100_000  # for the chunks of an array, in a store that cannot list
 _LARGEST_DOCUMENT: Final = 2**28  # bytes; 50,000 arrays in consolidated metadata are a fifth of it
 Identity: TypeAlias = tuple[int, int]
 
@@ -128,8 +130,14 @@ class Source:
         return None
 
     async def entries(self, path: str, grid: ChunkGrid) -> AsyncIterator[Found]:
-        """Entries under the array at `path`, except its metadata document."""
-        del grid
+        """Entries under the array at `path`, except its metadata document.
+
+        In a store that cannot list, those that may be there: the first chunks of the grid.
+        """
+        if not self.is_listed:
+            for key in grid.keys(MOST_REQUESTS):
+                yield Entry(key)
+            return
         prefix = within(path, "")
         async for key in self.store.list_prefix(prefix):
             name = key.removeprefix(prefix)

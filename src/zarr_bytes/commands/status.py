@@ -16,8 +16,7 @@ from zarr.storage import LocalStore
 
 from zarr_bytes.activation import CLASSES, PIPELINE, VARIABLES
 from zarr_bytes.commands.origin import Origin, origin_of, overridden
-from zarr_bytes.commands.screen import Result
-from zarr_bytes.commands.tables import status_parts
+from zarr_bytes.commands.reports import Result
 from zarr_bytes.commands.text import class_path
 from zarr_bytes.data_type.extension import ExtensionDataType
 from zarr_bytes.data_type.names import DATA_TYPES
@@ -35,8 +34,6 @@ from zarr_bytes.zarr_versions import LOADS_DATA_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from zarr_bytes.commands.screen import Part
 
 __all__ = ["CodecInForce", "DataType", "PipelineInForce", "Setting", "Status", "status"]
 
@@ -174,9 +171,6 @@ class Status(Result):
 
     def __iter__(self) -> Iterator[CodecInForce]:
         return iter(self.codecs)
-
-    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
-        return status_parts(self, in_full=in_full)
 
     def _document(self) -> dict[str, Any]:
         return {"active": self.is_active, **super()._document()}

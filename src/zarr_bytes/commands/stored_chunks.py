@@ -1,7 +1,5 @@
 """Findings for the stored chunks of an array: keys, sizes, and bools other than 0 and 1.
 
-Keys are those of the regular grid of the array's chunks.
-
 Specification: Zarr 3.1, "Regular grids" and "Chunk key encoding"; bytes codec 1.0,
 "Supported data types" (`bool`).
 """
@@ -10,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from heapq import nsmallest
-from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import zarr
 
 from zarr_bytes.chunk.elements import find_wrong_bool
 from zarr_bytes.chunk.tasks import together
-from zarr_bytes.commands.conformance import LARGEST_ELEMENT, are_sizes, is_plain
+from zarr_bytes.commands.chunk_grid import ChunkGrid
+from zarr_bytes.commands.conformance import LARGEST_ELEMENT, is_plain
 from zarr_bytes.commands.reports import Finding
-from zarr_bytes.commands.sources import Entry, Found, is_unfinished, within
-from zarr_bytes.commands.text import brief, in_digits, nested
+from zarr_bytes.commands.sources import MOST_REQUESTS, is_unfinished, within
+from zarr_bytes.commands.text import in_digits, nested
 from zarr_bytes.errors import in_words
 
 if TYPE_CHECKING:
@@ -32,115 +29,13 @@ if TYPE_CHECKING:
 
     from zarr_bytes.chunk.layout import ElementLayout
     from zarr_bytes.commands.reports import ArrayReport, Progress
-    from zarr_bytes.commands.sources import Source
+    from zarr_bytes.commands.sources import Entry, Found, Source
 
-__all__ = ["ChunkGrid", "check_chunks", "note_unfinished", "plain_chunks"]
+__all__ = ["check_chunks", "note_unfinished", "plain_chunks"]
 
-MOST_REQUESTS: Final = 100_000  # for the chunks of an array, in a store that cannot list
 _PIECE: Final = 2**23  # bytes of bools read at once, by each concurrent request
 _UNFINISHED: Final = ("*.partial", "left by interrupted writes; may be deleted while nobody writes")
 _SHOWN: Final = 3  # names of files that are not chunks
-
-_MOST_DIMENSIONS: Final = 64  # of a NumPy array
-
-
-@dataclass(frozen=True)
-class ChunkGrid:
-    """The regular grid of an array's chunks.
-
-    Attributes
-    ----------
-    chunk_shape : tuple of int
-        Shape of a chunk.
-    counts : tuple of int
-        Number of chunks along each dimension.
-    prefix, separator : str
-        The beginning of a chunk key, and the character between its parts.
-    """
-
-    chunk_shape: tuple[int, ...]
-    counts: tuple[int, ...]
-    prefix: str
-    separator: str
-
-    @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> Self:
-        """Grid of an array; a ValueError names the member that does not conform."""
-        shape = _sizes(document.get("shape"), "shape", 0)
-        grid = document.get("chunk_grid")
-        if nested(grid, "name") != "regular":
-            raise ValueError("the chunk grid is not regular")
-        sizes = _sizes(nested(grid, "configuration", "chunk_shape"), "chunk_shape", 1)
-        if len(sizes) != len(shape):
-            found = f"shape has {len(shape)} dimensions and chunk_shape {len(sizes)}"
-            raise ValueError(f"{found}: the numbers must be equal")
-        if len(shape) > _MOST_DIMENSIONS:
-            raise ValueError(f"{len(shape)} dimensions; NumPy has {_MOST_DIMENSIONS} at most")
-        encoding = document.get("chunk_key_encoding")
-        name = encoding.get("name") if isinstance(encoding, dict) else encoding
-        if name not in ("default", "v2"):
-            raise ValueError(f"the chunk key encoding {brief(name)} is not known here")
-        prefix, separator = ("c", "/") if name == "default" else ("", ".")
-        separator = nested(encoding, "configuration", "separator", default=separator)
-        if separator not in ("/", "."):
-            raise ValueError(f"the separator of chunk keys is {brief(separator)}, not '/' or '.'")
-        # In integers: as floats, numbers above 2**53 would be rounded.
-        counts = tuple(-(-n // m) for n, m in zip(shape, sizes, strict=True))
-        return cls(sizes, counts, prefix, separator)
-
-    @property
-    def count(self) -> int:
-        """Number of chunks, stored or not."""
-        return prod(self.counts)
-
-    def key(self, coordinates: tuple[int, ...]) -> str:
-        """Key of a chunk, within its array."""
-        parts = [self.prefix, *coordinates] if self.prefix else coordinates
-        return self.separator.join(map(str, parts)) or "0"
-
-    def contains(self, key: str) -> bool:
-        """Whether `key` is the key of a chunk of this grid."""
-        if not self.counts:
-            return key == self.key(())
-        return self._matched(key) == len(self.counts)
-
-    def has_folder(self, path: str) -> bool:
-        """Whether keys of chunks of this grid begin with `path` and a slash."""
-        matched = self._matched(path) if self.separator == "/" else None
-        return matched is not None and matched < len(self.counts)
-
-    def _matched(self, key: str) -> int | None:
-        """Number of coordinates in `key`, or None if one is out of the grid."""
-        parts = key.split(self.separator)
-        if self.prefix and parts.pop(0) != self.prefix:
-            return None
-        if len(parts) > len(self.counts):
-            return None
-        for part, count in zip(parts, self._counts, strict=False):
-            is_number = part.isascii() and part.isdigit() and (part == "0" or part[0] != "0")
-            # As texts: Python reads at most 4,300 digits, and a name may have more.
-            if not is_number or (len(part), part) >= count:
-                return None
-        return len(parts)
-
-    @cached_property
-    def _counts(self) -> list[tuple[int, str]]:
-        return [(len(str(count)), str(count)) for count in self.counts]
-
-    def keys(self, most: int) -> Iterator[str]:
-        """Keys of the first `most` chunks in C order."""
-        for number in islice(range(self.count), most):
-            coordinates: list[int] = []
-            for count in reversed(self.counts):  # not by NumPy: it may be beyond 64 bits
-                number, i = divmod(number, count)
-                coordinates.insert(0, i)
-            yield self.key(tuple(coordinates))
-
-
-def _sizes(value: object, name: str, least: int) -> tuple[int, ...]:
-    if not are_sizes(value, least):
-        raise ValueError(f"{name} is {brief(value)}, not an array of integers from {least} on")
-    return tuple(value)
 
 
 @dataclass
@@ -201,7 +96,7 @@ async def check_chunks(
         nonlocal done
         if isinstance(entry, Finding):
             findings.append(entry)
-        elif source.is_listed and not grid.contains(entry.key):
+        elif not grid.contains(entry.key):
             (unfinished if is_unfinished(entry.key) else strays).add(entry.key)
             return
         else:
@@ -211,8 +106,7 @@ async def check_chunks(
         progress(replace(state, chunks_done=done, chunks=grid.count))
 
     try:
-        is_listed = source.is_listed
-        await _each(source.entries(report.path, grid) if is_listed else _possible(grid), check)
+        await _each(source.entries(report.path, grid), check)
     except Exception as error:  # noqa: BLE001 -- of any store; its other nodes are still checked
         found = f"they cannot be listed: {in_words(error)}"
         findings.append(Finding("chunks", found, "listed"))
@@ -226,11 +120,6 @@ async def check_chunks(
     if layout.item_size > LARGEST_ELEMENT:
         report.not_checked = "elements too large to read"
     report.findings += sorted(findings, key=lambda finding: (finding.is_note, finding.subject))
-
-
-async def _possible(grid: ChunkGrid) -> AsyncIterator[Found]:
-    for key in grid.keys(MOST_REQUESTS):
-        yield Entry(key)
 
 
 async def _each(entries: AsyncIterator[Found], check: Callable[[Found], Awaitable[None]]) -> None:

@@ -10,16 +10,20 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from difflib import unified_diff
 from math import isfinite, log10
 from typing import Any, Final
+
+from zarr_bytes.settings import UNITS
 
 __all__ = [
     "as_json",
     "brief",
     "class_path",
     "cut",
+    "difference",
     "in_digits",
-    "indented",
+    "in_units",
     "nested",
     "number",
     "printable",
@@ -27,6 +31,7 @@ __all__ = [
 
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
 _ENCODER: Final = json.JSONEncoder(default=str)
+_LARGEST_DIFFERENCE: Final = 2**20  # bytes of a text that is compared
 _DEEPEST: Final = 50  # levels of a value in JSON output; deeper values are text
 _LONGEST_INTEGER: Final = 4000  # bits; Python prints and reads 4,300 digits, which is more
 
@@ -99,6 +104,19 @@ def in_digits(number: int) -> str:
     return f"about {'-' * (number < 0)}10^{log10(abs(number)):.0f}"
 
 
+def in_units(nbytes: int) -> str:
+    """A size in its largest whole unit.
+
+    Examples
+    --------
+    >>> in_units(2**15), in_units(1000)
+    ('32 KiB', '1,000 bytes')
+    """
+    units = [unit for unit, size in UNITS.items() if nbytes % size == 0]
+    unit = units[-1] if nbytes else units[0]
+    return f"{in_digits(nbytes // UNITS[unit])} {unit}"
+
+
 def number(count: int, noun: str) -> str:
     """`count` things in words."""
     return f"{count:,} {noun}" + "s" * (count != 1)
@@ -109,12 +127,28 @@ def class_path(class_: type) -> str:
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
-def indented(text: str) -> str:
+def difference(old: bytes, new: bytes) -> list[str]:
+    """The lines that differ between two JSON texts, with ``+`` and ``-``, and a few around them.
+
+    A text on one line is indented first. Lines left out are ``...``. Of long texts there are none.
+    """
+    if len(old) > _LARGEST_DIFFERENCE:
+        return []
+    texts = [text.decode(errors="surrogateescape") for text in (old, new)]
+    if texts[0].count("\n") < 2:
+        texts = [_indented(text) for text in texts]
+    before, after = (text.split("\n") for text in texts)
+    # Without the three lines of the header.
+    lines = list(unified_diff(before, after, lineterm="", n=2))[3:]
+    return ["..." if line.startswith("@@") else line.removesuffix("\r") for line in lines]
+
+
+def _indented(text: str) -> str:
     """A JSON text on many lines, with the spelling of every value, at any depth.
 
     Examples
     --------
-    >>> print(indented('{"a": [1.50]}'))
+    >>> print(_indented('{"a": [1.50]}'))
     {
       "a": [
         1.50

@@ -1,0 +1,77 @@
+"""The modules of the package import each other in no circle, for types included."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src"
+MODULES = {
+    ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in SRC.rglob("*.py")
+}
+# Each of these pairs is one idea in two modules: chunks make and keep plans, which name their
+# chunks in annotations alone.
+FOR_TYPES_OF_A_PLAN = [
+    ("zarr_bytes.chunk.plan", "zarr_bytes.chunk.chunks"),
+    ("zarr_bytes.chunk.shard_plan", "zarr_bytes.chunk.shards"),
+]
+WITHIN_FUNCTIONS = {
+    # zarr imports the codecs and the pipeline in every process, also where nothing is read.
+    ("zarr_bytes.partial_codec", "zarr_bytes.chunk.codec_calls"),
+    ("zarr_bytes.pipeline", "zarr_bytes.chunk.batches"),
+    ("zarr_bytes.pipeline", "zarr_bytes.chunk.stored"),
+    # rich is optional.
+    ("zarr_bytes.commands.command_line", "zarr_bytes.commands.rich_screen"),
+    # A result does not know how it is drawn, and asks when it is printed.
+    ("zarr_bytes.commands.reports", "zarr_bytes.commands.screen"),
+    ("zarr_bytes.commands.reports", "zarr_bytes.commands.tables"),
+}
+
+
+def imports_in(node, *, is_within=False):
+    """Each imported module of the package, and whether it is imported within a function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ImportFrom):
+            names = [f"{child.module}.{alias.name}" for alias in child.names]
+            yield from ((n if n in MODULES else child.module, is_within) for n in names)
+        elif isinstance(child, ast.Import):
+            yield from ((alias.name, is_within) for alias in child.names)
+        else:
+            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from imports_in(child, is_within=is_within or function)
+
+
+IMPORTS = {
+    (name, imported, is_within)
+    for name, path in MODULES.items()
+    for imported, is_within in imports_in(ast.parse(path.read_text()))
+    if imported in MODULES
+}
+WHOLE = {(name, imported) for name, imported, is_within in IMPORTS if not is_within}
+
+
+def circle_in(imports):
+    """The modules of a circle, or None."""
+    graph = TopologicalSorter()
+    for name, imported in imports:
+        graph.add(name, imported)
+    try:
+        graph.prepare()
+    except CycleError as error:
+        return set(error.args[1])
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circle_in(WHOLE.difference(FOR_TYPES_OF_A_PLAN)) is None
+
+
+@pytest.mark.parametrize("pair", FOR_TYPES_OF_A_PLAN)
+def test_a_circle_through_an_import_for_types_is_seen(pair):
+    assert pair in WHOLE
+    assert circle_in(WHOLE.difference(FOR_TYPES_OF_A_PLAN) | {pair}) == set(pair)
+
+
+def test_the_imports_within_functions_are_those_with_a_reason():
+    assert {(n, imported) for n, imported, is_within in IMPORTS if is_within} == WITHIN_FUNCTIONS
