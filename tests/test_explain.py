@@ -282,6 +282,8 @@ class TestTheFirstReasonThatHolds:
         explained = zarr_bytes.explain(array, 7, write=True)
         assert "zarr_bytes.partial_writes was False when the array was opened" in explained.reason
         assert not explained.may_share
+        whole_and_part = zarr_bytes.explain(array, slice(0, 7), write=True)
+        assert whole_and_part.reason == explained.reason
         with zarr.config.set(IN_PLACE):
             later = zarr_bytes.explain(array, 7, write=True)
         assert "opened again, the array would be written in place" in later.reopened
@@ -399,6 +401,19 @@ class TestTheCommand:
         result = call("explain", tmp_path, "[7]", "--array", path)
         assert result.exit_code == 2
         assert f"there is no array {where}: name one with --array" in result.stderr
+
+    @pytest.mark.parametrize("command", [("explain", "[7]"), ("preallocate",)])
+    def test_an_array_that_zarr_does_not_open_is_named(self, tmp_path, command):
+        stored(LocalStore(tmp_path), VALUES)
+        path = tmp_path / "zarr.json"
+        document = json.loads(path.read_text())
+        del document["codecs"]
+        path.write_text(json.dumps(document))
+        name, *others = command
+        result = call(name, tmp_path, *others)
+        printed = " ".join((result.stdout + result.stderr).split())
+        assert result.exit_code
+        assert "its metadata has no 'codecs': `zarr-bytes check` says what is missing" in printed
 
 
 def test_a_selection_as_text_is_refused(tmp_path):

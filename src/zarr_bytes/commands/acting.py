@@ -229,10 +229,8 @@ def why_whole(getter: StorePath, plan: Plan, fetched: int) -> str:
     )
 
 
-def why_replaced(acting: Acting, getter: StorePath, *, is_kept: bool) -> str:
-    """The first reason why a write replaces chunks; `is_kept` if some elements of them stay."""
-    if not is_kept:
-        return "the values fill whole chunks, which are replaced at once"
+def why_replaced(acting: Acting, getter: StorePath) -> str:
+    """The first reason why a write replaces chunks of which some elements stay."""
     if reason := why_not_in_place(getter.store):
         return reason
     if not acting.writes_parts:

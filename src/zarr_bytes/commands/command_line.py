@@ -22,7 +22,13 @@ from zarr_bytes.commands.preallocate import preallocate_store
 from zarr_bytes.commands.screen import has_rich, plain
 from zarr_bytes.commands.selections import selection_of_text
 from zarr_bytes.commands.status import status
-from zarr_bytes.commands.stores import opened, run, storage_options, writable
+from zarr_bytes.commands.stores import (
+    member_is_missing,
+    opened,
+    run,
+    storage_options,
+    writable,
+)
 from zarr_bytes.commands.tables import parts_of
 from zarr_bytes.commands.text import as_json, number, printable
 from zarr_bytes.errors import MigrationError, StoreError, in_words
@@ -199,7 +205,9 @@ def _explain(given: Namespace) -> int:
                 f"there is no array {where}: name one with --array PATH; `zarr-bytes check` lists"
                 " the arrays of a store"
             ) from error
-        except (IndexError, ValueError, OSError) as error:
+        except KeyError as error:
+            raise StoreError(member_is_missing(error)) from error
+        except (IndexError, TypeError, ValueError, OSError) as error:
             raise StoreError(in_words(error)) from error
     _print(found, given)
     return 0 if found.is_partial else 1

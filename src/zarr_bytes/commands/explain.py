@@ -176,8 +176,9 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
                 chunk[0], plan, in_place=acting.writes_parts, is_complete=is_complete
             )
             is_kept = counts.bytes_fetched > 0
-            reasons.append("" if is_in_place else why_replaced(acting, chunk[0], is_kept=is_kept))
+            # A chunk that the values fill is replaced at once, as it should be.
             are_fine.append(is_in_place or not is_kept)
+            reasons.append("" if are_fine[-1] else why_replaced(acting, chunk[0]))
             are_in_place.append(is_in_place)
         else:
             counts = counts_of_read(chunk[0], plan, canvas, is_one_range=is_one_range)

@@ -15,7 +15,7 @@ from zarr_bytes.chunk.shards import shards_of
 from zarr_bytes.chunk.writing import new_chunk
 from zarr_bytes.commands.hierarchy import nodes
 from zarr_bytes.commands.reports import Allocated, Preallocation, Progress
-from zarr_bytes.commands.stores import asked, opened, run
+from zarr_bytes.commands.stores import asked, member_is_missing, opened, run
 from zarr_bytes.errors import StoreError, in_words, no_array
 from zarr_bytes.pipeline import BatchedBytesPipeline
 
@@ -134,6 +134,8 @@ def preallocate_store(
                 found.arrays.append(preallocate(array, progress=progress))
             except StoreError as error:
                 found.arrays.append(Allocated(path, 0, refused=str(error.__cause__)))
+            except KeyError as error:
+                found.arrays.append(Allocated(path, 0, refused=member_is_missing(error)))
             except (ValueError, TypeError, OSError) as error:
                 found.arrays.append(Allocated(path, 0, refused=in_words(error)))
     return found

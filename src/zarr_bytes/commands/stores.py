@@ -23,7 +23,16 @@ from zarr_bytes.zarr_versions import sync
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 
-__all__ = ["asked", "hint", "opened", "run", "source_of", "storage_options", "writable"]
+__all__ = [
+    "asked",
+    "hint",
+    "member_is_missing",
+    "opened",
+    "run",
+    "source_of",
+    "storage_options",
+    "writable",
+]
 
 Result = TypeVar("Result")
 
@@ -74,6 +83,14 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
     except (BadZipFile, ImportError, OSError, TypeError, ValueError) as error:
         raise StoreError(f"it cannot be opened: {in_words(error)}") from error
     raise StoreError("it is not a folder, a .zip file or a URL")
+
+
+def member_is_missing(error: KeyError) -> str:
+    """Words for the error by which zarr refuses a metadata document without a member."""
+    return (
+        f"zarr does not open the array, since its metadata has no {error}: `zarr-bytes check` says"
+        " what is missing"
+    )
 
 
 def hint(error: BaseException, store: Store) -> str:
