@@ -283,6 +283,14 @@ class TestForms:
         model[selection] = values
         assert np.array_equal(array[...], model)
 
+    def test_of_a_point_that_is_selected_again_the_last_value_counts(self, tmp_path):
+        array, model = created(LocalStore(tmp_path), 9, "i4"), np.zeros(9, "i4")
+        points, values = np.array([7, 2, 7, 0, 2, 7]), np.arange(1, 7)
+        for _ in "missing", "there":
+            array.set_coordinate_selection((points,), values)
+            model[points] = values
+            assert np.array_equal(array[...], model)
+
     @pytest.mark.parametrize(
         ("dtype", "memory", "in_file"),
         [
