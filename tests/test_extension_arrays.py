@@ -64,7 +64,6 @@ class TestWhatUsersDo:
         same(array[9, 8], np.array(array.fill_value, array.dtype))
 
     # zarr up to 3.2 cannot write records into shards: its voids have no hash.
-    # zarr up to 3.2 cannot write records into shards: its voids have no hash.
     @pytest.mark.parametrize(
         "name", [n for n in NAMES if n not in VOIDS or zarr.__version__ > "3.3"], indirect=True
     )
