@@ -22,7 +22,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from shards import divided, shard_of
 from stored_arrays import (
-    DEVICE,
     IN_PLACE,
     contents_of,
     created,
@@ -33,7 +32,7 @@ from stored_arrays import (
 )
 from system_calls import written_to
 from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
-from zarr.codecs import TransposeCodec, ZstdCodec
+from zarr.codecs import TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import BytesCodec, view
@@ -217,33 +216,37 @@ class TestBytes:
 class TestForms:
     """Which shapes of values fit: with the setting as without it."""
 
-    SHAPES_OF_VALUES = [
-        (np.s_[2], (8, 10)),
-        (np.s_[2], (1, 8, 10)),
-        (np.s_[2:4], (1, 8, 10)),
-        (np.s_[2:4], (2, 1, 10)),
-        (np.s_[2:4, :, 3], (2, 1)),
-        (np.s_[2:3, :, 3:4], (1, 8, 1)),
-        (([1, 2], 3, [0, 5, 7]), (2, 3)),
-        (([1, 2], 3, [0, 5, 7]), (2, 1)),
-        (([1, 2], 3, [0, 5, 7]), (1, 3)),
-        (([2, 1], 3, 4), (2,)),
-        ((1, 3, [4, 9]), (2,)),
-        (([1], [2, 3], [4]), (1, 2, 1)),
-        ((np.arange(6) % 2 == 0, 2, slice(0, 9, 4)), (3, 3)),
-        ((slice(None), 2, [9, 0]), (6, 2)),
-    ]
-
-    def test_axes_of_integers_are_dropped_and_those_of_one_repeated(self, tmp_path):
+    @pytest.mark.parametrize(
+        ("selection", "shape"),
+        [
+            (np.s_[2], (8, 10)),
+            (np.s_[2], (1, 8, 10)),
+            (np.s_[2:4], (1, 8, 10)),
+            (np.s_[2:4], (2, 1, 10)),
+            (np.s_[2:4, :, 3], (2, 1)),
+            (np.s_[2:3, :, 3:4], (1, 8, 1)),
+            (([1, 2], 3, [0, 5, 7]), (2, 3)),
+            (([1, 2], 3, [0, 5, 7]), (2, 1)),
+            (([1, 2], 3, [0, 5, 7]), (1, 3)),
+            (([2, 1], 3, 4), (2,)),
+            ((1, 3, [4, 9]), (2,)),
+            (([1], [2, 3], [4]), (1, 2, 1)),
+            ((np.arange(6) % 2 == 0, 2, slice(0, 9, 4)), (3, 3)),
+            ((slice(None), 2, [9, 0]), (6, 2)),
+        ],
+        ids=str,
+    )
+    def test_axes_of_integers_are_dropped_and_those_of_one_repeated(
+        self, tmp_path, selection, shape
+    ):
         array = created(LocalStore(tmp_path), (6, 8, 10), "f8")
         plain = created(MemoryStore(), (6, 8, 10), "f8", serializer=zarr.codecs.BytesCodec())
-        for selection, shape in self.SHAPES_OF_VALUES:
-            values = np.random.default_rng(0).random(shape)
-            for each in (array, plain):
-                each[...] = 7
-                each.set_orthogonal_selection(selection, values)
-            assert np.array_equal(array[...], plain[...])
-            assert (array[...] != 7).sum() >= values.size
+        values = np.random.default_rng(0).random(shape)
+        for each in (array, plain):
+            each[...] = 7
+            each.set_orthogonal_selection(selection, values)
+        assert np.array_equal(array[...], plain[...])
+        assert (array[...] != 7).sum() >= values.size
 
     @pytest.mark.parametrize("shape", [(7,), (8, 9), (2, 8, 10), (8, 10, 1)], ids=str)
     def test_a_shape_that_does_not_fit_is_an_error(self, tmp_path, shape):
@@ -307,27 +310,29 @@ class TestForms:
 
 @pytest.mark.usefixtures("pipeline")
 class TestNewChunks:
-    FILL_VALUES = [
-        ("float32", "0x7f800001"),
-        ("float64", "0x8000000000000000"),
-        ("float64", "NaN"),
-        ("int32", 7),
-        ("bool", True),
-        ("complex64", [1.0, "0x80000000"]),
-        ("r24", [1, 2, 3]),
-        ("int4", -3),
-    ]
-
     @pytest.mark.parametrize("endian", ["little", "big"])
-    def test_what_is_not_selected_holds_the_bits_of_the_fill_value(self, tmp_path, endian):
-        for number, (dtype, fill_value) in enumerate(self.FILL_VALUES):
-            folder = tmp_path / str(number)
-            array = with_fill_value(folder, dtype, fill_value, endian)
-            expected = zarr.open_array(folder, mode="r")[...]
-            part = (np.arange(7 * array.dtype.itemsize, dtype="u1") % 2).view(array.dtype)
-            array[3, 1:8] = expected[3, 1:8] = part
-            assert (folder / "c/0/0").stat().st_size == expected.nbytes
-            assert zarr.open_array(folder, mode="r")[...].tobytes() == expected.tobytes()
+    @pytest.mark.parametrize(
+        ("dtype", "fill_value"),
+        [
+            ("float32", "0x7f800001"),
+            ("float64", "0x8000000000000000"),
+            ("float64", "NaN"),
+            ("int32", 7),
+            ("bool", True),
+            ("complex64", [1.0, "0x80000000"]),
+            ("r24", [1, 2, 3]),
+            ("int4", -3),
+        ],
+    )
+    def test_what_is_not_selected_holds_the_bits_of_the_fill_value(
+        self, tmp_path, endian, dtype, fill_value
+    ):
+        array = with_fill_value(tmp_path, dtype, fill_value, endian)
+        expected = array[...]
+        part = (np.arange(7 * array.dtype.itemsize, dtype="u1") % 2).view(array.dtype)
+        array[3, 1:8] = expected[3, 1:8] = part
+        assert (tmp_path / "c/0/0").stat().st_size == expected.nbytes
+        assert zarr.open_array(tmp_path, mode="r")[...].tobytes() == expected.tobytes()
 
     def test_a_large_chunk_is_filled_to_its_end_and_no_further(self, tmp_path):
         array = created(LocalStore(tmp_path), 400_000, "i4", fill_value=7)
@@ -348,23 +353,26 @@ class TestNewChunks:
         assert keys_of(array.store) == ["c/0", "c/1", "c/2"] * writes_empty
         assert {path.read_bytes() for path in tmp_path.glob("c/*")} <= {bytes([fill_value] * 8)}
 
-    EQUAL_VALUES = [
-        ("float32", "NaN", np.uint32(0x7FC00001).view("f4")),
-        ("float64", 0.0, -0.0),
-        ("float64", "0x8000000000000000", 0.0),
-        ("complex64", [0.0, 0.0], complex(0, -0.0)),
-    ]
-
     @pytest.mark.parametrize("store", ["local", "memory"])
     @pytest.mark.parametrize("selection", [np.s_[3, 1:8], ...], ids=["part", "whole"])
-    def test_equal_numbers_of_other_bits_are_no_fill_value(self, tmp_path, store, selection):
-        for number, (dtype, fill_value, value) in enumerate(self.EQUAL_VALUES):
-            folder = tmp_path / str(number) if store == "local" else None
-            array = with_fill_value(folder, dtype, fill_value, "little")
-            array[selection] = np.full((8, 9), value, array.dtype)[selection]
-            assert keys_of(array.store) == ["c/0/0"]
-            read = zarr.open_array(array.store, mode="r")[selection]
-            assert read.tobytes() == np.full(read.shape, value, array.dtype).tobytes()
+    @pytest.mark.parametrize(
+        ("dtype", "fill_value", "value"),
+        [
+            ("float32", "NaN", np.uint32(0x7FC00001).view("f4")),
+            ("float64", 0.0, -0.0),
+            ("float64", "0x8000000000000000", 0.0),
+            ("complex64", [0.0, 0.0], complex(0, -0.0)),
+        ],
+    )
+    def test_equal_numbers_of_other_bits_are_no_fill_value(
+        self, tmp_path, store, selection, dtype, fill_value, value
+    ):
+        folder = tmp_path / "a" if store == "local" else None
+        array = with_fill_value(folder, dtype, fill_value, "little")
+        array[selection] = np.full((8, 9), value, array.dtype)[selection]
+        assert keys_of(array.store) == ["c/0/0"]
+        read = zarr.open_array(array.store, mode="r")[selection]
+        assert read.tobytes() == np.full(read.shape, value, array.dtype).tobytes()
 
     @pytest.mark.parametrize("store", ["local", "memory"])
     @pytest.mark.parametrize("order", ["C", "F"])
@@ -409,13 +417,6 @@ def with_fill_value(folder, dtype, fill_value, endian):
 
 @pytest.mark.usefixtures("pipeline")
 class TestChunks:
-    def test_an_array_without_dimensions(self, tmp_path):
-        array = created(LocalStore(tmp_path), (), "i4")
-        array[...] = 5
-        assert (tmp_path / "c").read_bytes() == b"\0\0\0\5"
-        array[()] = 0
-        assert not (tmp_path / "c").exists()
-
     def test_a_chunk_of_one_element_is_whole_where_an_integer_selects_it(self, tmp_path):
         array = created(LocalStore(tmp_path), (3, 5), "i4", (1, 5))
         array[...] = 5
@@ -472,17 +473,6 @@ class TestOtherWays:
         assert Logged.keys == ["c/0/0", "c/0/0"]
         assert array[2:4, 3].tolist() == [7, 7]
 
-    @pytest.mark.parametrize("chain", ["compressors", "filters"])
-    def test_a_chain_of_more_codecs_is_left_alone(self, tmp_path, chain, pipeline):
-        codec = {"compressors": ZstdCodec(), "filters": TransposeCodec(order=(1, 0))}[chain]
-        array = created(LocalStore(tmp_path), (8, 9), "i4", **{chain: [codec]})
-        array[...] = model = np.arange(72, dtype="i4").reshape(8, 9)
-        with written_to(tmp_path / "c/0/0") as ranges:
-            array[2, 3] = model[2, 3] = 99
-        is_folded = (chain, pipeline) == ("filters", "BatchedBytesPipeline")
-        assert ranges == ([((3 * 8 + 2) * 4, 4)] if is_folded else [])
-        assert np.array_equal(array[...], model)
-
     @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["plain", "transposed"])
     def test_what_the_caller_has_written_stays_his(self, order):
         filters = [TransposeCodec(order=order)]
@@ -509,13 +499,3 @@ def test_elements_of_a_view_are_written_to_their_own_chunks(tmp_path, layout, st
     array[1:5] = view(array)[start : start + 4]
     expected[1:5] = expected[start : start + 4]
     assert np.array_equal(array[...], expected)
-
-
-def test_buffers_that_are_not_numpys_are_stored_whole(tmp_path):
-    array = created(LocalStore(tmp_path), (8, 9), "i4")
-    array[...] = 1
-    with written_to(tmp_path / "c/0/0") as ranges:
-        array.set_basic_selection(np.s_[2, 3:5], np.array([7, 8], "i4"), prototype=DEVICE)
-        array.set_basic_selection(np.s_[:4], np.zeros((4, 9), "i4"), prototype=DEVICE)
-    assert ranges == []
-    assert array[2:5, 3].tolist() == [0, 0, 1]

@@ -33,7 +33,7 @@ from stored_arrays import (
     spec_of,
     stored,
 )
-from system_calls import Stop, fail_at, no_file_larger_than, watched
+from system_calls import Stop, fail_at, no_file_larger_than, watched, written_to
 from test_partial_read import deleted_at_the_twentieth, fails_at_the_fifth
 from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec, TransposeCodec
@@ -128,6 +128,7 @@ class TestWhatIsLeftToZarr:
         self.check_is_inverted(tmp_path, (1, 0), **codecs)
 
     def test_buffers_of_another_memory_are_left_to_zarrs_pipeline(self, tmp_path):
+        """Which stores chunks whole."""
         asked = []
 
         class Noted(BatchedBytesPipeline):
@@ -143,12 +144,14 @@ class TestWhatIsLeftToZarr:
         array[...] = model = numbers((8, 9), "i4")
         noted = Noted.from_codecs(pipeline_of(array))
         object.__setattr__(array._async_array, "codec_pipeline", noted)
-        values = np.array([7, 8], "i4")
-        array.set_basic_selection(np.s_[2, 3:5], values, prototype=DEVICE)
-        model[2, 3:5] = values
-        found = array.get_basic_selection(np.s_[1:4, 3], prototype=DEVICE)
-        assert np.array_equal(found, model[1:4, 3])
-        assert asked == ["write", "read"]
+        with written_to(tmp_path / "c/0/0") as ranges:
+            for selection, values in ((np.s_[2, 3:5], [7, 8]), (np.s_[5:], np.ones((3, 9)))):
+                array.set_basic_selection(selection, np.array(values, "i4"), prototype=DEVICE)
+                model[selection] = values
+        assert ranges == []
+        found = array.get_basic_selection(np.s_[1:7, 3], prototype=DEVICE)
+        assert np.array_equal(found, model[1:7, 3])
+        assert asked == ["write", "write", "read"]
 
 
 def buffer_for(draw, values):
