@@ -102,9 +102,16 @@ class TestDropIn:
 
 
 class TestFillValuesFromPython:
-    @pytest.mark.parametrize("value", [300, -1, 1e30, float("nan")])
-    def test_an_integer_out_of_range_is_refused(self, value):
-        with pytest.raises(ValueError, match="data type uint8: permitted is an integer from 0 to"):
+    @pytest.mark.parametrize(
+        ("value", "error", "message"),
+        [
+            *((n, ValueError, "uint8: permitted is an integer from 0 to") for n in (300, -1, 1e30)),
+            (float("nan"), ValueError, "uint8: permitted is an integer from 0 to"),
+            ([1], TypeError, "Cannot convert object"),
+        ],
+    )
+    def test_what_is_no_integer_in_range_is_refused(self, value, error, message):
+        with pytest.raises(error, match=message):
             zarr.create_array({}, shape=2, dtype="uint8", fill_value=value)
 
     @pytest.mark.parametrize(
@@ -113,10 +120,8 @@ class TestFillValuesFromPython:
     @pytest.mark.parametrize("zarr_format", [2, 3])
     def test_any_other_integer_is_taken_as_zarr_takes_it(self, value, taken, zarr_format):
         """A NumPy integer wraps around: xarray's `_Unsigned` variables rely on it."""
-        array = zarr.create_array(
-            {}, shape=2, dtype="uint8", fill_value=value, zarr_format=zarr_format
-        )
-        assert array.fill_value == taken
+        options = {"fill_value": value, "zarr_format": zarr_format}
+        assert zarr.create_array({}, shape=2, dtype="uint8", **options).fill_value == taken
 
     @pytest.mark.parametrize("bits", [0x7F800001, 0xFFC00000, 0x7FC00000])
     def test_the_bits_of_a_nan_are_kept(self, bits):
@@ -125,10 +130,6 @@ class TestFillValuesFromPython:
         assert array[:].view("u4").tolist() == [bits] * 2
         text = "NaN" if bits == 0x7FC00000 else f"{bits:#010x}"
         assert stored_document(array)["fill_value"] == text
-
-    def test_what_is_no_number_is_refused(self):
-        with pytest.raises(TypeError, match="Cannot convert object"):
-            zarr.create_array({}, shape=2, dtype="int16", fill_value=[1])
 
 
 def fill_values(setting):

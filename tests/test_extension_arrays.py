@@ -122,15 +122,9 @@ class TestRecords:
         values["level"] = [-8, -1, 0, 7, 3]
         values["inner"]["pair"] = [1 + 2j, 0, 1j, -1, 3]
         values["inner"]["scale"] = [1, 2, 3, 4, 5]
-        array = zarr.create_array(
-            MemoryStore(),
-            shape=5,
-            dtype=self.DTYPE,
-            compressors=None,
-            serializer=BytesCodec(endian=endian),
-        )
-        array[...] = values
-        array = zarr.open_array(array.store, mode="r+")
+        codec = BytesCodec(endian=endian)
+        array = zarr.create_array({}, data=values, compressors=None, serializer=codec)
+        array = zarr.open_array(array.store)
         first = bytes.fromhex("3fc0f83f804000003f800000")
         if endian == "little":
             first = bytes.fromhex("c03ff8803f0040000000803f")
@@ -153,9 +147,8 @@ class TestRecords:
             assert document["data_type"] == data_type
 
     def test_unused_bits_of_a_field_are_ignored(self):
-        array = zarr.create_array(
-            MemoryStore(), shape=2, dtype=self.DTYPE, compressors=None, serializer=BytesCodec()
-        )
+        options = {"compressors": None, "serializer": BytesCodec()}
+        array = zarr.create_array({}, shape=2, dtype=self.DTYPE, **options)
         chunk = bytearray(2 * self.DTYPE.itemsize)
         chunk[2] = 0x5F  # bits that do not count, and the integer -1
         chunk[3] = 1
@@ -169,9 +162,8 @@ class TestZarrFormat2:
     @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
     def test_a_name_is_read_and_written_as_tensorstore_writes_it(self, name, compressor):
         values = np.array([1, 0, 1], numpy_type(name))
-        array = zarr.create_array(
-            MemoryStore(), shape=3, dtype=name, zarr_format=2, compressors=compressor, fill_value=1
-        )
+        options = {"zarr_format": 2, "compressors": compressor, "fill_value": 1}
+        array = zarr.create_array({}, shape=3, dtype=name, **options)
         array[...] = values
         document = json.loads(array.store._store_dict[".zarray"].to_bytes())
         assert document["dtype"] == name
@@ -185,12 +177,8 @@ class TestLimits:
 
     @pytest.mark.parametrize("write_empty_chunks", [True, False])
     def test_a_chunk_of_negative_zeros_is_taken_for_one_of_zeros(self, write_empty_chunks):
-        array = zarr.create_array(
-            MemoryStore(),
-            shape=2,
-            dtype="bfloat16",
-            config={"write_empty_chunks": write_empty_chunks},
-        )
+        config = {"write_empty_chunks": write_empty_chunks}
+        array = zarr.create_array({}, shape=2, dtype="bfloat16", config=config)
         array[...] = np.array([-0.0, -0.0], ml_dtypes.bfloat16)
         assert ("c/0" in array.store._store_dict) is write_empty_chunks
 
@@ -198,8 +186,7 @@ class TestLimits:
         values = np.array([1 + 2j], ml_dtypes.complex32)
         ours, zarrs = ("3c004000", "40003c00") if OTHER == "big" else ("003c0040", "0040003c")
         for codec, expected in ((BytesCodec, ours), (zarr.codecs.BytesCodec, zarrs)):
+            options = {"compressors": None, "serializer": codec(endian=OTHER)}
             with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-                array = zarr.create_array(
-                    MemoryStore(), data=values, compressors=None, serializer=codec(endian=OTHER)
-                )
+                array = zarr.create_array({}, data=values, **options)
             assert stored_chunk(array).hex() == expected
