@@ -442,6 +442,15 @@ class TestDepthsAndSizes:
         code, found = check_json(tmp_path)
         assert (code, found["complete"]) == (0, False)
 
+    def test_of_many_arrays_little_is_printed(self, tmp_path):
+        arrays = {f"a{i}": DRAFT for i in range(300)}
+        members = [(f"{name}/zarr.json", document) for name, document in arrays.items()]
+        path = in_zip(tmp_path / "many.zip", [("zarr.json", consolidated(arrays)), *members])
+        assert call("check", path).stdout.count("\n") < 200
+        shown = call("migrate", path, "--dry-run").stdout
+        assert "301 metadata documents of the draft form" in shown
+        assert shown.count("\n") < 100
+
 
 class TestZipMembers:
     @pytest.mark.parametrize(
