@@ -390,6 +390,7 @@ class TestLocalFiles:
         return tmp_path / "c/0/0"
 
     def test_a_truncated_file_is_an_error(self, array, path):
+        """And no file stays open after it."""
         os.truncate(path, 1_999_999)
         assert array[3, 7] == numbers((50, 5000))[3, 7]  # these bytes are there
         for selection in (..., 49):
