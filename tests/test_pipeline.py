@@ -7,6 +7,7 @@ large arrays: their limits are made small here, so that small arrays go each way
 import asyncio
 import errno
 import os
+import sys
 import threading
 from functools import partial
 
@@ -228,6 +229,17 @@ class TestBytesOfTransposedChunks:
 
     def array(self, store):
         return stored(store, numbers(SHAPE), filters=[TransposeCodec(order=ORDER)])
+
+    @pytest.mark.parametrize("rows", [64, 256], ids=["a few pages", "more"])
+    def test_chunks_are_read_into_a_result_of_either_order(self, tmp_path, rows):
+        values, codec = numbers((2 * rows, 128)), BytesCodec(endian=sys.byteorder)
+        options = {"chunks": (rows, 128), "serializer": codec, "filters": [TRANSPOSED]}
+        stored(LocalStore(tmp_path), values, **options)
+        for order in "CF":
+            with zarr.config.set({"array.order": order}):
+                array = zarr.open_array(tmp_path, mode="r")
+                for selection in np.s_[...], np.s_[:rows], np.s_[rows:, 5:]:
+                    assert np.array_equal(array[selection], values[selection])
 
     def test_the_requests_are_for_the_selected_bytes_and_no_others(self):
         array = self.array(CountingStore(MemoryStore()))
