@@ -119,6 +119,10 @@ NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 needs_nowait = pytest.mark.skipif(not NOWAIT, reason="this system has no RWF_NOWAIT")
 
 
+def _nothing(key):
+    pass
+
+
 @dataclass
 class ChunkFiles:
     """What is opened and read below the folder of an array, by the keys of its chunks."""
@@ -128,10 +132,8 @@ class ChunkFiles:
     most: int = NEVER  # bytes that one call reads at most
     waits_after: int = NEVER  # bytes of each chunk after which reads that must not wait are refused
     refusal: int = errno.EAGAIN  # number of the error with which they are refused
-    before: Callable[[str], object] = lambda key: (
-        None
-    )  # called with the key before each chunk is opened
-    then: Callable[[str], object] = lambda key: None  # the same after each open and each read
+    before: Callable[[str], object] = _nothing  # called with the key before each chunk is opened
+    then: Callable[[str], object] = _nothing  # and after each open and each read of a chunk
     keys: list = field(default_factory=list)  # of chunks that are opened, or missing
     threads: list = field(default_factory=list)  # that open them
     reads: list = field(default_factory=list)  # of each read: thread, offset and bytes
