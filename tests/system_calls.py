@@ -12,8 +12,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from zlib import crc32
 
@@ -117,43 +119,29 @@ NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 needs_nowait = pytest.mark.skipif(not NOWAIT, reason="this system has no RWF_NOWAIT")
 
 
+def _nothing(key):
+    pass
+
+
+@dataclass
 class ChunkFiles:
-    """What is opened and read below the folder `root` of an array, by the keys of its chunks.
+    """What is opened and read below the folder of an array, by the keys of its chunks."""
 
-    Parameters
-    ----------
-    root : path
-        Of the array.
-    most : int
-        Bytes that one call reads at most.
-    waits_after : int
-        Bytes of each chunk after which reads that must not wait are refused.
-    refusal : int
-        Number of the error with which they are refused.
-    before : callable
-        Called with the key before each chunk is opened.
-    then : callable
-        Called with the key after each open and each read of a chunk.
-    """
+    root: str | Path  # of the array
+    _: KW_ONLY
+    most: int = NEVER  # bytes that one call reads at most
+    waits_after: int = NEVER  # bytes of each chunk after which reads that must not wait are refused
+    refusal: int = errno.EAGAIN  # number of the error with which they are refused
+    before: Callable[[str], object] = _nothing  # called with the key before each chunk is opened
+    then: Callable[[str], object] = _nothing  # and after each open and each read of a chunk
+    keys: list = field(default_factory=list)  # of chunks that are opened, or missing
+    threads: list = field(default_factory=list)  # that open them
+    reads: list = field(default_factory=list)  # of each read: thread, offset and bytes
+    nbytes: Counter = field(default_factory=Counter)  # by key
+    refused: int = 0
 
-    def __init__(
-        self,
-        root,
-        *,
-        most=NEVER,
-        waits_after=NEVER,
-        refusal=errno.EAGAIN,
-        before=lambda key: None,
-        then=lambda key: None,
-    ):
-        self._root, self._most, self._before, self._then = f"{root}/", most, before, then
-        self.waits_after, self._refusal = waits_after, refusal
+    def __post_init__(self):
         self._keys = {}  # by descriptor
-        self.keys = []  # of the chunks that are opened, also of those that are missing
-        self.threads = []  # that open them
-        self.reads = []  # of each read: thread, offset and bytes
-        self.nbytes = Counter()  # by key
-        self.refused = 0
 
     @property
     def opened(self):
@@ -164,15 +152,15 @@ class ChunkFiles:
         """What is called instead of ``os.<name>``."""
 
         def opening(path, *args, **options):
-            key = os.fspath(path).removeprefix(self._root)
+            key = os.fspath(path).removeprefix(f"{self.root}/")
             if key.partition("/")[0] != "c":
                 return function(path, *args, **options)
             self.keys.append(key)
             self.threads.append(threading.get_ident())
-            self._before(key)
+            self.before(key)
             file = function(path, *args, **options)
             self._keys[file] = key
-            self._then(key)
+            self.then(key)
             return file
 
         def closing(file):
@@ -183,19 +171,19 @@ class ChunkFiles:
             key = self._keys.get(file)
             if key is None:
                 return function(file, wanted, *offset_and_flags)
-            left, flags = self._most, sum(offset_and_flags[1:])
+            left, flags = self.most, sum(offset_and_flags[1:])
             if flags & NOWAIT:
                 left = min(left, self.waits_after - self.nbytes[key])
                 if left <= 0:
                     self.refused += 1
-                    raise OSError(self._refusal, os.strerror(self._refusal))
+                    raise OSError(self.refusal, os.strerror(self.refusal))
             wanted = min(wanted, left) if isinstance(wanted, int) else first_of(wanted, left)
             # Whether the page cache has it is not left to the system.
             content = function(file, wanted, *offset_and_flags[:1])
             count = content if isinstance(content, int) else len(content)
             self.nbytes[key] += count
             self.reads.append((threading.get_ident(), sum(offset_and_flags[:1]), count))
-            self._then(key)
+            self.then(key)
             return content
 
         return {"open": opening, "close": closing}.get(name, reading)

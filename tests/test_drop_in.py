@@ -1,8 +1,7 @@
 """The codec stands in for zarr's own: equal, an instance of it, in every place of a chain."""
 
-import json
 import pickle
-from concurrent.futures import ThreadPoolExecutor
+import re
 
 import documents
 import numcodecs
@@ -18,6 +17,7 @@ from documents import (
     stored_chunk,
     stored_document,
 )
+from fuzz import same
 from zarr.buffer.cpu import Buffer
 from zarr.codecs import BytesCodec as ZarrBytesCodec
 from zarr.codecs import ShardingCodec, ZstdCodec
@@ -25,7 +25,6 @@ from zarr.codecs import ShardingCodec, ZstdCodec
 from zarr_bytes import (
     BoolValueError,
     BytesCodec,
-    ChunkSizeError,
     EndianCodec,
     FillValueError,
 )
@@ -41,13 +40,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:The data type")
 
 def values_of(dtype, shape=(6, 8)):
     dtype = np.dtype(dtype)
+    if dtype.kind in "US":
+        words = ["a", "bc", "", "defg" if dtype.kind == "S" else "déf"]
+        return np.resize(np.array(words, dtype), shape)
     size = int(np.prod(shape)) * dtype.itemsize
-    if dtype.kind == "U":
-        return np.resize(np.array(["a", "bc", "déf", ""], dtype), shape)
-    if dtype.kind == "S":
-        return np.resize(np.array([b"a", b"bc", b"", b"defg"], dtype), shape)
-    array = (np.arange(size) % (2 if dtype.kind == "b" else 251)).astype("u1")
-    return array.view(dtype).reshape(shape)
+    raw = (np.arange(size) % (2 if dtype.kind == "b" else 251)).astype("u1")
+    return raw.view(dtype).reshape(shape)
 
 
 def stored_with(values, **options):
@@ -65,8 +63,7 @@ class TestEquality:
         assert isinstance(ours, ZarrBytesCodec)
         assert ours == zarrs
         assert zarrs == ours
-        assert hash(ours) == hash(zarrs)
-        assert ours.endian == zarrs.endian
+        assert (hash(ours), ours.endian) == (hash(zarrs), zarrs.endian)
         assert BytesCodec() == ZarrBytesCodec()  # the default
 
     @pytest.mark.parametrize(
@@ -135,25 +132,21 @@ class TestTheCodecAsAValue:
 
 class TestChoice:
     def test_metadata_that_names_a_codec_gets_this_packages_class(self):
-        assert type(open_document("float32").metadata.codecs[0]) is BytesCodec
-        endian = [{"name": "endian", "configuration": {"endian": "big"}}]
-        assert type(open_document("float32", codecs=endian).metadata.codecs[0]) is EndianCodec
+        for name, codec in (("bytes", BytesCodec), ("endian", EndianCodec)):
+            codecs = [{"name": name, "configuration": {"endian": "big"}}]
+            assert type(open_document("float32", codecs=codecs).metadata.codecs[0]) is codec
 
-    def test_a_new_array_with_the_default_serializer_uses_zarrs_class_until_it_is_reopened(self):
-        """A limit that the README names."""
+    def test_a_new_array_uses_zarrs_class_until_it_is_reopened_or_the_serializer_that_it_is_given(
+        self,
+    ):
+        """The first is a limit that the README names."""
         array = zarr.create_array({}, shape=4, dtype="f4", compressors=None)
         assert type(array.metadata.codecs[0]) is ZarrBytesCodec
         reopened = zarr.open_array(array.store_path.store)
         assert type(reopened.metadata.codecs[0]) is BytesCodec
         assert reopened.metadata == array.metadata
-
-    def test_a_new_array_uses_the_serializer_that_it_is_given(self):
-        array = zarr.create_array({}, shape=4, dtype="f4", serializer=BytesCodec())
-        assert type(array.metadata.codecs[0]) is BytesCodec
-
-    def test_the_configuration_of_zarr_overrides_the_choice(self):
-        with zarr.config.set({"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}):
-            assert type(open_document("float32").metadata.codecs[0]) is ZarrBytesCodec
+        given = zarr.create_array({}, shape=4, dtype="f4", serializer=BytesCodec())
+        assert type(given.metadata.codecs[0]) is BytesCodec
 
 
 class TestStructuredTypesWithoutEndian:
@@ -193,10 +186,8 @@ class TestChains:
         reopened = stored_with(values, serializer=BytesCodec(endian=endian), fill_value=None)
         assert stored_chunk(reopened) == values.astype(values.dtype.newbyteorder(endian)).tobytes()
         assert type(reopened.metadata.codecs[0]) is BytesCodec
-        for selection in (..., np.s_[2:5, ::3], np.s_[3], np.s_[1, 4], np.s_[:, [0, 5]]):
-            selected = reopened.oindex[selection] if selection is not ... else reopened[...]
-            expected = np.asarray(values[selection], values.dtype)
-            assert np.asarray(selected, values.dtype).tobytes() == expected.tobytes()
+        for selection in (np.s_[:], np.s_[2:5, ::3], np.s_[3], np.s_[1, 4], np.s_[:, [0, 5]]):
+            same(reopened.oindex[selection], np.asarray(values[selection], values.dtype))
 
     @pytest.mark.parametrize("codecs", [LITTLE, BIG])
     @pytest.mark.parametrize("index_codecs", [LITTLE, BIG])
@@ -236,20 +227,6 @@ class TestChains:
         assert stored_chunk(reopened) == encoded.astype(">i4").tobytes()
         assert np.array_equal(reopened[...], values)
 
-    def test_a_truncated_chunk_is_an_error_with_both_sizes(self):
-        array = open_document("float32", shape=(4,), chunk=bytes(15))
-        with pytest.raises(ChunkSizeError, match=r"shape \(4,\) has 16 bytes, found 15"):
-            array[:]
-
-    def test_threads_share_one_array(self):
-        values = values_of(">i4", (64, 64))
-        array = zarr.create_array(
-            {}, data=values, chunks=(8, 8), compressors=None, serializer=BytesCodec(endian="big")
-        )
-        with ThreadPoolExecutor(8) as pool:
-            rows = list(pool.map(lambda i: array[i], range(64)))
-        assert np.array_equal(np.stack(rows), values)
-
 
 class TestDataTypesOfOtherPackages:
     """A data type class that this package has never seen, over a NumPy type without byte order."""
@@ -267,14 +244,6 @@ class TestDataTypesOfOtherPackages:
         stored = values.view("u2").astype(np.dtype("u2").newbyteorder(endian))
         assert stored_chunk(array) == stored.tobytes()
         assert np.array_equal(array[2:7], values[2:7])
-
-
-@pytest.mark.parametrize("endian", ENDIANS)
-@pytest.mark.parametrize("codec", ["bytes", "endian"])
-@pytest.mark.parametrize("data_type", ["uint8", "uint16"])
-def test_what_is_read_is_what_is_written(endian, codec, data_type):
-    codecs = [{"name": codec, "configuration": {"endian": endian}}]
-    assert rewritten_document(data_type, codecs=codecs)["codecs"] == codecs
 
 
 class TestLimits:
@@ -304,33 +273,28 @@ class TestLimits:
         objects = array.store_path.store._store_dict
         corrupt = objects["c/0"].to_bytes().replace(b"\1\1\1\1", b"\1\2\1\1", 1)
         objects["c/0"] = Buffer.from_bytes(corrupt)
-        with pytest.raises(BoolValueError, match="found 2"):
-            array[1]
-        if pipeline == "FusedCodecPipeline":
-            assert array[:].view("u1").tolist() == [1, 2, 1, 1]
-        else:
+        is_fused = pipeline == "FusedCodecPipeline"
+        for selection in [1] if is_fused else [1, slice(None)]:
             with pytest.raises(BoolValueError, match="found 2"):
-                array[:]
+                array[selection]
+        assert not is_fused or array[:].view("u1").tolist() == [1, 2, 1, 1]
 
 
 def test_a_refused_array_keeps_consolidated_metadata_from_opening_but_not_its_neighbours():
     """A limit that the README names: zarr reads all of consolidated metadata at once."""
     group = zarr.open_group({}, mode="w")
-    for name in ("good", "bad"):
-        group.create_array(name, shape=2, dtype="float32", fill_value=1.5)
+    for name, fill_value in (("good", 1.5), ("bad", 5)):
+        group.create_array(name, shape=2, dtype="float32", fill_value=fill_value)
     with pytest.warns(UserWarning, match="Consolidated metadata"):
         zarr.consolidate_metadata(group.store)
     for key in ("zarr.json", "bad/zarr.json"):
-        document = json.loads(group.store._store_dict[key].to_bytes())
-        members = document.get("consolidated_metadata", {}).get("metadata", {"bad": document})
-        members["bad"]["fill_value"] = "1.5"
-        group.store._store_dict[key] = Buffer.from_bytes(json.dumps(document).encode())
+        text = group.store._store_dict[key].to_bytes().decode()
+        changed = re.sub(r'("fill_value": )5\.0', r'\1"1.5"', text)
+        group.store._store_dict[key] = Buffer.from_bytes(changed.encode())
     with pytest.raises(FillValueError, match="'1.5' is not a fill value"):
         zarr.open_group(group.store, mode="r")
-    assert zarr.open_group(group.store, mode="r", use_consolidated=False)["good"][:].tolist() == [
-        1.5,
-        1.5,
-    ]
+    good = zarr.open_group(group.store, mode="r", use_consolidated=False)["good"]
+    assert good[:].tolist() == [1.5, 1.5]
     with zarr.config.set({"zarr_bytes.fill_values": "lenient"}), pytest.warns(match="'1.5'"):
         assert zarr.open_group(group.store, mode="r")["bad"].fill_value == 1.5
 

@@ -1,7 +1,6 @@
 """Arrays of extension data types: what users do with them, against NumPy doing the same."""
 
 import json
-import math
 import sys
 
 import ml_dtypes
@@ -11,7 +10,8 @@ import pytest
 import zarr
 from conftest import PIPELINES
 from documents import open_document, rewritten_document, stored_chunk, struct_of
-from extension_types import BY_LAYOUT, INTEGERS, PAIRS, RECORDS, component_of, numpy_type
+from extension_types import BY_LAYOUT, INTEGERS, PAIRS, RECORDS, numpy_type
+from fuzz import TYPES, same, values_of
 from zarr.buffer.cpu import Buffer
 from zarr.codecs import BloscCodec, ShardingCodec, ZstdCodec
 from zarr.storage import MemoryStore
@@ -28,45 +28,26 @@ pytestmark = [
 ]
 
 
+# One for each way of storing, and types that zarr has.
+TYPE_OF = {name: TYPES[name][0] for name in ("datetime", "text", "ascii", "struct", "nested")}
+NAMES = [*BY_LAYOUT, *TYPE_OF]
+VOIDS = [*RECORDS, "struct", "nested"]
 OTHER = "big" if sys.byteorder == "little" else "little"
-
-# Types that zarr has, held to the same tests.
-ZARRS = {
-    "datetime64": np.dtype("M8[ns]"),
-    "timedelta64": np.dtype("m8[s]"),
-    "fixed_length_utf32": np.dtype("U3"),
-    "null_terminated_bytes": np.dtype("S4"),
-    "raw_bytes": np.dtype("V5"),
-    "struct": np.dtype([("a", ml_dtypes.bfloat16), ("b", [("c", ml_dtypes.int4), ("d", "c8")])]),
-}
-VOIDS = [*RECORDS, "raw_bytes", "struct"]
 
 
 class TestWhatUsersDo:
-    @pytest.fixture(params=[*BY_LAYOUT, *ZARRS])
+    @pytest.fixture(params=NAMES)
     def name(self, request):
         return request.param
 
     @staticmethod
-    def values(name, shape=(6, 8)):
-        """Elements of known bits, none of them NaN."""
-        if name in ZARRS:
-            dtype = ZARRS[name]
-            if dtype.kind in "US":
-                return np.resize(np.array(["a", "bc", "def", ""], dtype), shape)
-            bits = np.arange(math.prod(shape) * dtype.itemsize, dtype="u1") % 8
-            return bits.view(dtype).reshape(shape)
-        dtype = numpy_type(name)
-        count = math.prod(shape) * (2 if "complex" in name else 1)
-        numbers = (np.arange(count) % 2 + 1) if name in INTEGERS else (np.arange(count) % 4 + 1) / 2
-        numbers = numbers if name != "int2" else -numbers
-        return numbers.astype(component_of(name)).view(dtype).reshape(shape)
+    def values(name):
+        return values_of(name, (6, 8), 7)
 
     def created(self, name, **options):
         options = {"compressors": None, "serializer": BytesCodec(endian="big"), **options}
-        array = zarr.create_array(
-            MemoryStore(), shape=(6, 8), chunks=(4, 4), dtype=ZARRS.get(name, name), **options
-        )
+        options |= {"shape": (6, 8), "chunks": (4, 4), "dtype": TYPE_OF.get(name, name)}
+        array = zarr.create_array(MemoryStore(), **options)
         array[...] = self.values(name)
         return zarr.open_array(array.store, mode="r+")
 
@@ -78,63 +59,49 @@ class TestWhatUsersDo:
     def test_resizing_and_appending(self, name):
         array, values = self.created(name), self.values(name)
         array.append(values[:3])
-        assert array[6:].tobytes() == values[:3].tobytes()
+        same(array[6:], values[:3])
         array.resize((10, 9))
-        missing = np.array(array.fill_value, array.dtype)
-        assert np.array(array[9, 8], array.dtype).tobytes() == missing.tobytes()
+        same(array[9, 8], np.array(array.fill_value, array.dtype))
 
     # zarr up to 3.2 cannot write records into shards: its voids have no hash.
     @pytest.mark.parametrize(
-        "name",
-        [n for n in [*BY_LAYOUT, *ZARRS] if n not in VOIDS or zarr.__version__ > "3.3"],
-        indirect=True,
+        "name", [n for n in NAMES if n not in VOIDS or zarr.__version__ > "3.3"], indirect=True
     )
     def test_in_a_shard(self, name, pipeline):
         shard = ShardingCodec(chunk_shape=(2, 2), codecs=[BytesCodec(endian=OTHER)])
-        array = self.created(name, serializer=shard)
-        assert array[1:5, 3].tobytes() == self.values(name)[1:5, 3].tobytes()
+        array, values = self.created(name, serializer=shard), self.values(name)
+        same(array[1:5, 3], values[1:5, 3])
         if name in PAIRS and pipeline == "FusedCodecPipeline":  # reads it past the codec
             with pytest.raises(TypeError, match="BatchedCodecPipeline"):
                 array[...]
         elif name in INTEGERS:  # the same way leaves unused bits as they are stored
-            assert np.array_equal(array[...], self.values(name))
+            assert np.array_equal(array[...], values)
         else:
-            assert array[...].tobytes() == self.values(name).tobytes()
+            same(array[...], values)
 
     def test_with_a_compressor_after_the_codec(self, name, pipeline):
         for compressor in (ZstdCodec(), BloscCodec(cname="lz4")):
-            array = self.created(name, compressors=compressor)
-            assert array[1:5, 3].tobytes() == self.values(name)[1:5, 3].tobytes()
+            same(self.created(name, compressors=compressor)[1:5, 3], self.values(name)[1:5, 3])
 
     def test_below_consolidated_metadata_and_copied_array_by_array(self, name):
-        root = zarr.create_group(MemoryStore())
-        root.create_array("a", shape=(6, 8), dtype=ZARRS.get(name, name))[...] = self.values(name)
+        root, target = zarr.create_group(MemoryStore()), zarr.create_group(MemoryStore())
+        root.create_array("a", data=self.values(name))
         zarr.consolidate_metadata(root.store)
-        source = zarr.open_consolidated(root.store)
-        target = zarr.create_group(MemoryStore())
-        for key, array in source.arrays():
-            target.create_array(
-                key, shape=array.shape, dtype=array.metadata.data_type, chunks=array.chunks
-            )[...] = array[...]
-        assert target["a"][...].tobytes() == self.values(name).tobytes()
+        for key, array in zarr.open_consolidated(root.store).arrays():
+            options = {"shape": array.shape, "dtype": array.metadata.data_type}
+            target.create_array(key, chunks=array.chunks, **options)[...] = array[...]
+        same(target["a"][...], self.values(name))
         assert target["a"].metadata.data_type == root["a"].metadata.data_type
 
     @pytest.mark.slow
     def test_opened_by_xarray(self, name):
         xarray = pytest.importorskip("xarray", reason="xarray is not installed (extra stores)")
         root = zarr.create_group(MemoryStore())
-        array = root.create_array(
-            "a",
-            shape=(6, 8),
-            chunks=(4, 4),
-            dtype=ZARRS.get(name, name),
-            dimension_names=("y", "x"),
-        )
-        array[...] = self.values(name)
-        dataset = xarray.open_zarr(
-            root.store, consolidated=False, chunks=None, mask_and_scale=False
-        )
-        assert dataset["a"][1:5, 3].to_numpy().tobytes() == self.values(name)[1:5, 3].tobytes()
+        options = {"shape": (6, 8), "chunks": (4, 4), "dtype": TYPE_OF.get(name, name)}
+        root.create_array("a", dimension_names=("y", "x"), **options)[...] = self.values(name)
+        options = {"consolidated": False, "chunks": None, "mask_and_scale": False}
+        dataset = xarray.open_zarr(root.store, **options)
+        same(dataset["a"][1:5, 3].to_numpy(), self.values(name)[1:5, 3])
 
 
 class TestRecords:
@@ -155,15 +122,9 @@ class TestRecords:
         values["level"] = [-8, -1, 0, 7, 3]
         values["inner"]["pair"] = [1 + 2j, 0, 1j, -1, 3]
         values["inner"]["scale"] = [1, 2, 3, 4, 5]
-        array = zarr.create_array(
-            MemoryStore(),
-            shape=5,
-            dtype=self.DTYPE,
-            compressors=None,
-            serializer=BytesCodec(endian=endian),
-        )
-        array[...] = values
-        array = zarr.open_array(array.store, mode="r+")
+        codec = BytesCodec(endian=endian)
+        array = zarr.create_array({}, data=values, compressors=None, serializer=codec)
+        array = zarr.open_array(array.store)
         first = bytes.fromhex("3fc0f83f804000003f800000")
         if endian == "little":
             first = bytes.fromhex("c03ff8803f0040000000803f")
@@ -186,9 +147,8 @@ class TestRecords:
             assert document["data_type"] == data_type
 
     def test_unused_bits_of_a_field_are_ignored(self):
-        array = zarr.create_array(
-            MemoryStore(), shape=2, dtype=self.DTYPE, compressors=None, serializer=BytesCodec()
-        )
+        options = {"compressors": None, "serializer": BytesCodec()}
+        array = zarr.create_array({}, shape=2, dtype=self.DTYPE, **options)
         chunk = bytearray(2 * self.DTYPE.itemsize)
         chunk[2] = 0x5F  # bits that do not count, and the integer -1
         chunk[3] = 1
@@ -202,9 +162,8 @@ class TestZarrFormat2:
     @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
     def test_a_name_is_read_and_written_as_tensorstore_writes_it(self, name, compressor):
         values = np.array([1, 0, 1], numpy_type(name))
-        array = zarr.create_array(
-            MemoryStore(), shape=3, dtype=name, zarr_format=2, compressors=compressor, fill_value=1
-        )
+        options = {"zarr_format": 2, "compressors": compressor, "fill_value": 1}
+        array = zarr.create_array({}, shape=3, dtype=name, **options)
         array[...] = values
         document = json.loads(array.store._store_dict[".zarray"].to_bytes())
         assert document["dtype"] == name
@@ -218,12 +177,8 @@ class TestLimits:
 
     @pytest.mark.parametrize("write_empty_chunks", [True, False])
     def test_a_chunk_of_negative_zeros_is_taken_for_one_of_zeros(self, write_empty_chunks):
-        array = zarr.create_array(
-            MemoryStore(),
-            shape=2,
-            dtype="bfloat16",
-            config={"write_empty_chunks": write_empty_chunks},
-        )
+        config = {"write_empty_chunks": write_empty_chunks}
+        array = zarr.create_array({}, shape=2, dtype="bfloat16", config=config)
         array[...] = np.array([-0.0, -0.0], ml_dtypes.bfloat16)
         assert ("c/0" in array.store._store_dict) is write_empty_chunks
 
@@ -231,8 +186,7 @@ class TestLimits:
         values = np.array([1 + 2j], ml_dtypes.complex32)
         ours, zarrs = ("3c004000", "40003c00") if OTHER == "big" else ("003c0040", "0040003c")
         for codec, expected in ((BytesCodec, ours), (zarr.codecs.BytesCodec, zarrs)):
+            options = {"compressors": None, "serializer": codec(endian=OTHER)}
             with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-                array = zarr.create_array(
-                    MemoryStore(), data=values, compressors=None, serializer=codec(endian=OTHER)
-                )
+                array = zarr.create_array({}, data=values, **options)
             assert stored_chunk(array).hex() == expected

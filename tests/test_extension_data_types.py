@@ -34,7 +34,7 @@ from extension_types import (
 from stored_arrays import CountingStore
 from zarr.storage import MemoryStore
 
-from zarr_bytes import FillValueError, MissingPackageError
+from zarr_bytes import FillValueError
 from zarr_bytes.data_type.names import DATA_TYPES
 
 ENDIANS = {"little": LITTLE, "big": BIG}
@@ -135,15 +135,13 @@ class TestFillValues:
 
     @pytest.mark.parametrize("name", REAL_BY_COST)
     def test_every_bit_pattern_survives_when_metadata_is_written_again(self, name):
-        width = width_of(name)
-        data_type = DATA_TYPES[name]()
+        width, data_type = width_of(name), DATA_TYPES[name]()
         for bits in range(2**width):
             digits = f"0x{bits:0{4 if width > 8 else 2}x}"
             scalar = data_type.from_json_scalar(digits, zarr_format=3)
             assert int.from_bytes(scalar.tobytes(), sys.byteorder) == bits
-            written = json.loads(
-                json.dumps(data_type.to_json_scalar(scalar, zarr_format=3), allow_nan=False)
-            )
+            json_form = data_type.to_json_scalar(scalar, zarr_format=3)
+            written = json.loads(json.dumps(json_form, allow_nan=False))
             again = data_type.from_json_scalar(written, zarr_format=3)
             assert again.tobytes() == scalar.tobytes()
             assert isinstance(written, str) is not math.isfinite(value_of(bits, name))
@@ -173,9 +171,7 @@ class TestFillValues:
             if number in values:
                 assert value_of(self.bits(name, constant), name) == number
             else:
-                with pytest.raises(
-                    FillValueError, match=f"data type {name}: permitted is a number"
-                ):
+                with pytest.raises(FillValueError, match=f"type {name}: permitted is a number"):
                     open_document(name, fill_value=constant)
         if not any(map(math.isnan, values)):
             with pytest.raises(FillValueError, match='permitted is a number from .* or "0x" and 2'):
@@ -243,10 +239,6 @@ class TestFillValues:
         with pytest.raises(FillValueError, match="'1' is not a fill value"):
             open_document(name, fill_value=["1", 1])
 
-    def test_the_payload_of_a_complex_nan_is_kept(self):
-        value = ["0x7f81", "NaN"]
-        assert rewritten_document("complex_bfloat16", fill_value=value)["fill_value"] == value
-
     @pytest.mark.parametrize(
         ("name", "given", "json_form"),
         [
@@ -262,6 +254,7 @@ class TestFillValues:
             ("int4", np.int64(-8), -8),
             ("complex_bfloat16", 1 + 2j, [1.0, 2.0]),
             ("complex_float16", (1, math.nan), [1.0, "NaN"]),
+            ("complex_bfloat16", ["0x7f81", "NaN"], ["0x7f81", "NaN"]),
             ("complex_float8_e5m2", 2, [2.0, 0.0]),
         ],
     )
@@ -298,12 +291,8 @@ class TestNames:
     @pytest.mark.parametrize("name", [n for n in NAMES if n not in RECORDS])
     def test_the_numpy_type_is_found_in_data_and_given_as_a_class(self, name):
         values = np.zeros(3, numpy_type(name))
-        dtype = values.dtype
-        for arguments in (
-            {"data": values},
-            {"shape": 3, "dtype": dtype},
-            {"shape": 3, "dtype": dtype.type},
-        ):
+        given = ({"dtype": values.dtype}, {"dtype": values.dtype.type})
+        for arguments in ({"data": values}, *({"shape": 3} | dtype for dtype in given)):
             array = zarr.create_array(MemoryStore(), **arguments)
             assert stored_document(array)["data_type"] == name
 
@@ -361,6 +350,7 @@ for name in sys.argv[2:]:
         try:
             use()
         except zarr_bytes.MissingPackageError as error:
+            assert isinstance(error, ImportError)
             print(error)
 """
 
@@ -374,7 +364,3 @@ def test_without_ml_dtypes_an_error_says_how_to_get_it_and_nothing_else_changes(
     assert done.returncode == 0, done.stderr
     needs = 'needs the package ml_dtypes, 0.6 or newer: pip install "ml_dtypes>=0.6"'
     assert done.stdout.splitlines() == [f"data type {n!r} {needs}" for n in names for _ in "12"]
-
-
-def test_the_error_of_a_missing_package_is_an_import_error():
-    assert issubclass(MissingPackageError, ImportError)

@@ -16,7 +16,7 @@ import zarr
 from conftest import PIPELINES
 from stored_arrays import numbers
 from zarr.codecs import ShardingCodec
-from zarr.storage import FsspecStore, LocalStore, ZipStore
+from zarr.storage import FsspecStore, LocalStore
 
 from zarr_bytes import BytesCodec, ChunkSizeError
 
@@ -66,32 +66,13 @@ def check(store):
                 assert np.array_equal(array.oindex[[5, 1], :, [0, 19]], VALUES[grid])
 
 
-class TestOnThisMachine:
-    def test_local_files(self, tmp_path):
-        write(LocalStore(tmp_path))
-        check(LocalStore(tmp_path))
-
-    def test_zip(self, tmp_path):
-        with ZipStore(tmp_path / "a.zip", mode="w") as store:
-            write(store)
-        with ZipStore(tmp_path / "a.zip", mode="r") as store:
-            check(store)
-
-    def test_fsspec_memory(self):
-        fsspec = pytest.importorskip("fsspec")
-        from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
-
-        fs = AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=True)
-        write(FsspecStore(fs, path="/partial.zarr"))
-        check(FsspecStore(fs, path="/partial.zarr"))
-
-    def test_icechunk(self, tmp_path):
-        icechunk = pytest.importorskip("icechunk")
-        repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
-        session = repository.writable_session("main")
-        write(session.store)
-        session.commit("written")
-        check(repository.readonly_session("main").store)
+def test_icechunk(tmp_path):
+    icechunk = pytest.importorskip("icechunk")
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    session = repository.writable_session("main")
+    write(session.store)
+    session.commit("written")
+    check(repository.readonly_session("main").store)
 
 
 def free_port():
@@ -168,28 +149,30 @@ class TestHttp:
     def test_every_selection_reads(self, nginx, client):
         check(store_at(nginx.url, client))
 
-    def test_the_server_sends_what_is_needed(self, nginx, pipeline):
-        pytest.importorskip("aiohttp")
-        array = zarr.open_array(FsspecStore.from_url(nginx.url + "/chunk"), mode="r")
-        requests, nbytes = nginx.chunks_sent()
-        with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
-            for selection, more in ((np.s_[7], 1), (np.s_[10:20, 30:60], 10), (np.s_[7, 8, 9], 1)):
-                array[selection]
-                requests, nbytes = requests + more, nbytes + VALUES[selection].nbytes
-                # nginx logs a request after it has answered it
-                wait_until(lambda: nginx.chunks_sent()[0] >= requests)  # noqa: B023
-                assert nginx.chunks_sent() == (requests, nbytes)
+    # Bytes of the index of a shard: entries of six inner chunks, and the checksum. Selections, and
+    # how many ranges each has.
+    READS = {
+        "chunk": (0, [(np.s_[7], 1), (np.s_[10:20, 30:60], 10), (np.s_[7, 8, 9], 1)]),
+        "shards": (6 * 16 + 4, [(np.s_[7], 2), (np.s_[7, 8], 1), (np.s_[7, 8, 9], 1)]),
+    }
 
     @pytest.mark.parametrize("client", ["fsspec", "obstore"])
-    def test_the_index_of_a_shard_and_its_ranges_are_sent(self, nginx, client):
-        array = zarr.open_array(store_at(nginx.url + "/shards", client), mode="r")
-        index = 6 * 16 + 4  # entries of the inner chunks, and the checksum
+    @pytest.mark.parametrize(
+        ("pipeline", "name"),
+        [*((name, "chunk") for name in PIPELINES), ("BatchedBytesPipeline", "shards")],
+    )
+    def test_the_server_sends_what_is_needed(self, nginx, client, pipeline, name):
+        """Of shards the index too, by this package's pipeline."""
+        index, reads = self.READS[name]
+        with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
+            array = zarr.open_array(store_at(f"{nginx.url}/{name}", client), mode="r")
         requests, nbytes = nginx.chunks_sent()
         with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
-            for selection, ranges in ((np.s_[7], 2), (np.s_[7, 8], 1), (np.s_[7, 8, 9], 1)):
+            for selection, ranges in reads:
                 assert np.array_equal(array[selection], VALUES[selection])
-                requests += 1 + ranges
+                requests += ranges + bool(index)
                 nbytes += index + VALUES[selection].nbytes
+                # nginx logs a request after it has answered it
                 wait_until(lambda: nginx.chunks_sent()[0] >= requests)  # noqa: B023
                 assert nginx.chunks_sent() == (requests, nbytes)
 
@@ -227,38 +210,34 @@ def s3():
 
 
 @pytest.mark.slow
-class TestS3:
-    KEYS = {"key": "testing", "secret": "testing"}
+@pytest.mark.parametrize("client", ["s3fs", "obstore"])
+def test_s3(s3, client):
+    s3fs = pytest.importorskip("s3fs")
+    options = {"endpoint_url": s3, "key": "testing", "secret": "testing"}
+    s3fs.S3FileSystem(**options).mkdir(f"partial-{client}")
 
-    def test_s3fs(self, s3):
-        s3fs = pytest.importorskip("s3fs")
-        options = {"endpoint_url": s3, **self.KEYS}
-        fs = s3fs.S3FileSystem(**options)
-        if not fs.exists("partial-s3fs"):
-            fs.mkdir("partial-s3fs")
-        options = {**options, "asynchronous": True}
-        write(FsspecStore.from_url("s3://partial-s3fs/a.zarr", storage_options=options))
-        check(FsspecStore.from_url("s3://partial-s3fs/a.zarr", storage_options=options))
-
-    def test_obstore(self, s3):
+    def opened():
+        if client == "s3fs":
+            return FsspecStore.from_url(
+                "s3://partial-s3fs/a.zarr", storage_options=options | {"asynchronous": True}
+            )
         pytest.importorskip("obstore")
-        s3fs = pytest.importorskip("s3fs")
         from obstore.store import S3Store
 
-        fs = s3fs.S3FileSystem(endpoint_url=s3, **self.KEYS)
-        if not fs.exists("partial-obstore"):
-            fs.mkdir("partial-obstore")
-        store = S3Store(
-            "partial-obstore",
-            endpoint=s3,
-            access_key_id="testing",
-            secret_access_key="testing",  # noqa: S106
-            region="us-east-1",
-            virtual_hosted_style_request=False,
-            client_options={"allow_http": True},
+        return zarr.storage.ObjectStore(
+            S3Store(
+                "partial-obstore",
+                endpoint=s3,
+                access_key_id="testing",
+                secret_access_key="testing",  # noqa: S106
+                region="us-east-1",
+                virtual_hosted_style_request=False,
+                client_options={"allow_http": True},
+            )
         )
-        write(zarr.storage.ObjectStore(store))
-        check(zarr.storage.ObjectStore(store))
+
+    write(opened())
+    check(opened())
 
 
 @pytest.mark.slow

@@ -60,9 +60,6 @@ class TestTrueAndFalse:
         with setting("partial_writes", value), pytest.raises(ValueError, match=expected):
             partial_writes_enabled()
 
-    def test_partial_writes_are_off_where_nothing_is_set(self):
-        assert partial_writes_enabled() is False
-
     def test_a_value_in_place_of_a_section_is_refused_with_what_is_in_it(self):
         names = r"gap\.local, zarr_bytes\.gap\.remote$"
         with setting("gap", 5), pytest.raises(ValueError, match=names):
@@ -102,17 +99,18 @@ class TestSizes:
             assert reading_cost(LocalStore("a")).largest_request == 2**26
 
     @pytest.mark.parametrize(
-        "size",
-        ["32 kB", "32", "-1 KiB", "1.5 MiB", "KiB", ", KiB", -1, 1.0, True, None, "9" * 5000],
+        ("name", "size"),
+        [
+            *(("gap", size) for size in ["32 kB", "32", "-1 KiB", "1.5 MiB", "KiB", ", KiB"]),
+            *(("gap", size) for size in [-1, 1.0, True, None, "9" * 5000]),
+            ("largest_request", "0 KiB"),
+            ("largest_request", 0),
+        ],
     )
-    def test_anything_else_is_an_error_that_names_the_units(self, size):
-        message = "gap.local is .*; permitted is .* '32 KiB', in bytes, KiB, MiB, GiB$"
-        with setting("gap.local", size), pytest.raises(ValueError, match=message):
-            reading_cost(LocalStore("a"))
-
-    def test_a_largest_request_of_nothing_is_an_error(self):
-        nothing = setting("largest_request.local", "0 KiB")
-        with nothing, pytest.raises(ValueError, match="an integer from 1 on"):
+    def test_anything_else_is_an_error_that_names_the_units(self, name, size):
+        least = "an integer from 1 on" if name == "largest_request" else "an integer from 0 on"
+        message = f"{name}.local is .*; .* {least}, .* '32 KiB', in bytes, KiB, MiB, GiB$"
+        with setting(f"{name}.local", size), pytest.raises(ValueError, match=message):
             reading_cost(LocalStore("a"))
 
 
@@ -124,27 +122,21 @@ def test_a_zip_file_is_as_local_as_a_folder():
 
 class TestNamesThatAreNoSettings:
     @pytest.mark.parametrize(
-        ("name", "nearest"),
+        ("name", "named"),
         [
-            ("partial_read", "partial_reads"),
-            ("partial_write", "partial_writes"),
-            ("fill_value", "fill_values"),
-            ("gap.locale", "gap.local"),
-            ("largest_requests.remote", "largest_request.remote"),
-            ("gap.local.bytes", "gap.local"),
+            ("partial_read", "nearest: `zarr_bytes.partial_reads`"),
+            ("partial_write", "nearest: `zarr_bytes.partial_writes`"),
+            ("fill_value", "nearest: `zarr_bytes.fill_values`"),
+            ("gap.locale", "nearest: `zarr_bytes.gap.local`"),
+            ("largest_requests.remote", "nearest: `zarr_bytes.largest_request.remote`"),
+            ("gap.local.bytes", "nearest: `zarr_bytes.gap.local`"),
+            ("xyz", f"known: {', '.join(SETTINGS)}"),
         ],
     )
-    def test_a_sentence_names_the_nearest(self, name, nearest):
+    def test_a_sentence_names_the_nearest_or_all_where_none_is_near(self, name, named):
         with setting(name, 1):
-            assert unknown_settings() == [
-                f"the setting `zarr_bytes.{name}` is not known (nearest: `zarr_bytes.{nearest}`)"
-            ]
-
-    def test_a_sentence_names_all_where_none_is_near(self):
-        known = ", ".join(SETTINGS)
-        with setting("xyz", 1):
-            expected = [f"the setting `zarr_bytes.xyz` is not known (known: {known})"]
-            assert unknown_settings() == expected
+            expected = f"the setting `zarr_bytes.{name}` is not known ({named})"
+            assert unknown_settings() == [expected]
 
     def test_settings_are_none_of_them_in_either_spelling(self):
         hyphens = {name.replace("_", "-"): value for name, value in SETTINGS.items()}
@@ -177,7 +169,6 @@ class TestNamesThatAreNoSettings:
     def test_from_the_environment(self):
         with in_environment(ZARR_ZARR_BYTES__PARTIAL_READ="False"):
             (sentence,) = unknown_settings()
-            assert sentence.endswith("(nearest: `zarr_bytes.partial_reads`)")
             with pytest.warns(UserWarning, match=re.escape(sentence)):
                 assert reading_cost(LocalStore("a")) == DEFAULTS["local"]
 

@@ -63,19 +63,22 @@ def read_here(root, array, selection=...):
 class TestOnTheEventLoop:
     """Up to a size that the guide names, and nothing that is larger by one byte."""
 
-    def array(self, root, shape, chunks):
-        array = stored(LocalStore(root), numbers(shape, "u1"), chunks=chunks)
+    def read(self, root, shape, chunk_shape, selection=..., gap=0):
+        """How many chunks of an array of bytes this thread opens, and what it reads of them."""
+        values = numbers(shape, "u1")
+        array = stored(LocalStore(root), values, chunks=chunk_shape)
         array[0, 0]  # now the file system is known
-        return array
+        with zarr.config.set({"zarr_bytes.gap.local": gap}):
+            result, opened, nbytes = read_here(root, array, selection)
+        assert np.array_equal(result, values[selection])
+        return opened, sum(nbytes)
 
     @pytest.mark.parametrize("more", [0, 1])
     def test_a_chunk_for_zarrs_pipeline(self, tmp_path, more):
-        columns = LIMITS.loop_chunk + more
+        shape = (1, LIMITS.loop_chunk + more)
         with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-            array = self.array(tmp_path, (1, columns), (1, columns))
-            result, opened, nbytes = read_here(tmp_path, array)
-        assert np.array_equal(result, numbers((1, columns), "u1"))
-        assert (opened, sum(nbytes)) == ((0, 0) if more else (1, columns))
+            found = self.read(tmp_path, shape, shape)
+        assert found == ((0, 0) if more else (1, LIMITS.loop_chunk))
 
     @pytest.mark.usefixtures("bytes_pipeline")
     @pytest.mark.parametrize("more", [0, 1])
@@ -85,30 +88,22 @@ class TestOnTheEventLoop:
         ids=["together", "many of few bytes each"],
     )
     def test_the_chunks_of_a_read(self, tmp_path, rows, columns, more):
-        columns += more
-        array = self.array(tmp_path, (rows, columns), (1, columns))
-        result, opened, nbytes = read_here(tmp_path, array)
-        assert np.array_equal(result, numbers((rows, columns), "u1"))
-        assert (opened, sum(nbytes)) == ((0, 0) if more else (rows, rows * columns))
+        found = self.read(tmp_path, (rows, columns + more), (1, columns + more))
+        assert found == ((0, 0) if more else (rows, rows * columns))
 
     @pytest.mark.parametrize("more", [0, 1])
     def test_what_is_read_counts_and_not_what_is_selected(self, tmp_path, pipeline, more):
         """Two bytes, and all those between them."""
         apart = LIMITS.loop_chunk - 1 + more
-        array = self.array(tmp_path, (1, 8 * apart), (1, 8 * apart))
-        with zarr.config.set({"zarr_bytes.gap.local": apart}):
-            result, opened, nbytes = read_here(tmp_path, array, np.s_[0, : apart + 1 : apart])
-        assert result.tolist() == [0, apart % 256]
-        assert (opened, sum(nbytes)) == ((0, 0) if more else (1, apart + 1))
+        shape, selection = (1, 8 * apart), np.s_[0, : apart + 1 : apart]
+        found = self.read(tmp_path, shape, shape, selection, gap=apart)
+        assert found == ((0, 0) if more else (1, LIMITS.loop_chunk))
 
     @pytest.mark.parametrize("more", [0, 1])
     def test_a_number_of_ranges(self, tmp_path, pipeline, more):
-        rows = LIMITS.loop_ranges + more
-        array = self.array(tmp_path, (rows, 100), (rows, 100))
-        with zarr.config.set({"zarr_bytes.gap.local": 0}):
-            result, opened, nbytes = read_here(tmp_path, array, np.s_[:, 3])
-        assert np.array_equal(result, numbers((rows, 100), "u1")[:, 3])
-        assert (opened, nbytes) == ((0, []) if more else (1, [1] * rows))
+        shape = (LIMITS.loop_ranges + more, 100)
+        found = self.read(tmp_path, shape, shape, np.s_[:, 3])
+        assert found == ((0, 0) if more else (1, LIMITS.loop_ranges))
 
     @pytest.mark.parametrize("most", [2**62, 5], ids=["at once", "piecemeal"])
     def test_small_chunks_and_missing_ones(self, tmp_path, pipeline, most):
@@ -387,28 +382,27 @@ class TestTheLastChunkIsReadFirst:
         with zarr.config.set({"async.concurrency": 2}), watched(tmp_path, before=wait, then=note):
             yield array
 
-    def is_there(self, array, rows):
-        """What the pipeline says of each of `rows`, each a chunk: whether it is there."""
+    def check_that_the_first_is_missing(self, array):
+        """The pipeline says of each chunk, a row, whether it is there, and fills in the others."""
         spec = spec_of(array)
         batch = [
             (array.store_path / f"c/{row}/0", spec, (slice(1), slice(8)), (row, slice(8)), True)
-            for row in range(rows)
+            for row in range(4)
         ]
-        out = cpu.NDBuffer.from_numpy_array(np.full((rows, 8), -1.0))
+        out = cpu.NDBuffer.from_numpy_array(np.full((4, 8), -1.0))
         found = asyncio.run(pipeline_of(array).read(batch, out))
-        return [result["status"] for result in found], out.as_numpy_array()
+        assert [f["status"] for f in found] == ["missing", "present", "present", "present"]
+        assert np.array_equal(out.as_numpy_array(), numbers((4, 8)) * [[0], [1], [1], [1]])
 
     def test_of_a_batch_of_zarrs_pipeline(self, array):
         with zarr.config.set(BATCHES):
             array = zarr.open_array(array.store, mode="r")
             assert np.array_equal(array[...], numbers((4, 8)))
 
+    @pytest.mark.usefixtures("bytes_pipeline")
     def test_of_files(self, array, tmp_path):
         (tmp_path / "c/0/0").unlink()
-        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedBytesPipeline"]}):
-            found, result = self.is_there(zarr.open_array(array.store, mode="r"), 4)
-        assert found == ["missing", "present", "present", "present"]
-        assert np.array_equal(result, numbers((4, 8)) * [[0], [1], [1], [1]])
+        self.check_that_the_first_is_missing(zarr.open_array(array.store, mode="r"))
 
     @pytest.mark.usefixtures("bytes_pipeline")
     def test_of_requests(self):
@@ -422,9 +416,7 @@ class TestTheLastChunkIsReadFirst:
         last = asyncio.Event()
         array = faulty(fault, numbers((4, 8)), chunks=(1, 8))
         with zarr.config.set({"async.concurrency": 2}):
-            found, result = self.is_there(array, 4)
-        assert found == ["missing", "present", "present", "present"]
-        assert np.array_equal(result, numbers((4, 8)) * [[0], [1], [1], [1]])
+            self.check_that_the_first_is_missing(array)
 
     def test_of_the_ranges_of_a_chunk(self, pipeline):
         async def fault(number, buffer):
