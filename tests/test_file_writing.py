@@ -498,14 +498,6 @@ class TestFaults:
         files = [file.resolve() for file in Path("/proc/self/fd").iterdir()]
         assert chunk.path.resolve() not in files
 
-    def test_a_column_of_any_number_of_rows_is_written(self, folder):
-        array = created(LocalStore(folder), (200_000, 2), "i4", config={"write_empty_chunks": True})
-        array[...] = -1
-        array[:, 1] = np.arange(200_000)
-        values = np.fromfile(folder / "c/0/0", ">i4").reshape(200_000, 2)
-        assert (values[:, 0] == -1).all()
-        assert np.array_equal(values[:, 1], np.arange(200_000))
-
     @pytest.mark.usefixtures("mapped")
     def test_many_large_runs_are_not_mapped(self, folder, monkeypatch):
         array = created(LocalStore(folder), (600, 8000), "u1", config={"write_empty_chunks": True})
