@@ -499,6 +499,14 @@ class TestFaults:
         assert chunk.path.resolve() not in files
 
     @pytest.mark.usefixtures("mapped")
+    def test_a_column_of_more_rows_than_are_made_ready_at_once_is_written(self, folder):
+        array = created(LocalStore(folder), (200_000, 2), "i4", config={"write_empty_chunks": True})
+        array[:, 1] = np.arange(200_000)
+        values = np.fromfile(folder / "c/0/0", ">i4").reshape(200_000, 2)
+        assert (values[:, 0] == 0).all()
+        assert np.array_equal(values[:, 1], np.arange(200_000))
+
+    @pytest.mark.usefixtures("mapped")
     def test_many_large_runs_are_not_mapped(self, folder, monkeypatch):
         array = created(LocalStore(folder), (600, 8000), "u1", config={"write_empty_chunks": True})
         array[...] = 7

@@ -20,12 +20,10 @@ from sharing import (
     exit_code_of,
     processes,
     write_and_die,
-    write_columns,
-    write_points,
-    write_rows,
+    write_shares,
     write_until_killed,
 )
-from stored_arrays import created, written_documents
+from stored_arrays import created, numbers, written_documents
 from zarr.storage import LocalStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="written in place on POSIX")
@@ -57,50 +55,34 @@ def array_in(folder, shape=SHAPE, fill_value=0, location="end", layout="shard"):
     return zarr.open_array(written_documents(folder, document), mode="r+")
 
 
-def content_of(values, location="end", **options):
-    parts = [encoded(part, "int32", "big") for part in divided(values.astype("i4"), INNER)]
+def content_of(values, location="end", inner_shape=INNER, **options):
+    parts = [encoded(part, "int32", "big") for part in divided(values.astype("i4"), inner_shape)]
     return shard_of(parts, location, **options)
 
 
 @pytest.mark.parametrize(NAMES, WAYS)
-@pytest.mark.parametrize("fill_value", [0, 99])
+@pytest.mark.parametrize(
+    ("kind", "fill_value"), [("rows", 0), ("rows", 99), ("columns", 0), ("points", 0)]
+)
 @pytest.mark.parametrize("is_there", [True, False], ids=["present", "missing"])
-def test_no_row_is_lost(tmp_path, together, layout, pipeline, fill_value, is_there, rounds):
-    expected = np.broadcast_to(np.arange(32)[:, None] + 1, SHAPE)
+def test_nothing_is_lost_of_what_each_process_writes(
+    tmp_path, together, layout, pipeline, kind, fill_value, is_there, rounds
+):
+    # A column is so long that the processes map the same pages.
+    shape, inner_shape = (SHAPE[::-1], INNER[::-1]) if kind == "columns" else (SHAPE, INNER)
+    expected = numbers(shape, "i4")
     for number in range(rounds):
         folder, location = tmp_path / str(number), ("end", "start")[number % 2]
-        array = array_in(folder, SHAPE, fill_value, location, layout)
+        array = array_in(folder, shape, fill_value, location, layout)
         if is_there:
             array[...] = -1
-        together(write_rows, str(folder), PIPELINES[pipeline])
+        together(write_shares, str(folder), PIPELINES[pipeline], kind)
         values = zarr.open_array(folder, mode="r")[...]
-        assert np.flatnonzero((values != expected).any(axis=1)).tolist() == []
+        assert np.argwhere(values != expected).tolist() == []
         if layout == "shard":
-            assert (folder / "c/0/0").read_bytes() == content_of(expected, location)
+            content = content_of(expected, location, inner_shape)
+            assert (folder / "c/0/0").read_bytes() == content
         assert list(folder.rglob("*.partial")) == []
-
-
-@pytest.mark.parametrize(NAMES, WAYS[-3:])  # of this package's pipeline
-@pytest.mark.parametrize("is_there", [True, False], ids=["present", "missing"])
-@pytest.mark.parametrize(
-    ("write", "shape"),
-    # A column is so long that the processes map the same pages.
-    [(write_columns, (300, 32)), (write_points, SHAPE)],
-    ids=["column", "point"],
-)
-def test_no_element_between_those_of_others_is_lost(
-    tmp_path, together, write, shape, layout, pipeline, is_there, rounds
-):
-    expected = np.broadcast_to(np.arange(shape[1]) + 1, shape)
-    if write is write_columns:
-        expected = expected + np.arange(shape[0])[:, None]
-    for number in range(rounds):
-        array = array_in(tmp_path / str(number), shape, layout=layout)
-        if is_there:
-            array[...] = -1
-        together(write, str(tmp_path / str(number)), PIPELINES[pipeline])
-        assert np.array_equal(array[...], expected)
-        assert list(tmp_path.rglob("*.partial")) == []
 
 
 @pytest.mark.slow
