@@ -25,7 +25,7 @@ from stored_arrays import (
     most_memory,
     written_documents,
 )
-from system_calls import fail_at, watched
+from system_calls import before_each, fail_at, watched
 from zarr.buffer.cpu import Buffer
 from zarr.storage import StorePath
 
@@ -334,7 +334,7 @@ def nothing_is_left(folder):
 
 @needs_pwrite
 class TestFaults:
-    """Of the system, while a shard of 64 inner chunks of 4 KiB is written."""
+    """Of the system, while a shard of 64 inner chunks of 4 KiB is read and written."""
 
     SHAPE, INNER = (512, 512), (64, 64)
     SELECTIONS = {"rows": np.s_[100:300], "column": np.s_[:, 70], "inner chunk": np.s_[64:128, :64]}
@@ -376,6 +376,28 @@ class TestFaults:
         assert (after[before == wanted] == before[before == wanted]).all()
         assert ((after == before) | (after == wanted)).all()
         assert (after != before).sum() <= written
+
+    @pytest.mark.parametrize("size", [0, 2000, 100_000])
+    def test_a_shard_that_is_shortened_while_it_is_read_is_an_error(
+        self, array, tmp_path, location, size
+    ):
+        """At every call of the system, after the one that has opened it."""
+        for at in range(8):
+            (tmp_path / KEY).write_bytes(self.content(location))
+            calls = []
+
+            def shorten(name, *arguments, at=at, calls=calls):
+                calls.extend([name] * (name in ("fstat", "preadv", "pread")))
+                if len(calls) == at + 1:
+                    os.truncate(tmp_path / KEY, size)
+
+            with before_each(shorten):
+                try:
+                    found = array[100:300]
+                except (ChunkSizeError, ShardIndexError) as error:
+                    assert KEY in str(error)  # noqa: PT017 -- else it was read before
+                else:
+                    assert np.array_equal(found, self.values()[100:300])
 
 
 class TestOtherStores:

@@ -16,7 +16,7 @@ import pytest
 import tensorstore as ts
 import zarr
 from conftest import PIPELINES
-from fuzz import document_of, encoded, same
+from fuzz import document_of, encoded, same, values_of
 from shards import ABSENT, divided, entries_in, shard_of, sharding
 from stored_arrays import (
     IN_PLACE,
@@ -507,6 +507,17 @@ class TestInPlace:
         assert path.stat().st_ino == complete
         assert path.read_bytes() == content_of(values, codecs=codecs, **index)
 
+    def test_the_last_of_several_values_for_a_point_counts(self, tmp_path):
+        for array in (
+            made(tmp_path / "a", (2, 6), (2, 6), (1, 2)),
+            made(None, (2, 6), (2, 6), (1, 2)),
+        ):
+            array = in_place(array)
+            array[...] = 9
+            points = ([1, 0, 1, 1, 0], [3, 0, 3, 5, 0])
+            array.set_coordinate_selection(points, np.array([1, 2, 3, 4, 5.0]))
+            assert array[...].tolist() == [[5, 9, 9, 9, 9, 9], [9, 9, 9, 3, 9, 4]]
+
 
 class TestReplaced:
     """Without writing in place, and whole shards: all inner chunks in C order."""
@@ -539,3 +550,18 @@ class TestReplaced:
 def stored_at(array, key):
     prototype = zarr.buffer.cpu.buffer_prototype
     return zarr.core.sync.sync(StorePath(array.store, key).get(prototype)).to_bytes()
+
+
+@pytest.mark.filterwarnings("ignore:The data type")
+@pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "replaced"])
+@pytest.mark.parametrize("data_type", ["float64", "text", "struct"])
+def test_a_shard_without_axes(tmp_path, data_type, is_in_place):
+    about = document_of(data_type, (), (), "big")
+    about = {name: about[name] for name in ("data_type", "fill_value")}
+    array = made(tmp_path, (), (), (), **about)
+    array = in_place(array) if is_in_place else array
+    for seed in range(3):
+        value = values_of(data_type, (), seed)
+        array[...] = value
+        same(array[...], value)
+        assert (tmp_path / "c").read_bytes() == shard_of([encoded(value, data_type, "big")])

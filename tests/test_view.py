@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import stored_arrays
 import zarr
 from fuzz import TYPES, document_of, fuzz, same, store_with
 from fuzz_arrays import arrays, sharded
@@ -75,11 +76,8 @@ FORMS = {  # parameters of zarr.create_array
 }
 
 
-def stored(store, values=VALUES, endian="big", **options):
-    codec = {"name": "bytes", "configuration": {"endian": endian}}
-    options = {"compressors": None, "serializer": codec, "chunks": CHUNKS, **options}
-    zarr.create_array(store, data=values, **options)
-    return zarr.open_array(store, mode="r+")
+def stored(store, values=VALUES, **options):
+    return stored_arrays.stored(store, values, **{"chunks": CHUNKS, **options})
 
 
 def changed(store, **options):
@@ -170,11 +168,7 @@ def selections(draw, shape):
     indices = draw(st.lists(st.integers(-n, n - 1), max_size=9))
     form = st.sampled_from([indices, np.array(indices, int), np.tile(indices, (2, 1)).astype(int)])
     entries[axis] = draw(form | st.just(np.arange(n) % 3 == 0))
-    entries = entries[: draw(st.integers(axis + 1, len(shape)))]
-    # Dots separate an array from integers, also where they stand for no axis.
-    places = st.integers(0 if len(entries) == len(shape) else len(entries), len(entries))
-    place = draw(st.none() | places)
-    return tuple(entries if place is None else [*entries[:place], ..., *entries[place:]])
+    return tuple(entries[: draw(st.integers(axis + 1, len(shape)))])
 
 
 class TestSelections:
@@ -192,6 +186,14 @@ class TestSelections:
             assert isinstance(found, np.ndarray) == isinstance(expected, np.ndarray)
             same(found, expected)
             same(view, values)
+
+    @pytest.mark.parametrize("rows", [[1, 2, 0], [5, -8, 0]])
+    def test_dots_separate_arrays_also_where_they_stand_for_no_axis(self, form, rows):
+        view = zarr_bytes.view(stored({}, **form))
+        for entries in itertools.permutations([rows, 3, slice(1, 4)]):
+            for place in range(4):
+                selection = (*entries[:place], ..., *entries[place:])
+                same(view[selection], VALUES[selection])
 
     @pytest.mark.parametrize("store", [MemoryStore, tempfile.mkdtemp])
     def test_a_selection_of_one_block_copies_nothing(self, store, form):
