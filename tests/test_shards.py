@@ -565,3 +565,18 @@ def test_a_shard_without_axes(tmp_path, data_type, is_in_place):
         array[...] = value
         same(array[...], value)
         assert (tmp_path / "c").read_bytes() == shard_of([encoded(value, data_type, "big")])
+
+
+@pytest.mark.parametrize("is_in_place", [True, False])
+def test_elements_behind_the_edge_of_the_array_are_kept_as_by_zarr(tmp_path, is_in_place):
+    """Where all within the array is written; zarr fills up other chunks than shards."""
+    array = zarr.create_array(
+        tmp_path, shape=(4,), shards=(4,), chunks=(2,), dtype="i4", compressors=None, fill_value=0
+    )
+    array[:] = [1, 2, 3, 4]
+    with zarr.config.set(IN_PLACE if is_in_place else {}):
+        array = zarr.open_array(tmp_path)
+    array.resize((2,))
+    array[:] = [9, 9]
+    array.resize((4,))
+    assert array[:].tolist() == [9, 9, 3, 4]
