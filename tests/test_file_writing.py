@@ -105,10 +105,10 @@ def chunk(missing):
     return missing.full_of(7)
 
 
-@pytest.fixture(params=["row", "column"])
+@pytest.fixture(params=[ROW, COLUMN], ids=["row", "column"])
 def selection(request):
     """One run; and so many that the file is mapped."""
-    return {"row": ROW, "column": COLUMN}[request.param]
+    return request.param
 
 
 def expected(selection, number, of=7):
