@@ -492,52 +492,40 @@ class TestMappings:
 
 PLAIN = document_of("int16", (4,), (4,), "big")
 SHARD = PLAIN | {"codecs": [sharding((2,), PLAIN["codecs"])]}
-PART = b"\0\1\0\2"
-DAMAGED = {  # the document, the content of the chunk, and the error
-    "shorter": (PLAIN, bytes(7), ChunkSizeError, "c/0 are 8 bytes, found 7"),
-    "longer": (PLAIN, bytes(9), ChunkSizeError, "c/0 are 8 bytes, found 9"),
-    **{
-        f"shard of {size} bytes": (
-            SHARD,
-            shard_of([PART, PART])[:size],
-            ShardIndexError,
-            "truncated|checksum",
-        )
-        for size in (0, 3, 30, 43)
-    },
-    "long inner chunk": (
-        SHARD,
-        shard_of([PART, PART], entries={0: (0, 7)}),
-        ShardIndexError,
-        r"inner chunk \(0\) .* has 7 bytes, and must have 4",
-    ),
-    "inner chunk elsewhere": (
-        SHARD,
-        shard_of([PART, PART], entries={0: (100, 4)}),
-        ShardIndexError,
-        r"inner chunk \(0\) .* ends at byte 104",
-    ),
+PARTS = [b"\0\1\0\2"] * 2
+LONG, ELSEWHERE = shard_of(PARTS, entries={0: (0, 7)}), shard_of(PARTS, entries={0: (100, 4)})
+WRONG_SHARDS = {  # the content, and what the error says
+    **{f"{size} bytes": (shard_of(PARTS)[:size], "truncated|checksum") for size in (0, 3, 30, 43)},
+    "long inner chunk": (LONG, r"inner chunk \(0\) .* has 7 bytes, and must have 4"),
+    "inner chunk elsewhere": (ELSEWHERE, r"inner chunk \(0\) .* ends at byte 104"),
 }
 
 
 class TestFaults:
-    def viewed(self, folder, document, content, **options):
-        """A view of a chunk; in memory, where `folder` is None."""
-        objects = {"zarr.json": json.dumps(document).encode(), "c/0": content}
-        store = store_with("memory" if folder is None else "local", objects, folder)
-        return zarr_bytes.view(zarr.open_array(store, mode="r"), **options)
+    @pytest.fixture(params=["local", "memory"])
+    def viewed(self, tmp_path, request):
+        """Function that makes a view of one chunk, in a store of each kind."""
 
-    @pytest.mark.parametrize("kind", ["local", "memory"])
-    @pytest.mark.parametrize("case", DAMAGED)
-    def test_a_damaged_chunk_is_an_error_and_its_other_inner_chunk_is_not(
-        self, tmp_path, kind, case
-    ):
-        document, content, error, message = DAMAGED[case]
-        view = self.viewed(tmp_path if kind == "local" else None, document, content)
+        def viewed(document, content, **options):
+            objects = {"zarr.json": json.dumps(document).encode(), "c/0": content}
+            store = store_with(request.param, objects, tmp_path)
+            return zarr_bytes.view(zarr.open_array(store, mode="r"), **options)
+
+        return viewed
+
+    @pytest.mark.parametrize("size", [7, 9])
+    def test_a_chunk_of_another_size(self, viewed, size):
+        with pytest.raises(ChunkSizeError, match=f"c/0 are 8 bytes, found {size}"):
+            viewed(PLAIN, bytes(size))[0]
+
+    @pytest.mark.parametrize("case", WRONG_SHARDS)
+    def test_a_wrong_shard_is_an_error_where_its_damage_is(self, viewed, case):
+        content, says = WRONG_SHARDS[case]
+        view = viewed(SHARD, content)
+        with pytest.raises(ShardIndexError, match=says):
+            view[0]
         if "inner chunk" in case:
             assert view[2] == 1
-        with pytest.raises(error, match=message):
-            view[0]
 
     @pytest.mark.skipif(sys.platform == "win32", reason="of POSIX systems")
     @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
@@ -566,14 +554,14 @@ class TestFaults:
             ("int4", b"\x0d\xfd", b"\x07\x87", r"4 upper bits .* index \(1,\)"),
         ],
     )
-    def test_bytes_are_looked_at_where_it_is_asked_for(self, name, right, wrong, says):
+    def test_bytes_are_looked_at_where_it_is_asked_for(self, viewed, name, right, wrong, says):
         if name != "bool":
             pytest.importorskip("ml_dtypes")
         document = document_of(name, (len(right),), (len(right),), "big")
-        self.viewed(None, document, wrong)[0]
-        self.viewed(None, document, right, check=True)[0]
+        viewed(document, wrong)[0]
+        viewed(document, right, check=True)[0]
         with pytest.raises(ValueError, match=says) as caught:
-            self.viewed(None, document, wrong, check=True)[0]
+            viewed(document, wrong, check=True)[0]
         assert isinstance(caught.value, BoolValueError) == (name == "bool")
 
 
