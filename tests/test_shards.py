@@ -201,6 +201,9 @@ RANGES = {  # among the inner chunks of the first shard
     "column": (np.s_[:5, 2, 3], [(240 + i * 48 + 32 + 8, 8) for i in range(5)]),
     "steps": (np.s_[1, 2, ::4], [(i * 240 + 48 + 32, 8) for i in (0, 2, 4)]),
     "inner chunk": (np.s_[:5, :3, 2:4], [(240, 240)]),
+    "second half of a row": (np.s_[1, 2, 5:6], [(2 * 240 + 48 + 32 + 8, 8)]),
+    "two rows of the last": (np.s_[1, 4:6, 8:10], [(9 * 240 + 48 + 16, 32)]),
+    "row and half of the next": (np.s_[1, 2, 4:7], [(2 * 240 + 80, 16), (3 * 240 + 80, 8)]),
     "half of all inner chunks": (np.s_[:5, :3], [(0, 1200)]),
     "two beside each other": (np.s_[:5, 3:6, 4:8], [(7 * 240, 480)]),
     "shard": (np.s_[:5, :6], [(0, 2400)]),
@@ -506,6 +509,22 @@ class TestInPlace:
         array[0, 0, 5] = values[0, 0, 5] = -3  # which is there now
         assert path.stat().st_ino == complete
         assert path.read_bytes() == content_of(values, codecs=codecs, **index)
+
+    def test_a_column_of_many_inner_chunks_in_any_order_is_written_through_a_mapping(
+        self, tmp_path, monkeypatch
+    ):
+        array = in_place(made(tmp_path, (64, 64), (64, 64), (4, 8)))
+        values = numbers((64, 64), "f8")
+        parts = [encoded(part, "float64", "big") for part in divided(values, (4, 8))]
+        places = np.random.default_rng(0).permutation(128)
+        (tmp_path / "c/0").mkdir(parents=True)
+        (tmp_path / "c/0/0").write_bytes(shard_of(parts, places=places))
+        before = entries_in((tmp_path / "c/0/0").read_bytes(), 128)
+        for way in True, False:
+            monkeypatch.setattr("zarr_bytes.chunk.file_writing.is_local", lambda file: way)  # noqa: B023
+            array[:, 9:20:5] = values[:, 9:20:5] = -values[:, 9:20:5]
+            assert np.array_equal(array[...], values)
+        assert entries_in((tmp_path / "c/0/0").read_bytes(), 128) == before
 
     def test_the_last_of_several_values_for_a_point_counts(self, tmp_path):
         for array in (
