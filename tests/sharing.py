@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import zarr
-from stored_arrays import IN_PLACE
+from stored_arrays import IN_PLACE, numbers
 from system_calls import before_each
 
 from zarr_bytes.chunk import file_writing, mapped_writing
@@ -56,18 +56,20 @@ def opened(path, pipeline=None):
     return array
 
 
-def write_rows(who, path, pipeline):
-    """Write every fourth row of an array, one at a time."""
+def write_shares(who, path, pipeline, kind):
+    """Write every fourth row, column or element of an array of numbers, one row at a time."""
     array = opened(path, pipeline)
-    for row in range(who, array.shape[0], COUNT):
-        array[row] = row + 1
-
-
-def write_columns(who, path, pipeline):
-    """Write every fourth column of an array, one at a time: through a mapping of the file."""
-    array = opened(path, pipeline)
-    for column in range(who, array.shape[1], COUNT):
-        array[:, column] = np.arange(array.shape[0]) + column + 1
+    values = numbers(array.shape, "i4")
+    if kind == "rows":
+        for row in range(who, array.shape[0], COUNT):
+            array[row] = values[row]
+    elif kind == "columns":  # through a mapping of the file
+        for column in range(who, array.shape[1], COUNT):
+            array[:, column] = values[:, column]
+    else:
+        columns = np.arange(who, array.shape[1], COUNT)
+        for row in range(array.shape[0]):
+            array.vindex[np.full(columns.size, row), columns] = values[row, columns]
 
 
 def create_chunks(who, path):
@@ -75,14 +77,6 @@ def create_chunks(who, path):
     array = opened(path)
     for first in range(0, array.shape[0], COUNT):
         array[first + who] = first + who + 1
-
-
-def write_points(who, path, pipeline):
-    """Write every fourth element of an array of two axes, one row of it at a time."""
-    array = opened(path, pipeline)
-    columns = np.arange(who, array.shape[1], COUNT)
-    for row in range(array.shape[0]):
-        array.vindex[np.full(columns.size, row), columns] = columns + 1
 
 
 def exit_code_of(function, *args):

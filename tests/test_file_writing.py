@@ -6,7 +6,6 @@ and no temporary file is left.
 
 import asyncio
 import errno
-import json
 import mmap
 import os
 import re
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -24,9 +24,10 @@ import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from shards import index_of
-from stored_arrays import KINDS_OF_NO_FILE, created, put
+from stored_arrays import KINDS_OF_NO_FILE, created, fill, put
 from system_calls import (
     Stop,
+    before_each,
     fail_at,
     leased,
     mounted_as,
@@ -104,10 +105,10 @@ def chunk(missing):
     return missing.full_of(7)
 
 
-@pytest.fixture(params=["row", "column"])
+@pytest.fixture(params=[ROW, COLUMN], ids=["row", "column"])
 def selection(request):
     """One run; and so many that the file is mapped."""
-    return {"row": ROW, "column": COLUMN}[request.param]
+    return request.param
 
 
 def expected(selection, number, of=7):
@@ -129,18 +130,44 @@ def as_somebody_else():
         os.seteuid(0)
 
 
+def through_a_link(path):
+    path.rename(path.with_name("target"))
+    path.symlink_to(path.with_name("target"))
+
+
+FILES_THAT_ARE_REPLACED = {  # what is done to the file, and who writes
+    "with another name elsewhere": (
+        lambda path: os.link(path, path.parents[2] / "backup"),
+        nullcontext,
+    ),
+    "with another name beside it": (lambda path: os.link(path, f"{path}.backup"), nullcontext),
+    "behind a symbolic link": (through_a_link, nullcontext),
+    "that nobody may write": (lambda path: path.chmod(0o444), as_somebody_else),
+    "that its owner may write": (lambda path: path.chmod(0o644), as_somebody_else),
+    "that nobody may write, written by root": (lambda path: path.chmod(0o444), nullcontext),
+}
+
+
 @every_way
 class TestWhatIsThere:
-    @pytest.mark.parametrize("name", ["backup", "c/0/0.backup"], ids=["elsewhere", "beside it"])
-    def test_a_file_with_another_name_is_left_to_that_name(self, chunk, folder, selection, name):
-        os.link(chunk.path, folder / name)
-        before = chunk.path.read_bytes()
-        chunk.array[selection] = 5
-        assert (folder / name).read_bytes() == before
+    @pytest.mark.parametrize("case", FILES_THAT_ARE_REPLACED)
+    def test_a_file_that_is_not_the_chunks_alone_stays_and_another_takes_its_place(
+        self, chunk, selection, case
+    ):
+        change, as_writer = FILES_THAT_ARE_REPLACED[case]
+        if "owner" in case and os.geteuid() != 0:
+            pytest.skip("a file of another owner: needs the user root")
+        change(chunk.path)
+        chunk.path.parent.chmod(0o777)
+        with chunk.path.open("rb") as before, as_writer():
+            chunk.array[selection] = 5
+            assert before.read() == chunk.content(7)
+            assert not os.path.samestat(os.fstat(before.fileno()), chunk.path.lstat())
+        assert not chunk.path.is_symlink()
         assert np.array_equal(chunk.values, expected(selection, 5))
         with written_to(chunk.path) as ranges:
             chunk.array[0, 0] = 6
-        assert ranges == [(0, 4)]  # from now on there is one name
+        assert ranges == [(0, 4)]  # from now on it is the chunk's alone
 
     def test_the_temporary_name_of_one_who_was_killed_is_none(self, chunk, selection):
         left = chunk.path.with_name(f"0.{32 * 'a'}.partial")
@@ -151,38 +178,12 @@ class TestWhatIsThere:
         assert chunk.path.stat().st_ino == inode
         left.unlink()
 
-    def test_a_symbolic_link_is_replaced_and_its_target_stays(self, chunk, folder, selection):
-        chunk.path.rename(folder / "target")
-        chunk.path.symlink_to(folder / "target")
-        before = (folder / "target").read_bytes()
-        chunk.array[selection] = 5
-        assert not chunk.path.is_symlink()
-        assert (folder / "target").read_bytes() == before
-        assert np.array_equal(chunk.values, expected(selection, 5))
-
     def test_a_symbolic_link_to_nothing_is_replaced(self, missing, folder, selection):
         missing.path.parent.mkdir(parents=True)
         missing.path.symlink_to(folder / "nothing")
         missing.array[selection] = 5
         assert not (folder / "nothing").exists()
         assert np.array_equal(missing.values, expected(selection, 5, of=0))
-
-    @pytest.mark.parametrize(
-        ("mode", "as_user"),
-        [(0o444, as_somebody_else), (0o644, as_somebody_else), (0o444, nullcontext)],
-        ids=["for nobody", "for its owner", "for nobody, as root"],
-    )
-    def test_a_file_that_must_not_be_written_is_replaced(self, chunk, selection, mode, as_user):
-        if mode == 0o644 and os.geteuid() != 0:
-            pytest.skip("a file of another owner: needs the user root")
-        chunk.path.chmod(mode)
-        chunk.path.parent.chmod(0o777)
-        inode = chunk.path.stat().st_ino
-        with chunk.path.open("rb") as before, as_user():
-            chunk.array[selection] = 5
-            assert before.read() == chunk.content(7)
-        assert chunk.path.stat().st_ino != inode
-        assert np.array_equal(chunk.values, expected(selection, 5))
 
     def test_whoever_may_read_new_files_may_read_a_chunk_that_was_replaced(self, chunk):
         umask = os.umask(0o022)
@@ -220,35 +221,35 @@ class TestWhatIsThere:
     @pytest.mark.parametrize(
         ("is_there", "selected", "number", "outcome"),
         [
+            (None, ROW, 5, "made"),
+            (None, ..., 5, "replaced"),
             (False, ROW, 5, "made"),
             (False, ..., 5, "replaced"),
             (True, ROW, 5, "replaced"),  # a file that must not be written either
             (True, ..., 5, "replaced"),
             (True, ..., 0, "deleted"),
         ],
-        ids=["part, missing", "whole, missing", "part", "whole", "empty"],
+        ids=[
+            *("part, no folder", "whole, no folder", "part, missing", "whole, missing"),
+            *("part", "whole", "empty"),
+        ],
     )
     def test_a_folder_that_must_not_be_written_is_named(
-        self, missing, is_there, selected, number, outcome
+        self, missing, folder, is_there, selected, number, outcome
     ):
-        folder = missing.path.parent
-        folder.mkdir(parents=True)
+        if is_there is not None:
+            folder = missing.path.parent
+            folder.mkdir(parents=True)
         if is_there:
             missing.full_of(7).path.chmod(0o444)
         folder.chmod(0o555)
         message = (
             rf"Permission denied: the (chunk|shard) has not been {outcome};"
-            rf" to write '0', make this folder writable: '{re.escape(str(folder))}'$"
+            rf" to write '{missing.path.relative_to(folder)}', make this folder writable:"
+            rf" '{re.escape(str(folder))}'$"
         )
         with as_somebody_else(), pytest.raises(PermissionError, match=message):
             missing.array[selected] = number
-
-    @pytest.mark.parametrize("selected", [ROW, ...], ids=["part", "whole"])
-    def test_a_folder_in_which_no_folder_can_be_made_is_named(self, missing, folder, selected):
-        folder.chmod(0o555)
-        message = f"to write 'c/0/0', make this folder writable: '{re.escape(str(folder))}'$"
-        with as_somebody_else(), pytest.raises(PermissionError, match=message):
-            missing.array[selected] = 5
 
     @pytest.mark.parametrize(
         ("selected", "number", "outcome"),
@@ -299,18 +300,32 @@ def mapped(monkeypatch):
     monkeypatch.setattr(file_writing, "is_local", lambda device: True)
 
 
+def put_another(chunk, number):
+    other = chunk.path.with_name("other")
+    other.write_bytes(chunk.content(number))
+    other.replace(chunk.path)
+
+
+MEANWHILE = {  # the call before which something happens to the chunk, and the elements then
+    "another file takes its name after it was opened": ("fstat", lambda c: put_another(c, 8), 8),
+    "it is deleted after it was opened": ("fstat", lambda c: c.path.unlink(), 0),
+    "it is created": ("link", lambda c: c.path.write_bytes(c.content(8)), 8),
+}
+
+
 class TestOthersAtTheSameMoment:
     """What another process may do between two system calls."""
 
-    def test_a_chunk_that_is_created_meanwhile_is_written_into(
-        self, missing, selection, monkeypatch
+    @pytest.mark.parametrize("case", MEANWHILE)
+    def test_the_selection_is_written_into_the_file_that_is_there_at_last(
+        self, chunk, selection, monkeypatch, case
     ):
-        def create():
-            missing.path.write_bytes(missing.content(7))
-
-        fail_at(monkeypatch, "link", 0, before=create)
-        missing.array[selection] = 5
-        assert np.array_equal(missing.values, expected(selection, 5))
+        call, happens, number = MEANWHILE[case]
+        if case == "it is created":
+            chunk.path.unlink()
+        fail_at(monkeypatch, call, 0, before=lambda: happens(chunk))
+        chunk.array[selection] = 5
+        assert np.array_equal(chunk.values, expected(selection, 5, of=number))
 
     def test_a_chunk_that_is_just_created_has_two_names_and_is_written_in_place(
         self, chunk, selection, monkeypatch
@@ -322,25 +337,6 @@ class TestOthersAtTheSameMoment:
         chunk.array[selection] = 5
         assert chunk.path.stat().st_ino == inode
         assert np.array_equal(chunk.values, expected(selection, 5))
-
-    def test_a_chunk_that_is_replaced_after_it_was_opened_is_opened_again(
-        self, chunk, selection, monkeypatch
-    ):
-        def replace():
-            other = chunk.path.with_name("other")
-            other.write_bytes(chunk.content(8))
-            other.replace(chunk.path)
-
-        fail_at(monkeypatch, "fstat", 0, before=replace)
-        chunk.array[selection] = 5
-        assert np.array_equal(chunk.values, expected(selection, 5, of=8))
-
-    def test_a_chunk_that_is_deleted_after_it_was_opened_is_created(
-        self, chunk, selection, monkeypatch
-    ):
-        fail_at(monkeypatch, "fstat", 0, before=chunk.path.unlink)
-        chunk.array[selection] = 5
-        assert np.array_equal(chunk.values, expected(selection, 5, of=0))
 
     def test_a_chunk_that_another_thread_replaces_meanwhile_is_replaced_again(
         self, chunk, monkeypatch
@@ -368,49 +364,33 @@ class TestOthersAtTheSameMoment:
         assert chunk.path.stat().st_ino == inode
         assert np.array_equal(chunk.values, expected(selection, 5))
 
-    def test_a_chunk_that_is_replaced_again_and_again_is_an_error(self, folder, monkeypatch):
-        array = created(LocalStore(folder), (4, 5), "u1")
-        array[...] = 7
-        path, other, fstat = folder / "c/0/0", folder / "other", os.fstat
-        calls = []
+    @pytest.mark.parametrize(
+        "happens",
+        [
+            {"fstat": lambda chunk: put_another(chunk, 8)},
+            {
+                "open": lambda chunk: chunk.path.unlink(missing_ok=True),
+                "link": lambda chunk: chunk.path.write_bytes(chunk.content(8)),
+            },
+        ],
+        ids=["replaced", "deleted and made"],
+    )
+    def test_a_chunk_that_changes_again_and_again_is_an_error(self, chunk, happens):
+        calls = Counter()
 
-        def replacing(file):
-            calls.append(None)
-            assert len(calls) < 1000, "it goes on for ever"
-            other.write_bytes(bytes(20))
-            other.replace(path)
-            return fstat(file)
+        def act(call, *arguments):
+            calls[call] += 1
+            assert calls[call] < 1000, "it goes on for ever"
+            happens.get(call, lambda chunk: None)(chunk)
 
-        monkeypatch.setattr(os, "fstat", replacing)
         message = (
-            rf"opened 100 times.* another process keeps replacing it.*'{re.escape(str(path))}'"
+            "opened 100 times.* another process keeps replacing it.*"
+            rf"nothing has been written: '{re.escape(str(chunk.path))}'"
         )
-        with pytest.raises(OSError, match=message) as caught:
-            array[1] = 5
+        with before_each(act), pytest.raises(OSError, match=message) as caught:
+            chunk.array[ROW] = 5
         assert caught.value.errno == errno.EBUSY
-        assert path.read_bytes() == bytes(20)
-
-    def test_a_chunk_that_comes_and_goes_is_an_error(self, folder, monkeypatch):
-        array = created(LocalStore(folder), (4, 5), "u1")
-        path, open_, link = folder / "c/0/0", os.open, os.link
-        calls = []
-
-        def deleting(name, *args, **options):
-            if str(name) == str(path):
-                path.unlink(missing_ok=True)
-            return open_(name, *args, **options)
-
-        def making(source, target):
-            calls.append(None)
-            assert len(calls) < 1000, "it goes on for ever"
-            path.write_bytes(bytes(20))
-            link(source, target)
-
-        monkeypatch.setattr(os, "open", deleting)
-        monkeypatch.setattr(os, "link", making)
-        with pytest.raises(OSError, match=re.escape(str(path))) as caught:
-            array[1] = 5
-        assert caught.value.errno == errno.EBUSY
+        assert chunk.path.read_bytes() == chunk.content(8)
 
     def test_a_folder_that_is_deleted_while_its_chunk_is_made_is_an_error(
         self, missing, selection, monkeypatch
@@ -422,18 +402,21 @@ class TestOthersAtTheSameMoment:
 
     @pytest.mark.usefixtures("mapped")
     @pytest.mark.parametrize("size", [0, 100, 5000])
-    @pytest.mark.parametrize("batch", [0, 1, 2])
+    @pytest.mark.parametrize(
+        ("name", "batch"), [("memfd_create", 0), *(("scatter", batch) for batch in range(3))]
+    )
     def test_a_file_that_is_shortened_while_it_is_mapped_is_an_error(
-        self, chunk, monkeypatch, size, batch
+        self, chunk, monkeypatch, size, name, batch
     ):
-        calls = fail_at(monkeypatch, "scatter", batch, before=lambda: os.truncate(chunk.path, size))
+        """Before its first batch is prepared, and before each one is copied."""
+        calls = fail_at(monkeypatch, name, batch, before=lambda: os.truncate(chunk.path, size))
         with pytest.raises(ChunkSizeError, match=f"{chunk.nbytes} bytes, found {size}"):
             chunk.array[COLUMN] = 5
         assert len(calls) == batch + 1
         assert chunk.path.stat().st_size == size, "it was made longer again"
         read = np.frombuffer(chunk.path.read_bytes(), ">i4")
         column = np.arange(read.size) % SHAPE[1] == COLUMN[1]
-        assert (read[~column] == 7).all()
+        assert (read[~column | (name == "memfd_create")] == 7).all()
 
     @pytest.mark.usefixtures("mapped")
     def test_a_file_of_one_page_too(self, folder, monkeypatch):
@@ -442,13 +425,6 @@ class TestOthersAtTheSameMoment:
         fail_at(monkeypatch, "scatter", 0, before=lambda: os.truncate(folder / "c/0/0", 100))
         with pytest.raises(ChunkSizeError, match="1200 bytes, found 100"):
             array[:, 1] = 5
-
-    @pytest.mark.usefixtures("mapped")
-    def test_a_file_that_is_shortened_before_it_is_mapped_is_an_error(self, chunk, monkeypatch):
-        fail_at(monkeypatch, "memfd_create", 0, before=lambda: os.truncate(chunk.path, 100))
-        with pytest.raises(ChunkSizeError, match=f"{chunk.nbytes} bytes, found 100"):
-            chunk.array[COLUMN] = 5
-        assert chunk.path.read_bytes() == chunk.content(7)[:100]
 
     def test_a_file_that_is_shortened_while_it_is_written_is_an_error(self, chunk, monkeypatch):
         fail_at(monkeypatch, "pwrite", 0, before=lambda: os.truncate(chunk.path, 100))
@@ -522,12 +498,12 @@ class TestFaults:
         files = [file.resolve() for file in Path("/proc/self/fd").iterdir()]
         assert chunk.path.resolve() not in files
 
-    def test_a_column_of_any_number_of_rows_is_written(self, folder):
+    @pytest.mark.usefixtures("mapped")
+    def test_a_column_of_more_rows_than_are_made_ready_at_once_is_written(self, folder):
         array = created(LocalStore(folder), (200_000, 2), "i4", config={"write_empty_chunks": True})
-        array[...] = -1
         array[:, 1] = np.arange(200_000)
         values = np.fromfile(folder / "c/0/0", ">i4").reshape(200_000, 2)
-        assert (values[:, 0] == -1).all()
+        assert (values[:, 0] == 0).all()
         assert np.array_equal(values[:, 1], np.arange(200_000))
 
     @pytest.mark.usefixtures("mapped")
@@ -540,12 +516,6 @@ class TestFaults:
         values = np.fromfile(folder / "c/0/0", "u1").reshape(600, 8000)
         assert (values[::2, :7999] == 5).all()
         assert (values == 5).sum() == 300 * 7999
-
-    def test_writes_that_take_less_are_continued(self, chunk, monkeypatch):
-        pwrite = os.pwrite
-        monkeypatch.setattr(os, "pwrite", lambda file, data, at: pwrite(file, data[:7], at))
-        chunk.array[7] = np.arange(40)
-        assert np.array_equal(chunk.values, expected(7, np.arange(40)))
 
     def test_a_write_that_takes_nothing_is_an_error(self, chunk, monkeypatch):
         monkeypatch.setattr(os, "pwrite", lambda file, data, at: 0)
@@ -579,14 +549,8 @@ class TestFaults:
     def test_a_file_that_does_not_open_is_an_error_and_not_replaced(
         self, chunk, monkeypatch, number
     ):
-        inode, real = chunk.path.stat().st_ino, os.open
-
-        def fails(path, *args, **options):
-            if str(path) == str(chunk.path):
-                raise OSError(number, os.strerror(number), path)
-            return real(path, *args, **options)
-
-        monkeypatch.setattr(os, "open", fails)
+        inode = chunk.path.stat().st_ino
+        fail_at(monkeypatch, "open", 0, error=OSError(number, os.strerror(number), chunk.path))
         with pytest.raises(OSError, match=os.strerror(number)):
             chunk.array[ROW] = 5
         assert chunk.path.stat().st_ino == inode
@@ -644,78 +608,59 @@ class TestLimits:
         assert not missing.path.exists()
 
 
-SCRIPT = """
-import json, sys
-from pathlib import Path
-import numpy as np, zarr
-from stored_arrays import created, fill
-from zarr.storage import LocalStore
-
-disk, reports = Path(sys.argv[1]), {}  # of 1 MiB; a chunk of 4 MiB is mostly holes
-names = ("row", "column", "new", "new column", "filled")
-arrays = {
-    name: created(LocalStore(disk / name), (512, 8192), "u1", fill_value=9 * (name == "filled"))
-    for name in names
+ON_A_FULL_DISK = {  # the selection, whether the chunk is there, and what the error says
+    "row": (np.s_[3], True, r"\d+ bytes of the selection"),
+    "column": (np.s_[:, 5], True, r"\d+ bytes of the selection"),
+    "rows of a new chunk": (np.s_[3:], False, "the chunk has not been made"),
+    "column of a new chunk": (np.s_[:, 5], False, "the chunk has not been made"),
+    "row of a new chunk that is filled": (np.s_[3], False, "the chunk has not been made"),
+    "all": (np.s_[...], True, "the chunk has not been replaced"),
+    "all, in another order": (np.s_[...], True, "the chunk has not been replaced"),
 }
-with zarr.config.set({"codec_pipeline.path": "zarr_bytes.BatchedBytesPipeline"}):
-    for name in ("whole", "in another order"):
-        arrays[name] = created(LocalStore(disk / name), (300, 1000), "u1")
-        arrays[name][...] = 7
-for name in names:
-    (disk / name / "c/0").mkdir(parents=True, exist_ok=True)
-    if name in ("row", "column"):
-        arrays[name][:2, :100] = 7
-fill(disk)
-for name, array in arrays.items():
-    path = disk / name / "c/0/0"
-    before = path.read_bytes() if path.exists() else None
-    value = np.full(array.shape, 5, "u1", order="F" if name == "in another order" else "C")
-    selections = {"column": np.s_[:, 5], "new": np.s_[3:], "new column": np.s_[:, 5]}
-    selection = selections.get(name, np.s_[...] if array.shape[0] == 300 else np.s_[3])
-    report = reports[name] = {"path": str(path)}
-    try:
-        array[selection] = value[selection]
-    except OSError as error:
-        report |= {"errno": error.errno, "error": str(error)}
-    report["temporary"] = [str(p) for p in disk.rglob("*.partial")]
-    after = path.read_bytes() if path.exists() else None
-    if name in ("row", "column"):
-        before = np.frombuffer(before, "u1").reshape(array.shape).copy()
-        after = np.frombuffer(after, "u1").reshape(array.shape).copy()
-        before[selection] = after[selection] = 0
-        before, after = before.tobytes(), after.tobytes()
-    report["all else stays"] = before == after
-print(json.dumps(reports))
-"""
+
+
+def write_to_a_full_disk(disk):
+    """On a file system of 1 MiB: each chunk has 4 MiB, which are mostly holes."""
+    arrays, shape, disk = {}, (512, 8192), Path(disk)
+    for name, (_, is_there, _) in ON_A_FULL_DISK.items():
+        fill_value = 9 * name.endswith("filled")
+        arrays[name] = created(LocalStore(disk / name), shape, "u1", fill_value=fill_value)
+        (disk / name / "c/0").mkdir(parents=True)
+        if is_there:
+            arrays[name][:2, :100] = 7
+    fill(disk)
+    for name, (selection, is_there, says) in ON_A_FULL_DISK.items():
+        path = disk / name / "c/0/0"
+        message = rf"byte \d+ of the chunk could not be written; {says}.*: '{path}'"
+        before = np.fromfile(path, "u1").reshape(shape) if is_there else None
+        value = np.full(shape, 5, "u1", order="F" if name.endswith("order") else "C")
+        with pytest.raises(OSError, match=message) as caught:
+            arrays[name][selection] = value[selection]
+        assert caught.value.errno == errno.ENOSPC, name
+        assert list(disk.rglob("*.partial")) == [], name
+        assert path.exists() == is_there, name
+        if is_there:
+            after = np.fromfile(path, "u1").reshape(shape)
+            if selection != np.s_[...]:
+                before[selection] = after[selection] = 0
+            assert np.array_equal(after, before), name
+    print("as expected")  # noqa: T201
 
 
 def test_a_full_disk(tmp_path):
-    """A file system of 1 MiB is full, while parts of chunks and whole ones are written."""
+    """Parts of chunks and whole ones are written, in a process that mounts a file system."""
     if not shutil.which("unshare"):
         pytest.skip("there is no unshare")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = f"mount -t tmpfs -o size=1m none '{disk}'"
+    mount = f"mount -t tmpfs -o size=1m none '{tmp_path}'"
     if subprocess.run(["unshare", "-Urm", "sh", "-c", mount], capture_output=True).returncode:  # noqa: S607
         pytest.skip("no permission to mount a file system")
+    script = "import sys, test_file_writing as t; t.write_to_a_full_disk(sys.argv[1])"
     run = ["unshare", "-Urm", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c"]
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [*run, SCRIPT, disk], capture_output=True, text=True, check=False, env=os.environ | path
+        [*run, script, tmp_path], capture_output=True, text=True, check=False, env=os.environ | path
     )
-    assert done.returncode == 0, done.stderr
-    parts, new = {"row", "column"}, {"new", "new column", "filled"}
-    reports = json.loads(done.stdout)
-    assert reports.keys() == {*parts, *new, "whole", "in another order"}
-    for name, report in reports.items():
-        assert report["errno"] == errno.ENOSPC, name
-        assert re.search(r"byte \d+ of the chunk could not be written", report["error"]), name
-        outcome = "made" if name in new else "replaced"
-        said = r"; \d+ bytes of the selection" if name in parts else f"has not been {outcome}"
-        assert re.search(said, report["error"]), name
-        assert report["path"] in report["error"], name
-        assert report["temporary"] == [], name
-        assert report["all else stays"], name
+    assert done.stdout == "as expected\n", done.stderr
 
 
 def array_of_rows(folder, count, **options):

@@ -167,18 +167,6 @@ class TestOneOpenFile:
             assert (form, caught.value.errno) == (form, errno.EIO)
 
 
-@pytest.mark.parametrize("columns", [8_000, 30_000, 100_000])
-def test_short_reads_of_chunks_of_every_size_are_continued(tmp_path, pipeline, columns):
-    """Of 64 to 800 kB: on the event loop, in the result, at once and block by block."""
-    values = numbers((3, columns))
-    array = stored(LocalStore(tmp_path), values, chunks=(1, columns))
-    for most in 1000, 1000, 40_000, 65_536, 200_000:  # first, the file system is not known
-        with watched(tmp_path, most=most):
-            assert np.array_equal(array[...], values)
-            assert np.array_equal(array[:, 5:-5], values[:, 5:-5])
-            assert np.array_equal(array[1, ::7], values[1, ::7])
-
-
 def batched(array):
     with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
         return zarr.open_array(array.store, mode="r")
@@ -271,16 +259,3 @@ class TestErrors:
             pytest.raises(ChunkSizeError, match="480000 bytes, found 479999"),
         ):
             array[:50]
-
-    def test_of_a_large_chunk_cost_no_more_than_reading_it(self, tmp_path, pipeline):
-        options = {"shape": (1500, 4000), "chunks": (1500, 4000), "dtype": "f8"}
-        zarr.create_array(tmp_path, compressors=None, serializer=BytesCodec(), **options)
-        (tmp_path / "c/0").mkdir(parents=True)
-        with (tmp_path / "c/0/0").open("wb") as file:
-            file.truncate(40_000_000)  # of 48,000,000, and takes no space
-        array = zarr.open_array(tmp_path, mode="r")
-        for selection in ..., np.s_[:, 1:], np.s_[::2]:
-            with watched(tmp_path) as files, pytest.raises(ChunkSizeError, match="truncated"):
-                array[selection]
-            assert files.opened["c/0/0"] == 1
-            assert files.nbytes["c/0/0"] <= 40_000_000

@@ -28,7 +28,7 @@ from stored_arrays import (
 )
 from system_calls import watched, written_to
 from test_one_version import SELECTIONS, SHAPE, selected, selected_by_numpy
-from test_servers_without_ranges import WARNING, Handler, open_url
+from test_servers_without_ranges import WARNING, Handler, WithoutRanges, open_url, refusal
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.storage import MemoryStore, StorePath, ZipStore
 
@@ -148,9 +148,14 @@ class TestExchange:
         made(tmp_path, form=form)[...] = VALUES
         assert np.array_equal(other().read(tmp_path), VALUES)
 
-    @needs_pwrite
-    def test_others_read_what_is_written_into_their_shards(self, tmp_path, other, form):
-        array, values = in_place(made(tmp_path, form=form)), VALUES.copy()
+    @pytest.mark.parametrize(
+        "is_in_place", [pytest.param(True, marks=needs_pwrite), False], ids=["in place", "replaced"]
+    )
+    def test_others_read_what_is_written_into_their_shards(
+        self, tmp_path, other, form, is_in_place
+    ):
+        array, values = made(tmp_path, form=form), VALUES.copy()
+        array = in_place(array) if is_in_place else array
         other().write(tmp_path, values)
         inodes = {key: (tmp_path / key).stat().st_ino for key in keys_of(array.store)}
         for number, selection in enumerate([np.s_[3, 4], np.s_[:, 2:7, ::3], np.s_[7, 8, 9]]):
@@ -158,13 +163,8 @@ class TestExchange:
         points = ([1, 7, 0], [8, 0, 5], [9, 3, 3])
         array.vindex[points] = values[points] = [-7, -8, -9]
         assert np.array_equal(other().read(tmp_path), values)
-        assert {key: (tmp_path / key).stat().st_ino for key in inodes} == inodes
-
-    def test_others_read_what_is_changed_without_writing_in_place(self, tmp_path, other, form):
-        array, values = made(tmp_path, form=form), VALUES.copy()
-        other().write(tmp_path, values)
-        array[3:7, 4] = values[3:7, 4] = -1
-        assert np.array_equal(other().read(tmp_path), values)
+        if is_in_place:
+            assert {key: (tmp_path / key).stat().st_ino for key in inodes} == inodes
 
 
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
@@ -184,8 +184,68 @@ def test_shards_behind_a_transpose_are_exchanged_both_ways(tmp_path, other):
     assert (tmp_path / "c/0/0").read_bytes() == content_of(values[:6, :4].T, (2, 2))
 
 
+def counting(store_class=CountingStore, form="index at the end", **options):
+    """An array of shards in a store that keeps the requests."""
+    array = made(None, form=form)
+    array[...] = VALUES
+    array = zarr.open_array(store_class(array.store, **options), mode="r")
+    array.store.requests.clear()
+    return array
+
+
+# Inner chunks have 240 bytes, their planes 48 and rows 16.
+RANGES = {  # among the inner chunks of the first shard
+    "point": (np.s_[1, 2, 3], [(240 + 48 + 32 + 8, 8)]),
+    "row in five inner chunks": (np.s_[1, 2], [(i * 240 + 48 + 32, 16) for i in range(5)]),
+    "plane in ten": (np.s_[1, :6], [(i * 240 + 48, 48) for i in range(10)]),
+    "column": (np.s_[:5, 2, 3], [(240 + i * 48 + 32 + 8, 8) for i in range(5)]),
+    "steps": (np.s_[1, 2, ::4], [(i * 240 + 48 + 32, 8) for i in (0, 2, 4)]),
+    "inner chunk": (np.s_[:5, :3, 2:4], [(240, 240)]),
+    "second half of a row": (np.s_[1, 2, 5:6], [(2 * 240 + 48 + 32 + 8, 8)]),
+    "two rows of the last": (np.s_[1, 4:6, 8:10], [(9 * 240 + 48 + 16, 32)]),
+    "row and half of the next": (np.s_[1, 2, 4:7], [(2 * 240 + 80, 16), (3 * 240 + 80, 8)]),
+    "half of all inner chunks": (np.s_[:5, :3], [(0, 1200)]),
+    "two beside each other": (np.s_[:5, 3:6, 4:8], [(7 * 240, 480)]),
+    "shard": (np.s_[:5, :6], [(0, 2400)]),
+}
+INDEXES = {"end": (2400, 164), "start": (0, 164)}
+INDEX_REQUESTS = {"end": SuffixByteRequest(164), "start": RangeByteRequest(0, 164)}
+
+
+@pytest.mark.parametrize("location", INDEXES)
+@pytest.mark.parametrize("case", RANGES)
+class TestRanges:
+    """The index is read, and then the selected ranges, and no other byte."""
+
+    @pytest.fixture(autouse=True)
+    def _no_gap(self):
+        with zarr.config.set({"zarr_bytes.gap": {"local": 0, "remote": 0}}):
+            yield
+
+    def ranges(self, case, location):
+        begin = 164 * (location == "start")
+        return [(begin + start, nbytes) for start, nbytes in RANGES[case][1]]
+
+    @needs_preadv
+    def test_of_a_file(self, tmp_path, case, location):
+        array, selection = made(tmp_path, form=f"index at the {location}"), RANGES[case][0]
+        array[...] = VALUES
+        with watched(tmp_path) as files:
+            assert np.array_equal(array[selection], VALUES[selection])
+        index, *others = [read[1:] for read in files.reads]
+        assert index == INDEXES[location]
+        assert others == self.ranges(case, location)
+
+    def test_of_a_store_with_one_request_for_each(self, case, location):
+        array, selection = counting(form=f"index at the {location}"), RANGES[case][0]
+        assert np.array_equal(array[selection], VALUES[selection])
+        index, *others = array.store.requests
+        assert index == INDEX_REQUESTS[location]
+        assert sorted((r.start, r.end - r.start) for r in others) == self.ranges(case, location)
+
+
 @needs_preadv
-@pytest.mark.parametrize("location", ["end", "start"])
+@pytest.mark.parametrize("location", INDEXES)
 class TestLocalReads:
     @pytest.mark.parametrize("waits_after", [0, 100, 300])
     def test_a_shard_that_has_to_be_waited_for_is_opened_once_all_the_same(
@@ -198,42 +258,7 @@ class TestLocalReads:
             assert np.array_equal(array[3], VALUES[3])
         assert files.opened == {"c/0/0/0": 1, "c/0/1/0": 1}
 
-    def test_the_index_and_the_selected_ranges_are_read_and_no_other_byte(self, tmp_path, location):
-        array = made(tmp_path, form=f"index at the {location}")
-        array[...] = VALUES
-        index_nbytes = 16 * COUNT + 4
-        selections = {
-            "point": np.s_[1, 2, 3],
-            "row in five inner chunks": np.s_[1, 2],
-            "plane in ten": np.s_[1, :6],
-            "column": np.s_[:5, 2, 3],
-            "steps": np.s_[1, 2, ::4],
-            "inner chunk": np.s_[:5, :3, 2:4],
-            "shard": np.s_[:5, :6],
-        }
-        for name, selection in selections.items():
-            with zarr.config.set({"zarr_bytes.gap.local": 0}), watched(tmp_path) as files:
-                assert np.array_equal(array[selection], VALUES[selection])
-            selected_nbytes = VALUES[selection].nbytes
-            assert (name, files.nbytes) == (name, {"c/0/0/0": index_nbytes + selected_nbytes})
-
-    def test_inner_chunks_that_lie_beside_each_other_are_read_together(self, tmp_path, location):
-        array = made(tmp_path, form=f"index at the {location}")
-        array[...] = VALUES
-        start = (16 * COUNT + 4) * (location == "start")
-        with zarr.config.set({"zarr_bytes.gap.local": 0}), watched(tmp_path) as files:
-            array[:5, :6]  # all of them
-            array[:5, :3]  # the first half
-            array[:5, 3:6, 4:8]  # the third and fourth of the other half
-        index = (2400 if location == "end" else 0, 16 * COUNT + 4)
-        nbytes = 240  # of each
-        assert [read[1:] for read in files.reads] == [
-            *(index, (start, COUNT * nbytes)),
-            *(index, (start, 5 * nbytes)),
-            *(index, (start + 7 * nbytes, 2 * nbytes)),
-        ]
-
-    def test_so_are_those_that_lie_in_another_order(self, tmp_path, location):
+    def test_inner_chunks_in_another_order_are_read_together(self, tmp_path, location):
         array = made(tmp_path, form=f"index at the {location}")
         parts = [encoded(part, "float64", "big") for part in divided(VALUES[:5, :6], INNER)]
         (tmp_path / "c/0/0").mkdir(parents=True)
@@ -258,51 +283,7 @@ class TestLocalReads:
         assert files.nbytes == {"c/0/0/0": 16 * COUNT + 4}
 
 
-def test_every_point_row_and_plane_is_found_among_many_inner_chunks(tmp_path):
-    array, values = made(tmp_path, (6, 6, 6), (6, 6, 6), (2, 2, 2)), numbers((6, 6, 6), "f8")
-    array[...] = values
-    for point in np.ndindex(6, 6, 6):
-        for selection in point, point[:2], point[:1]:
-            assert np.array_equal(array[selection], values[selection])
-
-
-def counting(store_class=CountingStore, form="index at the end", **options):
-    """An array of shards in a store that keeps the requests."""
-    array = made(None, form=form)
-    array[...] = VALUES
-    array = zarr.open_array(store_class(array.store, **options), mode="r")
-    array.store.requests.clear()
-    return array
-
-
-INDEX_REQUESTS = {
-    "index at the end": SuffixByteRequest(16 * COUNT + 4),
-    "index at the start": RangeByteRequest(0, 16 * COUNT + 4),
-}
-
-
 class TestRequests:
-    @pytest.mark.parametrize("form", INDEX_REQUESTS)
-    def test_one_for_the_index_and_then_one_for_each_range(self, form):
-        array = counting(form=form)
-        start = 164 * (form == "index at the start")
-        expected = {
-            # Rows of inner chunks have two elements, their planes six.
-            "point": (np.s_[1, 2, 3], [(240 + 48 + 32 + 8, 8)]),
-            "row": (np.s_[1, 2], [(i * 240 + 48 + 32, 16) for i in range(5)]),
-            "plane": (np.s_[1, :6], [(i * 240 + 48, 48) for i in range(10)]),
-            "inner chunks": (np.s_[:5, :3, 2:6], [(240, 480)]),
-            "shard": (np.s_[:5, :6], [(0, 2400)]),
-        }
-        with zarr.config.set({"zarr_bytes.gap.remote": 0}):
-            for name, (selection, ranges) in expected.items():
-                array.store.requests.clear()
-                assert np.array_equal(array[selection], VALUES[selection])
-                wanted = [RangeByteRequest(start + i, start + i + n) for i, n in ranges]
-                first, *others = array.store.requests
-                assert (name, first) == (name, INDEX_REQUESTS[form])
-                assert (name, sorted(others, key=lambda r: r.start)) == (name, wanted)
-
     def test_a_gap_that_costs_less_than_a_request_is_read_over(self):
         array = counting()
         with zarr.config.set({"zarr_bytes.gap.remote": 224}):
@@ -356,18 +337,12 @@ class TestRequests:
             assert array[1, 2, 3] == VALUES[1, 2, 3]
         assert array.store.requests == [RangeByteRequest(2400, 2564), RangeByteRequest(328, 336)]
 
-    @pytest.mark.parametrize("form", INDEX_REQUESTS)
-    def test_a_store_that_refuses_ranges_sends_each_shard_once(self, form):
-        class Refusing(CountingStore):
-            async def get(self, key, prototype, byte_range=None):
-                if byte_range is not None:
-                    raise NotImplementedError("no ranges")
-                return await super().get(key, prototype, byte_range)
-
-        array = counting(Refusing, form)
+    @pytest.mark.parametrize("location", INDEXES)
+    def test_a_store_that_refuses_ranges_sends_each_shard_once(self, location):
+        array = counting(WithoutRanges, f"index at the {location}", answer=refusal)
         with pytest.warns(UserWarning, match=WARNING):
             assert np.array_equal(array[1, :6], VALUES[1, :6])
-        assert array.store.requests == [None]
+        assert array.store.requests == [INDEX_REQUESTS[location], None]
         for selection in SELECTIONS:
             same(selected(array, selection), selected_by_numpy(VALUES, selection))
 
@@ -383,13 +358,13 @@ class TestRequests:
         assert np.array_equal(array[1, :6], VALUES[1, :6])
         assert asked == [None]
 
-    @pytest.mark.parametrize("form", INDEX_REQUESTS)
+    @pytest.mark.parametrize("location", INDEXES)
     @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
     def test_a_deflated_member_of_an_archive_comes_once(
-        self, tmp_path, compression, form, monkeypatch
+        self, tmp_path, compression, location, monkeypatch
     ):
         folder, path, asked, get = tmp_path / "a", tmp_path / "a.zip", [], ZipStore.get
-        made(folder, form=form)[...] = VALUES
+        made(folder, form=f"index at the {location}")[...] = VALUES
         with zipfile.ZipFile(path, "w", compression) as archive:
             for file in folder.rglob("*"):
                 if file.is_file():
@@ -405,8 +380,8 @@ class TestRequests:
                 same(selected(array, selection), selected_by_numpy(VALUES, selection))
             monkeypatch.setattr(ZipStore, "get", counted)
             array[1, 2, 3]
-        start = 164 * (form == "index at the start") + 328
-        ranges = [INDEX_REQUESTS[form], RangeByteRequest(start, start + 8)]
+        start = 164 * (location == "start") + 328
+        ranges = [INDEX_REQUESTS[location], RangeByteRequest(start, start + 8)]
         assert asked == ([None] if compression == zipfile.ZIP_DEFLATED else ranges)
 
 
@@ -424,15 +399,15 @@ def server(tmp_path):
 
 # aiohttp's sessions are closed when their loop is.
 @pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
-@pytest.mark.parametrize("form", INDEX_REQUESTS)
+@pytest.mark.parametrize("location", INDEXES)
 @pytest.mark.parametrize("client", ["fsspec", "obstore"])
-def test_a_server_without_ranges_sends_each_shard_once(server, tmp_path, client, form):
-    made(tmp_path, form=form)[...] = VALUES
+def test_a_server_without_ranges_sends_each_shard_once(server, tmp_path, client, location):
+    made(tmp_path, form=f"index at the {location}")[...] = VALUES
     array = open_url(client, server.url)
     with pytest.warns(UserWarning, match=WARNING):
         assert np.array_equal(array[1, :6], VALUES[1, :6])
     # Ranges that are refused, of the end and then of its place; obstore's store tries both too.
-    assert server.requests[0] == ("bytes=-164" if "end" in form else "bytes=0-163")
+    assert server.requests[0] == ("bytes=-164" if location == "end" else "bytes=0-163")
     assert len(server.requests) <= (1 if client == "fsspec" else 4)
     server.requests.clear()
     assert np.array_equal(array[1, :6], VALUES[1, :6])
@@ -596,35 +571,19 @@ def stored_at(array, key):
     return zarr.core.sync.sync(StorePath(array.store, key).get(prototype)).to_bytes()
 
 
+@pytest.mark.filterwarnings("ignore:The data type")
 @pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "replaced"])
-class TestShapes:
-    @pytest.fixture
-    def array_of(self, tmp_path, is_in_place):
-        def array_of(*args, **options):
-            array = made(tmp_path / "a", *args, **options)
-            return in_place(array) if is_in_place else array
-
-        return array_of
-
-    @pytest.mark.filterwarnings("ignore:The data type")
-    @pytest.mark.parametrize("data_type", ["float64", "text", "struct"])
-    def test_an_array_without_axes(self, array_of, tmp_path, data_type):
-        about = {
-            name: document_of(data_type, (), (), "big")[name]
-            for name in ("data_type", "fill_value")
-        }
-        array = array_of((), (), (), **about)
-        for seed in range(3):
-            value = values_of(data_type, (), seed)
-            array[...] = value
-            same(array[...], value)
-            assert (tmp_path / "a/c").read_bytes() == shard_of([encoded(value, data_type, "big")])
-
-    def test_nothing_that_is_selected_writes_nothing(self, array_of):
-        array = array_of()
-        array[3:3] = 5
-        array.oindex[np.zeros(8, bool), :, :] = np.zeros((0, 9, 10))
-        assert keys_of(array.store) == []
+@pytest.mark.parametrize("data_type", ["float64", "text", "struct"])
+def test_a_shard_without_axes(tmp_path, data_type, is_in_place):
+    about = document_of(data_type, (), (), "big")
+    about = {name: about[name] for name in ("data_type", "fill_value")}
+    array = made(tmp_path, (), (), (), **about)
+    array = in_place(array) if is_in_place else array
+    for seed in range(3):
+        value = values_of(data_type, (), seed)
+        array[...] = value
+        same(array[...], value)
+        assert (tmp_path / "c").read_bytes() == shard_of([encoded(value, data_type, "big")])
 
 
 @pytest.mark.parametrize("is_in_place", [True, False])

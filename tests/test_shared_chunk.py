@@ -20,12 +20,10 @@ from sharing import (
     exit_code_of,
     processes,
     write_and_die,
-    write_columns,
-    write_points,
-    write_rows,
+    write_shares,
     write_until_killed,
 )
-from stored_arrays import created, written_documents
+from stored_arrays import created, numbers, written_documents
 from zarr.storage import LocalStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="written in place on POSIX")
@@ -57,50 +55,34 @@ def array_in(folder, shape=SHAPE, fill_value=0, location="end", layout="shard"):
     return zarr.open_array(written_documents(folder, document), mode="r+")
 
 
-def content_of(values, location="end", **options):
-    parts = [encoded(part, "int32", "big") for part in divided(values.astype("i4"), INNER)]
+def content_of(values, location="end", inner_shape=INNER, **options):
+    parts = [encoded(part, "int32", "big") for part in divided(values.astype("i4"), inner_shape)]
     return shard_of(parts, location, **options)
 
 
 @pytest.mark.parametrize(NAMES, WAYS)
-@pytest.mark.parametrize("fill_value", [0, 99])
+@pytest.mark.parametrize(
+    ("kind", "fill_value"), [("rows", 0), ("rows", 99), ("columns", 0), ("points", 0)]
+)
 @pytest.mark.parametrize("is_there", [True, False], ids=["present", "missing"])
-def test_no_row_is_lost(tmp_path, together, layout, pipeline, fill_value, is_there, rounds):
-    expected = np.broadcast_to(np.arange(32)[:, None] + 1, SHAPE)
+def test_nothing_is_lost_of_what_each_process_writes(
+    tmp_path, together, layout, pipeline, kind, fill_value, is_there, rounds
+):
+    # A column is so long that the processes map the same pages.
+    shape, inner_shape = (SHAPE[::-1], INNER[::-1]) if kind == "columns" else (SHAPE, INNER)
+    expected = numbers(shape, "i4")
     for number in range(rounds):
         folder, location = tmp_path / str(number), ("end", "start")[number % 2]
-        array = array_in(folder, SHAPE, fill_value, location, layout)
+        array = array_in(folder, shape, fill_value, location, layout)
         if is_there:
             array[...] = -1
-        together(write_rows, str(folder), PIPELINES[pipeline])
+        together(write_shares, str(folder), PIPELINES[pipeline], kind)
         values = zarr.open_array(folder, mode="r")[...]
-        assert np.flatnonzero((values != expected).any(axis=1)).tolist() == []
+        assert np.argwhere(values != expected).tolist() == []
         if layout == "shard":
-            assert (folder / "c/0/0").read_bytes() == content_of(expected, location)
+            content = content_of(expected, location, inner_shape)
+            assert (folder / "c/0/0").read_bytes() == content
         assert list(folder.rglob("*.partial")) == []
-
-
-@pytest.mark.parametrize(NAMES, WAYS[-3:])  # of this package's pipeline
-@pytest.mark.parametrize("is_there", [True, False], ids=["present", "missing"])
-@pytest.mark.parametrize(
-    ("write", "shape"),
-    # A column is so long that the processes map the same pages.
-    [(write_columns, (300, 32)), (write_points, SHAPE)],
-    ids=["column", "point"],
-)
-def test_no_element_between_those_of_others_is_lost(
-    tmp_path, together, write, shape, layout, pipeline, is_there, rounds
-):
-    expected = np.broadcast_to(np.arange(shape[1]) + 1, shape)
-    if write is write_columns:
-        expected = expected + np.arange(shape[0])[:, None]
-    for number in range(rounds):
-        array = array_in(tmp_path / str(number), shape, layout=layout)
-        if is_there:
-            array[...] = -1
-        together(write, str(tmp_path / str(number)), PIPELINES[pipeline])
-        assert np.array_equal(array[...], expected)
-        assert list(tmp_path.rglob("*.partial")) == []
 
 
 @pytest.mark.slow
@@ -129,81 +111,68 @@ def killed_at():
         pool.join()
 
 
+EVERY_CALL = pytest.param(range(1000), marks=pytest.mark.slow)
+
+
 class TestKills:
     """A process is killed in the middle of a write to a shard of sevens."""
 
     SELECTIONS = {"rows": np.s_[5:11], "mapped column": np.s_[:, 20:260:40]}
     PLACES = np.random.default_rng(0).permutation(24)
 
-    def check_present(self, killed_at, folder, selection, calls):
-        """Each kill leaves every unselected byte, and so the index; whether one was killed."""
+    @pytest.mark.parametrize("calls", [[3, 9, 12], EVERY_CALL], ids=["some calls", "every call"])
+    @pytest.mark.parametrize("selection", SELECTIONS)
+    def test_one_before_a_call_of_the_system_leaves_what_is_not_selected_as_it_was(
+        self, killed_at, tmp_path, selection, calls
+    ):
+        """And so the index."""
         values = np.full(SHAPE, 0x07070707)
-        array, path = array_in(folder), folder / "c/0/0"
+        array, path = array_in(tmp_path), tmp_path / "c/0/0"
         path.parent.mkdir(parents=True)
         before = content_of(values, places=self.PLACES, gap=b"gap")
-        values[selection] = 0x05050505
+        values[self.SELECTIONS[selection]] = 0x05050505
         wanted = content_of(values, places=self.PLACES, gap=b"gap")
         old, new = np.frombuffer(before, "u1"), np.frombuffer(wanted, "u1")
-        found = []
         for call in calls:
             path.write_bytes(before)
-            is_killed = killed_at(folder, selection, call)
+            is_killed = killed_at(tmp_path, self.SELECTIONS[selection], call)
             after = np.frombuffer(path.read_bytes(), "u1")
             assert ((after == old) | (after == new)).all()
-            found.append((after == new).all())
             assert (array[...] != values).sum() <= (values == 0x05050505).sum()
             if not is_killed:
                 break
-        assert found[-1] or is_killed
-        return found
-
-    @pytest.mark.parametrize("selection", SELECTIONS)
-    def test_a_kill_leaves_what_is_not_selected_as_it_was(self, killed_at, tmp_path, selection):
-        self.check_present(killed_at, tmp_path, self.SELECTIONS[selection], [3, 9, 12])
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("selection", SELECTIONS)
-    def test_so_does_one_before_each_call_of_the_system(self, killed_at, tmp_path, selection):
-        found = self.check_present(killed_at, tmp_path, self.SELECTIONS[selection], range(1000))
-        assert len(found) > 10
-        assert found[-1]
-
-    def test_a_new_shard_is_there_complete_or_not_at_all(self, killed_at, tmp_path):
-        values = np.full(SHAPE, 9)
-        values[5:11] = 0x05050505
-        array_in(tmp_path, fill_value=9)
-        path, is_there = tmp_path / "c/0/0", []
-        for call in (2, 8, 12, 15, 1000):
-            path.unlink(missing_ok=True)
-            killed_at(tmp_path, np.s_[5:11], call)
-            is_there.append(path.exists())
-            assert not path.exists() or path.read_bytes() == content_of(values)
-        assert is_there[0] is False
-        assert is_there[-1] is True
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("is_absent", [True, False], ids=["absent", "missing"])
-    def test_so_it_is_before_each_call_of_the_system(self, killed_at, tmp_path, is_absent):
-        """Also one that is replaced by a complete one, where an inner chunk is absent."""
-        values = np.zeros(SHAPE, int)
-        array_in(tmp_path)
-        values[-1] = 7 * is_absent
-        parts = [encoded(part, "int32", "big") for part in divided(values.astype("i4"), INNER)]
-        old = shard_of([part if any(part) else None for part in parts])
-        values[5:11] = 0x05050505
-        path, is_killed, call = tmp_path / "c/0/0", True, 0
-        path.parent.mkdir(parents=True)
-        while is_killed:
-            path.write_bytes(old) if is_absent else path.unlink(missing_ok=True)
-            is_killed = killed_at(tmp_path, np.s_[5:11], call)
-            call += 1
-            if path.exists():
-                complete = content_of(values)
-                assert path.read_bytes() in ((old, complete) if is_absent else (complete,))
-            else:
-                assert not is_absent
-        assert path.read_bytes() == content_of(values)
+        assert is_killed == (len(calls) == 3)
         assert call > 10
+        assert is_killed or (after == new).all()
+
+    @pytest.mark.parametrize("calls", [[2, 8, 12, 15, 1000], EVERY_CALL], ids=["some", "every"])
+    @pytest.mark.parametrize("is_absent", [True, False], ids=["absent", "missing"])
+    def test_a_new_shard_is_there_complete_or_not_at_all(
+        self, killed_at, tmp_path, is_absent, calls
+    ):
+        """Also one that replaces a shard of which an inner chunk is absent."""
+        values = np.full(SHAPE, 9)
+        values[-1] = 7 if is_absent else 9
+        array_in(tmp_path, fill_value=9)
+        parts = divided(values, INNER)
+        parts = [
+            None if (part == 9).all() else encoded(part.astype("i4"), "int32", "big")
+            for part in parts
+        ]
+        before = shard_of(parts) if is_absent else None
+        values[5:11] = 0x05050505
+        path, outcomes = tmp_path / "c/0/0", []
+        path.parent.mkdir(parents=True)
+        for call in calls:
+            path.write_bytes(before) if is_absent else path.unlink(missing_ok=True)
+            is_killed = killed_at(tmp_path, np.s_[5:11], call)
+            outcomes.append(path.read_bytes() if path.exists() else None)
+            if not is_killed:
+                break
+        assert call > 10
+        assert outcomes[0] == before
+        assert outcomes[-1] == content_of(values)
+        assert set(outcomes) == {before, content_of(values)}
 
     @pytest.mark.slow
     @pytest.mark.parametrize("selection", SELECTIONS)

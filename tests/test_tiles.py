@@ -152,6 +152,7 @@ def test_ranges_are_read_together_where_the_gap_allows_and_nowhere_else(case, ga
     assert starts.tolist() == [selected[0], *selected[apart + 1]]
     assert stops.tolist() == [*(selected[apart] + 1), selected[-1] + 1]
     assert (tiles.span.ranges, tiles.span.fetched * 4) == (starts.size, (stops - starts).sum())
+    assert tiles.span.selected == numbers[selection].size
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 3), (3, 1, 2), (2, 2, 3)], ids=str)
@@ -265,8 +266,3 @@ def test_a_tile_ends_with_the_last_element_that_is_selected(stop, last):
 )
 def test_other_selections_are_left_to_numpy(selection):
     assert grid_of((4, 3), selection) is None
-
-
-def test_a_repeated_index_is_fetched_once():
-    tiles = tiles_of(grid_of((9,), (np.array([7, 2, 7, 7, 2]),)), 8, 0)
-    assert (tiles.span.ranges, tiles.span.fetched, tiles.span.selected) == (2, 2, 5)
