@@ -233,7 +233,7 @@ class ChunkFile:
             counters.note(self._root, ranges=count, fetched=tile.nbytes)
 
     def _read_short_ranges(self, tile: Tile, memory: memoryview) -> None:
-        """Read ranges for which a loop in Python takes as long as the system."""
+        """Read many short ranges, each of which costs Python as much as the system."""
         file, end = repeat(self.descriptor), 0
         for starts, sizes in tile.lists():
             bounds = list(accumulate(sizes, initial=end))

@@ -48,7 +48,7 @@ def counts_of_read(
     getter : zarr.storage.StorePath
         Key of a chunk.
     plan, canvas, is_one_range
-        As returned by `zarr_bytes.chunk.scattering.Scatter.way_of`.
+        As returned by `zarr_bytes.chunk.scattering.Scatter.method_of`.
     """
     is_file = type(getter.store) is LocalStore
     counts = Counts(chunks=1, opens=int(is_file))

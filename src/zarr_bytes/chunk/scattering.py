@@ -183,7 +183,7 @@ class Scatter:
             return None
         return plan.grid.in_result(self._out, chunk[3], self._drop_axes)
 
-    def way_of(self, chunk: ChunkOfRead) -> tuple[Plan, Array | None, bool]:
+    def method_of(self, chunk: ChunkOfRead) -> tuple[Plan, Array | None, bool]:
         """The method of `read_files` for a file, or of `read` for another store; nothing is read.
 
         Returns

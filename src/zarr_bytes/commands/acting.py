@@ -103,7 +103,7 @@ def acting_on(array: zarr.Array[Any]) -> Acting:
         writes_parts=writes_parts,
         nbytes_are_known=stored is not None or is_plain,
         reason="" if stored is not None else why_not_bytes or _why_zarr(name),
-        reopened=_reopened(chain, is_ours=stored is not None, writes_parts=writes_parts),
+        reopened=_reopened(chain, is_own=stored is not None, writes_parts=writes_parts),
     )
 
 
@@ -165,18 +165,18 @@ def _why_not_bytes(chain: Sequence[Codec], what: str) -> str:
     return ""
 
 
-def _reopened(chain: Sequence[Codec], *, is_ours: bool, writes_parts: bool) -> str:
+def _reopened(chain: Sequence[Codec], *, is_own: bool, writes_parts: bool) -> str:
     """What opening an array again with the current settings would change."""
     is_chosen = zarr.config.get(_CODECS, None) == CLASSES["bytes"]
     has_pipeline = is_chosen and issubclass(get_pipeline_class(), BatchedBytesPipeline)
-    would_be_ours = is_chosen and (
+    would_be_own = is_chosen and (
         (has_pipeline and own_chain(chain) is not None)
         or (len(chain) == 1 and isinstance(chain[0], ZarrBytesCodec))
     )
-    if is_ours != would_be_ours:
-        by = "zarr-bytes" if would_be_ours else "zarr itself"
+    if is_own != would_be_own:
+        by = "zarr-bytes" if would_be_own else "zarr itself"
         return f"opened again, the array would be read and written by {by}"
-    would_write_parts = would_be_ours and partial_writes_enabled()
+    would_write_parts = would_be_own and partial_writes_enabled()
     if writes_parts == would_write_parts:
         return ""
     how = "would be written in place" if would_write_parts else "would have its chunks replaced"

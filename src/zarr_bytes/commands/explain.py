@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.stored import Stored
     from zarr_bytes.commands.acting import Acting
 
-    WayOf: TypeAlias = Callable[[ChunkOfRead], tuple[Plan, Array | None, bool]]
+    MethodOf: TypeAlias = Callable[[ChunkOfRead], tuple[Plan, Array | None, bool]]
 
 __all__ = ["Explanation", "explain"]
 
@@ -159,18 +159,18 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     axes = tuple(range(array.ndim))
     division = Division(array.shape, chunk_shape, axes, axes)
     total, reasons, are_fine, are_in_place = Counts(), [acting.reason], [], []
-    way_of = None if acting.stored is None else _way_of(array, acting, acting.stored, grid)
+    method_of = None if acting.stored is None else _method_of(array, acting, acting.stored, grid)
     ranks = ranks_in_zarr(entries, division)
     # A pipeline of zarr doesn't tell the codec.
     is_told = acting.is_pipeline or not acting.writes_parts
     can_be_complete = is_told and can_be_complete_to_zarr(entries, chunk_shape)
     for alike in division.alike(grid):
-        if way_of is None or spec is None:
+        if method_of is None or spec is None:
             total.chunks += alike.times
             continue
         is_complete = alike.are_complete and can_be_complete
         chunk = chunk_as_zarr(array, spec, division, grid, alike, ranks, is_complete=is_complete)
-        plan, canvas, is_one_range = way_of(chunk)
+        plan, canvas, is_one_range = method_of(chunk)
         if write:
             counts, is_in_place = counts_of_write(
                 chunk[0], plan, in_place=acting.writes_parts, is_complete=is_complete
@@ -210,16 +210,16 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     )
 
 
-def _way_of(array: zarr.Array[Any], acting: Acting, stored: Stored, grid: Grid) -> WayOf:
-    """`Scatter.way_of` of the selection, or its like for the codec in a pipeline of zarr."""
+def _method_of(array: zarr.Array[Any], acting: Acting, stored: Stored, grid: Grid) -> MethodOf:
+    """`Scatter.method_of` of the selection, or its like for the codec in a pipeline of zarr."""
     if acting.is_pipeline:
         sizes = [n for n, s in zip(grid.shape, grid.shapes, strict=True) if s is not None]
         out = array_without_memory(tuple(sizes), array.dtype, array.order)
-        return Scatter(out, dropped_axes(grid), stored, array.store).way_of
+        return Scatter(out, dropped_axes(grid), stored, array.store).method_of
 
-    def way_of(chunk: ChunkOfRead) -> tuple[Plan, None, bool]:
+    def method_of(chunk: ChunkOfRead) -> tuple[Plan, None, bool]:
         getter, spec, selection, *_ = chunk
         chunks = chunks_of(spec, stored.codec.stored_endian, None)
         return plan_of(chunks, entries_of(selection), cost_of(getter)), None, False
 
-    return way_of
+    return method_of

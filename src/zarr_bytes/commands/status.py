@@ -194,19 +194,19 @@ def status() -> Status:
     codecs = [_codec(name) for name in CLASSES]
     is_active = codecs[0].is_active
     pipeline = zarr.config.get(_PIPELINE, "none")
-    is_ours = pipeline == PIPELINE
-    acts_for = _ACTS_FOR[is_ours] if is_active else "are not read: every chunk is read whole"
+    is_own = pipeline == PIPELINE
+    acts_for = _ACTS_FOR[is_own] if is_active else "are not read: every chunk is read whole"
     return Status(
         versions=dict(_versions()),
         codecs=codecs,
-        pipeline=PipelineInForce(str(pipeline), is_ours, acts_for, origin_of(_PIPELINE)),
+        pipeline=PipelineInForce(str(pipeline), is_own, acts_for, origin_of(_PIPELINE)),
         data_types=[_data_type(name) for name in DATA_TYPES],
         data_types_need_import=not LOADS_DATA_TYPES,
         settings=[
             Setting(name, zarr.config.get(name, default), origin_of(name))
             for name, default in SETTINGS.items()
         ],
-        new_arrays=_NEW[is_ours] if is_active else _SWITCHED_OFF,
+        new_arrays=_NEW[is_own] if is_active else _SWITCHED_OFF,
         unknown=unknown_settings(),
         problems=list(dict.fromkeys(_problems())),
         advice=list(dict.fromkeys(_advice(codecs))),
