@@ -17,6 +17,7 @@ from zarr.buffer import default_buffer_prototype
 from zarr.core import codec_pipeline
 
 from zarr_bytes.chunk.chunks import chunks_like
+from zarr_bytes.chunk.plan import plan_of
 from zarr_bytes.chunk.reading import read_file
 from zarr_bytes.settings import Cost
 
@@ -148,7 +149,7 @@ def test_the_gap_worth_bridging(benchmark, tmp_path, kibibytes):
     chunks = chunks_like((500, distance), np.dtype("u1"), None, None, default_buffer_prototype())
 
     def read(gap):
-        plan = chunks.plan((slice(0, 400), slice(0, 512)), Cost(gap, 2**30))
+        plan = plan_of(chunks, (slice(0, 400), slice(0, 512)), Cost(gap, 2**30))
         return partial(read_file, plan, str(path), str(tmp_path))
 
     compare(benchmark, read(0), bridged=read(distance))

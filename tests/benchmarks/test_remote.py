@@ -17,6 +17,7 @@ from zarr.buffer import default_buffer_prototype
 from zarr.storage import ObjectStore, StorePath
 
 from zarr_bytes.chunk.chunks import chunks_like
+from zarr_bytes.chunk.plan import plan_of
 from zarr_bytes.chunk.requests import Requests
 from zarr_bytes.settings import Cost
 
@@ -39,7 +40,7 @@ def chunk(request):
 def read(runner, chunk, runs, distance, gap, largest):
     """`runs` ranges of 4 KiB, or of `distance` bytes, that are as far apart."""
     chunks = chunks_like((SIZE // distance, distance), np.dtype("u1"), None, None, PROTOTYPE)
-    plan = chunks.plan((slice(0, runs), slice(0, min(distance, 2**12))), Cost(gap, largest))
+    plan = plan_of(chunks, (slice(0, runs), slice(0, min(distance, 2**12))), Cost(gap, largest))
     return runner.run(Requests(chunk, plan, is_sync=False).fetch(plan.view))
 
 

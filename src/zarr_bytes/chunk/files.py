@@ -218,16 +218,17 @@ class ChunkFile:
         return fetched
 
     def _read_ranges(self, tile: Tile, largest: int, fetched: Bytes, *, is_new: bool) -> None:
+        memory = memoryview(fetched)
         short = tile.number_of_ranges() * limits.LIMITS.short_range
         if tile.table is not None and tile.nbytes <= min(short, largest):
-            self._read_short_ranges(tile, memoryview(fetched))
+            self._read_short_ranges(tile, memory)
         else:
             for start, stop, position in tile.requests(largest):
-                part = fetched[position : position + stop - start]
-                if is_new and part.size > limits.LIMITS.windowed:
-                    self._read_through_window(part, start)
-                else:
-                    self._fill(memoryview(part), start)
+                end = position + stop - start
+                if is_new and stop - start > limits.LIMITS.windowed:
+                    self._read_through_window(fetched[position:end], start)
+                elif (done := self._read((memory[position:end],), start)) < stop - start:
+                    self._fill(memory[position + done : end], start + done)
         if counters.counters:
             count = tile.number_of_requests(largest)
             counters.note(self._root, ranges=count, fetched=tile.nbytes)
