@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.grid import Grid
     from zarr_bytes.chunk.inner_selections import InnerSelection
     from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.chunk.plan import Plan
     from zarr_bytes.chunk.shards import Shards
     from zarr_bytes.chunk.stored import Sharding
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteSetter
@@ -77,17 +76,15 @@ class ShardWriting(Writing):
     ) -> None:
         is_complete = is_complete and not sharding.keeps_edges
         self._shards = shards_of(sharding, chunk_spec, endian, order)
-        self._shard_plan = shard_plan_of(self._shards, entries_of(selection), APART)
-        super().__init__(value, selection, chunk_spec, endian, order, is_complete=is_complete)
+        self._shard_plan = plan = shard_plan_of(self._shards, entries_of(selection), APART)
+        parts = (value, selection, chunk_spec, endian, order)
+        super().__init__(*parts, is_complete=is_complete, plan=plan)
         if self._grid is None:
             raise ValueError(
                 f"the selection {selection} of a shard has another form than integers, slices with"
                 " positive steps and arrays of integers or bools"
             )
         self._shard_grid = self._grid
-
-    def _made_plan(self, order: tuple[int, ...] | None) -> Plan:  # noqa: ARG002
-        return self._shard_plan
 
     def _written(self, path: str, root: str, *, in_place: bool) -> int:
         in_place = in_place and not self.keeps_nothing

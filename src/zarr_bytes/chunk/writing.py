@@ -104,6 +104,8 @@ class Writing:
     is_complete : bool
         Whether the selection has all of the chunk within the array, so that the rest becomes the
         fill value.
+    plan : Plan, optional
+        The plan of the selection, with a gap of 0. Made here by default.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Writing:
         order: tuple[int, ...] | None = None,
         *,
         is_complete: bool = False,
+        plan: Plan | None = None,
     ) -> None:
         shape = chunk_spec.shape
         self._chunk_spec = chunk_spec
@@ -123,8 +126,9 @@ class Writing:
         self._endian = endian
         self._order = tuple(range(len(shape))) if order is None else order
         self._selection = entries_of(selection)
-        self._plan = self._made_plan(order)
-        self._grid = self._plan.grid
+        if plan is None:
+            plan = plan_of(chunks_of(chunk_spec, endian, order), self._selection, APART)
+        self._plan, self._grid = plan, plan.grid
         if self._grid is None:  # only NumPy takes it
             selected: Array = np.broadcast_to(np.True_, shape)[self._selection]
             self._selected_shape = selected.shape
@@ -134,10 +138,6 @@ class Writing:
         self._value = in_shape(self._array_of(value), self._selected_shape)
         self._is_whole = self._grid is not None and self._grid.has_all_of(shape)
         self.keeps_nothing = self._is_whole or is_complete
-
-    def _made_plan(self, order: tuple[int, ...] | None) -> Plan:
-        chunks = chunks_of(self._chunk_spec, self._endian, order)
-        return plan_of(chunks, self._selection, APART)
 
     def to_file(self, setter: StorePath, *, in_place: bool = True) -> None:
         """Write to a local chunk, `in_place` if possible; in a thread that may wait.
