@@ -63,7 +63,7 @@ def test_a_circle_through_an_import_for_types_is_seen():
     """`plan` imports `chunks` for the types of annotations alone."""
     plan, chunks = "zarr_bytes.chunk.plan", "zarr_bytes.chunk.chunks"
     assert (plan, chunks) in WHOLE
-    assert circle_in(WHOLE | {(chunks, plan)}) == {plan, chunks}
+    assert {plan, chunks} <= circle_in(WHOLE | {(chunks, plan)})
 
 
 def test_the_imports_within_functions_are_those_with_a_reason():

@@ -211,6 +211,21 @@ class TestIndexes:
             with pytest.raises((error, ChunkSizeError), match=says if kind != "requests" else KEY):
                 array[selection]
 
+    def test_each_shard_with_the_same_fault_is_named(self, tmp_path):
+        grid = {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": SHAPE}}}
+        store = written_documents(tmp_path, document("start", shape=(16, 6)) | grid)
+        wrong = shard_of(PARTS, "start", entries={2: (48, 23)})
+        intact = shard_of(PARTS, "start")
+        for i, content in enumerate([intact, intact[:-1], wrong, wrong]):
+            (tmp_path / f"c/{i}").mkdir(parents=True)
+            (tmp_path / f"c/{i}/0").write_bytes(content)
+        array = zarr.open_array(store, mode="r")
+        assert np.array_equal(array[:4], VALUES)
+        for i, inner in (1, "1, 1"), (2, "1, 0"), (3, "1, 0"), (2, "1, 0"):
+            message = rf"inner chunk \({inner}\) of the shard .*c/{i}/0 "
+            with pytest.raises(ShardIndexError, match=message):
+                array[4 * i : 4 * i + 4]
+
     def test_inner_chunks_that_lie_in_the_same_place_are_read(self, tmp_path, kind):
         array = array_with(kind, tmp_path, shard_of(PARTS, entries={2: (24, 24), 0: (20, 24)}))
         assert np.array_equal(array[2:, :3], VALUES[:2, 3:])

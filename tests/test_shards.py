@@ -283,6 +283,30 @@ class TestLocalReads:
         assert files.nbytes == {"c/0/0/0": 16 * COUNT + 4}
 
 
+@pytest.mark.parametrize("location", INDEXES)
+@pytest.mark.parametrize("kind", ["files", "requests"])
+def test_each_shard_is_read_by_its_own_index(tmp_path, kind, location):
+    """Reads go through shards with the same index as the last, with another, and back."""
+    values = numbers((30, 3, 10), "f8") + 1
+    options = {"form": f"index at the {location}", "fill_value": 7.5, "shape": values.shape}
+    array = made(tmp_path, chunk_shape=(5, 3, 10), **options)
+    absent, in_order, turned = (1, 3), range(5), range(4, -1, -1)
+    for i, places in enumerate([in_order, in_order, turned, None, None, in_order]):
+        rows = values[5 * i : 5 * i + 5]
+        parts = [encoded(part, "float64", "big") for part in divided(rows, INNER)]
+        if places is None:
+            for number in absent:
+                parts[number] = None
+                rows[:, :, 2 * number : 2 * number + 2] = 7.5
+        (tmp_path / f"c/{i}/0").mkdir(parents=True)
+        (tmp_path / f"c/{i}/0/0").write_bytes(shard_of(parts, location, places=places))
+    if kind == "requests":
+        array = zarr.open_array(CountingStore(array.store), mode="r")
+    for selection in np.s_[:, 1], np.s_[:, 1, 3], np.s_[:, :2, 1:8], np.s_[...]:
+        for _ in range(2):
+            assert np.array_equal(array[selection], values[selection])
+
+
 class TestRequests:
     def test_a_gap_that_costs_less_than_a_request_is_read_over(self):
         array = counting()

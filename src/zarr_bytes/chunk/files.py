@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 from io import BytesIO
-from itertools import accumulate, pairwise, repeat, starmap
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -237,22 +237,26 @@ class ChunkFile:
         """Read many short ranges, each of which costs Python as much as the system."""
         file, end = repeat(self.descriptor), 0
         for starts, sizes in tile.lists():
-            bounds = list(accumulate(sizes, initial=end))
-            begin, end = end, bounds[-1]
+            # Objects for each range take less time than views of one memory.
+            parts: Sequence[bytes | bytearray]
             if self.waits:
-                # Copying `bytes` takes less time than making views to read into.
                 parts = list(map(_pread, file, sizes, starts))
-                memory[begin:end] = b"".join(map(bytes.ljust, parts, sizes))
                 counts = list(map(len, parts))
             else:
-                views = map(memory.__getitem__, starmap(slice, pairwise(bounds)))
+                parts = list(map(bytearray, sizes))
                 try:
-                    counts = list(map(os.preadv, file, zip(views), starts, repeat(_NOWAIT)))
+                    counts = list(map(os.preadv, file, zip(parts), starts, repeat(_NOWAIT)))
                 except OSError as error:
                     raise self._wait_for(error) from None
-            if sum(counts) < end - begin:
-                for start, count, place in zip(starts, counts, pairwise(bounds), strict=True):
-                    self._fill(memory[slice(*place)][count:], start + count)
+            begin, end = end, end + sum(sizes)
+            if sum(counts) == end - begin:
+                memory[begin:end] = b"".join(parts)
+                continue
+            position = begin
+            for start, size, part, count in zip(starts, sizes, parts, counts, strict=True):
+                memory[position : position + count] = part[:count]
+                self._fill(memory[position + count : position + size], start + count)
+                position += size
 
     def _read_through_window(self, target: Bytes, start: int) -> None:
         """Read block by block, through memory that stays in the cache.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from zarr_bytes.chunk.elements import Array, Bytes
     from zarr_bytes.chunk.files import ChunkFile
     from zarr_bytes.chunk.grid import Grid, Offsets
+    from zarr_bytes.chunk.shards import Index
     from zarr_bytes.chunk.tiles import Tile, Tiles
     from zarr_bytes.errors import BoolValueError, ChunkSizeError
     from zarr_bytes.settings import Cost
@@ -174,8 +175,17 @@ class Plan:
         """Offset of `plain_range` in its file, in bytes; None if its elements are fill values."""
         return 0
 
-    def fetches(self, canvas: Array, most: int) -> Iterator[Fetch]:  # noqa: ARG002
-        """The ranges to fetch for the canvas, at most `most` bytes at a time."""
+    def fetches(self, canvas: Array, most: int, index: Index | None = None) -> Iterator[Fetch]:  # noqa: ARG002
+        """The ranges to fetch for the canvas, at most `most` bytes at a time.
+
+        Parameters
+        ----------
+        canvas : array
+            As of `zarr_bytes.chunk.reading.read_open_file`. Absent inner chunks are put into it.
+        most : int
+        index : Index, optional
+            The index of a shard.
+        """
         return ((tile, ((tile, 0),)) for tile in self.tiles.divided(most, limits.LIMITS.runs))
 
     def alike_tiles(self, canvas: Array | None, *, is_file: bool) -> Iterator[tuple[int, Tile]]:

@@ -138,9 +138,9 @@ async def read_shard(getter: ByteGetter, plan: ShardPlan) -> Array | None:
         content, size = await requests.fetch_index(plan.shards)
     except MissingChunkError:
         return None
-    located = plan.located(Index(plan.shards, str(getter), content, size))
+    index = Index(plan.shards, str(getter), content, size)
     _, limit = slots_of_loop()
-    return await _filled_from_shard(located, requests.fetch, workers=limit)
+    return await _filled_from_shard(plan, index, requests.fetch, workers=limit)
 
 
 def read_file(
@@ -183,12 +183,12 @@ def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> 
         If a shard is shortened while it is read.
     """
     if isinstance(plan, ShardPlan):
-        located = plan.located(plan.shards.index_in(file))
+        index = plan.shards.index_in(file)
 
         async def fetch(tile: Tile) -> Bytes:
             return file.read_again(tile, plan.largest_request)
 
-        return finished(_filled_from_shard(located, fetch, canvas, is_file=True))
+        return finished(_filled_from_shard(plan, index, fetch, canvas, is_file=True))
     chunks = plan.chunks
     if plan.is_one_read:
         content = file.whole(chunks.nbytes)
@@ -212,6 +212,7 @@ def read_open_file(plan: Plan, file: ChunkFile, canvas: Array | None = None) -> 
 
 async def _filled_from_shard(
     plan: ShardPlan,
+    index: Index,
     fetch: _Fetch,
     canvas: Array | None = None,
     *,
@@ -220,8 +221,9 @@ async def _filled_from_shard(
 ) -> Array:
     """`_filled`, also where only NumPy takes the selection."""
     if plan.grid is not None:
-        return await _filled(plan, fetch, canvas, is_file=is_file, workers=workers)
-    shard = await _filled(plan.of_everything(), fetch, is_file=is_file, workers=workers)
+        return await _filled(plan, fetch, canvas, index=index, is_file=is_file, workers=workers)
+    whole = plan.of_everything()
+    shard = await _filled(whole, fetch, index=index, is_file=is_file, workers=workers)
     return np.asarray(shard[plan.selection])
 
 
@@ -230,6 +232,7 @@ async def _filled(
     fetch: _Fetch,
     canvas: Array | None = None,
     *,
+    index: Index | None = None,
     is_file: bool = False,
     workers: int = 1,
 ) -> Array:
@@ -241,6 +244,8 @@ async def _filled(
     fetch : callable
     canvas : array, optional
         Target of the elements, at the places that the grid of the plan has.
+    index : Index, optional
+        The index of a shard.
     is_file : bool
         Whether `fetch` reads a file, into memory that may be changed.
     workers : int
@@ -258,7 +263,7 @@ async def _filled(
             return plan.result_of(plan.elements(plan.view, fetched, in_place=is_file))
         target = np.empty(plan.tiles.grid.shape, plan.chunks.selected_dtype)
     put = plan.putter(target, in_place=is_file)
-    fetches = plan.fetches(target, plan.at_once(canvas, is_file=is_file))
+    fetches = plan.fetches(target, plan.at_once(canvas, is_file=is_file), index)
 
     async def work() -> None:
         for tile, parts in fetches:

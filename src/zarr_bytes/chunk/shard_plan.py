@@ -6,12 +6,11 @@ read together.
 
 from __future__ import annotations
 
-from copy import copy
 from functools import cached_property
 from itertools import islice
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.inner_selections import InnerSelections, grouped, merged
@@ -51,7 +50,9 @@ class ShardPlan(Plan):
 
     view = None  # parts of several inner chunks are not a view of the fetched bytes
     is_whole = False
-    _index: Index | None = None
+    # The fetches of the last shard, with its index, their size and the places of absent inner
+    # chunks: most shards of an array have one index.
+    _kept: tuple[Index, int, list[tuple[Any, ...]], list[Fetch]] | None = None
 
     def __init__(self, shards: Shards, selection: tuple[object, ...], cost: Cost | None) -> None:
         self.shards = shards
@@ -82,16 +83,9 @@ class ShardPlan(Plan):
         """Offset of the inner chunk of `plain_range` in a file; None if it is absent."""
         return self.shards.index_in(file).offset(self._number)
 
-    def located(self, index: Index) -> ShardPlan:
-        """The plan for the shard that has this index."""
-        plan = copy(self)
-        plan._index = index
-        return plan
-
     def of_everything(self) -> ShardPlan:
         """The plan for all of the shard."""
-        plan = ShardPlan(self.shards, (slice(None),) * len(self.chunks.shape), None)
-        return plan if self._index is None else plan.located(self._index)
+        return ShardPlan(self.shards, (slice(None),) * len(self.chunks.shape), None)
 
     @property
     def nbytes(self) -> int:
@@ -147,11 +141,23 @@ class ShardPlan(Plan):
             return self.largest_request
         return limits.LIMITS.block if canvas is None else self.block_for(canvas)
 
-    def fetches(self, canvas: Array, most: int) -> Iterator[Fetch]:
-        """The ranges to fetch of a `located` shard, at most `most` bytes at a time."""
+    def fetches(self, canvas: Array, most: int, index: Index | None = None) -> Iterator[Fetch]:
+        """The ranges to fetch of the shard with this index, at most `most` bytes at a time."""
+        found = cast("Index", index)
+        if not self._is_little or self.tiles.grid is not self.grid:
+            return self._fetches(found, canvas, most)
+        kept = self._kept
+        if kept is None or kept[1] != most or not kept[0].has_places_of(found):
+            absent = [part.place for part in self.parts() if found.offset(part.number) is None]
+            self._kept = kept = found, most, absent, list(self._fetches(found, None, most))
+        for place in kept[2]:
+            canvas[place] = self.shards.fill_value
+        return iter(kept[3])
+
+    def _fetches(self, index: Index, canvas: Array | None, most: int) -> Iterator[Fetch]:
         some: list[Fetch] = []
         nbytes = ranges = 0
-        for fetch in self._fetches(canvas, most):
+        for fetch in self._fetches_of_groups(index, canvas, most):
             nbytes += fetch[0].nbytes
             ranges += fetch[0].number_of_ranges()
             if some and (nbytes > most or ranges > limits.LIMITS.runs):
@@ -161,9 +167,9 @@ class ShardPlan(Plan):
         if some:
             yield merged(some)
 
-    def _fetches(self, canvas: Array, most: int) -> Iterator[Fetch]:
+    def _fetches_of_groups(self, index: Index, canvas: Array | None, most: int) -> Iterator[Fetch]:
         """The ranges of each group of inner chunks."""
-        for start, stop, parts in self._groups(cast("Index", self._index), canvas, most):
+        for start, stop, parts in self._groups(index, canvas, most):
             if len(parts) == 1:
                 for tile in self._tiles_in(parts[0], most):
                     yield tile, ((tile, 0),)

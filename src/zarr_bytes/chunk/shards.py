@@ -234,6 +234,10 @@ class Index:
         if size is not None and shards.sharding.is_at_end:
             self._last = size - shards.index_nbytes
 
+    def has_places_of(self, other: Index) -> bool:
+        """Whether inner chunks are at the same places as in another shard, of the same size."""
+        return self._last == other._last and self._entries.tobytes() == other._entries.tobytes()
+
     def offset(self, number: int) -> int | None:
         """Offset of an inner chunk in its shard, in bytes; None if it is absent.
 
