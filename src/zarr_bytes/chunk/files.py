@@ -235,28 +235,26 @@ class ChunkFile:
 
     def _read_short_ranges(self, tile: Tile, memory: memoryview) -> None:
         """Read many short ranges, each of which costs Python as much as the system."""
-        file, end = repeat(self.descriptor), 0
+        file, done = repeat(self.descriptor), 0
         for starts, sizes in tile.lists():
             # Objects for each range take less time than views of one memory.
             parts: Sequence[bytes | bytearray]
             if self.waits:
                 parts = list(map(_pread, file, sizes, starts))
-                counts = list(map(len, parts))
+                count = sum(map(len, parts))
             else:
                 parts = list(map(bytearray, sizes))
                 try:
-                    counts = list(map(os.preadv, file, zip(parts), starts, repeat(_NOWAIT)))
+                    count = sum(map(os.preadv, file, zip(parts), starts, repeat(_NOWAIT)))
                 except OSError as error:
                     raise self._wait_for(error) from None
-            begin, end = end, end + sum(sizes)
-            if sum(counts) == end - begin:
-                memory[begin:end] = b"".join(parts)
+            begin, done = done, done + sum(sizes)
+            if count == done - begin:
+                memory[begin:done] = b"".join(parts)
                 continue
-            position = begin
-            for start, size, part, count in zip(starts, sizes, parts, counts, strict=True):
-                memory[position : position + count] = part[:count]
-                self._fill(memory[position + count : position + size], start + count)
-                position += size
+            for start, size in zip(starts, sizes, strict=True):  # some were read in part
+                self._fill(memory[begin : begin + size], start)
+                begin += size
 
     def _read_through_window(self, target: Bytes, start: int) -> None:
         """Read block by block, through memory that stays in the cache.
