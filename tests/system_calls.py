@@ -341,4 +341,5 @@ def mounted_as(kind, file_in_it, mounts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "_MOUNTS", mounts)
         patch.setattr(opening, "_known", {})
+        patch.setattr(opening, "_roots", {})
         yield

@@ -307,13 +307,14 @@ class TestSeveralThreads:
     THREADS = {"codec_pipeline.max_workers": 3, "async.concurrency": 2}
     REQUESTS = {"codec_pipeline.max_workers": 2, "async.concurrency": 3}
 
-    def read_by(self, count, root, columns, *, is_known):
+    def read_by(self, count, folder, columns, kind="ext4"):
         """Whether so many threads read twelve chunks, all at the same time."""
+        root = folder / "array"
         array = stored(LocalStore(root), np.ones((12, columns), "u1"), chunks=(1, columns))
-        if is_known:
+        with mounted_as(kind, root / "zarr.json", folder / "mounts"):
             array[0, 0]
-        with watched(root, before=meeting(count)) as files:
-            assert array[...].all()
+            with watched(root, before=meeting(count)) as files:
+                assert array[...].all()
         return len(set(files.threads)) == count
 
     @needs_nowait
@@ -322,34 +323,37 @@ class TestSeveralThreads:
     def test_read_many_bytes_and_one_reads_few(self, tmp_path, columns, count):
         assert LIMITS.loop < 12 * 2**17 <= LIMITS.one_thread < 12 * 2**20
         with zarr.config.set(self.THREADS):
-            assert self.read_by(count, tmp_path, columns, is_known=True)
+            assert self.read_by(count, tmp_path, columns)
 
     @pytest.mark.usefixtures("bytes_pipeline")
     def test_read_where_files_may_have_to_be_waited_for(self, tmp_path):
         with zarr.config.set(self.REQUESTS):
-            assert self.read_by(3, tmp_path, 8, is_known=False)
+            assert self.read_by(3, tmp_path, 8, "nfs4")
 
     @pytest.mark.parametrize("columns", [2**20, 8], ids=["many bytes", "may wait"])
     def test_read_the_batches_of_zarrs_pipeline(self, tmp_path, columns):
         with zarr.config.set(BATCHES | self.REQUESTS):
-            assert self.read_by(3, tmp_path, columns, is_known=columns > 8)
+            assert self.read_by(3, tmp_path, columns, "ext4" if columns > 8 else "nfs4")
 
-    @pytest.mark.skipif(os.name == "nt", reason="zarr writes the chunks there")
+    @needs_nowait
     @pytest.mark.usefixtures("bytes_pipeline")
     @pytest.mark.parametrize("selection", [np.s_[...], np.s_[:, 3:5]], ids=["whole", "parts"])
     @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
-    def test_write(self, tmp_path, way, selection):
-        expected = np.ones((12, 8), "u1")
-        stored(LocalStore(tmp_path), expected, chunks=(1, 8))
+    @pytest.mark.parametrize(("kind", "settings"), [("ext4", THREADS), ("nfs4", REQUESTS)])
+    def test_write(self, tmp_path, kind, settings, way, selection):
+        expected, root = np.ones((12, 8), "u1"), tmp_path / "array"
+        stored(LocalStore(root), expected, chunks=(1, 8))
         expected[selection] = 7
+        is_quick = way and selection != np.s_[...] and kind == "ext4"  # one thread is enough
+        count = 1 if is_quick else 3
         with (
-            zarr.config.set(way | self.THREADS),
-            watched(tmp_path, before=meeting(3)) as files,
+            mounted_as(kind, root / "zarr.json", tmp_path / "mounts"),
+            zarr.config.set(way | settings),
+            watched(root, before=meeting(count)) as files,
         ):
-            array = zarr.open_array(tmp_path, mode="r+")
-            array[selection] = 7
-        assert len(set(files.threads)) == 3
-        assert np.array_equal(array[...], expected)
+            zarr.open_array(root, mode="r+")[selection] = expected[selection]
+        assert len(set(files.threads)) == count
+        assert np.array_equal(zarr.open_array(root, mode="r")[...], expected)
 
     def test_each_takes_the_next_item(self):
         taken = Counter()
@@ -368,7 +372,8 @@ class TestTheLastChunkIsReadFirst:
 
     @pytest.fixture
     def array(self, tmp_path):
-        array = stored(LocalStore(tmp_path), numbers((4, 8)), chunks=(1, 8))
+        root = tmp_path / "array"
+        array = stored(LocalStore(root), numbers((4, 8)), chunks=(1, 8))
         last_is_read = threading.Event()
 
         def wait(key):
@@ -379,7 +384,11 @@ class TestTheLastChunkIsReadFirst:
             if key == "c/3/0":
                 last_is_read.set()
 
-        with zarr.config.set({"async.concurrency": 2}), watched(tmp_path, before=wait, then=note):
+        with (
+            mounted_as("nfs4", root / "zarr.json", tmp_path / "mounts"),
+            zarr.config.set({"async.concurrency": 2}),
+            watched(root, before=wait, then=note),
+        ):
             yield array
 
     def check_that_the_first_is_missing(self, array):
@@ -401,7 +410,7 @@ class TestTheLastChunkIsReadFirst:
 
     @pytest.mark.usefixtures("bytes_pipeline")
     def test_of_files(self, array, tmp_path):
-        (tmp_path / "c/0/0").unlink()
+        (tmp_path / "array/c/0/0").unlink()
         self.check_that_the_first_is_missing(zarr.open_array(array.store, mode="r"))
 
     @pytest.mark.usefixtures("bytes_pipeline")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from zarr.storage import LocalStore
 from zarr_bytes.chunk import counters, limits
 from zarr_bytes.chunk.files import WouldWaitError
 from zarr_bytes.chunk.mapping import apart_from_files
-from zarr_bytes.chunk.opening import is_known_to_be_local, is_tried
+from zarr_bytes.chunk.opening import find_location, is_known_to_be_local, is_tried
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.shard_writing import ShardWriting
 from zarr_bytes.chunk.tasks import for_each, in_threads, number_of_threads
@@ -113,29 +114,22 @@ async def write_batch(
     async def write(chunk: ChunkOfWrite) -> None:
         await writing(chunk).to_store(chunk[0])
 
-    if is_local_chunk(batch[0][0]):
-        # A rename waits for the file system (ext4 allocates the blocks then), so that several
-        # threads pay from the second chunk on. Writing in place to a local file waits for nothing.
-        threads = min(number_of_threads(), len(batch))
-        if in_place and isinstance(array := value.as_ndarray_like(), np.ndarray):
-            setters = [cast("StorePath", setter) for setter, *_ in batch]
-            root = str(cast("LocalStore", setters[0].store).root)
-            apart = apart_from_files(array, (f"{root}/{setter.path}" for setter in setters))
-            value = value if apart is array else type(value).from_ndarray_like(apart)
-            is_little = array.ndim > 0 and array.nbytes <= limits.LIMITS.one_thread
-            is_replaced = any(is_complete for *_, is_complete in batch)
-            if is_little and not is_replaced and is_known_to_be_local(root):
-                threads = 1
-        await in_threads(partial(map, write_file), batch, threads)
-    else:
+    if not is_local_chunk(batch[0][0]):
         await for_each(write, batch)
+        return
+    setters = [cast("StorePath", setter) for setter, *_ in batch]
+    root = str(cast("LocalStore", setters[0].store).root)
+    threads = await _threads_of_write(batch, value, root, in_place=in_place)
+    if in_place and isinstance(array := value.as_ndarray_like(), np.ndarray):
+        apart = apart_from_files(array, (f"{root}/{setter.path}" for setter in setters))
+        value = value if apart is array else type(value).from_ndarray_like(apart)
+    await in_threads(partial(map, write_file), batch, threads)
 
 
 async def _read_files(
     scatter: Scatter, batch: Sequence[ChunkOfRead], nbytes: int, root: str
 ) -> list[bool]:
     """Read files into `nbytes` bytes of the result; for each, whether it exists."""
-    is_local = is_known_to_be_local(root)
     found: list[bool] = []
     if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):
         try:
@@ -150,7 +144,35 @@ async def _read_files(
     rest = batch[len(found) :]
     if not rest:
         return found
-    # Files that may have to be waited for are read by as many threads as zarr makes requests.
-    limit = number_of_threads() if is_local else zarr.config.get("async.concurrency") or len(rest)
-    threads = 1 if is_local and nbytes <= limits.LIMITS.one_thread else min(limit, len(rest))
+    is_little = nbytes <= limits.LIMITS.one_thread and is_known_to_be_local(root)
+    threads = 1 if is_little else _threads(root, len(rest))
     return [*found, *await in_threads(scatter.read_files, rest, threads)]
+
+
+async def _threads_of_write(
+    batch: Sequence[ChunkOfWrite], value: NDBuffer, root: str, *, in_place: bool
+) -> int:
+    """Number of threads for a write of files below `root`.
+
+    A rename waits for the file system (ext4 allocates the blocks then), so that several threads pay
+    from the second chunk on. Writing in place to a local file waits for nothing.
+    """
+    if len(batch) > 1 and not is_known_to_be_local(root):
+        await asyncio.to_thread(find_location, root)
+    is_little = value.shape != () and (
+        prod(value.shape) * value.dtype.itemsize <= limits.LIMITS.one_thread
+    )
+    is_replaced = not in_place or any(is_complete for *_, is_complete in batch)
+    if is_little and not is_replaced and is_known_to_be_local(root):
+        return 1
+    return _threads(root, len(batch))
+
+
+def _threads(root: str, count: int) -> int:
+    """Number of threads for `count` files below `root`.
+
+    Files that may have to be waited for get as many as zarr makes requests.
+    """
+    if is_known_to_be_local(root):
+        return min(number_of_threads(), count)
+    return min(zarr.config.get("async.concurrency") or count, count)

@@ -237,23 +237,23 @@ class ChunkFile:
         """Read many short ranges, each of which costs Python as much as the system."""
         file, done = repeat(self.descriptor), 0
         for starts, sizes in tile.lists():
-            # Objects for each range take less time than views of one memory.
-            parts: Sequence[bytes | bytearray]
+            parts: Sequence[bytes | bytearray]  # in less time than views of one memory
             if self.waits:
                 parts = list(map(_pread, file, sizes, starts))
-                count = sum(map(len, parts))
+                counts = list(map(len, parts))
             else:
                 parts = list(map(bytearray, sizes))
                 try:
-                    count = sum(map(os.preadv, file, zip(parts), starts, repeat(_NOWAIT)))
+                    counts = list(map(os.preadv, file, zip(parts), starts, repeat(_NOWAIT)))
                 except OSError as error:
                     raise self._wait_for(error) from None
             begin, done = done, done + sum(sizes)
-            if count == done - begin:
+            if sum(counts) == done - begin:
                 memory[begin:done] = b"".join(parts)
                 continue
-            for start, size in zip(starts, sizes, strict=True):  # some were read in part
-                self._fill(memory[begin : begin + size], start)
+            for start, size, part, count in zip(starts, sizes, parts, counts, strict=True):
+                memory[begin : begin + count] = part[:count]
+                self._fill(memory[begin + count : begin + size], start + count)
                 begin += size
 
     def _read_through_window(self, target: Bytes, start: int) -> None:

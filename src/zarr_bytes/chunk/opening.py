@@ -24,6 +24,7 @@ __all__ = [
     "READABLE",
     "WRITABLE",
     "closing",
+    "find_location",
     "is_known_to_be_local",
     "is_local",
     "is_tried",
@@ -176,6 +177,14 @@ def note_location(file: int, root: str) -> None:
         if len(_roots) > 1000:
             _roots.clear()
         _roots[root] = found, monotonic() + _TRUSTED
+
+
+def find_location(root: str) -> None:
+    """`note_location` for the `root` itself, in a thread."""
+    with suppress(OSError):  # the folder will be made, or the caller gets the error of a chunk
+        file = os.open(root, READABLE)
+        with closing(file):
+            note_location(file, root)
 
 
 def is_known_to_be_local(root: str) -> bool:
