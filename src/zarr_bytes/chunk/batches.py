@@ -15,7 +15,7 @@ from zarr.storage import LocalStore
 from zarr_bytes.chunk import counters, limits
 from zarr_bytes.chunk.files import WouldWaitError
 from zarr_bytes.chunk.mapping import apart_from_files
-from zarr_bytes.chunk.opening import find_location, is_known_to_be_local, is_tried
+from zarr_bytes.chunk.opening import find_location, is_known_to_be_local, is_located, is_tried
 from zarr_bytes.chunk.scattering import Scatter
 from zarr_bytes.chunk.shard_writing import ShardWriting
 from zarr_bytes.chunk.tasks import for_each, in_threads, number_of_threads
@@ -157,7 +157,7 @@ async def _threads_of_write(
     A rename waits for the file system (ext4 allocates the blocks then), so that several threads pay
     from the second chunk on. Writing in place to a local file waits for nothing.
     """
-    if len(batch) > 1 and not is_known_to_be_local(root):
+    if len(batch) > 1 and not is_located(root):
         await asyncio.to_thread(find_location, root)
     is_little = value.shape != () and (
         prod(value.shape) * value.dtype.itemsize <= limits.LIMITS.one_thread

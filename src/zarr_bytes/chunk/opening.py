@@ -27,6 +27,7 @@ __all__ = [
     "find_location",
     "is_known_to_be_local",
     "is_local",
+    "is_located",
     "is_tried",
     "no_file",
     "note_location",
@@ -172,7 +173,7 @@ def note_location(file: int, root: str) -> None:
 
     In a thread: reading the table of mounts may take long.
     """
-    if monotonic() > _roots.get(root, _UNKNOWN)[1]:
+    if not is_located(root):
         found = hasattr(os, "RWF_NOWAIT") and is_local(file)
         if len(_roots) > 1000:
             _roots.clear()
@@ -185,6 +186,11 @@ def find_location(root: str) -> None:
         file = os.open(root, READABLE)
         with closing(file):
             note_location(file, root)
+
+
+def is_located(root: str) -> bool:
+    """Whether it is known where files below `root` are."""
+    return monotonic() <= _roots.get(root, _UNKNOWN)[1]
 
 
 def is_known_to_be_local(root: str) -> bool:
