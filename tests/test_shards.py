@@ -346,6 +346,21 @@ class TestRequests:
         with zarr.config.set({"zarr_bytes.gap.remote": 0, "async.concurrency": 20}):
             assert np.array_equal(array[0, :, 0], VALUES[0, :, 0])
 
+    def test_no_more_tasks_are_made_than_there_are_ranges(self):
+        """However many requests zarr permits: its limit may be None, for any number."""
+        tasks = []
+
+        class Counted(CountingStore):
+            async def get(self, key, prototype, byte_range=None):
+                tasks.append(len(asyncio.all_tasks()))
+                return await super().get(key, prototype, byte_range)
+
+        array = counting(Counted)
+        tasks.clear()
+        with zarr.config.set({"zarr_bytes.gap.remote": 0, "async.concurrency": 10_000}):
+            assert np.array_equal(array[0, :, 0], VALUES[0, :, 0])
+        assert max(tasks) <= 20
+
     def test_a_store_without_ranges_from_the_end_is_asked_for_its_size(self):
         class AsAzure(CountingStore):
             async def get(self, key, prototype, byte_range=None):
