@@ -20,6 +20,7 @@ from fuzz import document_of, encoded, same, values_of
 from shards import ABSENT, divided, entries_in, shard_of, sharding
 from stored_arrays import (
     IN_PLACE,
+    SMALL,
     CountingStore,
     keys_of,
     numbers,
@@ -33,6 +34,7 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.storage import MemoryStore, StorePath, ZipStore
 
 from zarr_bytes import BatchedBytesPipeline, BoolValueError
+from zarr_bytes.chunk import limits
 
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 TRANSPOSE = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
@@ -322,6 +324,14 @@ class TestRequests:
             assert np.array_equal(array[:5, :6], VALUES[:5, :6])
         ranges = [r for r in array.store.requests if isinstance(r, RangeByteRequest)]
         assert {r.end - r.start for r in ranges} == {480}  # two inner chunks together
+
+    def test_any_size_may_be_permitted(self, monkeypatch):
+        monkeypatch.setattr(limits, "LIMITS", SMALL)
+        array = counting()
+        settings = {"zarr_bytes.gap.remote": 0, "zarr_bytes.largest_request.remote": 10**30}
+        with zarr.config.set(settings):
+            found = array.oindex[[0, 1, 3], [0, 2], 0]  # uneven, in several tiles
+        assert np.array_equal(found, VALUES[np.ix_([0, 1, 3], [0, 2], [0])][..., 0])
 
     def test_a_missing_shard_costs_one(self):
         array = zarr.open_array(CountingStore(made(None, fill_value=5).store), mode="r")
