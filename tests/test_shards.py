@@ -6,9 +6,11 @@
 
 import asyncio
 import functools
+import gc
 import http.server
 import os
 import threading
+import weakref
 import zipfile
 
 import numpy as np
@@ -31,6 +33,7 @@ from system_calls import watched, written_to
 from test_one_version import SELECTIONS, SHAPE, selected, selected_by_numpy
 from test_servers_without_ranges import WARNING, Handler, WithoutRanges, open_url, refusal
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.buffer import cpu
 from zarr.storage import MemoryStore, StorePath, ZipStore
 
 from zarr_bytes import BatchedBytesPipeline, BoolValueError
@@ -338,6 +341,17 @@ class TestRequests:
         array.store.requests.clear()
         assert (array[:5, :6] == 5).all()
         assert array.store.requests == [SuffixByteRequest(164)]
+
+    def test_what_was_fetched_is_not_kept_in_memory(self):
+        """A memory store gives the whole shard, of which the index is a part."""
+        array = made(None)
+        content = np.frombuffer(content_of(VALUES[:5, :6]), "u1").copy()
+        array.store._store_dict["c/0/0/0"] = cpu.Buffer.from_array_like(content)
+        assert np.array_equal(array[:5, 1, :6], VALUES[:5, 1, :6])
+        kept = weakref.ref(content)
+        del array, content
+        gc.collect()
+        assert kept() is None
 
     def test_no_more_than_two_follow_one_another(self):
         """The requests for indexes wait for each other here, and then all those for ranges."""

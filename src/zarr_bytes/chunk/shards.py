@@ -234,9 +234,13 @@ class Index:
         if size is not None and shards.sharding.is_at_end:
             self._last = size - shards.index_nbytes
 
-    def has_places_of(self, other: Index) -> bool:
-        """Whether inner chunks are at the same places as in another shard, of the same size."""
-        return self._last == other._last and self._entries.tobytes() == other._entries.tobytes()
+    @property
+    def places(self) -> tuple[int | None, bytes]:
+        """The places of all inner chunks and their end, to be kept and compared.
+
+        A copy: the index may be a view of the whole shard, which would be kept in memory.
+        """
+        return self._last, self._entries.tobytes()
 
     def offset(self, number: int) -> int | None:
         """Offset of an inner chunk in its shard, in bytes; None if it is absent.
