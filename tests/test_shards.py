@@ -36,7 +36,7 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore, StorePath, ZipStore
 
-from zarr_bytes import BatchedBytesPipeline, BoolValueError
+from zarr_bytes import BatchedBytesPipeline, BoolValueError, preallocate
 from zarr_bytes.chunk import limits
 
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
@@ -572,6 +572,23 @@ class TestInPlace:
         array[0, 0, 5] = values[0, 0, 5] = -3  # which is there now
         assert path.stat().st_ino == complete
         assert path.read_bytes() == content_of(values, codecs=codecs, **index)
+
+    @pytest.mark.parametrize("start", [0, 8], ids=["all", "half"])
+    def test_inner_chunks_that_share_bytes_are_parted_by_a_new_shard(self, tmp_path, start):
+        array = in_place(made(tmp_path, (6,), (6,), (2,)))
+        parts = [encoded(np.full(2, value), "float64", "big") for value in (3.0, 3.0, 5.0)]
+        path = tmp_path / "c/0"
+        path.parent.mkdir()
+        path.write_bytes(shard_of(parts, entries={1: (start, 16)}))
+        before = path.stat().st_ino
+        array[4] = 6  # of one that shares none
+        assert path.stat().st_ino == before
+        expected = array[...]
+        for place in (1, 2, 3, 0):
+            array[place] = expected[place] = -place
+            assert np.array_equal(array[...], expected)
+        path.write_bytes(shard_of(parts, entries={1: (start, 16)}))
+        assert [preallocate(array).completed for _ in range(2)] == [1, 0]
 
     def test_a_column_of_many_inner_chunks_in_any_order_is_written_through_a_mapping(
         self, tmp_path, monkeypatch

@@ -242,6 +242,16 @@ class Index:
         """
         return self._last, self._entries.tobytes()
 
+    def are_apart(self, starts: list[int]) -> bool:
+        """Whether no other inner chunk has bytes of those at `starts`, which an index permits."""
+        nbytes = self._shards.inner_nbytes
+        offsets, sizes = self._entries.reshape(-1, 2).T
+        # Stable, which is fast where they are in order.
+        present = np.sort(offsets[sizes == nbytes].astype(np.int64), kind="stable")
+        first = np.searchsorted(present, np.array(starts) - nbytes, "right")
+        last = np.searchsorted(present, np.array(starts) + nbytes, "left")
+        return bool((last - first == 1).all())
+
     def offset(self, number: int) -> int | None:
         """Offset of an inner chunk in its shard, in bytes; None if it is absent.
 
