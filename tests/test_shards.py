@@ -36,7 +36,7 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore, StorePath, ZipStore
 
-from zarr_bytes import BatchedBytesPipeline, BoolValueError, preallocate
+from zarr_bytes import BatchedBytesPipeline, BoolValueError, preallocate, view
 from zarr_bytes.chunk import limits
 
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
@@ -588,6 +588,10 @@ class TestInPlace:
             array[place] = expected[place] = -place
             assert np.array_equal(array[...], expected)
         path.write_bytes(shard_of(parts, entries={1: (start, 16)}))
+        mapped = view(array, mode="r+")
+        mapped[4] = 7
+        with pytest.raises(ValueError, match=r"block \(1,\) is missing, or shares bytes"):
+            mapped[2] = 7
         assert [preallocate(array).completed for _ in range(2)] == [1, 0]
 
     def test_a_column_of_many_inner_chunks_in_any_order_is_written_through_a_mapping(
