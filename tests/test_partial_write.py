@@ -499,3 +499,14 @@ def test_elements_of_a_view_are_written_to_their_own_chunks(tmp_path, layout, st
     array[1:5] = view(array)[start : start + 4]
     expected[1:5] = expected[start : start + 4]
     assert np.array_equal(array[...], expected)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_elements_of_a_memory_map_are_written_to_the_file_that_it_maps(tmp_path, pipeline):
+    expected = np.arange(2**16)  # of several pages
+    zarr.create_array(tmp_path, data=expected, chunks=expected.shape, compressors=None)
+    with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline], **IN_PLACE}):
+        array = zarr.open_array(tmp_path, mode="r+")
+    array[1:] = np.memmap(tmp_path / "c/0", expected.dtype, mode="r")[:-1]
+    expected[1:] = expected[:-1].copy()
+    assert np.array_equal(array[...], expected)

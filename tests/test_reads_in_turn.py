@@ -1,6 +1,7 @@
 """What is found once for a chunk is not taken for another chunk, nor for other settings."""
 
 import asyncio
+import gc
 import os
 from itertools import product
 
@@ -16,6 +17,7 @@ from zarr.codecs import TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import BytesCodec
+from zarr_bytes.chunk.plan import Plan
 
 
 def settings_of(where):
@@ -54,6 +56,14 @@ class TestSettings:
             with zarr.config.set(setting), watched(tmp_path) as files:
                 assert np.array_equal(array[self.SELECTION], self.VALUES[self.SELECTION])
             assert len({offset for _, offset, _ in files.reads}) == requests
+
+    def test_the_plans_of_few_are_kept(self, tmp_path):
+        array = stored(LocalStore(tmp_path), numbers((8, 4095), "u1"))
+        for gap in range(50):
+            with zarr.config.set({"zarr_bytes.gap.local": gap}):
+                array[self.SELECTION]
+        found = [thing for thing in gc.get_objects() if isinstance(thing, Plan)]
+        assert 0 < sum(plan.chunks.shape == (8, 4095) for plan in found) < 20
 
 
 SHAPES = [(4, 2), (4, 6), (8, 3), (2, 12)]

@@ -6,9 +6,11 @@
 
 import asyncio
 import functools
+import gc
 import http.server
 import os
 import threading
+import weakref
 import zipfile
 
 import numpy as np
@@ -20,6 +22,7 @@ from fuzz import document_of, encoded, same, values_of
 from shards import ABSENT, divided, entries_in, shard_of, sharding
 from stored_arrays import (
     IN_PLACE,
+    SMALL,
     CountingStore,
     keys_of,
     numbers,
@@ -30,9 +33,11 @@ from system_calls import watched, written_to
 from test_one_version import SELECTIONS, SHAPE, selected, selected_by_numpy
 from test_servers_without_ranges import WARNING, Handler, WithoutRanges, open_url, refusal
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.buffer import cpu
 from zarr.storage import MemoryStore, StorePath, ZipStore
 
-from zarr_bytes import BatchedBytesPipeline, BoolValueError
+from zarr_bytes import BatchedBytesPipeline, BoolValueError, preallocate, view
+from zarr_bytes.chunk import limits
 
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 TRANSPOSE = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
@@ -323,11 +328,30 @@ class TestRequests:
         ranges = [r for r in array.store.requests if isinstance(r, RangeByteRequest)]
         assert {r.end - r.start for r in ranges} == {480}  # two inner chunks together
 
+    def test_any_size_may_be_permitted(self, monkeypatch):
+        monkeypatch.setattr(limits, "LIMITS", SMALL)
+        array = counting()
+        settings = {"zarr_bytes.gap.remote": 0, "zarr_bytes.largest_request.remote": 10**30}
+        with zarr.config.set(settings):
+            found = array.oindex[[0, 1, 3], [0, 2], 0]  # uneven, in several tiles
+        assert np.array_equal(found, VALUES[np.ix_([0, 1, 3], [0, 2], [0])][..., 0])
+
     def test_a_missing_shard_costs_one(self):
         array = zarr.open_array(CountingStore(made(None, fill_value=5).store), mode="r")
         array.store.requests.clear()
         assert (array[:5, :6] == 5).all()
         assert array.store.requests == [SuffixByteRequest(164)]
+
+    def test_what_was_fetched_is_not_kept_in_memory(self):
+        """A memory store gives the whole shard, of which the index is a part."""
+        array = made(None)
+        content = np.frombuffer(content_of(VALUES[:5, :6]), "u1").copy()
+        array.store._store_dict["c/0/0/0"] = cpu.Buffer.from_array_like(content)
+        assert np.array_equal(array[:5, 1, :6], VALUES[:5, 1, :6])
+        kept = weakref.ref(content)
+        del array, content
+        gc.collect()
+        assert kept() is None
 
     def test_no_more_than_two_follow_one_another(self):
         """The requests for indexes wait for each other here, and then all those for ranges."""
@@ -345,6 +369,21 @@ class TestRequests:
         barriers[RangeByteRequest] = asyncio.Barrier(9)
         with zarr.config.set({"zarr_bytes.gap.remote": 0, "async.concurrency": 20}):
             assert np.array_equal(array[0, :, 0], VALUES[0, :, 0])
+
+    def test_no_more_tasks_are_made_than_there_are_ranges(self):
+        """However many requests zarr permits: its limit may be None, for any number."""
+        tasks = []
+
+        class Counted(CountingStore):
+            async def get(self, key, prototype, byte_range=None):
+                tasks.append(len(asyncio.all_tasks()))
+                return await super().get(key, prototype, byte_range)
+
+        array = counting(Counted)
+        tasks.clear()
+        with zarr.config.set({"zarr_bytes.gap.remote": 0, "async.concurrency": 10_000}):
+            assert np.array_equal(array[0, :, 0], VALUES[0, :, 0])
+        assert max(tasks) <= 20
 
     def test_a_store_without_ranges_from_the_end_is_asked_for_its_size(self):
         class AsAzure(CountingStore):
@@ -533,6 +572,27 @@ class TestInPlace:
         array[0, 0, 5] = values[0, 0, 5] = -3  # which is there now
         assert path.stat().st_ino == complete
         assert path.read_bytes() == content_of(values, codecs=codecs, **index)
+
+    @pytest.mark.parametrize("start", [0, 8], ids=["all", "half"])
+    def test_inner_chunks_that_share_bytes_are_parted_by_a_new_shard(self, tmp_path, start):
+        array = in_place(made(tmp_path, (6,), (6,), (2,)))
+        parts = [encoded(np.full(2, value), "float64", "big") for value in (3.0, 3.0, 5.0)]
+        path = tmp_path / "c/0"
+        path.parent.mkdir()
+        path.write_bytes(shard_of(parts, entries={1: (start, 16)}))
+        before = path.stat().st_ino
+        array[4] = 6  # of one that shares none
+        assert path.stat().st_ino == before
+        expected = array[...]
+        for place in (1, 2, 3, 0):
+            array[place] = expected[place] = -place
+            assert np.array_equal(array[...], expected)
+        path.write_bytes(shard_of(parts, entries={1: (start, 16)}))
+        mapped = view(array, mode="r+")
+        mapped[4] = 7
+        with pytest.raises(ValueError, match=r"block \(1,\) is missing, or shares bytes"):
+            mapped[2] = 7
+        assert [preallocate(array).completed for _ in range(2)] == [1, 0]
 
     def test_a_column_of_many_inner_chunks_in_any_order_is_written_through_a_mapping(
         self, tmp_path, monkeypatch

@@ -296,4 +296,4 @@ def _nbytes(given: dict[str, object], name: str, *, least: int) -> int:
             f"{name} is {given[name]!r}; permitted is a number of bytes, an integer from {least}"
             f" on, or a text such as '32 KiB', in {', '.join(UNITS)}"
         )
-    return value
+    return min(value, 2**62)  # offsets, of 64 bits, are added to it

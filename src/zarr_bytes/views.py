@@ -205,7 +205,8 @@ class ArrayView:
         block = self._block(*place)
         if not block.flags.writeable:
             raise ValueError(
-                f"block {place} is missing, and a view creates none: make all chunks in advance by"
+                f"block {place} is missing, or shares bytes of its shard with another one, and a"
+                " view creates none: make all chunks in advance by"
                 " `zarr_bytes.preallocate(array)`, or write through zarr (`array[...] = ...`), and"
                 " then call `refresh()`"
             )

@@ -155,7 +155,12 @@ class Blocks:
             return None
         content, index = shard
         offset = index.offset(self._shards.division.number_of(tuple([i for _, i in among])))
-        return None if offset is None else (content, offset)
+        if offset is None:
+            return None
+        if content.flags.writeable and not index.are_apart([offset]):
+            content = content.view()
+            content.flags.writeable = False  # a change would be one of the other inner chunk too
+        return content, offset
 
     def _check(self, block: Array) -> None:
         """Check every bool of a block, and the unused bits of narrow numbers."""
@@ -180,7 +185,8 @@ class BlockViews:
 
     ``blocks[i, j]`` is one block, without a copy: cut at the edges of the array, with other strides
     where it is stored transposed, and read-only in mode "r". A missing chunk has the fill value
-    everywhere, and is always read-only. Iteration gives all blocks in C order.
+    everywhere, and is always read-only, as are inner chunks that share bytes with another one.
+    Iteration gives all blocks in C order.
 
     Attributes
     ----------

@@ -124,7 +124,8 @@ def write_file(path: str, root: str, selected: Selected) -> int | None:
     int or None
         Number of written bytes: the size of the file where it was missing. None if the chunk has to
         be replaced by another file: the file has other names, is a symbolic link, must not be
-        written, lacks an inner chunk, or is missing on a file system without links.
+        written, lacks an inner chunk, has bytes of two of them, or is missing on a file system
+        without links.
 
     Raises
     ------

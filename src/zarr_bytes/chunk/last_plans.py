@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from zarr_bytes.chunk.selection import is_basic
 
@@ -20,6 +20,8 @@ class _Kept(Protocol):
 
 
 P = TypeVar("P", bound=_Kept)
+
+_COSTS: Final = 8  # of one program: local and remote stores, and writing
 
 
 class LastPlans:
@@ -44,5 +46,7 @@ class LastPlans:
             return cast("P", last[1])
         plan = make()
         if is_kept and plan.is_small:
+            if len(self._plans) >= _COSTS:  # settings that change at each read
+                self._plans.clear()
             self._plans[cost] = selection, plan  # one tuple: no thread sees half of it
         return plan

@@ -23,6 +23,7 @@ from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from zarr_bytes.chunk.elements import Array, Bytes
 
@@ -56,18 +57,32 @@ def owner_of(array: Array) -> object:
 def apart_from_files(array: Array, paths: Iterable[str]) -> Array:
     """The array, or a copy where it is a mapping of one of the files at `paths`.
 
-    So elements of a view can be written to their own chunk: the write in place would change them
-    before it has read all.
+    So elements of a view, or of a `numpy.memmap`, can be written to their own chunk: the write in
+    place would change them before it has read all.
     """
-    owner = owner_of(array)
-    if not isinstance(owner, Mapping):
-        return array
-    for path in paths:
-        with suppress(OSError):  # nothing is there
-            status = os.stat(path)  # noqa: PTH116 -- a string, as everywhere here
-            if (status.st_dev, status.st_ino) == owner.identity:
-                return array.copy()
+    identity = _mapped_file(array)
+    if identity is not None and any(_identity_at(path) == identity for path in paths):
+        return array.copy()
     return array
+
+
+def _mapped_file(array: Array) -> _Identity | None:
+    """Identity of the file that an array maps; None where it maps none."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        if isinstance(owner, np.memmap) and owner.filename is not None:
+            return _identity_at(owner.filename)
+        owner = owner.base
+    owner = owner_of(array)
+    return owner.identity if isinstance(owner, Mapping) else None
+
+
+def _identity_at(path: str | Path) -> _Identity | None:
+    """Identity of the file at `path`; None if there is none."""
+    with suppress(OSError):
+        status = os.stat(path)  # noqa: PTH116 -- a string, as everywhere here
+        return status.st_dev, status.st_ino
+    return None
 
 
 class ChangedFiles:

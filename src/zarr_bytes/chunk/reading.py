@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -249,7 +250,7 @@ async def _filled(
     is_file : bool
         Whether `fetch` reads a file, into memory that may be changed.
     workers : int
-        Number of concurrent fetches.
+        Largest number of concurrent fetches.
 
     Returns
     -------
@@ -263,7 +264,9 @@ async def _filled(
             return plan.result_of(plan.elements(plan.view, fetched, in_place=is_file))
         target = np.empty(plan.tiles.grid.shape, plan.chunks.selected_dtype)
     put = plan.putter(target, in_place=is_file)
-    fetches = plan.fetches(target, plan.at_once(canvas, is_file=is_file), index)
+    rest = plan.fetches(target, plan.at_once(canvas, is_file=is_file), index)
+    begun = list(islice(rest, workers))  # no more workers than fetches: zarr's limit may be large
+    fetches = chain(begun, rest)
 
     async def work() -> None:
         for tile, parts in fetches:
@@ -271,8 +274,8 @@ async def _filled(
             for part, first in parts:
                 put(part, content[first : first + part.nbytes])
 
-    if workers == 1:
+    if len(begun) <= 1:
         await work()
     else:
-        await together([work() for _ in range(workers)])
+        await together([work() for _ in begun])
     return target if canvas is not None else plan.result_of(target)

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import islice
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from zarr_bytes.chunk import limits
 from zarr_bytes.chunk.inner_selections import InnerSelections, grouped, merged
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardPlan", "shard_plan_of"]
 
+_Key: TypeAlias = "tuple[int | None, bytes, int]"  # `Index.places`, and bytes at a time
+
 _SORTED: Final = 2**12  # inner chunks that are sorted by their place in the file at a time
 
 
@@ -50,9 +52,9 @@ class ShardPlan(Plan):
 
     view = None  # parts of several inner chunks are not a view of the fetched bytes
     is_whole = False
-    # The fetches of the last shard, with its index, their size and the places of absent inner
+    # The fetches of the last shard, with its index and their size, and the places of absent inner
     # chunks: most shards of an array have one index.
-    _kept: tuple[Index, int, list[tuple[Any, ...]], list[Fetch]] | None = None
+    _kept: tuple[_Key, list[tuple[Any, ...]], list[Fetch]] | None = None
 
     def __init__(self, shards: Shards, selection: tuple[object, ...], cost: Cost | None) -> None:
         self.shards = shards
@@ -146,13 +148,13 @@ class ShardPlan(Plan):
         found = cast("Index", index)
         if not self._is_little or self.tiles.grid is not self.grid:
             return self._fetches(found, canvas, most)
-        kept = self._kept
-        if kept is None or kept[1] != most or not kept[0].has_places_of(found):
+        key, kept = (*found.places, most), self._kept
+        if kept is None or kept[0] != key:
             absent = [part.place for part in self.parts() if found.offset(part.number) is None]
-            self._kept = kept = found, most, absent, list(self._fetches(found, None, most))
-        for place in kept[2]:
+            self._kept = kept = key, absent, list(self._fetches(found, None, most))
+        for place in kept[1]:
             canvas[place] = self.shards.fill_value
-        return iter(kept[3])
+        return iter(kept[2])
 
     def _fetches(self, index: Index, canvas: Array | None, most: int) -> Iterator[Fetch]:
         some: list[Fetch] = []

@@ -109,7 +109,9 @@ class ShardWriting(Writing):
         return new, *cast("tuple[Tile, Bytes]", self._located(index))
 
     def in_file(self, file: ChunkFile) -> tuple[Tile, Bytes] | None:
-        """The selected ranges in an open shard; None if an inner chunk is absent.
+        """The selected ranges in an open shard; None if it has to be replaced.
+
+        So it is where an inner chunk is absent, or has bytes of another one.
 
         Raises
         ------
@@ -119,16 +121,19 @@ class ShardWriting(Writing):
         return self._located(self._shards.index_in(file))
 
     def _located(self, index: Index) -> tuple[Tile, Bytes] | None:
-        starts, stops, data = [], [], []
+        bases, starts, stops, data = [], [], [], []
         for part, elements in self._parts():
             base = index.offset(part.number)
             if base is None:
                 return None
+            bases.append(base)
             tile = part.alike.tile
             begins, ends = tile.bounds()
             starts.append(base + begins)
             stops.append(base + ends)
             data.append(self._bytes_of(tile, part.alike.tiles.grid, elements))
+        if not index.are_apart(bases):
+            return None
         table = np.concatenate(starts), np.concatenate(stops)
         together = data[0] if len(data) == 1 else np.concatenate(data)
         return Tile(0, together.size, table), together
@@ -189,7 +194,7 @@ class ShardWriting(Writing):
 
 
 def complete_shard(path: str, root: str, shards: Shards, elements: NewChunk) -> bool:
-    """Replace a shard that lacks inner chunks by one that has all.
+    """Replace a shard that lacks inner chunks, or of which two share bytes, by one that has all.
 
     Parameters
     ----------
@@ -215,7 +220,8 @@ def complete_shard(path: str, root: str, shards: Shards, elements: NewChunk) -> 
         return False
     with file:
         index = shards.index_in(file)
-        if all(index.offset(number) is not None for number in range(shards.count)):
+        starts = [start for n in range(shards.count) if (start := index.offset(n)) is not None]
+        if len(starts) == shards.count and index.are_apart(starts):
             return False
         stored, empty = _stored_in(file, shards, index), _filled(shards, elements)
         inner = (

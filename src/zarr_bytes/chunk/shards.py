@@ -234,9 +234,23 @@ class Index:
         if size is not None and shards.sharding.is_at_end:
             self._last = size - shards.index_nbytes
 
-    def has_places_of(self, other: Index) -> bool:
-        """Whether inner chunks are at the same places as in another shard, of the same size."""
-        return self._last == other._last and self._entries.tobytes() == other._entries.tobytes()
+    @property
+    def places(self) -> tuple[int | None, bytes]:
+        """The places of all inner chunks and their end, to be kept and compared.
+
+        A copy: the index may be a view of the whole shard, which would be kept in memory.
+        """
+        return self._last, self._entries.tobytes()
+
+    def are_apart(self, starts: list[int]) -> bool:
+        """Whether no other inner chunk has bytes of those at `starts`, which an index permits."""
+        nbytes = self._shards.inner_nbytes
+        offsets, sizes = self._entries.reshape(-1, 2).T
+        # Stable, which is fast where they are in order.
+        present = np.sort(offsets[sizes == nbytes].astype(np.int64), kind="stable")
+        first = np.searchsorted(present, np.array(starts) - nbytes, "right")
+        last = np.searchsorted(present, np.array(starts) + nbytes, "left")
+        return bool((last - first == 1).all())
 
     def offset(self, number: int) -> int | None:
         """Offset of an inner chunk in its shard, in bytes; None if it is absent.
