@@ -7,7 +7,7 @@ bits, all bits of both being 1 for an absent one.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -236,21 +236,21 @@ class Index:
 
     @property
     def places(self) -> tuple[int | None, bytes]:
-        """The places of all inner chunks and their end, to be kept and compared.
-
-        A copy: the index may be a view of the whole shard, which would be kept in memory.
-        """
+        """The places of all inner chunks, and their end; a copy, which keeps no shard in memory."""
         return self._last, self._entries.tobytes()
 
     def are_apart(self, starts: list[int]) -> bool:
         """Whether no other inner chunk has bytes of those at `starts`, which an index permits."""
-        nbytes = self._shards.inner_nbytes
+        nbytes, begin = self._shards.inner_nbytes, np.array(starts)
+        first = np.searchsorted(self._present, begin - nbytes, "right")
+        return bool((np.searchsorted(self._present, begin + nbytes) == first + 1).all())
+
+    @cached_property
+    def _present(self) -> Offsets:
+        """Offsets of the inner chunks that are not absent, ascending."""
         offsets, sizes = self._entries.reshape(-1, 2).T
-        # Stable, which is fast where they are in order.
-        present = np.sort(offsets[sizes == nbytes].astype(np.int64), kind="stable")
-        first = np.searchsorted(present, np.array(starts) - nbytes, "right")
-        last = np.searchsorted(present, np.array(starts) + nbytes, "left")
-        return bool((last - first == 1).all())
+        present = offsets[sizes == self._shards.inner_nbytes].astype(np.int64)
+        return np.sort(present, kind="stable")  # fast where they are in order
 
     def offset(self, number: int) -> int | None:
         """Offset of an inner chunk in its shard, in bytes; None if it is absent.
