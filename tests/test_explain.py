@@ -4,6 +4,7 @@ import json
 import re
 import zipfile
 from dataclasses import asdict
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import zarr
 from command import call
 from conftest import PIPELINES
+from documents import ARRAY, memory, regular
 from fuzz import KINDS, fuzz, settings_of, store_with, thresholds
 from fuzz_arrays import arrays, basic, sharded, slices
 from hypothesis import assume, given
@@ -320,6 +322,37 @@ def test_alike_chunks_are_counted_together(tmp_path):
     )
     explained = zarr_bytes.explain(array, np.s_[:, 5:7])
     assert (explained.chunks, explained.bytes_selected) == (10**6, 2 * 10**7)
+
+
+def test_chunks_between_the_first_and_the_last_are_counted_by_their_period():
+    for shape, chunk, selection, chunks in (
+        ((2**40,), (3,), np.s_[::2], 2**40 // 3),
+        ((2**62,), (2**20,), np.s_[5::3], 2**42),
+        ((2**62,), (7,), np.s_[1::70], -(-(2**62) // 70)),
+        ((0, 2**62), (7, 7), ..., 0),
+    ):
+        array = zarr.create_array({}, shape=shape, chunks=chunk, dtype="u1", compressors=None)
+        assert zarr_bytes.explain(array, selection).chunks == chunks
+
+
+@pytest.mark.parametrize("size", range(1, 13))
+def test_chunks_counted_by_their_period_are_those_counted_one_by_one(tmp_path, size):
+    array = zarr.create_array(tmp_path, shape=50, chunks=size, dtype="u1", compressors=None)
+    for start, stop, step in product(range(5), (23, 49, 50), range(1, 16)):
+        selected = np.arange(50)[start:stop:step]
+        explained = zarr_bytes.explain(array, np.s_[start:stop:step])
+        assert explained.chunks == np.unique(selected // size).size
+        assert explained.bytes_selected == selected.size
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("shape", [(2**63,), (10**400,), (2**62, 2**62)])
+def test_more_bytes_than_numpy_counts_are_an_index_error(shape, write):
+    document = ARRAY | {"shape": shape, "chunk_grid": regular([3] * len(shape))}
+    array = zarr.open_array(memory({"": document}))
+    with pytest.raises(IndexError, match=r"2\*\*63 bytes"):
+        zarr_bytes.explain(array, write=write)
+    assert zarr_bytes.explain(array, (0,) * len(shape), write=write).chunks == 1
 
 
 @pytest.mark.parametrize("selection", [60, (0, 0, 0, 0), (..., ...), ([60],), ("a",), (1.5,)])
