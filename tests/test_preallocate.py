@@ -158,6 +158,17 @@ class TestCommand:
         assert sorted(path.name for path in files_in(store / "plain")) == ["0", "1", "2"]
         assert not (store / "compressed/c").exists()
 
+    def test_arrays_that_cannot_be_read_and_those_of_format_2_are_refused_too(self, store):
+        zarr.create_array(store / "old", shape=9, dtype="i4", zarr_format=2)
+        (store / "compressed/zarr.json").write_text("{")
+        result = call("preallocate", "--json", store)
+        assert result.exit_code == 1
+        found = json.loads(result.stdout)["arrays"]
+        refused = {array["path"]: array["refused"] for array in found}
+        assert refused["compressed"].startswith("no JSON: ")
+        assert refused["old"] == "it is of Zarr format 2"
+        assert refused["plain"] == ""
+
     def test_as_json(self, store):
         found = json.loads(call("preallocate", "--json", store).stdout)
         made = {array["path"]: array["made"] for array in found["arrays"]}

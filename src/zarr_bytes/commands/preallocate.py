@@ -120,15 +120,24 @@ def preallocate_store(
         If the folder holds no Zarr metadata.
     """
 
-    async def paths(opened_store: Store) -> list[str]:
+    async def arrays(opened_store: Store) -> list[tuple[str, str]]:
+        """Paths of arrays, also those that cannot be opened, with the reason; else it is empty."""
+        reasons = {"array": "", "format 2": "it is of Zarr format 2"}
         async with asked(opened_store) as source:
-            return [node.path async for node, _ in nodes(source) if node.kind == "array"]
+            return [
+                (node.path, node.error or reasons[node.kind])
+                async for node, _ in nodes(source)
+                if node.error or node.kind in reasons
+            ]
 
     with opened(store) as (source, name):
         found = Preallocation(name, [])
         is_folder = isinstance(source, LocalStore)
         target = source.with_read_only(read_only=False) if is_folder else source
-        for path in run(paths(source)):
+        for path, refused in run(arrays(source)):
+            if refused:
+                found.arrays.append(Allocated(path, 0, refused=refused))
+                continue
             try:
                 array = zarr.open_array(target, path=path, mode="r+" if is_folder else "r")
                 found.arrays.append(preallocate(array, progress=progress))
@@ -136,7 +145,7 @@ def preallocate_store(
                 found.arrays.append(Allocated(path, 0, refused=str(error.__cause__)))
             except KeyError as error:
                 found.arrays.append(Allocated(path, 0, refused=member_is_missing(error)))
-            except (ValueError, TypeError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
                 found.arrays.append(Allocated(path, 0, refused=in_words(error)))
     return found
 
