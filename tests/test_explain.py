@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import zipfile
 from dataclasses import asdict
 from itertools import product
@@ -12,7 +13,7 @@ import pytest
 import zarr
 from command import call
 from conftest import PIPELINES
-from documents import ARRAY, memory, regular
+from documents import ARRAY, memory, regular, write
 from fuzz import KINDS, fuzz, settings_of, store_with, thresholds
 from fuzz_arrays import arrays, basic, sharded, slices
 from hypothesis import assume, given
@@ -420,7 +421,11 @@ class TestTheCommand:
 
     @pytest.mark.parametrize(
         "selection",
-        ["[", "[a]", "[1.5]", "[f()]", "[1]; x", "[1][2]", "]", "[7:9", "[:, 1, 'a']", "[99]", ""],
+        [
+            *("[", "[a]", "[1.5]", "[f()]", "[1]; x", "[1][2]", "]", "[7:9", "[:, 1, 'a']", "[99]"),
+            *("", f"[{'-' * 100_000}1]", "[" * 1000),
+        ],
+        ids=range(13),
     )
     def test_a_wrong_selection_is_status_2(self, tmp_path, selection):
         stored(LocalStore(tmp_path), VALUES)
@@ -434,6 +439,35 @@ class TestTheCommand:
         result = call("explain", tmp_path, "[7]", "--array", path)
         assert result.exit_code == 2
         assert f"there is no array {where}: name one with --array" in result.stderr
+
+    def test_a_write_to_a_zip_file_is_explained(self, tmp_path):
+        stored(LocalStore(tmp_path / "a"), VALUES)
+        path = shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path / "a")
+        result = call("explain", path, "[7]", "--write")
+        assert result.exit_code == 1
+        assert "its store is a ZipStore, and must be a folder" in " ".join(result.stdout.split())
+
+    @pytest.mark.parametrize("position", [0, 31], ids=["header", "name"])
+    def test_a_damaged_zip_file_is_status_2(self, tmp_path, position):
+        path = tmp_path / "a.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("zarr.json", json.dumps(ARRAY))
+        content = bytearray(path.read_bytes())
+        content[position] ^= 1
+        path.write_bytes(content)
+        result = call("explain", path, "[0]")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"{path}: BadZipFile: ")
+
+    @pytest.mark.parametrize("command", [("explain", "[7]"), ("preallocate",)])
+    def test_a_data_type_beyond_numpy_is_refused(self, tmp_path, command):
+        length = {"length_bytes": 2**65}
+        data_type = {"name": "fixed_length_utf32", "configuration": length}
+        write(tmp_path, ARRAY | {"data_type": data_type, "fill_value": ""})
+        name, *others = command
+        result = call(name, tmp_path, *others)
+        assert result.exit_code in (1, 2)
+        assert "OverflowError" in result.output
 
     @pytest.mark.parametrize("command", [("explain", "[7]"), ("preallocate",)])
     def test_an_array_that_zarr_does_not_open_is_named(self, tmp_path, command):

@@ -350,6 +350,20 @@ class TestCommand:
         os.close(writing)
         assert (done.returncode, done.stderr) == (1, b"")
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="a device of Linux")
+    @pytest.mark.parametrize(
+        ("redirected", "expected"),
+        [(">&-", (0, "")), (">/dev/full", (1, "OSError: [Errno 28] No space left on device\n"))],
+    )
+    def test_output_that_is_closed_or_full_is_no_traceback(self, redirected, expected):
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'exec "$0" -m zarr_bytes status {redirected}', sys.executable],
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == expected
+
     def test_importing_the_package_imports_neither_rich_nor_the_commands(self):
         code = (
             "import sys, zarr_bytes\n"
