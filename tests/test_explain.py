@@ -347,13 +347,14 @@ def test_chunks_counted_by_their_period_are_those_counted_one_by_one(tmp_path, s
 
 
 @pytest.mark.parametrize("write", [False, True])
-@pytest.mark.parametrize("shape", [(2**63,), (10**400,), (2**62, 2**62)])
+@pytest.mark.parametrize("shape", [(2**63,), (10**400,), (2**62, 2**62), (2**63, 0)])
 def test_more_bytes_than_numpy_counts_are_an_index_error(shape, write):
     document = ARRAY | {"shape": shape, "chunk_grid": regular([3] * len(shape))}
     array = zarr.open_array(memory({"": document}))
     with pytest.raises(IndexError, match=r"2\*\*63 bytes"):
         zarr_bytes.explain(array, write=write)
-    assert zarr_bytes.explain(array, (0,) * len(shape), write=write).chunks == 1
+    if 0 not in shape:
+        assert zarr_bytes.explain(array, (0,) * len(shape), write=write).chunks == 1
 
 
 @pytest.mark.parametrize("selection", [60, (0, 0, 0, 0), (..., ...), ([60],), ("a",), (1.5,)])

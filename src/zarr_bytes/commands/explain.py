@@ -147,8 +147,8 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
         raise no_array(array)
     entries = entries_as_zarr(selection, array.shape)
     slices = [entry for entry in entries if isinstance(entry, range)]
-    # Not by `len`, which ends at 2**63.
-    count = prod([max(-((s.start - s.stop) // s.step), 0) for s in slices])
+    # Not by `len`, which ends at 2**63. NumPy has no axis of 2**63 beside one of 0 either.
+    count = prod([max(-((s.start - s.stop) // s.step), 1) for s in slices])
     is_too_large = count * array.dtype.itemsize > sys.maxsize
     grid = None if is_too_large else grid_of_array(array.shape, entries)
     if grid is None:
