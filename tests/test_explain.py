@@ -347,7 +347,7 @@ def test_chunks_counted_by_their_period_are_those_counted_one_by_one(tmp_path, s
 
 
 @pytest.mark.parametrize("write", [False, True])
-@pytest.mark.parametrize("shape", [(2**63,), (10**400,), (2**62, 2**62), (2**63, 0)])
+@pytest.mark.parametrize("shape", [(2**63,), (10**30,), (2**62, 2**62), (2**63, 0)])
 def test_more_bytes_than_numpy_counts_are_an_index_error(shape, write):
     document = ARRAY | {"shape": shape, "chunk_grid": regular([3] * len(shape))}
     array = zarr.open_array(memory({"": document}))
