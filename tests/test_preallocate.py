@@ -141,6 +141,13 @@ def test_a_folder_in_the_place_of_a_chunk_is_an_error(tmp_path, chain):
         preallocate(array)
 
 
+def test_an_axis_of_0_beside_one_of_very_many_chunks_takes_no_time(tmp_path):
+    array = zarr.create_array(
+        tmp_path, shape=(0, 10**12), chunks=(2, 3), dtype="u1", compressors=None
+    )
+    assert preallocate(array).chunks == 0
+
+
 class TestCommand:
     @pytest.fixture
     def store(self, tmp_path):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
 import zarr
 from zarr.storage import LocalStore
 
 from zarr_bytes.array_blocks import plain_parts, why_not_in_place
+from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.file_writing import create_file
 from zarr_bytes.chunk.shard_writing import complete_shard
 from zarr_bytes.chunk.shards import shards_of
@@ -84,9 +84,11 @@ def preallocate(
     if sharding is not None:
         shards = shards_of(sharding, spec, codec.stored_endian, order)
         elements, _ = shards.new_shard(elements)
-    counts = [-(-n // c) for n, c in zip(array.shape, spec.shape, strict=True)]
+    axes = range(array.ndim)
+    division = Division(array.shape, spec.shape, axes, axes)
     found = Allocated(array.path, 0)
-    for index in product(*map(range, counts)):
+    # By their numbers: `product` would keep the indices along each axis as a tuple.
+    for index in map(division.place_of, range(division.count)):
         path = f"{root}/{(array.store_path / metadata.encode_chunk_key(index)).path}"
         if create_file(path, elements):
             found.made += 1
