@@ -688,6 +688,18 @@ class TestStores:
 
     def test_a_file_url(self, folder):
         assert check_json(folder.as_uri())[0] == 0
+        assert check_json(folder.as_uri().replace("//", "//localhost"))[0] == 0
+
+    @pytest.mark.parametrize("name", ["a.zarr", "./a.zarr", "a#1?.zarr", "a/b.zarr"])
+    def test_a_relative_file_url_is_of_that_folder_and_not_of_one_around_it(
+        self, tmp_path, monkeypatch, name
+    ):
+        monkeypatch.chdir(tmp_path)
+        zarr.create_array(LocalStore(name), shape=3, dtype="i4", compressors=None)
+        assert list(nodes_of(f"file://{name}")) == [""]
+        assert call("check", "file://nowhere.zarr").output == (
+            "file://nowhere.zarr: it does not exist\n"
+        )
 
     def test_an_fsspec_url(self, folder):
         fs = pytest.importorskip("fsspec").filesystem("memory")

@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 import zipfile
 from dataclasses import asdict
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import zarr
 from command import call
 from conftest import PIPELINES
+from documents import ARRAY, memory, regular, write
 from fuzz import KINDS, fuzz, settings_of, store_with, thresholds
 from fuzz_arrays import arrays, basic, sharded, slices
 from hypothesis import assume, given
@@ -322,6 +325,38 @@ def test_alike_chunks_are_counted_together(tmp_path):
     assert (explained.chunks, explained.bytes_selected) == (10**6, 2 * 10**7)
 
 
+def test_chunks_between_the_first_and_the_last_are_counted_by_their_period():
+    for shape, chunk, selection, chunks in (
+        ((2**40,), (3,), np.s_[::2], 2**40 // 3),
+        ((2**62,), (2**20,), np.s_[5::3], 2**42),
+        ((2**62,), (7,), np.s_[1::70], -(-(2**62) // 70)),
+        ((0, 2**62), (7, 7), ..., 0),
+    ):
+        array = zarr.create_array({}, shape=shape, chunks=chunk, dtype="u1", compressors=None)
+        assert zarr_bytes.explain(array, selection).chunks == chunks
+
+
+@pytest.mark.parametrize("size", range(1, 13))
+def test_chunks_counted_by_their_period_are_those_counted_one_by_one(tmp_path, size):
+    array = zarr.create_array(tmp_path, shape=50, chunks=size, dtype="u1", compressors=None)
+    for start, stop, step in product(range(5), (23, 49, 50), range(1, 16)):
+        selected = np.arange(50)[start:stop:step]
+        explained = zarr_bytes.explain(array, np.s_[start:stop:step])
+        assert explained.chunks == np.unique(selected // size).size
+        assert explained.bytes_selected == selected.size
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("shape", [(2**63,), (10**30,), (2**62, 2**62), (2**63, 0)])
+def test_more_bytes_than_numpy_counts_are_an_index_error(shape, write):
+    document = ARRAY | {"shape": shape, "chunk_grid": regular([3] * len(shape))}
+    array = zarr.open_array(memory({"": document}))
+    with pytest.raises(IndexError, match=r"2\*\*63 bytes"):
+        zarr_bytes.explain(array, write=write)
+    if 0 not in shape:
+        assert zarr_bytes.explain(array, (0,) * len(shape), write=write).chunks == 1
+
+
 @pytest.mark.parametrize("selection", [60, (0, 0, 0, 0), (..., ...), ([60],), ("a",), (1.5,)])
 def test_a_selection_that_does_not_fit_is_an_index_error(selection):
     array = zarr.create_array({}, data=VALUES, compressors=None)
@@ -387,7 +422,11 @@ class TestTheCommand:
 
     @pytest.mark.parametrize(
         "selection",
-        ["[", "[a]", "[1.5]", "[f()]", "[1]; x", "[1][2]", "]", "[7:9", "[:, 1, 'a']", "[99]", ""],
+        [
+            *("[", "[a]", "[1.5]", "[f()]", "[1]; x", "[1][2]", "]", "[7:9", "[:, 1, 'a']", "[99]"),
+            *("", f"[{'-' * 100_000}1]", "[" * 1000),
+        ],
+        ids=range(13),
     )
     def test_a_wrong_selection_is_status_2(self, tmp_path, selection):
         stored(LocalStore(tmp_path), VALUES)
@@ -401,6 +440,35 @@ class TestTheCommand:
         result = call("explain", tmp_path, "[7]", "--array", path)
         assert result.exit_code == 2
         assert f"there is no array {where}: name one with --array" in result.stderr
+
+    def test_a_write_to_a_zip_file_is_explained(self, tmp_path):
+        stored(LocalStore(tmp_path / "a"), VALUES)
+        path = shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path / "a")
+        result = call("explain", path, "[7]", "--write")
+        assert result.exit_code == 1
+        assert "its store is a ZipStore, and must be a folder" in " ".join(result.stdout.split())
+
+    @pytest.mark.parametrize("position", [0, 31], ids=["header", "name"])
+    def test_a_damaged_zip_file_is_status_2(self, tmp_path, position):
+        path = tmp_path / "a.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("zarr.json", json.dumps(ARRAY))
+        content = bytearray(path.read_bytes())
+        content[position] ^= 1
+        path.write_bytes(content)
+        result = call("explain", path, "[0]")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"{path}: BadZipFile: ")
+
+    @pytest.mark.parametrize("command", [("explain", "[7]"), ("preallocate",)])
+    def test_a_data_type_beyond_numpy_is_refused(self, tmp_path, command):
+        length = {"length_bytes": 2**65}
+        data_type = {"name": "fixed_length_utf32", "configuration": length}
+        write(tmp_path, ARRAY | {"data_type": data_type, "fill_value": ""})
+        name, *others = command
+        result = call(name, tmp_path, *others)
+        assert result.exit_code in (1, 2)
+        assert "OverflowError" in result.output
 
     @pytest.mark.parametrize("command", [("explain", "[7]"), ("preallocate",)])
     def test_an_array_that_zarr_does_not_open_is_named(self, tmp_path, command):

@@ -141,6 +141,13 @@ def test_a_folder_in_the_place_of_a_chunk_is_an_error(tmp_path, chain):
         preallocate(array)
 
 
+def test_an_axis_of_0_beside_one_of_very_many_chunks_takes_no_time(tmp_path):
+    array = zarr.create_array(
+        tmp_path, shape=(0, 10**12), chunks=(2, 3), dtype="u1", compressors=None
+    )
+    assert preallocate(array).chunks == 0
+
+
 class TestCommand:
     @pytest.fixture
     def store(self, tmp_path):
@@ -157,6 +164,17 @@ class TestCommand:
         assert "zstd" in result.stdout
         assert sorted(path.name for path in files_in(store / "plain")) == ["0", "1", "2"]
         assert not (store / "compressed/c").exists()
+
+    def test_arrays_that_cannot_be_read_and_those_of_format_2_are_refused_too(self, store):
+        zarr.create_array(store / "old", shape=9, dtype="i4", zarr_format=2)
+        (store / "compressed/zarr.json").write_text("{")
+        result = call("preallocate", "--json", store)
+        assert result.exit_code == 1
+        found = json.loads(result.stdout)["arrays"]
+        refused = {array["path"]: array["refused"] for array in found}
+        assert refused["compressed"].startswith("no JSON: ")
+        assert refused["old"] == "it is of Zarr format 2"
+        assert refused["plain"] == ""
 
     def test_as_json(self, store):
         found = json.loads(call("preallocate", "--json", store).stdout)

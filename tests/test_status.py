@@ -9,6 +9,7 @@ import venv
 from contextlib import contextmanager
 from importlib import metadata
 
+import numpy as np
 import pytest
 import zarr
 from command import call
@@ -208,7 +209,11 @@ class TestSettings:
             ("largest_request.remote", 0),
             ("fill_values", "loose"),
             ("other_chains", "fast"),
+            *((name, []) for name in ("partial_reads", "gap.local", "other_chains", "mappings")),
+            ("fill_values", np.array(["strict", "lenient"])),
+            ("gap.remote", np.array([1, 2])),
         ],
+        ids=str,
     )
     def test_a_value_that_is_not_permitted_is_a_problem(self, name, value):
         with zarr.config.set({f"zarr_bytes.{name}": value}):
@@ -252,6 +257,17 @@ class TestSettings:
         code, text = printed(**{variable: "5"})
         assert code == 1
         assert text.startswith("Not ")
+
+    @pytest.mark.parametrize("value", [{}, 5, [], np.array([1, 2])], ids=str)
+    def test_a_pipeline_without_a_path_is_a_problem(self, value):
+        with zarr.config.set(codec_pipeline=value):
+            found = zarr_bytes.status()
+        assert not found.is_active
+        assert found.problems
+
+    def test_a_pipeline_that_is_no_text_is_a_problem(self):
+        with zarr.config.set({"codec_pipeline.path": np.array([1, 2])}):
+            assert zarr_bytes.status().problems
 
     def test_a_value_that_looks_like_markup_is_shown_as_it_is(self):
         text = printed(ZARR_ZARR_BYTES__FILL_VALUES="[/]\x1b[2J")[1]
@@ -349,6 +365,20 @@ class TestCommand:
         )
         os.close(writing)
         assert (done.returncode, done.stderr) == (1, b"")
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="a device of Linux")
+    @pytest.mark.parametrize(
+        ("redirected", "expected"),
+        [(">&-", (0, "")), (">/dev/full", (1, "OSError: [Errno 28] No space left on device\n"))],
+    )
+    def test_output_that_is_closed_or_full_is_no_traceback(self, redirected, expected):
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'exec "$0" -m zarr_bytes status {redirected}', sys.executable],
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == expected
 
     def test_importing_the_package_imports_neither_rich_nor_the_commands(self):
         code = (

@@ -149,7 +149,7 @@ def fill_values_are_lenient() -> bool:
         `zarr_bytes.errors.FillValueError`.
     """
     setting = _given().get("zarr_bytes.fill_values", "strict")
-    if setting in ("strict", "lenient"):
+    if isinstance(setting, str) and setting in ("strict", "lenient"):
         return setting == "lenient"
     raise TypeError(f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'")
 
@@ -168,12 +168,12 @@ def pipeline_of_other_chains() -> type[CodecPipeline]:
     'BatchedCodecPipeline'
     """
     setting = _value(_given(), "zarr_bytes.other_chains")
-    if setting not in PIPELINES:
+    if not isinstance(setting, str) or setting not in PIPELINES:
         raise ValueError(
             f"zarr_bytes.other_chains is {setting!r}; permitted with zarr {zarr.__version__} are"
             f" {' and '.join(map(repr, PIPELINES))}"
         )
-    return PIPELINES[str(setting)]
+    return PIPELINES[setting]
 
 
 def number_of_mappings() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise, product
-from math import prod
+from math import lcm, prod
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -196,13 +196,33 @@ def _divided(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
 def _alike_along(axis: Axis, n: int, size: int) -> list[tuple[int, int, Axis, bool]]:
     """`_divided` along an axis of `n`, with equal chunks counted, and whether each is complete."""
     found: dict[object, tuple[int, int, Axis, bool]] = {}
-    for k, inner in _divided(axis, size):
-        is_range = isinstance(inner.indices, range)
-        is_complete = is_range and inner.indices == range(min(size, n - k * size))
-        key = (inner.indices, is_complete) if is_range else k
-        count, first, alike, _ = found.get(key, (0, k, inner, is_complete))
-        found[key] = count + 1, first, alike, is_complete
+    for times, part in _periods(axis, size):
+        for k, inner in _divided(part, size):
+            is_range = isinstance(inner.indices, range)
+            is_complete = is_range and inner.indices == range(min(size, n - k * size))
+            key = (inner.indices, is_complete) if is_range else k
+            count, first, alike, _ = found.get(key, (0, k, inner, is_complete))
+            found[key] = count + times, first, alike, is_complete
     return list(found.values())
+
+
+def _periods(axis: Axis, size: int) -> Iterator[tuple[int, Axis]]:
+    """Parts of an axis, and how often each is repeated: an axis may have very many chunks.
+
+    The first chunk and the last ones are parts of their own, because they may be cut. The places of
+    a range in the chunks between them are periodic.
+    """
+    indices = axis.indices
+    if not (isinstance(indices, range) and indices):
+        yield 1, axis
+        return
+    head = min(-(-(size - indices[0] % size) // indices.step), len(indices))
+    period = lcm(size, indices.step) // indices.step
+    times = max(len(indices) - head - 1, 0) // period
+    parts = [(1, 0, head), (times, head, head + period), (1, head + times * period, len(indices))]
+    for count, first, last in parts:
+        if count and first < last:
+            yield count, Axis(indices[first:last], axis.targets_of(first, last))
 
 
 def _equal(ascending: Offsets) -> Iterator[slice]:

@@ -7,12 +7,13 @@ import os
 import shutil
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import zarr
 from zarr.errors import ArrayNotFoundError, NodeTypeValidationError
+from zarr.storage import LocalStore
 
 import zarr_bytes
 from zarr_bytes.commands.check import check
@@ -45,7 +46,10 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command with `arguments`, or those of the process, and return its exit status."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as by ``>&-``
+            setattr(sys, name, io.StringIO())
+        stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):  # so that any terminal shows any name
             stream.reconfigure(errors="backslashreplace")
     parser = _parser()
@@ -56,8 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.command(given)
         sys.stdout.flush()
-    except BrokenPipeError:  # such as of a pager that was closed
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest of the output
+    except OSError as error:  # such as of a pager that was closed, or a full disk
+        with suppress(OSError):  # for the rest of the output
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(printable(in_words(error)) + "\n")
         return 1
     except StoreError as error:
         sys.stderr.write(printable(str(error)) + "\n")
@@ -195,10 +202,11 @@ def _explain(given: Namespace) -> int:
     selection = selection_of_text(given.selection)
     with opened(given.store, storage_options(given.storage_option)) as (store, _):
         try:
-            target = writable(store) if given.write else store
-            mode: Literal["r", "r+"] = "r+" if given.write else "r"
+            # In other stores nothing is written in place, which `explain` says.
+            is_written = given.write and isinstance(store, LocalStore)
+            target = writable(store) if is_written else store
+            mode: Literal["r", "r+"] = "r+" if is_written else "r"
             array = zarr.open_array(target, path=given.array, mode=mode)
-            found = explain(array, selection, write=given.write)
         except (ArrayNotFoundError, NodeTypeValidationError) as error:
             where = f"at {given.array!r}" if given.array else "at its root"
             raise StoreError(
@@ -207,6 +215,10 @@ def _explain(given: Namespace) -> int:
             ) from error
         except KeyError as error:
             raise StoreError(member_is_missing(error)) from error
+        except Exception as error:  # whatever a store, zarr and any codec or data type raise
+            raise StoreError(in_words(error)) from error
+        try:
+            found = explain(array, selection, write=given.write)
         except (IndexError, TypeError, ValueError, OSError) as error:
             raise StoreError(in_words(error)) from error
     _print(found, given)

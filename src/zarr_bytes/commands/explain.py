@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -145,11 +146,16 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     if not isinstance(array, zarr.Array):
         raise no_array(array)
     entries = entries_as_zarr(selection, array.shape)
-    grid = grid_of_array(array.shape, entries)
+    slices = [entry for entry in entries if isinstance(entry, range)]
+    # Not by `len`, which ends at 2**63. NumPy has no axis of 2**63 beside one of 0 either.
+    count = prod([max(-((s.start - s.stop) // s.step), 1) for s in slices])
+    is_too_large = count * array.dtype.itemsize > sys.maxsize
+    grid = None if is_too_large else grid_of_array(array.shape, entries)
     if grid is None:
         raise IndexError(
             f"the selection {text_of_selection(selection)} cannot be explained: permitted are"
-            " integers, slices with positive steps, and arrays of integers or bools"
+            " integers, slices with positive steps, and arrays of integers or bools, for less than"
+            " 2**63 bytes, and points in an array of less than 2**62 elements"
         )
     acting, metadata = acting_on(array), array.metadata
     spec = spec_of(metadata) if metadata.zarr_format == 3 else None

@@ -49,7 +49,9 @@ def origin_of(key: str) -> Origin:
     """Origin of the current value of `key` in zarr's configuration."""
     origin, decided = [(Origin("default"), _MISSING), *_given(key)][-1]
     in_force = zarr.config.get(key, _MISSING)
-    return origin if in_force is decided or in_force == decided else Origin("code")
+    # An array, as code may set, is equal to something in each element.
+    is_equal = in_force is decided or (in_force == decided) is True
+    return origin if is_equal else Origin("code")
 
 
 def decided_by(key: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
 import zarr
 from zarr.storage import LocalStore
 
 from zarr_bytes.array_blocks import plain_parts, why_not_in_place
+from zarr_bytes.chunk.division import Division
 from zarr_bytes.chunk.file_writing import create_file
 from zarr_bytes.chunk.shard_writing import complete_shard
 from zarr_bytes.chunk.shards import shards_of
@@ -84,9 +84,11 @@ def preallocate(
     if sharding is not None:
         shards = shards_of(sharding, spec, codec.stored_endian, order)
         elements, _ = shards.new_shard(elements)
-    counts = [-(-n // c) for n, c in zip(array.shape, spec.shape, strict=True)]
+    axes = range(array.ndim)
+    division = Division(array.shape, spec.shape, axes, axes)
     found = Allocated(array.path, 0)
-    for index in product(*map(range, counts)):
+    # By their numbers: `product` would keep the indices along each axis as a tuple.
+    for index in map(division.place_of, range(division.count)):
         path = f"{root}/{(array.store_path / metadata.encode_chunk_key(index)).path}"
         if create_file(path, elements):
             found.made += 1
@@ -120,15 +122,24 @@ def preallocate_store(
         If the folder holds no Zarr metadata.
     """
 
-    async def paths(opened_store: Store) -> list[str]:
+    async def arrays(opened_store: Store) -> list[tuple[str, str]]:
+        """Paths of arrays, also those that cannot be opened, with the reason; else it is empty."""
+        reasons = {"array": "", "format 2": "it is of Zarr format 2"}
         async with asked(opened_store) as source:
-            return [node.path async for node, _ in nodes(source) if node.kind == "array"]
+            return [
+                (node.path, node.error or reasons[node.kind])
+                async for node, _ in nodes(source)
+                if node.error or node.kind in reasons
+            ]
 
     with opened(store) as (source, name):
         found = Preallocation(name, [])
         is_folder = isinstance(source, LocalStore)
         target = source.with_read_only(read_only=False) if is_folder else source
-        for path in run(paths(source)):
+        for path, refused in run(arrays(source)):
+            if refused:
+                found.arrays.append(Allocated(path, 0, refused=refused))
+                continue
             try:
                 array = zarr.open_array(target, path=path, mode="r+" if is_folder else "r")
                 found.arrays.append(preallocate(array, progress=progress))
@@ -136,7 +147,7 @@ def preallocate_store(
                 found.arrays.append(Allocated(path, 0, refused=str(error.__cause__)))
             except KeyError as error:
                 found.arrays.append(Allocated(path, 0, refused=member_is_missing(error)))
-            except (ValueError, TypeError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
                 found.arrays.append(Allocated(path, 0, refused=in_words(error)))
     return found
 

@@ -75,7 +75,7 @@ def selection_of_text(text: str) -> tuple[Any, ...]:
     """
     code = text.strip()
     code = code if code.startswith("[") and code.endswith("]") else f"[{code}]"
-    with suppress(SyntaxError, TypeError, ValueError, RecursionError):
+    with suppress(SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         match ast.parse(f"_{code}", mode="eval").body:
             case ast.Subscript(ast.Name(), ast.Tuple(nodes)):
                 return tuple(map(_entry_of_text, nodes))

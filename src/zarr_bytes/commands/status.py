@@ -194,7 +194,7 @@ def status() -> Status:
     codecs = [_codec(name) for name in CLASSES]
     is_active = codecs[0].is_active
     pipeline = zarr.config.get(_PIPELINE, "none")
-    is_own = pipeline == PIPELINE
+    is_own = str(pipeline) == PIPELINE
     acts_for = _ACTS_FOR[is_own] if is_active else "are not read: every chunk is read whole"
     return Status(
         versions=dict(_versions()),
@@ -261,6 +261,8 @@ def _problems() -> Iterator[str]:
                 check()
         except (TypeError, ValueError) as error:
             yield str(error)
+        except LookupError:  # a value where the section should be
+            yield f"codec_pipeline is {zarr.config.get('codec_pipeline')!r}, without a path"
 
 
 def _advice(codecs: list[CodecInForce]) -> Iterator[str]:

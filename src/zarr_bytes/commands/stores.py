@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 from zipfile import BadZipFile
 
 from zarr.abc.store import Store
@@ -64,7 +65,7 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
     """Store at a path or URL, for reading: a folder, a ``.zip`` file, or a URL for fsspec."""
     if not location:  # such as from an unset variable of a shell
         raise StoreError("no store is named; . is the folder you are in")
-    scheme, separator, _ = location.partition("://")
+    scheme, separator, rest = location.partition("://")
     is_local = bool(separator) and scheme.lower() in ("file", "local")
     is_path = is_local or not separator
     if options and is_path:
@@ -72,7 +73,8 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
     try:
         if not is_path:
             return FsspecStore.from_url(location, dict(options or {}), read_only=True)
-        path = Path(unquote(urlsplit(location).path) if is_local else location)
+        # Relative, too, as zarr prints the folder of an array: the first name is no host.
+        path = Path(unquote(re.sub("^localhost/", "/", rest)) if is_local else location)
         if path.is_dir():
             return await LocalStore.open(path, read_only=True)
         if path.suffix == ".zip" and path.is_file():
