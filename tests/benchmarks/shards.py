@@ -259,7 +259,7 @@ def writing(folder, rounds):
 
 
 def in_place(folder, rounds):
-    """A row and a point: in place with the setting, by replacing the shard otherwise."""
+    """A row, a point and a plane: in place with the setting, by replacing the shard otherwise."""
     for kind, (endian, i) in WRITTEN.items():
         shape = SHAPES[i][0]
         with zarr.config.set({"zarr_bytes.partial_writes": True}):
@@ -267,14 +267,14 @@ def in_place(folder, rounds):
         files = [file for file in paths[PIPELINE].glob("c/**/*") if file.is_file()]
         before = [file.stat().st_ino for file in files]
         values = values_of(shape)
-        for name in ("row", "point"):
+        for name, factor in {"row": 1 / 50, "point": 1 / 50, "plane": 1 / 10}.items():
             selection = READS[name]
             part = -values[selection]
             values[selection] = part
             writes = {name: partial(write, selection, part) for name, write in found.items()}
             times = rounds.alone(writes, os.sync)  # a point that follows a sync waits for the disk
             row = f"{kind}, writing into {TWO}, {name}"
-            yield Row(row, times, [at_most(times, 1 / 50, *ZARRS_OWN)])
+            yield Row(row, times, [at_most(times, factor, *ZARRS_OWN)])
         assert [file.stat().st_ino for file in files] == before, "a shard has been replaced"
         end(paths, values)
 
