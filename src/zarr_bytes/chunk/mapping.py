@@ -22,7 +22,7 @@ from zarr_bytes.chunk.opening import READABLE, WRITABLE, closing, no_file, open_
 from zarr_bytes.errors import ChunkFileError, wrong_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from zarr_bytes.chunk.elements import Array, Bytes
@@ -45,13 +45,19 @@ class Mapping(mmap.mmap):
 
 def owner_of(array: Array) -> object:
     """What the memory of an array belongs to: an array of NumPy's own, or a mapping, say."""
-    owner: object = array
-    while isinstance(owner, np.ndarray | memoryview):
-        below = owner.base if isinstance(owner, np.ndarray) else owner.obj
-        if below is None:
-            break
-        owner = below
+    *_, owner = _owners(array)
     return owner
+
+
+def _owners(array: Array) -> Iterator[object]:
+    """The array, what it is a view of, and so on."""
+    owner: object = array
+    while owner is not None:
+        yield owner
+        if isinstance(owner, np.ndarray):
+            owner = owner.base
+        else:
+            owner = owner.obj if isinstance(owner, memoryview) else None
 
 
 def apart_from_files(array: Array, paths: Iterable[str]) -> Array:
@@ -68,13 +74,12 @@ def apart_from_files(array: Array, paths: Iterable[str]) -> Array:
 
 def _mapped_file(array: Array) -> _Identity | None:
     """Identity of the file that an array maps; None where it maps none."""
-    owner: object = array
-    while isinstance(owner, np.ndarray):
+    for owner in _owners(array):
         if isinstance(owner, np.memmap) and owner.filename is not None:
             return _identity_at(owner.filename)
-        owner = owner.base
-    owner = owner_of(array)
-    return owner.identity if isinstance(owner, Mapping) else None
+        if isinstance(owner, Mapping):
+            return owner.identity
+    return None
 
 
 def _identity_at(path: str | Path) -> _Identity | None:

@@ -123,13 +123,12 @@ def preallocate_store(
     """
 
     async def arrays(opened_store: Store) -> list[tuple[str, str]]:
-        """Paths of arrays, also those that cannot be opened, with the reason; else it is empty."""
-        reasons = {"array": "", "format 2": "it is of Zarr format 2"}
+        """Paths of arrays, and the reason where one could not be read; else it is empty."""
         async with asked(opened_store) as source:
             return [
-                (node.path, node.error or reasons[node.kind])
+                (node.path, node.error)
                 async for node, _ in nodes(source)
-                if node.error or node.kind in reasons
+                if node.error or node.kind in ("array", "format 2")
             ]
 
     with opened(store) as (source, name):
