@@ -3,10 +3,8 @@
 import asyncio
 import io
 import json
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from types import SimpleNamespace
-from unittest.mock import patch
 
 import pytest
 from zarr.storage import WrapperStore
@@ -27,12 +25,11 @@ class _Both(io.StringIO):
         return super().write(text)
 
 
-def call(*arguments, answer=""):
-    """Exit status and output of ``zarr-bytes ARGUMENTS``, to whose questions `answer` is given."""
+def call(*arguments):
+    """Exit status and output of ``zarr-bytes ARGUMENTS``."""
     output = io.StringIO()
     stdout, stderr = _Both(output), _Both(output)
     with (
-        patch.object(sys, "stdin", io.StringIO(answer)),
         redirect_stdout(stdout),
         redirect_stderr(stderr),
     ):

@@ -1,19 +1,40 @@
+import base64
+import json
+import os
+import re
+import secrets
+import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 import pytest
 import zarr
 from zarr.core import codec_pipeline
 
 import zarr_bytes  # noqa: F401 -- registers the data types with zarr 3.1 to 3.3
-from zarr_bytes.data_type.extension import from_package
+from zarr_bytes.data_type.real import from_package
+
+FUZZ_SECONDS = {"gate": 60, "night": 3600}
+"""How long the fuzz tests take together, by the profile of Hypothesis that gives them time."""
 
 with suppress(ImportError):  # the benchmarks do without
-    from hypothesis import settings
+    from hypothesis import Phase, settings
+    from hypothesis.database import DirectoryBasedExampleDatabase
 
-    # No test asserts how long it takes: a machine may be busy, or emulated.
-    settings.register_profile("any machine", deadline=None)
-    settings.load_profile("any machine")
+    # No test asserts how long it takes: a machine may be busy, or emulated. Everything is said that
+    # Hypothesis chooses otherwise where ``CI`` is set, and nothing is left to its profile for that.
+    profile = partial(
+        settings.register_profile, parent=settings.get_profile("default"), deadline=None
+    )
+    quick = {"derandomize": True, "database": None, "max_examples": 50}
+    profile("quick", **quick)
+    profile("referee", **quick, phases=[Phase.explicit, Phase.generate])  # any failure will do
+    profile("gate", derandomize=False, database=None, print_blob=True)
+    kept = DirectoryBasedExampleDatabase(Path(__file__).parents[1] / ".hypothesis/examples")
+    profile("night", derandomize=False, database=kept, print_blob=True)
 
 HAS_FUSED_PIPELINE = hasattr(codec_pipeline, "FusedCodecPipeline")  # from zarr 3.3 on
 PIPELINES = {
@@ -36,6 +57,32 @@ def pipeline(request):
 
 
 @pytest.fixture
+def strict_fill_values():
+    """Fill values that the specification does not permit are refused."""
+    with zarr.config.set({"zarr_bytes.fill_values": "strict"}):
+        yield
+
+
+@pytest.fixture(scope="session")
+def plain():
+    """Zarr without this package: what it makes of the objects of a store."""
+    program = Path(__file__).with_name("plain_zarr.py")
+    with subprocess.Popen(
+        [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def ask(objects):
+            texts = {key: base64.b64encode(content).decode() for key, content in objects.items()}
+            process.stdin.write(json.dumps(texts) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield ask
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+@pytest.fixture
 def without_ml_dtypes(monkeypatch):
     """As if the package ml_dtypes were not installed."""
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
@@ -44,9 +91,33 @@ def without_ml_dtypes(monkeypatch):
     from_package.cache_clear()
 
 
+def pytest_configure(config):
+    """Not where this module is imported: tests import it once more, under another name."""
+    if "hypothesis" in sys.modules:
+        settings.load_profile(config.getoption("hypothesis_profile", None) or "quick")
+
+
+def pytest_collection_finish(session):
+    """The time of the profile is divided evenly among the fuzz tests that were chosen."""
+    chosen = [item for item in session.items if item.get_closest_marker("fuzz")]
+    seconds = FUZZ_SECONDS.get(session.config.getoption("hypothesis_profile", None))
+    if chosen and seconds:
+        run, given = sys.modules["fuzz"].RUN, session.config.getoption("hypothesis_seed", None)
+        run.seconds = float(os.environ.get("ZARR_BYTES_FUZZ_SECONDS", seconds)) / len(chosen)
+        run.seed = secrets.randbits(32) if given is None else int(given)
+
+
 def pytest_terminal_summary(terminalreporter):
     """How much the fuzz tests have tried, where they were given time."""
     fuzz = sys.modules.get("fuzz")
-    if fuzz is not None and fuzz.SECONDS:
-        for name, examples in fuzz.EXAMPLES.items():
-            terminalreporter.write_line(f"{examples} examples: {name}")
+    if fuzz is None or not fuzz.RUN.seconds:
+        return
+    numbers = Counter()
+    for test, examples in fuzz.RUN.distinct.items():
+        numbers[re.search(r"::(test_\w+)", test)[1]] += len(examples)
+    for name, number in numbers.items():
+        terminalreporter.write_line(f"{number} distinct examples: {name}")
+    terminalreporter.write_line(
+        f"{numbers.total()} distinct examples of {len(numbers)} properties, "
+        f"--hypothesis-seed={fuzz.RUN.seed}"
+    )

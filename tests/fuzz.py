@@ -1,7 +1,7 @@
 """What the fuzz tests share: times, data types, stores of every kind, and conditions of a read.
 
-They take a few seconds. With ``ZARR_BYTES_FUZZ_SECONDS=600`` in the environment they run for
-about that time, on other examples each time.
+They take a few seconds, on the same examples each time. With ``--hypothesis-profile=gate`` or
+``night`` they take a minute or an hour, on other examples each time; `conftest` has the profiles.
 """
 
 import asyncio
@@ -10,51 +10,71 @@ import importlib.util
 import os
 import time
 import zipfile
-from collections import Counter
+from collections import defaultdict
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
+from hypothesis.control import current_build_context
 from stored_arrays import CountingStore
 from system_calls import ending_early
 from zarr.buffer.cpu import Buffer
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
 
-from zarr_bytes.chunk import file_writing, limits, mapped_writing
-from zarr_bytes.chunk.limits import Limits
-
-SECONDS = float(os.environ.get("ZARR_BYTES_FUZZ_SECONDS", "0"))
-
-EXAMPLES = Counter()  # by test, for the summary at the end
+from zarr_bytes import limits
+from zarr_bytes.io import file_writing, mapped_writing
+from zarr_bytes.limits import Limits
 
 
-def fuzz(examples, share):
-    """Decorator that tests a property on `examples`, or for its `share` of the given time."""
+@dataclass
+class Run:
+    """How long each test repeats its examples, from which seed on, and what it has tried."""
 
-    most = max(examples, 50) if SECONDS else examples  # Hypothesis takes its time to begin
+    seconds: float = 0
+    seed: int | None = None
+    distinct: dict = field(default_factory=lambda: defaultdict(set))  # by test
+
+
+RUN = Run()
+
+
+def fuzz(examples):
+    """Decorator that tests a property on `examples`, and again for its share of the time given."""
 
     def decorate(test):
-        checked = settings(
-            max_examples=most,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        )(test)
+        body = test.hypothesis.inner_test
 
-        @functools.wraps(checked)
+        @functools.wraps(body)
+        def counted(*arguments, **named):
+            body(*arguments, **named)
+            choices = current_build_context().data.choices
+            RUN.distinct[os.environ["PYTEST_CURRENT_TEST"]].add(hash(repr(choices)))
+
+        test.hypothesis.inner_test = counted
+        # In rounds of 50, where there is time: Hypothesis takes its time to begin each.
+        most = examples if settings().derandomize else 50
+        test = settings(max_examples=most, suppress_health_check=list(HealthCheck))(test)
+
+        @functools.wraps(test)
         def repeated(*arguments, **named):
-            end = time.monotonic() + SECONDS * share
+            end, of_this_round = time.monotonic() + RUN.seconds, RUN.seed
             is_over = False
             while not is_over:
-                checked(*arguments, **named)
-                EXAMPLES[test.__name__] += most
+                rerun = test if of_this_round is None else seed(of_this_round)(test)
+                try:
+                    rerun(*arguments, **named)
+                except Exception as error:
+                    error.add_note(f"In the round of --hypothesis-seed={of_this_round}")
+                    raise
+                of_this_round = None if of_this_round is None else of_this_round + 1
                 is_over = time.monotonic() >= end
 
-        return repeated
+        return pytest.mark.fuzz(repeated)
 
     return decorate
 

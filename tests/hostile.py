@@ -30,8 +30,6 @@ CHUNK = b"\1\0\2\0"
 STORED = {  # the commands that are given a store
     "check": ["check"],
     "check --json": ["check", "--json"],
-    "migrate --dry-run": ["migrate", "--dry-run"],
-    "migrate": ["migrate", "--yes"],
 }
 
 

@@ -3,16 +3,23 @@
 import multiprocessing
 import os
 import signal
+import threading
 from contextlib import contextmanager
+from shutil import rmtree
 
 import numpy as np
 import zarr
 from stored_arrays import IN_PLACE, numbers
 from system_calls import before_each
 
-from zarr_bytes.chunk import file_writing, mapped_writing
+from zarr_bytes import preallocate
+from zarr_bytes.io import file_writing, mapped_writing
 
 COUNT = 4  # processes
+PLAIN_ZARR = {
+    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
+    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+}
 
 
 def context():
@@ -40,6 +47,7 @@ def processes():
 
 
 _barrier = None
+_setting = threading.Lock()
 
 
 def keep(barrier):
@@ -47,18 +55,17 @@ def keep(barrier):
     _barrier = barrier
 
 
-def opened(path, pipeline=None):
+def opened(path):
     """The array at `path`, to be written in place when all the others write."""
-    way = {"codec_pipeline.path": pipeline} if pipeline else {}
-    with zarr.config.set(IN_PLACE | way):
+    with zarr.config.set(IN_PLACE):
         array = zarr.open_array(path, mode="r+")
     _barrier.wait(60)
     return array
 
 
-def write_shares(who, path, pipeline, kind):
+def write_shares(who, path, kind):
     """Write every fourth row, column or element of an array of numbers, one row at a time."""
-    array = opened(path, pipeline)
+    array = opened(path)
     values = numbers(array.shape, "i4")
     if kind == "rows":
         for row in range(who, array.shape[0], COUNT):
@@ -77,6 +84,65 @@ def create_chunks(who, path):
     array = opened(path)
     for first in range(0, array.shape[0], COUNT):
         array[first + who] = first + who + 1
+
+
+RACE, RACE_INNER = (64, 1024), (4, 1024)  # rows of 4 KiB, and sixteen inner chunks
+LAYOUTS_OF_RACES = [
+    f"{layout} {state}"
+    for layout, states in {
+        "chunk": ["missing", "complete", "with another name", "behind a link"],
+        "shard": ["missing", "incomplete", "complete", "with another name", "behind a link"],
+    }.items()
+    for state in states
+]
+
+
+def prepared(folder, layout):
+    """An array of one chunk or shard, in which plain zarr has stored four rows of ones."""
+    kind, _, state = layout.partition(" ")
+    divided = {"shards": RACE, "chunks": RACE_INNER} if kind == "shard" else {"chunks": RACE}
+    with zarr.config.set(PLAIN_ZARR):
+        array = zarr.create_array(folder, shape=RACE, dtype="i4", compressors=None, **divided)
+    path = folder / "c/0/0"
+    if state == "missing":
+        return
+    array[...] = 1
+    if state == "incomplete":
+        array[4:] = 0
+    if state == "with another name":
+        os.link(path, path.with_name("backup"))
+    elif state == "behind a link":
+        path.rename(path.with_name("target"))
+        path.symlink_to("target")
+
+
+def write_rows(who, path, beside, barrier=None):
+    """Write every fourth row; the first process preallocates, or writes everything, meanwhile."""
+    with _setting, zarr.config.set(IN_PLACE):  # which is of all threads
+        array = zarr.open_array(path, mode="r+")
+    (_barrier if barrier is None else barrier).wait(60)
+    if who == 0 and beside == "preallocate":
+        preallocate(array)
+    if who == 0 and beside == "whole":
+        for _ in range(4):
+            array[...] = -1
+    for row in range(who, RACE[0], COUNT):
+        array[row] = row + 2
+
+
+def race(call, folder, layout, beside, rounds):
+    """The number of rows that are lost in each round of four writers at once."""
+    lost = []
+    for number in range(rounds):
+        path = folder / str(number)
+        prepared(path, layout)
+        call(write_rows, str(path), beside)
+        rows = zarr.open_array(path, mode="r")[...]
+        expected = np.arange(RACE[0])[:, None] + 2
+        is_kept = (rows == expected) | ((rows == -1) & (beside == "whole"))
+        lost.append(int((~is_kept.all(axis=1)).sum()))
+        rmtree(path)
+    return lost
 
 
 def exit_code_of(function, *args):

@@ -20,7 +20,7 @@ from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from zarr_bytes import BytesCodec
-from zarr_bytes.chunk.limits import Limits
+from zarr_bytes.limits import Limits
 
 IN_PLACE = {"zarr_bytes.partial_writes": True}
 
@@ -33,7 +33,6 @@ SMALL = Limits(
     direct=8,
     block=48,
     block_out_of_order=96,
-    windowed=16,
     size_not_asked=16,
     runs=4,
     compared=16,

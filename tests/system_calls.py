@@ -22,7 +22,12 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from zarr_bytes.chunk import mapped_writing, opening
+from zarr_bytes.io import mapped_writing, opening
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None
 
 READING = ("read", "pread", "preadv", "readv")
 WRITING = ("write", "pwrite", "pwritev", "writev")
@@ -30,19 +35,29 @@ OTHERS = (
     *("open", "close", "lseek", "stat", "lstat", "fstat", "scandir"),
     *("link", "rename", "replace", "unlink", "truncate", "ftruncate"),
 )
+RARER = (
+    *("mkdir", "rmdir", "remove", "chmod", "fchmod", "utime", "fsync", "fdatasync"),
+    *("posix_fallocate", "copy_file_range", "sendfile", "memfd_create"),
+    *("flock", "lockf", "fcntl", "mmap", "scatter"),  # of other modules than `os`
+)
 
 
 @contextmanager
 def _replaced(names, replacement):
-    """The functions of `os` of these names, each replaced by what `replacement` makes of it.
+    """The functions of these names, each replaced by what `replacement` makes of it.
 
-    Modules of the package that hold a function by a name of their own get the replacement too.
+    They are functions of `os`, or of `fcntl` and others that have calls of the system. Modules of
+    the package that hold a function by a name of their own get the replacement too.
     """
     package = [module for name, module in sys.modules.items() if name.startswith("zarr_bytes")]
-    functions = {name: getattr(os, name) for name in names if hasattr(os, name)}
+    homes = (os, *([fcntl] if fcntl else []), mmap, mapped_writing)
+    functions = {}
+    for home in homes:
+        found = {name: getattr(home, name, None) for name in names}
+        functions |= {name: function for name, function in found.items() if callable(function)}
     new = {id(function): replacement(name, function) for name, function in functions.items()}
     with pytest.MonkeyPatch.context() as patch:
-        for module in (os, *package):
+        for module in (*homes, *package):
             for name, value in list(vars(module).items()):
                 if id(value) in new:
                     patch.setattr(module, name, new[id(value)])
@@ -112,6 +127,42 @@ def before_each(act):
 
     with _replaced(READING + WRITING + OTHERS, replacement):
         yield
+
+
+@contextmanager
+def at_each_call_below(root, act):
+    """`act` is called before each call on files below `root`: its number, name and first argument.
+
+    What `act` raises is what the call raises. A file that is closed is closed all the same.
+    """
+    calls, readlink = [], os.readlink
+
+    def concerns(first):
+        if isinstance(first, int):
+            with suppress(OSError):
+                first = readlink(f"/proc/self/fd/{first}")
+        return str(first).startswith((str(root), "/memfd:zarr-bytes", "zarr-bytes"))
+
+    def replacement(name, function):
+        def wrapped(*arguments, **named):
+            is_seen = not getattr(_thread, "is_acting", False)
+            if is_seen and (name == "scatter" or (arguments and concerns(arguments[0]))):
+                if name == "close":
+                    function(*arguments, **named)
+                calls.append(name)
+                _thread.is_acting = True
+                try:
+                    act(len(calls) - 1, name, arguments[0])
+                finally:
+                    _thread.is_acting = False
+                if name == "close":
+                    return None
+            return function(*arguments, **named)
+
+        return wrapped
+
+    with _replaced(READING + WRITING + OTHERS + RARER, replacement):
+        yield calls
 
 
 NEVER = 2**62

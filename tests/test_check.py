@@ -9,11 +9,9 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-import warnings
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -26,8 +24,10 @@ from documents import (
     ARRAY,
     BIG,
     ENDIAN,
+    GROUP,
     GZIP,
     LITTLE,
+    consolidated,
     memory,
     regular,
     store_of,
@@ -37,7 +37,8 @@ from documents import (
 )
 from hypothesis import example, given
 from hypothesis import strategies as st
-from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
+from shards import shard_of, sharding
+from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 import zarr_bytes
 
@@ -45,6 +46,8 @@ import zarr_bytes
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
 
 BARE = [{"name": "bytes"}]
+UP = {"name": "bytes", "configuration": {"endian": "up"}}
+TRANSPOSE = {"name": "transpose", "configuration": {"order": [1, 0]}}
 
 
 def findings_of(store):
@@ -76,7 +79,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def with_a_finding(folder):
-    """The same, with one chunk that is a byte too short."""
+    """The same hierarchy, one of whose chunks is a byte too short."""
     (folder / "data/plain/c/1/0").write_bytes(b"x" * 47)
     return folder
 
@@ -85,10 +88,8 @@ class TestMetadata:
     @pytest.mark.parametrize(
         ("data_type", "fill_value", "codecs"),
         [
-            ("float32", 0, LITTLE),
             ("float32", "0x7f800001", BIG),
             ("complex64", ["NaN", -1.5], LITTLE),
-            ("uint8", 255, BARE),
             ("int8", -128, [{"name": "bytes", "configuration": {}}]),
             ("bool", True, LITTLE),
             ("r24", [0, 1, 255], BARE),
@@ -100,143 +101,110 @@ class TestMetadata:
         assert findings_of(store_of(data_type, fill_value=fill_value, codecs=codecs)) == []
 
     @pytest.mark.parametrize(
-        ("member", "value", "found", "permitted"),
+        ("members", "subject", "found", "permitted"),
         [
-            ("codecs", {"name": "bytes"}, "needs a byte order", '{"endian": "little"}'),
-            ("codecs", {"configuration": {"endian": "middle"}}, "middle", "'little'"),
-            ("codecs", {"configuration": {"endian": None}}, "null", '"little"'),
-            ("codecs", {"configuration": {"endian": "big", "x": 1}}, '"x"', "'endian'"),
-            ("codecs", {"configuration": 3}, "3", "an object"),
-            ("codecs", {**LITTLE[0], "level": 3}, '"level"', '"configuration"'),
-            ("codecs", ENDIAN[0], "endian", '"name": "bytes"'),
-            ("shape", 2, "2", "an array of integers from 0 on"),
-            ("shape", True, "true", "an array of integers from 0 on"),
-            ("shape", [True], "[true]", "an array of integers from 0 on"),
-            ("chunk_grid", [0], "[0]", "an array of integers from 1 on"),
-            ("chunk_grid", 2, "2", "an array of integers from 1 on"),
-            ("chunk_grid", [True], "[true]", "an array of integers from 1 on"),
-            ("data_type", "float33", '"float33"', ""),
-            ("data_type", "r12", '"r12"', ""),
-            ("data_type", 3, "3", ""),
-            ("data_type", None, "null", ""),
-            ("data_type", {"name": "x"}, '{"name": "x"}', ""),
-            ("zarr.json", {"dimension_names": ["1", "2"]}, "zarr does not open it", ""),
-            ("zarr.json", {"fill_value": float("nan")}, "NaN is not JSON", '"NaN"'),
-            ("more", 1, "1", '"must_understand": false'),
-            ("more", {"x": 1}, '{"x": 1}', '"must_understand": false'),
-        ],
-    )
-    def test_what_is_not_is_found_beside_what_is(self, member, value, found, permitted):
-        members = {member: value}
-        match member:
-            case "codecs":
-                members = {"codecs": [{"name": "bytes"} | value]}
-            case "chunk_grid":
-                members = {"chunk_grid": regular(value)}
-            case "zarr.json":
-                members = value
-        base = ARRAY | {"data_type": "float32", "ignored": {"must_understand": False}}
-        (subject, shown, allowed), *others = findings_of(memory({"": base | members}))
-        assert subject == {"codecs": "codecs[0]"}.get(member, member)
-        assert found in shown
-        assert permitted in allowed
-        assert [other for other in others if "NaN" not in other[1]] == []
-
-    @pytest.mark.parametrize(
-        ("codecs", "found"),
-        [
-            ([], "no array -> bytes codec"),
-            ([*LITTLE, *LITTLE], "2 array -> bytes codecs"),
-            ([GZIP, *LITTLE], "the order gzip, bytes"),
-            ([*LITTLE, {"name": "no-such-codec"}], "unknown codec"),
-            ([{}, *LITTLE], "{}"),
-            ("bytes", '"bytes"'),
-        ],
-    )
-    def test_a_chain_that_is_none_is_found(self, codecs, found):
-        assert any(found in f[1] for f in findings_of(store_of("float32", codecs=codecs)))
-
-    @pytest.mark.parametrize(
-        ("data_type", "index_codecs", "found"),
-        [
-            ("int16", ENDIAN, ["codecs[0].codecs[0]", "codecs[0].index_codecs[0]"]),
-            ("uint8", BARE, ["codecs[0].index_codecs[0]"]),  # its elements are of 8 bytes
-        ],
-    )
-    def test_the_chains_within_a_shard_are_checked_too(self, data_type, index_codecs, found):
-        configuration = {"chunk_shape": [1], "codecs": BARE, "index_codecs": index_codecs}
-        codecs = [{"name": "sharding_indexed", "configuration": configuration}]
-        assert [f[0] for f in findings_of(store_of(data_type, codecs=codecs))] == found
-
-    @pytest.mark.parametrize(
-        ("data_type", "fill_value", "permitted"),
-        [
-            ("float32", "1.5", "a number"),
-            ("int16", 1.0, "no fraction or exponent: 1"),
-            ("int16", 40000, "an integer from -32768 to 32767"),
-            ("bool", 0, "true or false"),
-            ("complex64", 1, "an array of two components"),
-            ("r16", "AAE=", "an array of integers: [0, 1]"),
-            ("float64", None, "a number"),
-        ],
-    )
-    def test_a_fill_value_that_is_not_permitted_is_found_whatever_is_set(
-        self, data_type, fill_value, permitted
-    ):
-        lenient = {
-            "zarr_bytes.fill_values": "lenient",
-            "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
-        }
-        for settings in ({}, lenient):
-            with zarr.config.set(settings):
-                findings = findings_of(store_of(data_type, fill_value=fill_value))
-            assert findings[0][:2] == ("fill_value", json.dumps(fill_value))
-            assert permitted in findings[0][2]
-
-    def test_a_data_type_that_needs_a_package_says_which(self, without_ml_dtypes):
-        ((_, found, permitted),) = findings_of(store_of("bfloat16"))
-        assert found == '"bfloat16"'
-        assert permitted.endswith('ml_dtypes, 0.6 or newer: pip install "ml_dtypes>=0.6"')
-
-    @pytest.mark.parametrize("member", [m for m in ARRAY if m not in ("node_type", "attributes")])
-    def test_a_member_that_is_missing_is_found(self, member):
-        document = {name: value for name, value in ARRAY.items() if name != member}
-        assert (member, "missing", "required") in findings_of(memory({"": document}))
-
-    @pytest.mark.parametrize(
-        ("codecs", "promise"), [(ENDIAN, "writes it"), ([], "adds bytes"), (None, "adds bytes")]
-    )
-    @pytest.mark.parametrize(
-        "others",
-        [
-            {},
-            {"fill_value": 1.0},  # not permitted either, but zarr opens it
-            {"fill_value": "1"},
-            {"fill_value": None},
-            {"codecs": [*LITTLE, {"name": "no-such-codec"}]},
-            {"dimension_names": ["one", "two"]},
-            {"more": 1},
-            "utf-16",
+            ({"fill_value": "1.5"}, "fill_value", '"1.5"', "an integer from -32768 to 32767"),
+            ({"fill_value": 40000}, "fill_value", "40000", "an integer from -32768 to 32767"),
+            ({"fill_value": None}, "fill_value", "null", "an integer"),
+            ({"data_type": "bool"}, "fill_value", "0", "true or false"),
+            ({"data_type": "complex64", "fill_value": 1}, "fill_value", "1", "two components"),
+            ({"data_type": "r12"}, "data_type", "r12", ""),
+            ({"data_type": "float33"}, "zarr.json", "float33", ""),
+            ({"codecs": BARE}, "codecs", "needs a byte order", ""),
+            (
+                {"codecs": [{**BARE[0], "configuration": {"endian": "up"}}]},
+                "codecs",
+                "bytes",
+                "big",
+            ),
+            ({"codecs": []}, "zarr.json", "ArrayBytesCodec", ""),
+            ({"codecs": [*LITTLE, *LITTLE]}, "zarr.json", "ArrayBytesCodec", ""),
+            ({"codecs": [*LITTLE, {"name": "no-such-codec"}]}, "zarr.json", "no-such-codec", ""),
+            ({"dimension_names": ["1", "2"]}, "zarr.json", "dimension", ""),
+            ({"shape": [-1]}, "zarr.json", "-1", ""),
+            ({"more": 1}, "zarr.json", "more", ""),
+            ({"attributes": {"a": float("nan")}}, "zarr.json", "NaN is not JSON", "a metadata"),
         ],
         ids=str,
     )
-    def test_migrate_is_promised_just_where_it_writes(self, codecs, promise, others):
-        members, encoding = ({}, others) if isinstance(others, str) else (others, "utf-8")
-        document = ARRAY | members | {"codecs": [*(codecs or []), *members.get("codecs", [])]}
-        if codecs is None and not document["codecs"]:
-            del document["codecs"]
-        store = memory({"": json.dumps(document).encode(encoding)})
-        for fill_values in ("strict", "lenient"):
-            with (
-                warnings.catch_warnings(),
-                zarr.config.set({"zarr_bytes.fill_values": fill_values}),
-            ):
-                warnings.simplefilter("ignore")  # of fill values that are not permitted
-                is_written = bool(zarr_bytes.migrate(store, dry_run=True).changes)
-                found = zarr_bytes.check(store)
-            (report,) = found
-            assert [f.migrate for f in report.findings if f.migrate] == [promise] * is_written
-            assert (f"zarr-bytes migrate {promise}" in " ".join(str(found).split())) == is_written
+    def test_what_is_not_is_found_beside_what_is(self, members, subject, found, permitted):
+        ((where, shown, allowed),) = findings_of(memory({"": ARRAY | members}))
+        assert where == subject
+        assert found in shown
+        assert permitted in allowed
+
+    @pytest.mark.parametrize("member", [*ARRAY][2:-1])
+    def test_a_member_that_is_missing_is_found(self, member):
+        document = {name: value for name, value in ARRAY.items() if name != member}
+        ((subject, found, _),) = findings_of(memory({"": document}))
+        assert subject == member
+        assert found == "missing"
+
+    @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-le"])
+    def test_another_encoding_than_utf_8_is_found(self, encoding):
+        """zarr reads them all, and JSON is UTF-8 without a byte order mark (RFC 8259)."""
+        assert findings_of(memory({"": json.dumps(ARRAY).encode(encoding)}))
+
+    def test_settings_do_not_change_the_verdict(self):
+        settings = {
+            "zarr_bytes.fill_values": "lenient",
+            "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
+        }
+        with zarr.config.set(settings):
+            ((subject, *_),) = findings_of(store_of("int16", fill_value="1"))
+        assert subject == "fill_value"
+
+    def test_a_data_type_that_needs_a_package_says_which(self, without_ml_dtypes):
+        ((_, found, _),) = findings_of(store_of("bfloat16"))
+        assert 'ml_dtypes, 0.6 or newer: pip install "ml_dtypes>=0.6"' in found
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            {"codecs": ["bytes"], "data_type": "uint8"},
+            {"data_type": {"name": "int16"}},
+            {"chunk_key_encoding": "default"},
+            {
+                "shape": [4, 6],
+                "chunk_grid": regular([4, 3]),
+                "codecs": [TRANSPOSE, sharding([3, 2], LITTLE)],
+            },
+            {
+                "data_type": "uint8",
+                "shape": [4, 6],
+                "chunk_grid": regular([4, 3]),
+                "codecs": [TRANSPOSE, sharding([3, 2], ["bytes"])],
+            },
+        ],
+        ids=["codec", "data type", "keys", "transpose before shards", "both"],
+    )
+    def test_a_permitted_form_that_zarr_does_not_open_is_a_note(self, members):
+        store = memory({"": ARRAY | members})
+        with pytest.raises((TypeError, ValueError)):
+            zarr.open_array(store, mode="r")
+        (report,) = reports_of(store).values()
+        (note,) = report.findings
+        assert report.conforms
+        assert note.is_note
+        assert "zarr does not open it" in note.found
+        assert report.not_checked == "zarr does not open it"
+
+    @pytest.mark.parametrize(
+        "members", [{"codecs": ["bytes"]}, {"data_type": {"name": "int"}}], ids=str
+    )
+    def test_a_short_form_excuses_no_other_fault(self, members):
+        assert findings_of(memory({"": ARRAY | members}))
+
+    def test_a_grid_that_is_switched_off_is_a_note(self):
+        configuration = {"kind": "inline", "chunk_shapes": [[1, 3]]}
+        grid = {"name": "rectilinear", "configuration": configuration}
+        findings = findings_of(memory({"": ARRAY | {"chunk_grid": grid}}))
+        assert (findings == []) is (zarr.__version__ >= "3.2")  # older ones have no such grids
+
+    def test_the_draft_codec_is_a_note(self):
+        (report,) = reports_of(store_of("int16", codecs=ENDIAN)).values()
+        assert report.conforms
+        assert [f.found for f in report.findings if "endian is the draft" in f.found]
 
 
 json_values = st.recursive(
@@ -252,52 +220,26 @@ json_values = st.recursive(
     max_leaves=8,
 )
 NAMES = ["bytes", "endian", "gzip", "transpose", "sharding_indexed", "vlen-utf8", "none"]
-CONFIGURATIONS = [{"endian": "little"}, {"level": 1}, {"order": [0]}]
-TURN_INTO_BYTES = ("bytes", "endian", "vlen-utf8", "sharding_indexed")
-IS_PERMITTED = {
-    "zarr_format": lambda value: value == 3,
-    "node_type": lambda value: value == "array",
-    "shape": lambda value: isinstance(value, list) and type(value[0]) is int and value[0] >= 0,
-    "fill_value": lambda value: type(value) is int and -(2**15) <= value < 2**15,
-    "more": lambda value: value["must_understand"] is False,
-}
+CODECS = st.sampled_from(NAMES) | st.fixed_dictionaries(
+    {"name": st.sampled_from(NAMES)}, optional={"configuration": json_values}
+)
 
 
 class TestAnyDocument:
-    """What conforms is permitted and opens; anything else is a finding, and never an error."""
+    """What conforms opens, and anything else is a finding, and never an error."""
 
-    @given(st.dictionaries(st.sampled_from([*ARRAY, "more"]), json_values, max_size=3))
+    @given(
+        st.dictionaries(st.sampled_from([*ARRAY, "more"]), json_values, max_size=3)
+        | st.fixed_dictionaries({"codecs": st.lists(CODECS, max_size=3)})
+    )
+    @pytest.mark.filterwarnings("ignore")
     def test_with_members_of_any_kind(self, members):
         store = memory({"": ARRAY | members})
         (report,) = reports_of(store).values()
         assert report.conforms or members
-        if report.conforms:
-            assert zarr.open_array(store, mode="r").ndim == 1
-            for name in members.keys() & IS_PERMITTED.keys():
-                assert IS_PERMITTED[name](members[name])
-
-    @given(
-        st.lists(
-            st.sampled_from(NAMES)
-            | st.fixed_dictionaries(
-                {"name": st.sampled_from(NAMES)},
-                optional={"configuration": st.sampled_from(CONFIGURATIONS) | json_values},
-            ),
-            max_size=3,
-        ),
-        st.sampled_from([("int16", 0), ("bool", True), ("string", ""), ("r16", [0, 1])]),
-    )
-    def test_with_codecs_of_any_configuration(self, codecs, element):
-        data_type, fill_value = element
-        store = store_of(data_type, codecs=codecs, fill_value=fill_value)
-        findings = findings_of(store)
-        if codecs == BARE:
-            assert bool(findings) == (data_type in ("int16", "string"))
-        if not findings:
-            assert zarr.open_array(store, mode="r").shape == (2,)
-            names = [codec["name"] for codec in codecs]
-            assert len([name for name in names if name in TURN_INTO_BYTES]) == 1
-            assert not {"endian", "none"} & set(names)
+        if report.conforms and not report.findings:
+            with zarr.config.set({"zarr_bytes.fill_values": "strict"}):
+                assert zarr.open_array(store, mode="r").ndim == 1
 
     @given(st.binary(max_size=20))
     @example(b"[" * 100_000)  # deeper than Python reads
@@ -316,12 +258,6 @@ class TestHierarchy:
         assert nodes["data/plain"]["stored_chunks"] == nodes["data/plain"]["chunks"] == 4
         assert all(node["conforms"] for node in nodes.values())
         assert nodes["data/packed"]["not_checked"] == "not plain bytes"
-
-    def test_shards_are_named_as_what_is_not_checked(self):
-        layout = {"shape": 4, "shards": (4,), "chunks": (2,), "compressors": None}
-        array = zarr.create_array({}, dtype="i4", **layout)
-        (report,) = zarr_bytes.check(array.store)
-        assert report.not_checked == "shards"
 
     def test_broken_documents_do_not_stop_it(self):
         class Unreadable(WrapperStore):
@@ -343,32 +279,60 @@ class TestHierarchy:
         assert reports.keys() == broken.keys() | whole.keys()
         assert {path for path, report in reports.items() if report.conforms} == whole.keys()
 
-    def test_a_consolidated_copy_that_differs_is_found(self, folder):
-        zarr.consolidate_metadata(str(folder))
-        edit(folder / "data/plain/zarr.json", attributes={"changed": 1})
-        assert zarr_bytes.check(folder).conforms
-        edit(folder / "data/plain/zarr.json", fill_value=7.0)
-        reports = reports_of(LocalStore(folder))
-        assert "consolidated" in reports["data/plain"].findings[0].found
-        assert reports["data/mask"].conforms
-
-    @pytest.mark.parametrize("paths", [["a"], ["a/b", "a"]], ids=str)
-    def test_what_lies_beside_a_consolidated_group_has_no_copy_there(self, paths):
-        group = zarr.group(MemoryStore())
-        for name in ("a/b/x", "ab/y", "c"):
-            group.create_array(name, shape=3, dtype="i4", compressors=None)
-        for path in paths:
-            zarr.consolidate_metadata(group.store, path=path)
-        reports = reports_of(group.store)
-        assert reports.keys() >= {"a/b/x", "ab/y", "c"}
-        assert [report.findings for report in reports.values() if report.findings] == []
+    def test_a_group_that_does_not_open_is_found(self):
+        reports = reports_of(memory({"": GROUP | {"consolidated_metadata": 5}, "a": ARRAY}))
+        assert {path: report.conforms for path, report in reports.items()} == {"": False, "a": True}
+        assert [finding.subject for finding in reports[""].findings] == ["zarr.json"]
 
     def test_a_store_with_nothing_but_format_2_does_not_conform(self, tmp_path):
         zarr.create_array(tmp_path, shape=4, dtype="f4", zarr_format=2)
         result = call("check", tmp_path)
         assert result.exit_code == 1
-        assert result.stdout.startswith("Not checked: it holds nothing but Zarr format")
+        assert result.stdout.startswith("Nothing is checked; 1 array of Zarr format 2 not checked")
         assert nodes_of(tmp_path)[""]["kind"] == "format 2"
+
+    def test_groups_without_any_array_conform_and_are_not_listed(self):
+        found = zarr_bytes.check(memory({"": GROUP, "a": GROUP}))
+        assert found.conforms
+        assert found.nodes == []
+
+
+class TestConsolidatedMetadata:
+    """Copies are what zarr reads: it does not look at the documents."""
+
+    @pytest.mark.parametrize(
+        ("copies", "documents", "found"),
+        [
+            ({"a": ARRAY, "g": GROUP}, {"a": ARRAY, "g": GROUP}, []),
+            ({"a": ARRAY | {"attributes": {"x": 1}}}, {"a": ARRAY}, []),
+            ({"a": ARRAY | {"fill_value": 7}}, {"a": ARRAY}, ["differs from its zarr.json"]),
+            ({"a": 5}, {"a": ARRAY}, ["differs from its zarr.json"]),
+            ({"a": ARRAY}, {}, ["a copy of a zarr.json that is not there"]),
+            ({"a": ARRAY}, {"a": ARRAY, "no group/b": ARRAY}, []),
+            ({"g": GROUP}, {"g": GROUP, "b": ARRAY}, ["no copy of b, which zarr therefore does"]),
+            *(
+                ({path: ARRAY}, {"b": ARRAY}, ["not the path of a node", "no copy of b, which"])
+                for path in ("../a", "/etc", "b//c", "b/../../a", "", ".")
+            ),
+        ],
+    )
+    def test_a_copy_that_is_not_the_document_is_found(self, copies, documents, found):
+        reports = reports_of(memory({"": consolidated(copies)} | documents))
+        shown = [f.found for f in reports[""].findings] if "" in reports else []
+        for text in found:
+            assert any(text in f for f in shown)
+        assert bool(shown) == bool(found)
+
+    @pytest.mark.parametrize("paths", [["a"], ["a/b", "a"]], ids=str)
+    def test_what_lies_beside_a_consolidated_group_has_no_copy_there(self, paths):
+        group = zarr.group({})
+        for name in ("a/b/x", "ab/y", "c"):
+            group.create_array(name, shape=3, dtype="i4", compressors=None)
+        for path in paths:
+            zarr.consolidate_metadata(group.store, path=path)
+        reports = reports_of(group.store)
+        assert set(reports) == {"a/b/x", "ab/y", "c"}
+        assert [report.findings for report in reports.values() if report.findings] == []
 
 
 ENCODINGS = [
@@ -393,10 +357,14 @@ class TestChunkKeys:
     @pytest.mark.parametrize(
         ("shape", "chunk_shape"), [((6, 6), (3, 4)), ((), ()), ((5,), (2,)), ((0, 3), (1, 2))]
     )
-    def test_the_keys_are_those_that_zarr_writes(self, shape, chunk_shape, encoding):
+    def test_the_keys_are_those_that_zarr_writes(self, shape, chunk_shape, encoding, tmp_path):
         document, keys = array_of(shape, chunk_shape, encoding)
         stored = memory({"": document}, **dict.fromkeys(keys, bytes(prod(chunk_shape))))
-        for store in (stored, asked := Unlistable(stored)):
+        for key in keys:
+            (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / key).write_bytes(bytes(prod(chunk_shape)))
+        write(tmp_path, document)
+        for store in (stored, LocalStore(tmp_path), asked := Watched(stored)):
             (report,) = reports_of(store).values()
             assert report.findings == []
             assert report.stored_chunks == report.chunks == len(keys)
@@ -405,69 +373,46 @@ class TestChunkKeys:
     @given(
         st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=3),
         st.sampled_from(ENCODINGS),
-        st.text("c0123./", min_size=1, max_size=8).filter(lambda key: not key.endswith("/")),
+        st.text("c0123./", min_size=1, max_size=8).filter(
+            lambda key: not {"", ".", ".."} & set(key.split("/"))
+        ),
     )
     def test_any_other_key_is_no_chunk_of_the_grid(self, dimensions, encoding, key):
         shape, chunk_shape = [n for n, _ in dimensions], [m for _, m in dimensions]
         document, keys = array_of(shape, chunk_shape, encoding)
-        size = prod(chunk_shape)
-        (report,) = reports_of(memory({"": document}, **{key: bytes(size)})).values()
+        (report,) = reports_of(memory({"": document}, **{key: bytes(prod(chunk_shape))})).values()
         assert report.stored_chunks == (key in keys)
-        notes = [f.is_note for f in report.findings if key in f.found]
-        assert notes == [True] * (key not in keys)
+        assert [f.is_note for f in report.findings if key in f.found] == [True] * (key not in keys)
 
     @pytest.mark.parametrize(
         ("key", "is_chunk"),
-        [
-            ("0", True),
-            ("00", False),
-            ("01", False),
-            (str(10**400 - 2), True),
-            (str(10**400 - 1), False),
-            ("9" * 5000, False),  # more digits than Python reads
-        ],
-        ids=["0", "00", "01", "last", "next", "long"],
+        [("0", True), ("00", False), ("01", False), ("9" * 300, True), ("9" * 5000, False)],
+        ids=["0", "00", "01", "last", "more digits than Python reads"],
     )
     def test_coordinates_are_numbers_as_they_are_written(self, key, is_chunk):
-        members = {"shape": [10**400 - 1], "chunk_grid": regular([1])}
+        members = {"shape": [10**300], "chunk_grid": regular([1])}
         document = ARRAY | members | {"chunk_key_encoding": {"name": "v2"}}
         (report,) = reports_of(memory({"": document}, **{key: bytes(2)})).values()
         assert report.stored_chunks == is_chunk
-        # zarr 3.2 makes a float of the shape, and refuses it.
-        findings = [f.is_note for f in report.findings if f.subject != "zarr.json"]
-        assert findings == [True] * (not is_chunk)
 
-    @pytest.mark.parametrize(
-        ("members", "reason"),
-        [
-            ({"shape": None}, "shape is null"),
-            ({"shape": [-1]}, "shape is [-1]"),
-            ({"chunk_grid": {"name": "rectilinear"}}, "the chunk grid is not regular"),
-            ({"chunk_grid": regular([0])}, "chunk_shape is [0]"),
-            ({"chunk_grid": regular([1, 1])}, "shape has 1 dimensions and chunk_shape 2"),
-            ({"chunk_key_encoding": {"name": "other"}}, '"other" is not known here'),
-            (
-                {"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "-"}}},
-                "'/' or '.'",
-            ),
-        ],
-        ids=str,
-    )
-    def test_any_other_grid_is_not_checked_and_says_why(self, members, reason):
-        (report,) = reports_of(memory({"": ARRAY | members})).values()
-        assert reason in report.not_checked
-        assert report.chunks is None
+
+PARTS = [bytes([n, 0, 1, 0]) for n in range(4)]  # inner chunks of two int16
+
+
+def shards_with(content):
+    """A store of two shards of four inner chunks; the second one is missing."""
+    members = {"shape": [8, 2], "codecs": [sharding([2, 1], LITTLE)]}
+    return memory({"": ARRAY | members | {"chunk_grid": regular([4, 2])}}, **{"c/0/0": content})
 
 
 class TestChunks:
-    @pytest.mark.parametrize("codecs", [LITTLE, [], ENDIAN])
     @pytest.mark.parametrize("size", [0, 47, 49])
+    @pytest.mark.parametrize("codecs", [LITTLE, ENDIAN, [TRANSPOSE, *LITTLE]])
     def test_a_chunk_of_another_size_is_found_with_both_sizes(self, folder, size, codecs):
         edit(folder / "data/plain/zarr.json", codecs=codecs)
         (folder / "data/plain/c/1/0").write_bytes(bytes(size))
-        *of_codecs, finding = findings_of(LocalStore(folder / "data/plain"))
+        (finding,) = findings_of(LocalStore(folder / "data/plain"))
         assert finding == ("c/1/0", f"{size} bytes", "48 bytes")  # 3 x 4 of 4 bytes each
-        assert len(of_codecs) == (codecs != LITTLE)
 
     def test_a_chunk_that_is_not_stored_is_no_finding_and_one_of_no_grid_a_note(self, folder):
         (folder / "data/plain/c/1/0").unlink()
@@ -477,6 +422,43 @@ class TestChunks:
         assert report.conforms
         assert report.stored_chunks == 3
         assert [(f.is_note, "c/9/0" in f.found) for f in report.findings] == [(True, True)]
+
+    @pytest.mark.parametrize(
+        ("change", "found"),
+        [
+            ({}, []),
+            ({"places": [2, 0, 3, 1], "gap": b"xyz"}, []),
+            ({"parts": [*PARTS[:3], None]}, []),
+            ({"entries": {1: (0, 3)}}, ["inner chunk (0, 1) of the shard * has 3 bytes"]),
+            ({"entries": {1: (14, 4)}}, ["inner chunk (0, 1) of the shard * ends at byte 18"]),
+            ({"entries": {3: (2**64 - 2, 4)}}, ["inner chunk (1, 1) of the shard"]),
+        ],
+        ids=str,
+    )
+    def test_an_index_that_names_what_is_no_inner_chunk_is_found(self, change, found):
+        content = shard_of(**({"parts": PARTS} | change))
+        findings = findings_of(shards_with(content))
+        assert [f[0] for f in findings] == ["c/0/0"] * len(found)
+        for (_, shown, _), texts in zip(findings, found, strict=True):
+            assert all(text in shown for text in texts.split("*"))
+
+    @pytest.mark.parametrize(
+        ("content", "found"),
+        [(b"", "found 0"), (b"\0" * 20, "found 20"), (shard_of(PARTS)[:-1], "checksum")],
+        ids=["empty", "truncated", "a byte less"],
+    )
+    def test_a_damaged_index_is_found(self, content, found):
+        ((_, shown, _),) = findings_of(shards_with(content))
+        assert found in shown
+
+    def test_every_shard_of_an_array_that_zarr_writes_conforms(self, tmp_path):
+        layout = {"shape": (7, 9), "chunks": (2, 3), "shards": (4, 6), "compressors": None}
+        for name, options in (("a", {}), ("b", {"dtype": "bool"})):
+            array = zarr.create_array(tmp_path, name=name, **({"dtype": "i4"} | options | layout))
+            array[2:] = 1
+        reports = reports_of(LocalStore(tmp_path))
+        assert [r.findings for r in reports.values()] == [[], []]
+        assert [r.stored_chunks for r in reports.values()] == [4, 4]
 
     @pytest.mark.parametrize("item", [1, 3], ids=["alone", "in a record"])
     def test_a_bool_that_is_neither_0_nor_1_is_found_also_where_a_chunk_is_read_in_pieces(
@@ -490,9 +472,30 @@ class TestChunks:
             flags = np.zeros((3000 * 3000, item), "u1")
             flags[place, -1] = 255
             store = store_of(data_type, shape=(3000, 3000), fill_value=fill_value, chunk=flags)
-            ((_, found, _),) = findings_of(store)
-            byte = place * item + item - 1
-            assert found == f"a bool of 255 at index {divmod(place, 3000)}, byte {byte:,}"
+            ((_, found, permitted),) = findings_of(store)
+            assert found == f"a bool of 255 at byte {place * item + item - 1:,}"
+            assert permitted == "0 or 1"
+
+    def test_a_bool_of_an_inner_chunk_is_found(self):
+        chain = [sharding([2, 2], BARE)]
+        members = {"data_type": "bool", "shape": [4, 4], "codecs": chain, "fill_value": False}
+        document = ARRAY | members | {"chunk_grid": regular([4, 4])}
+        for gap in (b"", b"\7"):
+            content = shard_of([b"\0\1\0\1", None, b"\1\1\1\2", b"\0\0\0\0"], gap=gap)
+            ((_, found, _),) = findings_of(memory({"": document}, **{"c/0/0": content}))
+            assert found == f"a bool of 2 at byte {7 + 2 * len(gap)}"
+
+    def test_a_store_that_ignores_ranges_is_checked_all_the_same(self):
+        class Whole(Watched):
+            async def get(self, key, prototype, byte_range=None):
+                return await self._store.get(key, prototype)
+
+        members = {"data_type": "bool", "codecs": [sharding([2], BARE)], "fill_value": False}
+        document = ARRAY | members | {"chunk_grid": regular([4])}
+        for byte, found in ((1, []), (2, ["a bool of 2 at byte 3"])):
+            content = shard_of([b"\0\1", bytes([1, byte])])
+            store = Whole(memory({"": document}, **{"c/0": content}))
+            assert [f[1] for f in findings_of(store)] == found
 
 
 def unfinished(write):
@@ -516,19 +519,12 @@ def unfinished(write):
 class TestUnfinishedFiles:
     """What a writer that was killed has left, by the names that writers give it."""
 
-    @pytest.fixture(params=["plain", "packed", "shards", "format 2", "in place"])
+    @pytest.fixture(params=["plain", "packed", "in place"])
     def array(self, request, folder):
-        match request.param:
-            case "shards":
-                options = {"shape": (6,), "chunks": (3,), "shards": (6,), "dtype": "i2"}
-                return zarr.create_array(folder, name="data/shards", **options)
-            case "format 2":
-                options = {"shape": (6, 6), "dtype": "i2", "zarr_format": 2}
-                return zarr.create_array(folder, name="data/old", **options)
-            case "in place":
-                (folder / "data/plain/c/0/0").unlink()
-                with zarr.config.set({"zarr_bytes.partial_writes": True}):
-                    return zarr.open_array(folder, path="data/plain", mode="r+")
+        if request.param == "in place":
+            (folder / "data/plain/c/0/0").unlink()
+            with zarr.config.set({"zarr_bytes.partial_writes": True}):
+                return zarr.open_array(folder, path="data/plain", mode="r+")
         return zarr.open_array(folder, path=f"data/{request.param}", mode="r+")
 
     def test_are_a_note_that_says_they_may_be_deleted(self, array, folder):
@@ -593,42 +589,27 @@ class TestWhatIsRead:
         call("check", folder)
         assert files() == before
 
-    def test_what_cannot_be_read_or_listed_is_a_finding(self, folder):
+    def test_what_cannot_be_read_is_a_finding(self, folder):
         class Failing(Watched):
             async def getsize(self, key):
                 if key.endswith("plain/c/0/1"):
                     raise OSError("gone")
                 return await super().getsize(key)
 
-            async def list_prefix(self, prefix):
-                if prefix == "data/mask/":
-                    raise OSError("no list")
-                async for name in self._store.list_prefix(prefix):
-                    yield name
-
-            async def list_dir(self, prefix):
-                if prefix == "data/deep":
-                    raise OSError("no list")
-                async for name in self._store.list_dir(prefix):
-                    yield name
-
-        zarr.create_group(folder, path="data/deep")
         reports = reports_of(Failing(LocalStore(folder, read_only=True)))
-        assert "no list" in reports["data/deep"].findings[0].found
-        assert "no list" in reports["data/mask"].findings[0].found
         plain = reports["data/plain"]
         assert [(f.subject, f.found) for f in plain.findings] == [("c/0/1", "OSError: gone")]
         assert plain.stored_chunks == 3
         assert reports["data/packed"].conforms
 
     @pytest.mark.parametrize("kind", [Unlistable, Silent])
-    def test_a_store_whose_listing_shows_nothing_is_asked_for_every_chunk(self, folder, kind):
-        (folder / "data/plain/c/1/0").unlink()
+    def test_of_a_store_that_cannot_list_no_chunk_is_requested(self, folder, kind):
         store = kind(LocalStore(folder / "data/plain", read_only=True))
         (report,) = reports_of(store).values()
         assert report.conforms
-        assert report.stored_chunks == 3
-        assert len(store.sized) == 4
+        assert report.not_checked == "the store cannot list"
+        assert (report.stored_chunks, store.sized) == (None, [])
+        assert set(store.read) == {"zarr.json"}
 
     def test_a_store_that_cannot_list_is_walked_by_consolidated_metadata(self, folder):
         store = Unlistable(LocalStore(folder, read_only=True))
@@ -638,51 +619,20 @@ class TestWhatIsRead:
         zarr.consolidate_metadata(str(folder))
         assert set(reports_of(store)) == {"data/plain", "data/mask", "data/packed"}
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("length", "chunks"), [(10**6, "1,000,000,000,000"), (10**300, "about 10^600")]
-    )
-    def test_the_requests_to_a_store_that_cannot_list_are_bounded(self, length, chunks):
-        class Empty(Unlistable):
-            async def getsize(self, key):
-                self.sized.append(key)
-                raise FileNotFoundError
-
-        store = Empty(store_of("uint8", shape=(length, length), chunk_shape=(1, 1)))
-        (report,) = reports_of(store).values()
-        assert store.sized == [f"c/0/{i}" for i in range(100_000)]
-        assert report.chunks == length**2
-        assert f"100,000 of {chunks} chunks" in " ".join(f.found for f in report.findings)
-        assert report.not_checked == "too many to request"
-
 
 class TestStores:
-    def test_a_folder_of_chunks_that_may_not_be_read_is_found(self, folder, monkeypatch):
-        scandir = os.scandir
-
-        def refuse(path):  # an administrator, who may run this, is refused nothing
-            if str(path).endswith("plain/c"):
-                raise PermissionError(13, "Permission denied", str(path))
-            return scandir(path)
-
-        monkeypatch.setattr(os, "scandir", refuse)
-        found = [f.found for f in reports_of(LocalStore(folder))["data/plain"].findings]
-        assert "cannot be listed" in " ".join(found)
-
-    def test_of_a_zip_file_folders_are_no_chunks_and_sizes_come_from_its_directory(
-        self, folder, monkeypatch
-    ):
-        path = shutil.make_archive(str(folder), "zip", folder)
+    def test_of_a_zip_file_sizes_come_from_its_directory(self, with_a_finding, monkeypatch):
+        path = shutil.make_archive(str(with_a_finding), "zip", with_a_finding)
         read = []
-        get = ZipStore.get
+        get = zarr.storage.ZipStore.get
 
         async def watched(self, key, *args, **kwargs):
             read.append(key)
             return await get(self, key, *args, **kwargs)
 
-        monkeypatch.setattr(ZipStore, "get", watched)
+        monkeypatch.setattr(zarr.storage.ZipStore, "get", watched)
         nodes = nodes_of(path)
-        assert nodes["data/plain"]["findings"] == []
+        assert [f["subject"] for f in nodes["data/plain"]["findings"]] == ["c/1/0"]
         assert nodes["data/plain"]["stored_chunks"] == 4
         assert not any("plain/c/" in key for key in read)
 
@@ -701,13 +651,16 @@ class TestStores:
             "file://nowhere.zarr: it does not exist\n"
         )
 
-    def test_an_fsspec_url(self, folder):
+    def test_an_fsspec_url_and_a_store_that_was_open_and_is_left_open(self, folder):
         fs = pytest.importorskip("fsspec").filesystem("memory")
         fs.put(str(folder), "/check.zarr", recursive=True)
         assert nodes_of("memory://check.zarr")["data/plain"]["stored_chunks"] == 4
         option = 'memory={"skip_instance_cache": true}'
         url = "simplecache::memory://check.zarr"
         assert call("check", url, "--storage-option", option).exit_code == 0
+        store = FsspecStore.from_url("memory://check.zarr", read_only=True)
+        assert zarr_bytes.check(store).conforms
+        assert zarr.open_array(store, path="data/plain", mode="r")[0, 0] == 1
         fs.pipe("/check.zarr/data/plain/c/0/0", b"short")
         assert check_json("memory://check.zarr")[0] == 1
 
@@ -733,98 +686,21 @@ class TestStores:
             server.shutdown()
         for result in results:
             (node,) = json.loads(result.stdout)["nodes"]
-            assert result.exit_code == 1
+            assert result.exit_code == (1 if lists else 0)
             assert result.stderr == ""
-            assert node["stored_chunks"] == 4
-            assert [f["subject"] for f in node["findings"]] == ["c/1/1"]
+            assert node["stored_chunks"] == (4 if lists else None)
+            assert [f["subject"] for f in node["findings"]] == ["c/1/1"] * lists
 
-
-on_posix = pytest.mark.skipif(
-    os.name != "posix", reason="pseudo-terminals and signals to threads are POSIX"
-)
-
-
-@on_posix
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("rich") is None, reason="the progress bar is rich's")
-@pytest.mark.parametrize(
-    ("patience", "on_terminal", "is_shown"),
-    [(0, True, True), (100, True, False), (0, False, False)],
-)
-def test_a_progress_bar_counts_on_a_terminal_where_it_takes_long(
-    folder, patience, on_terminal, is_shown
-):
-    """What a real process writes to stderr, with another patience before the progress bar."""
-    code = (
-        "import sys, zarr_bytes.commands.rich_screen as screen\n"
-        "from zarr_bytes.commands.command_line import main\n"
-        f"screen._PATIENCE = {patience}; sys.exit(main(['check', sys.argv[1]]))"
-    )
-    parent, child = os.openpty() if on_terminal else os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)],
-        stdout=subprocess.DEVNULL,
-        stderr=child,
-        env=os.environ | {"TERM": "xterm"},
-    )
-    os.close(child)
-    written = b""
-    with contextlib.suppress(OSError):  # how a pseudo-terminal ends on Linux
-        while piece := os.read(parent, 4096):
-            written += piece
-    os.close(parent)
-    assert process.wait() == 0
-    assert (b"4 of 5 found, chunk 4 of 4 /data/plain" in written) == is_shown
-    assert bool(written) == is_shown
-
-
-class TestManyArrays:
-    @pytest.fixture
-    def store(self, tmp_path):
-        """30 arrays, of which one does not conform."""
-        for i in range(30):
-            write(tmp_path / f"s/a{i}", ARRAY | {"fill_value": "1" if i == 7 else 0})
-        return write(tmp_path / "s", text_of({"zarr_format": 3, "node_type": "group"}))
-
-    def test_only_those_with_findings_are_listed(self, store):
-        result = call("check", store)
-        assert result.exit_code == 1
-        assert "/a7 " in result.stdout
-        assert "/a8 " not in result.stdout
-        assert "29 arrays without findings: --all lists them" in result.stdout
-
-    def test_all_lists_every_one_and_the_verdict_is_the_last_line_too(self, store):
-        lines = call("check", store, "--all").stdout.splitlines()
-        assert sum(line.startswith("/a") for line in lines) == 31  # and the table of findings
-        assert lines[0] == lines[-1] == f"1 of 30 do not conform: {store}"
-
-    def test_the_findings_of_many_are_cut(self, store):
-        for i in range(30):
-            write(store / f"a{i}", ARRAY | {"fill_value": "1"})
-        assert "... and 10 more with findings" in call("check", store).stdout
-        assert "more with findings" not in call("check", store, "--all").stdout
-
-    def test_many_findings_of_one_are_cut_on_the_terminal_and_whole_in_json(self, tmp_path):
-        chunks = {f"c{i}": b"xx" for i in range(30)}
-        write(tmp_path, ARRAY | {"shape": [60], "chunk_grid": regular([2])}, **chunks)
-        assert "20 more" in call("check", tmp_path).stdout
-        subjects = [finding["subject"] for finding in nodes_of(tmp_path)[""]["findings"]]
-        assert subjects == sorted(f"c/{i}" for i in range(30))
-
-
-class TestOptionsOfStores:
     @pytest.mark.parametrize("text", ["anon", "=true", ""])
-    def test_what_is_no_key_and_value_is_refused(self, text):
+    def test_an_option_that_is_no_key_and_value_is_refused(self, text):
         result = call("check", "s3://a", "--storage-option", text)
         assert result.exit_code == 2
         assert "key=value" in result.stderr
 
-    def test_a_folder_takes_none(self, folder):
+    def test_a_folder_takes_no_option(self, folder):
         result = call("check", folder, "--storage-option", "anon=true")
         assert result.exit_code == 2
         assert "for URLs" in result.stderr
-        with pytest.raises(zarr_bytes.StoreError, match="for URLs"):
-            zarr_bytes.check(folder, storage_options={"anon": True})
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -878,51 +754,11 @@ class TestFromPython:
             "c/1/0   47 bytes   48 bytes",
         ]
 
-    def test_one_that_was_open_is_left_open(self, folder):
-        fsspec = pytest.importorskip("fsspec")
-        fsspec.filesystem("memory").put(str(folder), "/open.zarr", recursive=True)
-        store = FsspecStore.from_url("memory://open.zarr", read_only=True)
-        assert zarr_bytes.check(store).conforms
-        assert zarr.open_array(store, path="data/plain", mode="r")[0, 0] == 1
-
     def test_it_runs_where_an_event_loop_runs_as_in_a_notebook(self):
         async def cell():
             return zarr_bytes.check(memory({"": ARRAY}))
 
         assert asyncio.run(cell()).conforms
-
-    @pytest.fixture
-    def interruptible(self):
-        """Also where the tests run in the background of a shell, which ignores the signal."""
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        yield
-        signal.signal(signal.SIGINT, before)
-
-    @on_posix
-    @pytest.mark.usefixtures("interruptible")
-    def test_an_interruption_stops_it(self):
-        class Endless(WrapperStore):
-            async def list_dir(self, prefix):
-                asking.set()
-                try:
-                    await asyncio.sleep(3600)
-                except asyncio.CancelledError:
-                    cancelled.set()
-                    raise
-                yield ""
-
-        asking, cancelled = threading.Event(), threading.Event()
-
-        def interrupt():
-            asking.wait()
-            # Again, if need be: Python sleeps through a signal that comes as it begins to wait.
-            while not cancelled.wait(1):
-                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
-            zarr_bytes.check(Endless(memory({"": ARRAY})))
-        assert cancelled.is_set()
 
     def test_what_is_no_store_is_an_error_that_says_what_is(self):
         with pytest.raises(TypeError, match="int; permitted are a path, a URL and a zarr store"):
@@ -930,13 +766,47 @@ class TestFromPython:
 
 
 class TestCommand:
-    def test_a_store_that_conforms_is_one_table(self, folder):
-        edit(folder / "data/packed/zarr.json", codecs=LITTLE)
-        shutil.rmtree(folder / "data/packed/c")
-        result = call("check", folder)
-        assert result.exit_code == 0
-        assert result.stdout.startswith("Conforms: ")
-        assert result.stdout.count(" conforms\n") == 3
+    @pytest.mark.parametrize(
+        ("others", "verdict", "conforms", "counts"),
+        [
+            ({}, "Conforms", True, (1, 0)),
+            (
+                {"b": [*LITTLE, GZIP], "c": [*LITTLE, GZIP]},
+                "Metadata conforms; chunks of 2 of 3 arrays not checked",
+                True,
+                (3, 2),
+            ),
+            (
+                {"b": [*LITTLE, GZIP], "c": []},
+                "1 of 3 do not conform; chunks of 2 of 3 arrays not checked",
+                False,
+                (3, 2),
+            ),
+            (
+                {"old": None},
+                "Conforms; 1 array of Zarr format 2 not checked",
+                True,
+                (2, 1),
+            ),
+        ],
+        ids=["checked", "compressed", "with findings", "format 2"],
+    )
+    def test_what_is_not_checked_is_in_the_headline_in_json_and_in_a_strict_status(
+        self, tmp_path, others, verdict, conforms, counts
+    ):
+        write(tmp_path / "a", ARRAY, c0=bytes(4))
+        write(tmp_path, GROUP)
+        for name, codecs in others.items():
+            if codecs is None:
+                zarr.create_array(tmp_path, name=name, shape=4, dtype="f4", zarr_format=2)
+            else:
+                write(tmp_path / name, ARRAY | {"codecs": codecs})
+        assert call("check", tmp_path).stdout.startswith(f"{verdict}: ")
+        code, found = check_json(tmp_path)
+        assert (code, found["verdict"], found["conforms"]) == (not conforms, verdict, conforms)
+        assert found["complete"] == (not others)
+        assert (found["arrays"], found["arrays_not_checked"]) == counts
+        assert check_json(tmp_path, "--strict")[0] == bool(others)
 
     @pytest.mark.parametrize(
         ("location", "said"),
@@ -945,6 +815,7 @@ class TestCommand:
             ("{folder}/nothing.zip", ": it does not exist"),
             ("{folder}/empty", ": it holds no array and no group"),
             ("{folder}/file", ": it is not a folder, a .zip file or a URL"),
+            ("{folder}/damaged.zip", ": it cannot be opened: BadZipFile"),
             ("nosuchscheme://a", ": "),
             ("", ": no store is named"),
         ],
@@ -952,6 +823,7 @@ class TestCommand:
     def test_what_cannot_be_opened_is_one_line_and_exit_status_2(self, tmp_path, location, said):
         (tmp_path / "empty").mkdir()
         (tmp_path / "file").write_text("text")
+        (tmp_path / "damaged.zip").write_text("text")
         location = location.format(folder=tmp_path)
         result = call("check", location)
         assert result.exit_code == 2
@@ -963,3 +835,69 @@ class TestCommand:
 
     def test_the_help_gives_the_exit_statuses(self):
         assert "2 if STORE cannot be opened" in " ".join(call("check", "--help").stdout.split())
+
+    @pytest.fixture
+    def many(self, tmp_path):
+        """30 arrays, of which one does not conform."""
+        for i in range(30):
+            write(tmp_path / f"s/a{i}", ARRAY | {"fill_value": "1" if i == 7 else 0})
+        return write(tmp_path / "s", text_of(GROUP))
+
+    def test_of_many_arrays_only_those_with_findings_are_listed(self, many):
+        result = call("check", many)
+        assert result.exit_code == 1
+        assert "/a7 " in result.stdout
+        assert "/a8 " not in result.stdout
+        assert "29 arrays without findings: --all lists them" in result.stdout
+
+    def test_all_lists_every_one_and_the_verdict_is_the_last_line_too(self, many):
+        lines = call("check", many, "--all").stdout.splitlines()
+        assert sum(line.startswith("/a") for line in lines) == 31  # and the table of findings
+        said = f"1 of 30 do not conform; chunks of 1 of 30 arrays not checked: {many}"
+        assert lines[0] == lines[-1] == said
+
+    def test_the_findings_of_many_are_cut(self, many):
+        for i in range(30):
+            write(many / f"a{i}", ARRAY | {"fill_value": "1"})
+        assert "... and 10 more with findings" in call("check", many).stdout
+        assert "more with findings" not in call("check", many, "--all").stdout
+
+    def test_many_findings_of_one_are_cut_on_the_terminal_and_whole_in_json(self, tmp_path):
+        chunks = {f"c{i}": b"xx" for i in range(30)}
+        write(tmp_path, ARRAY | {"shape": [60], "chunk_grid": regular([2])}, **chunks)
+        assert "20 more" in call("check", tmp_path).stdout
+        subjects = [finding["subject"] for finding in nodes_of(tmp_path)[""]["findings"]]
+        assert subjects == sorted(f"c/{i}" for i in range(30))
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX")
+    @pytest.mark.skipif(importlib.util.find_spec("rich") is None, reason="the bar is rich's")
+    @pytest.mark.parametrize(
+        ("patience", "on_terminal", "is_shown"),
+        [(0, True, True), (100, True, False), (0, False, False)],
+    )
+    def test_a_progress_bar_counts_on_a_terminal_where_it_takes_long(
+        self, folder, patience, on_terminal, is_shown
+    ):
+        """What a real process writes to stderr, with another patience before the progress bar."""
+        code = (
+            "import sys, zarr_bytes.commands.result as result\n"
+            "from zarr_bytes.commands.command_line import main\n"
+            f"result._PATIENCE = {patience}; sys.exit(main(['check', sys.argv[1]]))"
+        )
+        parent, child = os.openpty() if on_terminal else os.pipe()
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(folder)],
+            stdout=subprocess.DEVNULL,
+            stderr=child,
+            env=os.environ | {"TERM": "xterm"},
+        )
+        os.close(child)
+        written = b""
+        with contextlib.suppress(OSError):  # how a pseudo-terminal ends on Linux
+            while piece := os.read(parent, 4096):
+                written += piece
+        os.close(parent)
+        assert process.wait() == 0
+        assert (b"4 of 5 found, chunk 4 of 4 /data/plain" in written) == is_shown
+        assert bool(written) == is_shown

@@ -1,14 +1,22 @@
 """The data type classes stand in for zarr's own, and differ in nothing but fill values."""
 
 import base64
+import json
 import pickle
+import re
+import sys
 import traceback
+import warnings
+from contextlib import suppress
 from itertools import product
 
 import numpy as np
 import pytest
 import zarr
 from documents import (
+    ARRAY,
+    GROUP,
+    GZIP,
     LITTLE,
     open_document,
     rewritten_document,
@@ -16,15 +24,18 @@ from documents import (
     stored_chunk,
     stored_document,
     struct_of,
+    write,
 )
+from plain_zarr import outcome
 from zarr import dtype as zarr_dtype
 from zarr.storage import MemoryStore
 
-from zarr_bytes import FillValueError
+from zarr_bytes import FillValueError, FillValueWarning
+from zarr_bytes.data_type import core
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.zarr_versions import HAS_STRUCT
 
-CORE = {name: cls for name, cls in DATA_TYPES.items() if cls.__module__.endswith("data_type.core")}
+CORE = {name: cls for name, cls in DATA_TYPES.items() if cls in core.CORE.values()}
 MULTI_BYTE = [name for name in CORE if name not in ("bool", "int8", "uint8")]
 
 
@@ -136,33 +147,105 @@ def fill_values(setting):
     return zarr.config.set({"zarr_bytes.fill_values": setting})
 
 
-class TestLenientFillValues:
+# What is in documents of other writers, or is next to what is permitted.
+ODD = [
+    None, True, False, 0, 1, -1, 1.0, 1.5, 300, 2**63, 2**64, 1e30, 10**400, float("nan"),
+    float("inf"), "0", "1", "-1", " 7 ", "1_0", "1.5", "1e3", "inf", "nan", " NaN", "NaN",
+    "Infinity", "true", "", "x", "0x7fc00000", "0x7f800001", "0x7e01", "0x7ff8000000000000", "0x0",
+    "0X7FC00000", "\u0663", [], [0], [1], [[1]], [1, 2], [True, "1"], [None, 0], ["1.5", 0],
+    [True, "0x7f800001"], ["0x7e01", "0x7f800001"], [1, 2, 3], {}, {"a": 1},
+]  # fmt: skip
+
+
+class TestFillValuesThatAreNotPermitted:
+    @pytest.mark.parametrize("data_type", CORE)
+    def test_the_value_is_the_one_that_plain_zarr_takes(self, plain, data_type):
+        for value in ODD:
+            document = ARRAY | {"data_type": data_type, "fill_value": value}
+            objects = {"zarr.json": json.dumps(document).encode()}
+            expected, found = plain(objects), outcome(objects)
+            if data_type == "bool" and isinstance(value, list) and len(value) > 1:
+                assert "FillValueError" in found["error"]  # it would be another for each element
+            elif "error" not in expected:
+                assert found["values"] == expected["values"], value
+            elif value is None:
+                assert not int(found["values"], 16)
+            elif value == 10**400 and data_type.startswith("float"):
+                assert not np.isfinite(open_document(data_type, fill_value=value)[0])
+            else:
+                assert "FillValueError" in found["error"], value
+
+    @pytest.mark.parametrize("data_type", CORE)
+    def test_what_is_written_back_is_permitted(self, data_type):
+        for value in ODD:
+            with warnings.catch_warnings(), suppress(FillValueError):
+                warnings.simplefilter("ignore")
+                document = rewritten_document(data_type, fill_value=value)
+                with fill_values("strict"):
+                    open_document(data_type, fill_value=document["fill_value"])
+
+    @pytest.mark.parametrize(
+        ("value", "bits"),
+        [
+            ([True, "0x7f800001"], [0x3F800000, 0x7F800001]),
+            (["0xffc00001", "0x7e01"], [0xFFC00001, 0x7FC00000]),
+        ],
+    )
+    def test_a_component_that_is_permitted_keeps_its_bits(self, value, bits):
+        with pytest.warns(FillValueWarning):
+            array = open_document("complex64", fill_value=value)
+        assert array[:1].view("u4").tolist() == bits
+
     @pytest.mark.parametrize(
         ("data_type", "value", "read"),
         [("float32", "1.5", 1.5), ("int16", "7", 7), ("bool", 1, True), ("float64", True, 1.0)],
     )
-    def test_what_zarr_accepts_is_accepted_with_a_warning_that_names_it(
-        self, data_type, value, read
+    def test_a_warning_names_the_array_the_value_and_what_is_permitted(
+        self, tmp_path, data_type, value, read
     ):
-        expected = f"fill value {value!r} is not permitted for data"
-        with fill_values("lenient"), pytest.warns(UserWarning, match=expected):
-            assert open_document(data_type, fill_value=value).fill_value == read
-        with fill_values("lenient"):
-            assert open_document(data_type, fill_value=read).fill_value == read  # and no warning
-        with pytest.raises(FillValueError, match="lenient"):
-            open_document(data_type, fill_value=value)
+        document = ARRAY | {"data_type": data_type, "fill_value": value}
+        write(tmp_path / "a", document)
+        place = re.escape(f"array {(tmp_path / 'a').as_uri()}")
+        expected = f"^{place}: {value!r} is not a fill value of data type {data_type}: permitted"
+        with pytest.warns(FillValueWarning, match=f"{expected} is .* read as the value {read}"):
+            assert zarr.open_array(tmp_path / "a").fill_value == read
+        write(tmp_path / "a", document | {"fill_value": read})
+        zarr.open_array(tmp_path / "a")  # without a warning
+
+    @pytest.mark.parametrize("compressed", [False, True])
+    def test_one_warning_an_array_however_it_is_opened_and_used(self, tmp_path, compressed):
+        write(tmp_path, GROUP)
+        codecs = [*LITTLE, *[GZIP] * compressed]
+        write(tmp_path / "a", ARRAY | {"fill_value": "1", "codecs": codecs})
+
+        def use(array):
+            array[:] = array[:] + 1
+            array.resize(6)
+            return array.metadata.fill_value
+
+        ways = (
+            lambda: zarr.open_array(tmp_path / "a", mode="r+"),
+            lambda: zarr.open(tmp_path, path="a", mode="r+"),
+            lambda: zarr.open_group(tmp_path, mode="r+")["a"],
+            lambda: dict(zarr.open_group(tmp_path, mode="r+").members())["a"],
+        )
+        for open_ in ways:
+            write(tmp_path / "a", ARRAY | {"fill_value": "1", "codecs": codecs})
+            with pytest.warns(FillValueWarning, match="^array file://.*/a: '1'") as warned:
+                assert use(open_()) == 1
+            assert [warning.filename for warning in warned] == [__file__]
 
     @pytest.mark.filterwarnings("ignore:The data type")  # of structs, in zarr 3.2
     @pytest.mark.parametrize("name", DATA_TYPES)
-    def test_null_is_read_as_zero_and_written_back_as_it(self, name):
+    def test_null_is_the_default_and_written_back_as_it(self, name):
         struct = struct_of(a="float32")
         data_type = {"r*": "r24", "struct": struct}.get(name, name)
-        expected = "null is not a fill value of .* permitted is .* GDAL"
-        with pytest.raises(FillValueError, match=f"^{expected}") as raised:
+        expected = "null is not a fill value of .* permitted is .* reads? (it )?as"
+        error = pytest.raises(FillValueError, match=expected)
+        with fill_values("strict"), error as raised:
             open_document(data_type, fill_value=None)
         assert str(raised.value).count('"zarr_bytes.fill_values": "lenient"') == 1
-        expected = "fill value null is not permitted .* read as zero"
-        with fill_values("lenient"), pytest.warns(UserWarning, match=expected):
+        with pytest.warns(FillValueWarning, match=expected):
             document = rewritten_document(data_type, fill_value=None)
         array = open_document(data_type, fill_value=document["fill_value"])
         assert not np.any(np.asarray(array[:]).view("u1"))
@@ -174,6 +257,7 @@ class TestLenientFillValues:
             ("r8", [None], "r8: permitted is an array"),
             ("int8", 300, "int8: permitted is an integer from -128 to 127"),
             ("int8", [1], "int8: permitted is an integer from -128 to 127"),
+            ("bfloat16", "1.5", "bfloat16: permitted is a number"),
         ],
     )
     def test_what_zarr_refuses_too_is_refused_with_the_same_message(
@@ -239,16 +323,16 @@ class TestParametersOfOtherCodecs:
     @pytest.mark.parametrize("data_type", ["float32", "int16"])
     def test_the_fill_value_beside_them_is_held_to_the_specification(self, data_type):
         codecs = self.chain("1", "2")
-        with pytest.raises(
-            FillValueError, match=f"'7' is not a fill value of data type {data_type}"
-        ):
+        expected = f"'7' is not a fill value of data type {data_type}"
+        with fill_values("strict"), pytest.raises(FillValueError, match=expected):
             open_document(data_type, codecs=codecs, fill_value="7")
-        with fill_values("lenient"):
-            with pytest.warns(UserWarning, match="'7' is not permitted"):
-                array = open_document(data_type, codecs=codecs, fill_value="7")
-            assert array.fill_value == 7
-            assert type(array.fill_value) is np.dtype(data_type).type
-            open_document(data_type, codecs=codecs, fill_value=7)  # without a warning
+        with pytest.warns(FillValueWarning, match=expected):
+            array = open_document(data_type, codecs=codecs, fill_value="7")
+        assert array.fill_value == 7
+        assert type(array.fill_value) is np.dtype(data_type).type
+        for setting in ("lenient", "strict"):
+            with fill_values(setting):
+                open_document(data_type, codecs=codecs, fill_value=7)  # without a warning
 
     def test_a_parameter_that_zarr_does_not_read_is_refused(self):
         with pytest.raises(ValueError, match="offset value 'half' is not representable"):
@@ -270,15 +354,23 @@ class TestStruct:
         ("value", "read"),
         [
             ({"a": "1.5"}, (1.5, (0,))),
+            ({"a": "1.5", "c": {"b": "2"}}, (1.5, (2,))),
             ({"c": {"b": "2"}}, (0, (2,))),
             ({"a": 5, "c": {"b": None}}, (5, (0,))),
         ],
     )
-    def test_what_a_field_does_not_permit_is_read_where_that_is_lenient(self, value, read):
-        with pytest.raises(FillValueError, match="is not a fill value of data type (float32|int8)"):
+    def test_what_a_field_does_not_permit_is_read_with_one_warning(self, value, read):
+        expected = "is not a fill value of data type (float32|int8)"
+        with fill_values("strict"), pytest.raises(FillValueError, match=expected):
             open_document(self.DATA_TYPE, fill_value=value)
-        with fill_values("lenient"), pytest.warns(UserWarning, match="is not permitted"):
+        with pytest.warns(FillValueWarning, match=expected) as warned:
             assert open_document(self.DATA_TYPE, fill_value=value)[0].tolist() == read
+        assert len(warned) == 1
+
+    def test_each_field_that_is_permitted_keeps_its_bits(self):
+        with pytest.warns(FillValueWarning):
+            array = open_document(self.DATA_TYPE, fill_value={"a": "0x7f800001", "c": {"b": "2"}})
+        assert array[:1].tobytes() == (0x7F800001).to_bytes(4, sys.byteorder) + b"\2"
 
     @pytest.mark.parametrize("text", ["", "!!", "AAAA", "AAAAAAAAAAAAAAAAAAAAAAAA"])
     def test_a_text_that_is_not_its_bytes_is_refused(self, text):
@@ -299,6 +391,7 @@ class TestStruct:
         assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301
 
 
+@pytest.mark.usefixtures("strict_fill_values")
 @pytest.mark.parametrize(
     "refused",
     [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from zarr_bytes import BoolValueError, ChunkSizeError
-from zarr_bytes.chunk.elements import decode_elements, encode_elements
+from zarr_bytes.layout.elements import decode_elements, encode_elements
 
 
 class DeviceArray:

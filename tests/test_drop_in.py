@@ -27,6 +27,7 @@ from zarr_bytes import (
     BytesCodec,
     EndianCodec,
     FillValueError,
+    FillValueWarning,
 )
 
 ENDIANS = ("little", "big")
@@ -117,12 +118,6 @@ class TestTheCodecAsAValue:
         assert repr(copy) == shown
         with pytest.raises(AttributeError):
             copy.endian = "big"
-
-    def test_its_repr_says_where_it_writes_parts_of_chunks(self):
-        array = zarr.create_array({}, shape=4, dtype="<f4", compressors=None)
-        with zarr.config.set({"zarr_bytes.partial_writes": True}):
-            (codec,) = zarr.open_array(array.store).metadata.codecs
-        assert repr(codec) == "zarr_bytes.codec.PartialWriteBytesCodec(endian='little')"
 
     @pytest.mark.parametrize("size", [0, 1, 1000])
     def test_its_size_is_the_size_of_the_elements(self, size):
@@ -280,23 +275,39 @@ class TestLimits:
         assert not is_fused or array[:].view("u1").tolist() == [1, 2, 1, 1]
 
 
-def test_a_refused_array_keeps_consolidated_metadata_from_opening_but_not_its_neighbours():
-    """A limit that the README names: zarr reads all of consolidated metadata at once."""
+def group_of_two(fill_value):
+    """A group with consolidated metadata, whose member `bad` has another fill value."""
     group = zarr.open_group({}, mode="w")
-    for name, fill_value in (("good", 1.5), ("bad", 5)):
-        group.create_array(name, shape=2, dtype="float32", fill_value=fill_value)
+    for name, value in (("good", 1.5), ("bad", 5)):
+        group.create_array(name, shape=2, dtype="float32", fill_value=value)
     with pytest.warns(UserWarning, match="Consolidated metadata"):
         zarr.consolidate_metadata(group.store)
     for key in ("zarr.json", "bad/zarr.json"):
         text = group.store._store_dict[key].to_bytes().decode()
-        changed = re.sub(r'("fill_value": )5\.0', r'\1"1.5"', text)
+        changed = re.sub(r'("fill_value": )5\.0', rf"\g<1>{fill_value}", text)
         group.store._store_dict[key] = Buffer.from_bytes(changed.encode())
-    with pytest.raises(FillValueError, match="'1.5' is not a fill value"):
-        zarr.open_group(group.store, mode="r")
-    good = zarr.open_group(group.store, mode="r", use_consolidated=False)["good"]
+    return group.store
+
+
+@pytest.mark.parametrize(("setting", "value"), [("lenient", "[1]"), ("strict", '"1.5"')])
+def test_a_refused_array_keeps_consolidated_metadata_from_opening_but_not_its_neighbours(
+    setting, value
+):
+    """A limit that the pages name: zarr reads all of consolidated metadata at once."""
+    store = group_of_two(value)
+    with zarr.config.set({"zarr_bytes.fill_values": setting}):
+        with pytest.raises(FillValueError, match="is not a fill value"):
+            zarr.open_group(store, mode="r")
+        good = zarr.open_group(store, mode="r", use_consolidated=False)["good"]
     assert good[:].tolist() == [1.5, 1.5]
-    with zarr.config.set({"zarr_bytes.fill_values": "lenient"}), pytest.warns(match="'1.5'"):
-        assert zarr.open_group(group.store, mode="r")["bad"].fill_value == 1.5
+
+
+def test_consolidated_metadata_opens_with_a_fill_value_that_only_zarr_takes():
+    store = group_of_two('"1.5"')
+    with pytest.warns(FillValueWarning, match=r"^array .*/bad: '1\.5'") as warned:
+        array = zarr.open_group(store, mode="r")["bad"]
+    assert array.fill_value == 1.5
+    assert [warning.filename for warning in warned] == [__file__]
 
 
 def test_consolidated_metadata_of_a_group_keeps_codec_and_fill_value():

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from stored_arrays import most_memory
 
 from zarr_bytes import BoolValueError, ChunkSizeError
-from zarr_bytes.chunk.elements import decode_elements, encode_elements
-from zarr_bytes.chunk.layout import layout_of
+from zarr_bytes.layout.element import layout_of
+from zarr_bytes.layout.elements import decode_elements, encode_elements
 
 ENDIANS = ("little", "big")
 RECORD = np.dtype(
@@ -212,6 +212,15 @@ def test_a_bool_field_of_a_record_is_held_to_the_same():
     array = encoded.view(dtype)
     assert encode_elements(array, "little").tobytes() == bytes([1, 0, 0, 1, 2, 0, 1, 1])
     assert encoded.tolist() == [1, 0, 0, 1, 2, 0, 1, 3]  # the input is never changed
+
+
+def test_a_bool_of_a_record_in_a_record_is_where_the_outer_one_has_it():
+    dtype = np.dtype([("id", "u1"), ("inner", [("x", "<i2"), ("flag", "?")])])
+    encoded = np.array([9, 7, 7, 1, 9, 7, 7, 2], "u1")
+    with pytest.raises(BoolValueError, match=r"found 2 at index \(1,\) of the chunk \(byte 7\)"):
+        decode_elements(encoded, dtype, (2,), "little")
+    array = encoded.view(dtype)
+    assert encode_elements(array, "little").tolist() == [9, 7, 7, 1, 9, 7, 7, 1]
 
 
 @pytest.mark.parametrize("endian", ENDIANS)

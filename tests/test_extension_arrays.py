@@ -190,3 +190,6 @@ class TestLimits:
             with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
                 array = zarr.create_array({}, data=values, **options)
             assert stored_chunk(array).hex() == expected
+        reading = zarr.config.set({"codecs.bytes": "zarr.codecs.bytes.BytesCodec"})
+        with reading, pytest.raises(TypeError, match="read it with the codec of zarr-bytes"):
+            zarr.open_array(array.store)[...]

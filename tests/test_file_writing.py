@@ -14,7 +14,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -22,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from conftest import HAS_FUSED_PIPELINE, PIPELINES
+from conftest import PIPELINES
 from shards import index_of
 from stored_arrays import KINDS_OF_NO_FILE, created, fill, put
 from system_calls import (
@@ -39,7 +38,7 @@ from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
 from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError, ShardIndexError
-from zarr_bytes.chunk import file_writing, mapped_writing, opening
+from zarr_bytes.io import file_writing, mapped_writing, opening
 
 pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
@@ -90,9 +89,6 @@ def way(request):
     pipeline = "BatchedBytesPipeline" if is_sharded else request.param
     with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
         yield SHARDED if is_sharded else {}
-
-
-every_way = pytest.mark.parametrize("way", [*PIPELINES, "shard"], indirect=True)
 
 
 @pytest.fixture
@@ -148,7 +144,6 @@ FILES_THAT_ARE_REPLACED = {  # what is done to the file, and who writes
 }
 
 
-@every_way
 class TestWhatIsThere:
     @pytest.mark.parametrize("case", FILES_THAT_ARE_REPLACED)
     def test_a_file_that_is_not_the_chunks_alone_stays_and_another_takes_its_place(
@@ -279,7 +274,7 @@ class TestWhatIsThere:
         assert np.array_equal(chunk.values, expected(ROW, 5))
 
 
-@pytest.mark.parametrize("way", PIPELINES, indirect=True)
+@pytest.mark.parametrize("way", ["BatchedBytesPipeline"], indirect=True)
 @pytest.mark.parametrize("size", [0, 1, 479_999, 480_001, 960_000])
 def test_a_file_of_another_size_is_an_error_before_a_byte_is_written(chunk, selection, size):
     os.truncate(chunk.path, size)
@@ -338,10 +333,12 @@ class TestOthersAtTheSameMoment:
         assert chunk.path.stat().st_ino == inode
         assert np.array_equal(chunk.values, expected(selection, 5))
 
-    def test_a_chunk_that_another_thread_replaces_meanwhile_is_replaced_again(
+    def test_a_chunk_that_a_writer_without_the_setting_replaces_meanwhile_is_replaced_again(
         self, chunk, monkeypatch
     ):
-        fail_at(monkeypatch, "pwrite", 0, before=lambda: chunk.array.set_basic_selection(..., 8))
+        with zarr.config.set({"zarr_bytes.partial_writes": False}):
+            other = zarr.open_array(chunk.array.store, mode="r+")
+        fail_at(monkeypatch, "pwrite", 0, before=lambda: other.set_basic_selection(..., 8))
         chunk.array[...] = 5
         assert (chunk.values == 5).all()
 
@@ -580,7 +577,6 @@ class TestFaults:
         assert np.array_equal(chunk.values, expected(ROW, 5))
 
 
-@every_way
 class TestLimits:
     """The system stops a write in the middle, at a limit of file sizes."""
 
@@ -678,13 +674,7 @@ def rows_written(folder, selection=np.s_[:, :5]):
     return {path.parent.name for path in rows if path.read_bytes()[:40] == content.tobytes()}
 
 
-cancellable = pytest.mark.parametrize(
-    "way", ["BatchedCodecPipeline", "BatchedBytesPipeline", "shard"], indirect=True
-)
-
-
 class TestCancelling:
-    @cancellable
     @pytest.mark.parametrize("limit", [1, 100], ids=["one task", "a task for each chunk"])
     @pytest.mark.parametrize("selection", [np.s_[:, :5], np.s_[...]], ids=["part", "whole"])
     def test_no_other_chunk_is_begun(self, tmp_path, monkeypatch, way, limit, selection):
@@ -700,26 +690,6 @@ class TestCancelling:
         assert rows_written(tmp_path, selection) == {"0"}
         assert not list(tmp_path.rglob("*.partial"))
 
-    if HAS_FUSED_PIPELINE:
-
-        def test_zarrs_fused_pipeline_writes_every_chunk_all_the_same(self, tmp_path, monkeypatch):
-            with zarr.config.set({"codec_pipeline.path": PIPELINES["FusedCodecPipeline"]}):
-                array, stop = array_of_rows(tmp_path, 4), Stop()
-            pwrite, written, all_are_written = os.pwrite, [], threading.Event()
-
-            def writing(*args):
-                stop()
-                written.append(pwrite(*args))
-                if len(written) == 4:
-                    all_are_written.set()
-                return written[-1]
-
-            monkeypatch.setattr(os, "pwrite", writing)
-            stop.cancelled(array.async_array.setitem(np.s_[:, :5], 5))
-            assert all_are_written.wait(30)
-            assert rows_written(tmp_path) == set("0123")
-
-    @cancellable
     @pytest.mark.parametrize("selection", [np.s_[5:26:5], ...], ids=["part", "whole"])
     @pytest.mark.parametrize("times", [1, 3])
     def test_a_write_that_has_begun_is_completed(self, chunk, monkeypatch, selection, times):
@@ -743,35 +713,3 @@ class TestCancelling:
 
         asyncio.run(cancelled())
         assert (chunk.values == 7).all()
-
-
-class TestAfterAnError:
-    """What zarr's default pipeline does with the other chunks; ours is in `test_pipeline`."""
-
-    def test_zarrs_default_pipeline_writes_them(self, tmp_path):
-        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-            array = array_of_rows(tmp_path, 40)
-        os.truncate(tmp_path / "c/0/0", 39)
-
-        async def failing():
-            with pytest.raises(ChunkSizeError, match="c/0/0 are 40 bytes, found 39"):
-                await array.async_array.setitem(np.s_[:, :5], 5)
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            await asyncio.gather(*others, return_exceptions=True)
-
-        asyncio.run(failing())
-        assert rows_written(tmp_path) == {str(i) for i in range(1, 40)}
-
-    if HAS_FUSED_PIPELINE:
-
-        def test_zarrs_fused_pipeline_begins_none(self, tmp_path):
-            with zarr.config.set({"codec_pipeline.path": PIPELINES["FusedCodecPipeline"]}):
-                array = array_of_rows(tmp_path, 40)
-            os.truncate(tmp_path / "c/0/0", 39)
-            with (
-                zarr.config.set({"codec_pipeline.max_workers": 1}),
-                watched(tmp_path) as files,
-                pytest.raises(ChunkSizeError, match="c/0/0 are 40 bytes, found 39"),
-            ):
-                array[:, :5] = 5
-            assert len(files.opened) <= 20

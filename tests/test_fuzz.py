@@ -25,7 +25,7 @@ from fuzz import (
     writable_store_with,
 )
 from fuzz_arrays import arrays, reads, sharded, writes
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 from stored_arrays import pipeline_of
 from zarr.storage import MemoryStore
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@fuzz(examples=55, share=0.1)
+@fuzz(examples=55)
 @given(data=st.data())
 def test_every_selection_of_every_store_is_what_numpy_selects(tmp_path_factory, way, data):
     """In shards, inner chunks are absent, lie in any order, and have other bytes between them."""
@@ -82,7 +82,7 @@ def plainly_read(store):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.filterwarnings("ignore:Duplicate name")  # in a zip, of a chunk that is replaced
-@fuzz(examples=34, share=0.08)
+@fuzz(examples=34)
 @given(data=st.data())
 def test_every_write_is_what_numpy_assigns(tmp_path_factory, way, data):
     """To what others have written; in place and not, by turns. zarr's own pipeline reads it too."""
@@ -174,7 +174,7 @@ FAULTS = {  # what a read may end in besides the values
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-@fuzz(examples=25, share=0.03)
+@fuzz(examples=25)
 @given(data=st.data())
 def test_a_fault_of_one_request_is_an_error_or_does_no_harm(pipeline, data):
     """One chunk of numbers that are not zero, so that a mix with the fill value would show."""
@@ -196,6 +196,7 @@ def test_a_fault_of_one_request_is_an_error_or_does_no_harm(pipeline, data):
         try:
             found = np.asarray(read(array))
         except FAULTS[fault]:
+            event(f"{fault} is an error")
             assert store.count >= store.number
         else:
             is_fill = fault == "missing" and store.count >= store.number and not found.any()
@@ -207,7 +208,7 @@ def in_one_chunk(example):
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-@fuzz(examples=12, share=0.03)
+@fuzz(examples=12)
 @given(data=st.data())
 def test_a_chunk_of_a_wrong_size_is_an_error_or_does_no_harm(tmp_path_factory, pipeline, data):
     """The bytes that are there are where they should be, as where a file is truncated."""
@@ -223,6 +224,7 @@ def test_a_chunk_of_a_wrong_size_is_an_error_or_does_no_harm(tmp_path_factory, p
         try:
             found = read(array)
         except ChunkSizeError as error:
+            event("an error")
             assert "bytes" in str(error)  # noqa: PT017 -- the values are right where there is none
             assert size != len(content)
         else:

@@ -71,7 +71,7 @@ NAMES = [
 ]
 
 
-@fuzz(examples=15, share=0.15)
+@fuzz(examples=15)
 @given(data=st.data())
 def test_no_random_hierarchy_makes_a_command_fail(tmp_path_factory, data):
     """Documents that are changed at random under hostile names, in a folder or a zip archive."""

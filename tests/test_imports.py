@@ -11,14 +11,10 @@ MODULES = {
 }
 WITHIN_FUNCTIONS = {
     # zarr imports the codecs and the pipeline in every process, also where nothing is read.
-    ("zarr_bytes.partial_codec", "zarr_bytes.chunk.codec_calls"),
-    ("zarr_bytes.pipeline", "zarr_bytes.chunk.batches"),
-    ("zarr_bytes.pipeline", "zarr_bytes.chunk.stored"),
-    # rich is optional.
-    ("zarr_bytes.commands.command_line", "zarr_bytes.commands.rich_screen"),
-    # A result does not know how it is drawn, and asks when it is printed.
-    ("zarr_bytes.commands.reports", "zarr_bytes.commands.screen"),
-    ("zarr_bytes.commands.reports", "zarr_bytes.commands.tables"),
+    ("zarr_bytes.partial_codec", "zarr_bytes.read"),
+    ("zarr_bytes.pipeline", "zarr_bytes.read"),
+    ("zarr_bytes.pipeline", "zarr_bytes.write"),
+    ("zarr_bytes.pipeline", "zarr_bytes.layout.stored"),
 }
 
 
@@ -60,10 +56,10 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_a_circle_through_an_import_for_types_is_seen():
-    """`levels` imports `grid` for the types of annotations alone."""
-    levels, grid = "zarr_bytes.chunk.levels", "zarr_bytes.chunk.grid"
-    assert (levels, grid) in WHOLE
-    assert circle_in(WHOLE | {(grid, levels)}) == {levels, grid}
+    """`plan` imports `format` for the types of annotations alone."""
+    plan, layout = "zarr_bytes.indexing.plan", "zarr_bytes.layout.format"
+    assert (plan, layout) in WHOLE
+    assert circle_in(WHOLE | {(layout, plan)}) == {plan, layout}
 
 
 def test_the_imports_within_functions_are_those_with_a_reason():

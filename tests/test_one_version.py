@@ -23,9 +23,8 @@ from system_calls import NEVER, watched
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore
 
-from zarr_bytes import BoolValueError, BytesCodec, ChunkFileError, ChunkSizeError
-from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.limits import Limits
+from zarr_bytes import BoolValueError, BytesCodec, ChunkFileError, ChunkSizeError, limits
+from zarr_bytes.limits import Limits
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv"),

@@ -28,17 +28,22 @@ from stored_arrays import (
     stored,
 )
 from system_calls import leased, needs_nowait
-from test_tiles import selections
+from test_indexing import selections
 from zarr.abc.store import RangeByteRequest
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
-from zarr_bytes import BoolValueError, BytesCodec, ChunkFileError, ChunkSizeError
-from zarr_bytes.chunk import limits, plan
-from zarr_bytes.chunk.chunks import chunks_like
-from zarr_bytes.chunk.limits import Limits
-from zarr_bytes.chunk.opening import is_tried
-from zarr_bytes.chunk.reading import read_file
-from zarr_bytes.settings import Cost
+from zarr_bytes import (
+    BoolValueError,
+    BytesCodec,
+    ChunkFileError,
+    ChunkSizeError,
+    counting,
+    limits,
+)
+from zarr_bytes.indexing.plan import ByteRanges
+from zarr_bytes.io.files import open_chunk
+from zarr_bytes.io.opening import is_tried
+from zarr_bytes.limits import Limits
 
 
 @pytest.mark.parametrize("kind", ["local", "memory", "requests", "shard"])
@@ -330,12 +335,6 @@ class TestFaults:
         assert array.store_path.store.running == 0
 
 
-def plan_of(shape, selection, cost, dtype=">f8"):
-    prototype = zarr.buffer.cpu.buffer_prototype
-    chunks = chunks_like(shape, np.dtype(dtype), None, None, prototype)
-    return plan.plan_of(chunks, selection, cost)
-
-
 if HAS_FUSED_PIPELINE:
 
     def test_a_store_that_reads_synchronously_is_asked_for_one_range_after_another():
@@ -353,7 +352,7 @@ class TestParts:
 
     @pytest.fixture(autouse=True)
     def _small_parts(self, monkeypatch, pipeline):
-        monkeypatch.setattr(limits, "LIMITS", Limits(unselected=100, runs=4))
+        monkeypatch.setattr(limits, "LIMITS", Limits(runs=4))
         with zarr.config.set({"async.concurrency": 1, "zarr_bytes.gap.remote": 0}):
             yield
 
@@ -394,16 +393,31 @@ class TestLocalFiles:
         """And no file stays open after it."""
         os.truncate(path, 1_999_999)
         assert array[3, 7] == numbers((50, 5000))[3, 7]  # these bytes are there
-        for selection in (..., 49):
-            with pytest.raises(ChunkSizeError, match=f"of {path} are .* bytes, found .* truncated"):
+        for selection, start in ((..., 0), (49, 1_960_000)):
+            sizes = f"{2_000_000 - start} bytes, found {1_999_999 - start}"
+            said = f"bytes {start} to 2000000 of {path} are {sizes}: .*truncated"
+            with pytest.raises(ChunkSizeError, match=said):
                 array[selection]
         if Path("/proc/self/fd").exists():  # where Linux says what is open
             assert path not in [file.resolve() for file in Path("/proc/self/fd").iterdir()]
+
+    def test_without_partial_reads_a_small_file_is_read_whole(self, tmp_path):
+        array = stored(LocalStore(tmp_path), numbers((50, 100)))
+        with zarr.config.set({"zarr_bytes.partial_reads": False}), counting() as counted:
+            assert array[3, 7] == numbers((50, 100))[3, 7]
+            assert np.array_equal(array[3], numbers((50, 100))[3])
+        assert counted.bytes_fetched == 2 * 50 * 100 * 8
 
     def test_a_file_that_is_too_long_is_an_error(self, array, path):
         path.write_bytes(path.read_bytes() + b"x")
         with pytest.raises(ChunkSizeError, match="2000000 bytes, found 2000001"):
             array[...]
+
+    @pytest.mark.filterwarnings("ignore:The data type")  # zarr 3.1: texts have no specification
+    def test_one_element_of_many_bytes_is_read_straight_into_a_result_without_axes(self, tmp_path):
+        value = np.array("z" * 5000, "<U5000")
+        array = stored(LocalStore(tmp_path / "one"), value, serializer=BytesCodec(endian="little"))
+        assert array[...] == value
 
     @pytest.mark.parametrize("there", ["nothing", "file above"])
     def test_what_zarr_takes_for_missing_is_missing(self, array, path, there):
@@ -453,6 +467,6 @@ class TestLocalFiles:
 
     @needs_nowait
     def test_only_local_file_systems_are_read_without_a_thread(self):
-        plan = plan_of((50,), (slice(2, 3),), Cost(0, 2**30), "u1")
-        assert read_file(plan, "/proc/self/environ", "/proc/self").size == 1
+        with open_chunk("/proc/self/environ", "/proc/self", waits=True) as file:
+            assert file.read(ByteRanges(2, 1), 1).size == 1
         assert not is_tried("/proc/self")

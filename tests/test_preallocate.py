@@ -1,17 +1,22 @@
 """`preallocate`: chunks and shards made in advance, and what is left alone."""
 
 import json
+from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import zarr
 from command import call
+from shards import ABSENT, index_of
 from stored_arrays import contents_of, numbers
 from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
 import zarr_bytes
 from zarr_bytes import ChunkFileError, StoreError, preallocate
+
+preallocating = import_module("zarr_bytes.commands.preallocate")
 
 PLAIN_ZARR = {
     "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
@@ -74,6 +79,14 @@ def test_a_shard_gets_the_inner_chunks_that_it_lacks_and_keeps_the_others(tmp_pa
     expected = np.zeros((7, 9), "i4")
     expected[0:2, 0:3] = values
     assert np.array_equal(array[...], expected)
+
+
+def test_a_shard_of_one_inner_chunk_that_is_absent_gets_it(tmp_path):
+    array = created(tmp_path, shape=6, chunks=6, serializer=ShardingCodec(chunk_shape=(6,)))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c/0").write_bytes(index_of([ABSENT]))
+    assert preallocate(array).completed == 1
+    assert (tmp_path / "c/0").read_bytes() == bytes(24) + index_of([(0, 24)])
 
 
 def test_a_chunk_of_zeros_takes_no_room_on_the_disk(tmp_path):
@@ -139,6 +152,54 @@ def test_a_folder_in_the_place_of_a_chunk_is_an_error(tmp_path, chain):
     (tmp_path / "c/0/0").mkdir(parents=True)
     with pytest.raises(ChunkFileError, match="is a folder"):
         preallocate(array)
+
+
+class TestTooMuch:
+    """More files or bytes than anybody means to make are refused before the first one."""
+
+    @pytest.mark.parametrize("chain", CHAINS)
+    def test_a_document_that_claims_very_many_chunks(self, tmp_path, chain):
+        created(tmp_path, **CHAINS[chain])
+        document = json.loads((tmp_path / "zarr.json").read_text())
+        document["shape"] = [2**62, 2**62]
+        (tmp_path / "zarr.json").write_text(json.dumps(document))
+        message = (
+            r"about 10\^36 chunks, and no more than 1,000,000 .* `any_size=True`, or --any-size"
+        )
+        with pytest.raises(StoreError, match=message):
+            preallocate(zarr.open_array(tmp_path))
+        assert files_in(tmp_path) == []
+
+    def test_shards_that_claim_very_many_inner_chunks(self, tmp_path):
+        array = created(
+            tmp_path, shape=2**62, chunks=2**62, serializer=ShardingCodec(chunk_shape=(1,))
+        )
+        with pytest.raises(StoreError, match="its missing chunks take about 10.20 bytes"):
+            preallocate(array)
+
+    def test_more_bytes_than_the_file_system_has_free(self, tmp_path):
+        options = {"shape": 2**50, "chunks": 2**49, "dtype": "u1"}
+        array = created(tmp_path, fill_value=1, **options)
+        message = r"take 1,125,899,906,842,624 bytes, and the file system has [\d,]+ bytes free"
+        with pytest.raises(StoreError, match=message):
+            preallocate(array)
+        assert files_in(tmp_path) == []
+
+    def test_chunks_that_are_there_and_chunks_of_zeros_take_none(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(preallocating, "disk_usage", lambda root: SimpleNamespace(free=300))
+        array = created(tmp_path / "ones", fill_value=1)  # 4 chunks of 96 bytes
+        array[:4, :6] = 7
+        assert preallocate(array).made == 3
+        assert preallocate(array).made == 0
+        assert preallocate(created(tmp_path / "zeros")).made == 4
+
+    @pytest.mark.parametrize("option", [(), ("--any-size",)])
+    def test_an_option_goes_on(self, tmp_path, monkeypatch, option):
+        monkeypatch.setattr(preallocating, "MOST_FILES", 3)
+        created(tmp_path)
+        done = call("preallocate", tmp_path, *option)
+        assert (done.exit_code, len(files_in(tmp_path))) == ((0, 4) if option else (1, 0))
+        assert ("no more than 3 files" in done.output) is not bool(option)
 
 
 def test_an_axis_of_0_beside_one_of_very_many_chunks_takes_no_time(tmp_path):

@@ -17,7 +17,7 @@ from zarr.codecs import TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import BytesCodec
-from zarr_bytes.chunk.plan import Plan
+from zarr_bytes.indexing.plan import Plan
 
 
 def settings_of(where):
@@ -63,7 +63,7 @@ class TestSettings:
             with zarr.config.set({"zarr_bytes.gap.local": gap}):
                 array[self.SELECTION]
         found = [thing for thing in gc.get_objects() if isinstance(thing, Plan)]
-        assert 0 < sum(plan.chunks.shape == (8, 4095) for plan in found) < 20
+        assert 0 < sum(plan.format.shape == (8, 4095) for plan in found) < 20
 
 
 SHAPES = [(4, 2), (4, 6), (8, 3), (2, 12)]
@@ -71,7 +71,7 @@ SELECTIONS = [
     np.s_[0:4, 0:2],  # all of some of them, one run of others
     np.s_[1:2, 0:2],
     np.s_[1, 0:2],
-    (1, 1),
+    np.s_[1, 1:2],
     np.s_[::2, 1],
     np.s_[:, 1:],
     np.ix_([1, 0], [1, 0]),
@@ -95,12 +95,17 @@ class TestChunksOfOtherShapes:
     @pytest.mark.usefixtures("pipeline")
     def test_in_one_read(self, chunks):
         array, values = chunks
-        for selection in [(0, 0), *SELECTIONS]:  # files are read in another way after the first
-            parts = [np.atleast_1d(chunk[selection]) for chunk in values]
-            out = np.full((len(parts), *np.max([part.shape for part in parts], axis=0)), -1.0)
+        for selection in [
+            np.s_[0, 0:1],
+            *SELECTIONS,
+        ]:  # files are read in another way after the first
+            parts = [chunk[selection] for chunk in values]
+            rows, *rest = np.max([part.shape for part in parts], axis=0)
+            out = np.full((len(parts) * rows, *rest), -1.0)
             batch, expected = [], out.copy()
             for i, (chunk, part) in enumerate(zip(values, parts, strict=True)):
-                place = (i, *(slice(0, n) for n in part.shape))
+                place = tuple(slice(0, n) for n in part.shape)
+                place = (slice(i * rows, i * rows + part.shape[0]), *place[1:])
                 expected[place] = part
                 spec = spec_of(array, chunk.shape)
                 batch.append((array.store_path / f"c/{i}", spec, selection, place, False))
@@ -114,6 +119,11 @@ def test_index_arrays_behind_a_slice_are_not_taken_for_each_other(tmp_path):
     with zarr.config.set({"zarr_bytes.gap.local": 0}):
         for columns in 5, [5], [1, 2], [2, 5], [2, 5], [3]:
             assert np.array_equal(array.oindex[1:3, columns], numbers((6, 8))[1:3, columns])
+
+
+def test_chunks_in_which_the_same_indices_are_selected_have_other_places(tmp_path):
+    array = stored(LocalStore(tmp_path), numbers((4, 10)), chunks=(1, 5))
+    assert np.array_equal(array.oindex[:, [1, 6]], numbers((4, 10))[:, [1, 6]])
 
 
 def test_chunks_of_one_spec_may_have_either_byte_order():
@@ -189,32 +199,23 @@ class TestSelectionsOfSmallChunks:
         ):
             yield
 
-    def read(self, array, selections, places):
-        """Five elements, after a selection of each of the first chunks is read to its place."""
+    def read(self, array, selections):
+        """An element of each chunk, after a selection of each."""
         spec = spec_of(array)
         batch = [
-            (array.store_path / f"c/{row}/0", spec, selection, place, False)
-            for row, (selection, place) in enumerate(zip(selections, places, strict=True))
+            (array.store_path / f"c/{row}/0", spec, selection, np.s_[row : row + 1, :1], False)
+            for row, selection in enumerate(selections)
         ]
-        out = cpu.NDBuffer.from_numpy_array(np.full(5, -1.0))
+        out = cpu.NDBuffer.from_numpy_array(np.full((len(selections), 1), -1.0))
         asyncio.run(pipeline_of(array).read(batch, out))
-        return out.as_numpy_array()
+        return out.as_numpy_array()[:, 0]
 
-    def test_an_array_of_one_index_is_not_taken_for_the_index(self, tmp_path):
-        """NumPy finds them equal, but keeps the axis of the first alone."""
-        array = stored(LocalStore(tmp_path), numbers((6, 8)), chunks=(1, 8))
-        selections = [(0, 5), (0, np.array([5])), (0, 5), (0, slice(5, 6)), (slice(0, 1), 5)]
-        places = [(0,), (slice(1, 2),), (2,), (slice(3, 4),), (slice(4, 5),)]
+    def test_an_array_is_not_taken_for_a_slice_or_another_array_that_selects_as_many(
+        self, tmp_path
+    ):
+        array = stored(LocalStore(tmp_path), numbers((12, 8)), chunks=(2, 8))
+        masks = [np.array([False, True]), np.array([True, False])]
+        rows = [slice(0, 1), np.array([0]), np.array([1]), *masks, slice(1, 2)]
         for _ in "unknown", "known":  # whether the file system is local
-            found = self.read(array, selections, places)
-            assert found.tolist() == numbers((6, 8))[:5, 5].tolist()
-
-    @pytest.mark.parametrize("index", [0, 1])
-    def test_a_mask_of_one_element_is_not_taken_for_the_index_that_it_equals(self, tmp_path, index):
-        """NumPy finds them equal, and here it refuses the mask."""
-        array = stored(LocalStore(tmp_path), numbers((6, 8)), chunks=(2, 8))
-        found = self.read(array, [(index, 5), (index, 5)], [(0,), (1,)])
-        assert found[:2].tolist() == [8 * index + 5, 16 + 8 * index + 5]
-        mask = np.array([bool(index)])
-        with pytest.raises(IndexError, match="boolean"):
-            self.read(array, [(index, 5), (mask, 5)], [(0,), (slice(1, 2),)])
+            found = self.read(array, [(entry, slice(5, 6)) for entry in rows])
+            assert found.tolist() == [5 + 8 * row for row in (0, 2, 5, 7, 8, 11)]

@@ -14,7 +14,6 @@ from stored_arrays import most_memory, spec_of
 from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes import BytesCodec
-from zarr_bytes.chunk.codec_calls import read_selection_sync
 
 MEBIBYTE = 2**20
 
@@ -79,7 +78,7 @@ def test_indices_one_by_one_take_their_result_once(tmp_path):
         "any order": (rows, slice(None)),
         "repeated": (np.repeat(rows, 2), slice(4_000)),
         "grid": np.ix_(rows, columns[::-1]),
-        "transposed": (slice(None), columns.reshape(2, -1)),
+        "columns": (slice(None), columns[::-1]),
         "mask": (rows % 2 == 0, slice(None)),
     }
     for name, selection in selections.items():
@@ -98,9 +97,8 @@ def read_sparse_chunk(folder, shape, selection):
     with chunk.open("wb") as file:
         file.truncate(prod(shape))  # sparse
     getter = StorePath(store, chunk.relative_to(folder).as_posix())
-    return most_memory(
-        lambda: read_selection_sync(getter, selection, spec_of(array), None).as_numpy_array()
-    )
+    (codec,), spec = array.metadata.codecs, spec_of(array)
+    return most_memory(lambda: codec._decode_partial_sync(getter, selection, spec).as_numpy_array())
 
 
 @pytest.mark.slow

@@ -17,9 +17,8 @@ from test_real_stores import store_at
 from zarr.abc.store import SuffixByteRequest
 from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import ChunkSizeError
-from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.limits import Limits
+from zarr_bytes import ChunkSizeError, limits
+from zarr_bytes.limits import Limits
 
 VALUES = numbers((60, 50, 50))  # 60 planes of 20,000 bytes, in one chunk or two
 SELECTIONS = {
@@ -258,7 +257,7 @@ class TestShards:
 
 def test_a_selection_in_parts_is_fetched_whole_once_that_is_known(pipeline, monkeypatch):
     """Once for a range, where nothing is known of the store yet, and then as the chunk."""
-    monkeypatch.setattr(limits, "LIMITS", Limits(unselected=1000, runs=4))
+    monkeypatch.setattr(limits, "LIMITS", Limits(runs=4))
     array = stored(WithoutRanges(MemoryStore(), whole_object), VALUES)
     store, requests = array.store_path.store, []
     for _ in range(2):

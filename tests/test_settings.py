@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 import zarr
 from documents import open_document
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
-import zarr_bytes
 from zarr_bytes.settings import (
     DEFAULTS,
     SETTINGS,
@@ -60,58 +57,33 @@ class TestTrueAndFalse:
         with setting("partial_writes", value), pytest.raises(ValueError, match=expected):
             partial_writes_enabled()
 
-    def test_a_value_in_place_of_a_section_is_refused_with_what_is_in_it(self):
-        names = r"gap\.local, zarr_bytes\.gap\.remote$"
-        with setting("gap", 5), pytest.raises(ValueError, match=names):
-            reading_cost(LocalStore("a"))
-
 
 class TestSizes:
-    @pytest.mark.parametrize(
-        ("size", "nbytes"),
-        [
-            (4096, 4096),
-            ("32 KiB", 32 * 1024),
-            ("1MiB", 1024**2),
-            ("2 GiB", 2 * 1024**3),
-            ("1,536 bytes", 1536),
-            ("0 bytes", 0),
-        ],
-    )
-    def test_are_numbers_of_bytes_or_texts_with_a_unit(self, size, nbytes):
-        with setting("gap.local", size):
-            assert reading_cost(LocalStore("a")).gap == nbytes
-
-    @settings(max_examples=10)
-    @example(10**18 - 1)
-    @given(st.integers(0, 2**60) | st.integers(0, 50).map(lambda n: 2**n))
-    def test_are_read_as_status_shows_them(self, nbytes):
-        with setting("gap.remote", nbytes):
-            rows = str(zarr_bytes.status()).splitlines()
-        (row,) = (row for row in rows if row.startswith("zarr_bytes.gap.remote "))
-        shown = " ".join(row.split()[1:3])
-        assume("about" not in shown)  # from 10**18 on
-        with setting("gap.remote", shown):
-            assert reading_cost(MemoryStore()).gap == nbytes
+    def test_are_numbers_of_bytes(self):
+        with setting("gap.local", 4096):
+            assert reading_cost(LocalStore("a")).gap == 4096
 
     def test_from_the_environment(self):
-        with in_environment(ZARR_ZARR_BYTES__LARGEST_REQUEST__LOCAL="64 MiB"):
-            assert reading_cost(LocalStore("a")).largest_request == 2**26
+        with in_environment(ZARR_ZARR_BYTES__LARGEST_REQUEST__LOCAL="65536"):
+            assert reading_cost(LocalStore("a")).largest_request == 2**16
 
     @pytest.mark.parametrize(
         ("name", "size"),
         [
-            *(("gap", size) for size in ["32 kB", "32", "-1 KiB", "1.5 MiB", "KiB", ", KiB"]),
-            *(("gap", size) for size in [-1, 1.0, True, None, "9" * 5000]),
-            ("largest_request", "0 KiB"),
+            *(("gap", size) for size in ["32 KiB", "32", -1, 1.0, True, None, "9" * 5000]),
             ("largest_request", 0),
         ],
     )
-    def test_anything_else_is_an_error_that_names_the_units(self, name, size):
+    def test_anything_else_is_an_error_that_names_the_setting(self, name, size):
         least = "an integer from 1 on" if name == "largest_request" else "an integer from 0 on"
-        message = f"{name}.local is .*; .* {least}, .* '32 KiB', in bytes, KiB, MiB, GiB$"
+        message = f"zarr_bytes.{name}.local is .*; permitted is {least}$"
         with setting(f"{name}.local", size), pytest.raises(ValueError, match=message):
             reading_cost(LocalStore("a"))
+
+    def test_one_that_is_set_leaves_the_others_at_their_defaults(self):
+        with zarr.config.set({"zarr_bytes.gap": {"remote": 7}}):
+            assert reading_cost(LocalStore("a")) == DEFAULTS["local"]
+            assert reading_cost(MemoryStore()) == DEFAULTS["remote"]._replace(gap=7)
 
 
 def test_a_zip_file_is_as_local_as_a_folder():
@@ -121,26 +93,16 @@ def test_a_zip_file_is_as_local_as_a_folder():
 
 
 class TestNamesThatAreNoSettings:
-    @pytest.mark.parametrize(
-        ("name", "named"),
-        [
-            ("partial_read", "nearest: `zarr_bytes.partial_reads`"),
-            ("partial_write", "nearest: `zarr_bytes.partial_writes`"),
-            ("fill_value", "nearest: `zarr_bytes.fill_values`"),
-            ("gap.locale", "nearest: `zarr_bytes.gap.local`"),
-            ("largest_requests.remote", "nearest: `zarr_bytes.largest_request.remote`"),
-            ("gap.local.bytes", "nearest: `zarr_bytes.gap.local`"),
-            ("xyz", f"known: {', '.join(SETTINGS)}"),
-        ],
-    )
-    def test_a_sentence_names_the_nearest_or_all_where_none_is_near(self, name, named):
+    @pytest.mark.parametrize("name", ["partial_read", "gap.locale", "gap.local.x", "gap", "xyz"])
+    def test_a_sentence_names_it_and_all_that_are(self, name):
+        known = ", ".join(SETTINGS)
         with setting(name, 1):
-            expected = f"the setting `zarr_bytes.{name}` is not known ({named})"
+            expected = f"the setting `zarr_bytes.{name}` is not known (known: {known})"
             assert unknown_settings() == [expected]
 
     def test_settings_are_none_of_them_in_either_spelling(self):
         hyphens = {name.replace("_", "-"): value for name, value in SETTINGS.items()}
-        for values in (SETTINGS, hyphens, {"zarr_bytes.gap": 5}):
+        for values in (SETTINGS, hyphens):
             with zarr.config.set(values):
                 assert unknown_settings() == []
 
@@ -148,7 +110,7 @@ class TestNamesThatAreNoSettings:
         zarr.create_array(tmp_path, data=np.arange(20), compressors=None)
         array = zarr.open_array(tmp_path)
         with setting("partial_read", False):
-            expected = "partial_read` is not .* `zarr_bytes.partial_reads"
+            expected = r"partial_read` is not known .* zarr_bytes\.partial_reads"
             with pytest.warns(UserWarning, match=expected):
                 assert array[7] == 7
             assert array[9] == 9  # again would be an error
@@ -171,24 +133,6 @@ class TestNamesThatAreNoSettings:
             (sentence,) = unknown_settings()
             with pytest.warns(UserWarning, match=re.escape(sentence)):
                 assert reading_cost(LocalStore("a")) == DEFAULTS["local"]
-
-    @pytest.mark.parametrize("name", SETTINGS)
-    def test_variables_with_one_underscore_in_place_of_two(self, monkeypatch, name):
-        variable = "ZARR_" + name.upper().replace(".", "__")
-        words = name.upper().replace(".", "_")
-        for written in (words, f"ZARR_{words}", words.lower(), f"zarr_{words}"):
-            with monkeypatch.context() as patch:
-                patch.setenv(written, "1")
-                assert unknown_settings() == [
-                    f"the variable `{written}` has no effect (nearest: `{variable}`)"
-                ]
-        monkeypatch.setenv(variable, "1")
-        assert unknown_settings() == []
-
-    @pytest.mark.parametrize("name", ["ZARR_BYTES_FUZZ_SECONDS", "ZARR_BYTES", "ZARR_BYTES_X", "Z"])
-    def test_variables_of_others_are_left_alone(self, monkeypatch, name):
-        monkeypatch.setenv(name, "1")
-        assert unknown_settings() == []
 
 
 def line_of(function):
@@ -215,7 +159,8 @@ class TestTheLineThatAWarningNames:
     def test_where_an_array_is_opened_and_read(self, store, pipeline):
         open_ = lambda: zarr.open_array(store)  # noqa: E731
         with setting("partial_write", True):
-            assert lines_warned_of(open_) == [line_of(open_)]
+            is_asked = pipeline == "BatchedBytesPipeline"  # whether selections are written in place
+            assert lines_warned_of(open_) == [line_of(open_)] * is_asked
         array = open_()
         read = lambda: array[7, 8]  # noqa: E731
         with setting("partial_read", False):

@@ -29,7 +29,8 @@ from system_calls import before_each, fail_at, watched
 from zarr.buffer.cpu import Buffer
 from zarr.storage import StorePath
 
-from zarr_bytes import ChunkSizeError, ShardIndexError
+import zarr_bytes
+from zarr_bytes import ChunkSizeError, ConfigurationError, ShardIndexError, StoreError
 
 SHAPE, INNER = (4, 6), (2, 3)  # of 4 bytes: four inner chunks of 24
 VALUES = np.arange(1, 25, dtype="i4").reshape(SHAPE)
@@ -378,7 +379,7 @@ class TestFaults:
     def test_a_write_that_fails_leaves_every_other_byte(
         self, array, tmp_path, location, monkeypatch, selection, call
     ):
-        monkeypatch.setattr("zarr_bytes.chunk.file_writing.is_local", lambda file: False)
+        monkeypatch.setattr("zarr_bytes.io.file_writing.is_local", lambda file: False)
         fail_at(monkeypatch, "pwrite", call, error=OSError(errno.EIO, "the disk"))
         message = r"byte \d+ of the chunk could not be written; (\d+) bytes of the selection have"
         with pytest.raises(OSError, match=message) as caught:
@@ -457,3 +458,54 @@ def test_a_damaged_inner_chunk_is_replaced_where_it_is_written_whole(tmp_path, k
     expected = VALUES.copy()
     expected[2:, :3] = 5
     assert np.array_equal(array[...], expected)
+
+
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")  # zarr's pipeline
+class TestInnerChunksThatDoNotDivideATransposedShard:
+    """zarr compares them with the shard before the `transpose`, and accepts them."""
+
+    OPTIONS = {"shape": (4, 6), "chunks": (4, 3), "dtype": "int32", "compressors": None}
+    ZARRS = {"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}
+    REFUSED = (
+        r"inner chunks of the shape \(4, 3\) do not divide shards, which have the shape \(3, 4\)"
+        r" after the codecs before them: 4 does not divide 3 on axis 0"
+    )
+
+    @staticmethod
+    def chain(inner_shape, codecs=(), order=(1, 0)):
+        codecs = (zarr.codecs.BytesCodec(), *codecs)
+        sharding = zarr.codecs.ShardingCodec(chunk_shape=inner_shape, codecs=codecs)
+        return {"filters": zarr.codecs.TransposeCodec(order=order), "serializer": sharding}
+
+    @pytest.mark.parametrize("codecs", [(), (zarr.codecs.GzipCodec(),)], ids=["plain", "gzip"])
+    def test_they_are_refused_where_they_are_created_and_opened(self, codecs):
+        store = {}
+        options = self.OPTIONS | self.chain((4, 3), codecs)
+        with pytest.raises(ConfigurationError, match=self.REFUSED):
+            zarr.create_array(store, **options)
+        assert not store
+        with zarr.config.set(self.ZARRS):
+            zarr.create_array(store, **options)
+        for open_ in (zarr.open_array, zarr.open):
+            with pytest.raises(ConfigurationError, match=self.REFUSED):
+                open_(store)
+
+    def test_they_have_no_view_whatever_pipeline_the_array_has(self):
+        with zarr.config.set(self.ZARRS):
+            array = zarr.create_array({}, **self.OPTIONS, **self.chain((4, 3)))
+        with pytest.raises(StoreError, match=self.REFUSED):
+            zarr_bytes.view(array)
+
+    def test_they_are_refused_within_shards(self):
+        """zarr compares these only from zarr 3.4 on."""
+        inner = zarr.codecs.ShardingCodec(chunk_shape=(2, 2))
+        codecs = (zarr.codecs.TransposeCodec(order=(1, 0)), inner)
+        outer = zarr.codecs.ShardingCodec(chunk_shape=(4, 3), codecs=codecs)
+        with pytest.raises(ValueError, match="not divi"):
+            zarr.create_array({}, **self.OPTIONS, serializer=outer)
+
+    def test_those_that_divide_both_are_read_and_written(self):
+        values = np.arange(24, dtype="i4").reshape(4, 6)
+        array = zarr.create_array({}, **self.OPTIONS, **self.chain((1, 1)))
+        array[:] = values
+        assert np.array_equal(zarr.open_array(array.store)[:], values)

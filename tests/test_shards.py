@@ -36,8 +36,7 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore, StorePath, ZipStore
 
-from zarr_bytes import BatchedBytesPipeline, BoolValueError, preallocate, view
-from zarr_bytes.chunk import limits
+from zarr_bytes import BatchedBytesPipeline, BoolValueError, limits, preallocate, view
 
 BIG = {"name": "bytes", "configuration": {"endian": "big"}}
 TRANSPOSE = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
@@ -353,7 +352,11 @@ class TestRequests:
         gc.collect()
         assert kept() is None
 
-    def test_no_more_than_two_follow_one_another(self):
+    @pytest.mark.parametrize(
+        ("selection", "largest", "indexes", "ranges"),
+        [(np.s_[0, :, 0], 2**20, 2, 9), (np.s_[0, 0, :4], 16, 1, 2)],
+    )
+    def test_no_more_than_two_follow_one_another(self, selection, largest, indexes, ranges):
         """The requests for indexes wait for each other here, and then all those for ranges."""
         barriers = {}
 
@@ -365,10 +368,11 @@ class TestRequests:
                 return await super().get(key, prototype, byte_range)
 
         array = counting(Together)
-        barriers[SuffixByteRequest] = asyncio.Barrier(2)
-        barriers[RangeByteRequest] = asyncio.Barrier(9)
-        with zarr.config.set({"zarr_bytes.gap.remote": 0, "async.concurrency": 20}):
-            assert np.array_equal(array[0, :, 0], VALUES[0, :, 0])
+        barriers[SuffixByteRequest] = asyncio.Barrier(indexes)
+        barriers[RangeByteRequest] = asyncio.Barrier(ranges)
+        remote = {"zarr_bytes.gap.remote": 0, "zarr_bytes.largest_request.remote": largest}
+        with zarr.config.set(remote | {"async.concurrency": 20}):
+            assert np.array_equal(array[selection], VALUES[selection])
 
     def test_no_more_tasks_are_made_than_there_are_ranges(self):
         """However many requests zarr permits: its limit may be None, for any number."""
@@ -605,10 +609,20 @@ class TestInPlace:
         (tmp_path / "c/0/0").write_bytes(shard_of(parts, places=places))
         before = entries_in((tmp_path / "c/0/0").read_bytes(), 128)
         for way in True, False:
-            monkeypatch.setattr("zarr_bytes.chunk.file_writing.is_local", lambda file: way)  # noqa: B023
+            monkeypatch.setattr("zarr_bytes.io.file_writing.is_local", lambda file: way)  # noqa: B023
             array[:, 9:20:5] = values[:, 9:20:5] = -values[:, 9:20:5]
             assert np.array_equal(array[...], values)
         assert entries_in((tmp_path / "c/0/0").read_bytes(), 128) == before
+
+    def test_a_column_of_a_new_shard_behind_its_index_is_written_through_a_mapping(
+        self, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr("zarr_bytes.io.file_writing.is_local", lambda file: True)
+        form = "index at the start"
+        array = in_place(made(tmp_path, (64, 64), (64, 64), (4, 8), form=form))
+        values = np.zeros((64, 64))
+        array[:, 9:60:5] = values[:, 9:60:5] = numbers((64, 64), "f8")[:, 9:60:5]
+        assert np.array_equal(array[...], values)
 
     def test_the_last_of_several_values_for_a_point_counts(self, tmp_path):
         for array in (

@@ -10,7 +10,6 @@ import signal
 import numpy as np
 import pytest
 import zarr
-from conftest import PIPELINES
 from fuzz import document_of, encoded
 from shards import divided, shard_of, sharding
 from sharing import (
@@ -30,13 +29,13 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="written in plac
 
 SHAPE, INNER = (32, 300), (8, 50)  # so that four rows of each inner chunk belong to four processes
 CODECS = [{"name": "bytes", "configuration": {"endian": "big"}}]
-# How an array is stored, the pipeline that writes it, and how often.
-WAYS = [pytest.param("chunk", name, 20, marks=pytest.mark.slow, id=name) for name in PIPELINES]
-WAYS += [
-    pytest.param("shard", "BatchedBytesPipeline", 2, id="shard"),
-    pytest.param("shard", "BatchedBytesPipeline", 20, marks=pytest.mark.slow, id="shard-20"),
+# How an array is stored, and how often it is written.
+WAYS = [
+    pytest.param("chunk", 20, marks=pytest.mark.slow, id="chunk"),
+    pytest.param("shard", 2, id="shard"),
+    pytest.param("shard", 20, marks=pytest.mark.slow, id="shard-20"),
 ]
-NAMES = ("layout", "pipeline", "rounds")
+NAMES = ("layout", "rounds")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def content_of(values, location="end", inner_shape=INNER, **options):
 )
 @pytest.mark.parametrize("is_there", [True, False], ids=["present", "missing"])
 def test_nothing_is_lost_of_what_each_process_writes(
-    tmp_path, together, layout, pipeline, kind, fill_value, is_there, rounds
+    tmp_path, together, layout, kind, fill_value, is_there, rounds
 ):
     # A column is so long that the processes map the same pages.
     shape, inner_shape = (SHAPE[::-1], INNER[::-1]) if kind == "columns" else (SHAPE, INNER)
@@ -76,7 +75,7 @@ def test_nothing_is_lost_of_what_each_process_writes(
         array = array_in(folder, shape, fill_value, location, layout)
         if is_there:
             array[...] = -1
-        together(write_shares, str(folder), PIPELINES[pipeline], kind)
+        together(write_shares, str(folder), kind)
         values = zarr.open_array(folder, mode="r")[...]
         assert np.argwhere(values != expected).tolist() == []
         if layout == "shard":

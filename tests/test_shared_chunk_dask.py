@@ -124,7 +124,7 @@ def test_without_the_setting_one_of_four_blocks_is_left(client, path, write, pip
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_with_the_setting_no_block_is_lost(client, path, write, pipeline):
+def test_with_the_setting_no_block_is_lost(client, path, write):
     with zarr.config.set({SETTING: True}):  # in this process; the arrays are opened here
         write(path, dask_array.from_array(VALUES, chunks=BLOCK))
     assert kept(path) == [True] * BLOCKS

@@ -223,6 +223,7 @@ class TestEndianCodec:
         assert np.array_equal(array[...], values)
 
 
+@pytest.mark.usefixtures("strict_fill_values")
 class TestPermittedFillValues:
     @pytest.mark.parametrize("value", [True, False])
     def test_bool_must_be_a_json_boolean(self, value):

@@ -290,7 +290,7 @@ class TestPermissions:
                 for pipeline in sys.argv[2:]:
                     zarr.config.set({"codec_pipeline.path": pipeline})
                     array = zarr.open_array(sys.argv[1], mode="r+")
-                    array[0, :3]  # what is imported late is imported now
+                    array[0, 0] = array[0, 0]  # what is imported late is imported now
                     if os.getuid() == 0:
                         os.seteuid(65534)
                     for selection in (3, 7), 3, slice(50), (73, 7), 73, slice(50, 100):
@@ -329,6 +329,20 @@ class TestWhatAStoreClaims:
         for selection in np.s_[5], np.s_[2:9], np.s_[:: 2**40]:
             assert most_memory(lambda: read(selection))[1] < 2**20  # noqa: B023
         array.store_path.store.close()
+
+    def test_no_memory_is_taken_for_a_whole_chunk_before_the_size_of_its_file_is_known(
+        self, tmp_path
+    ):
+        document = document_of("uint8", [2**50], [2**50], "little")
+        objects = {"zarr.json": json.dumps(document).encode(), "c/0": b"\1\2\3\4"}
+        array = zarr.open_array(store_with("local", objects, tmp_path), mode="r+")
+        with pytest.raises(ChunkSizeError, match="truncated"):
+            array[5] = 1
+        with (
+            zarr.config.set({"zarr_bytes.partial_reads": False}),
+            pytest.raises(ChunkSizeError, match="truncated"),
+        ):
+            array[5]
 
     @pytest.mark.parametrize("name", ["os.system", "antigravity", "antigravity:fly", "../x"])
     @pytest.mark.parametrize("member", ["data_type", "codecs"])

@@ -22,14 +22,13 @@ from stored_arrays import (
     spec_of,
     stored,
 )
-from system_calls import mounted_as, needs_nowait, watched
+from system_calls import before_each, mounted_as, needs_nowait, watched
 from zarr.buffer import cpu
 from zarr.storage import LocalStore
 
-from zarr_bytes import ChunkFileError, ChunkSizeError
-from zarr_bytes.chunk import limits
-from zarr_bytes.chunk.limits import LIMITS, Limits
-from zarr_bytes.chunk.tasks import in_threads
+from zarr_bytes import ChunkFileError, ChunkSizeError, limits
+from zarr_bytes.io.tasks import in_threads
+from zarr_bytes.limits import LIMITS, Limits
 
 
 @pytest.fixture(params=["BatchedCodecPipeline", "BatchedBytesPipeline"])
@@ -75,10 +74,10 @@ class TestOnTheEventLoop:
 
     @pytest.mark.parametrize("more", [0, 1])
     def test_a_chunk_for_zarrs_pipeline(self, tmp_path, more):
-        shape = (1, LIMITS.loop_chunk + more)
+        shape = (1, LIMITS.loop + more)
         with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
             found = self.read(tmp_path, shape, shape)
-        assert found == ((0, 0) if more else (1, LIMITS.loop_chunk))
+        assert found == ((0, 0) if more else (1, LIMITS.loop))
 
     @pytest.mark.usefixtures("bytes_pipeline")
     @pytest.mark.parametrize("more", [0, 1])
@@ -94,10 +93,10 @@ class TestOnTheEventLoop:
     @pytest.mark.parametrize("more", [0, 1])
     def test_what_is_read_counts_and_not_what_is_selected(self, tmp_path, pipeline, more):
         """Two bytes, and all those between them."""
-        apart = LIMITS.loop_chunk - 1 + more
+        apart = LIMITS.loop - 1 + more
         shape, selection = (1, 8 * apart), np.s_[0, : apart + 1 : apart]
         found = self.read(tmp_path, shape, shape, selection, gap=apart)
-        assert found == ((0, 0) if more else (1, LIMITS.loop_chunk))
+        assert found == ((0, 0) if more else (1, LIMITS.loop))
 
     @pytest.mark.parametrize("more", [0, 1])
     def test_a_number_of_ranges(self, tmp_path, pipeline, more):
@@ -153,25 +152,6 @@ def hops(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(("columns", "most"), [(16, 1), (2**19, 10)], ids=["small", "large"])
-def test_a_batch_of_chunks_takes_few_hops_to_a_thread(tmp_path, hops, columns, most):
-    values = numbers((40, columns), "u1")
-    stored(LocalStore(tmp_path), values, chunks=(1, columns))
-    settings = {
-        "codec_pipeline.path": PIPELINES["BatchedCodecPipeline"],
-        "codec_pipeline.batch_size": 40,
-    }
-    with zarr.config.set(settings):
-        array = zarr.open_array(tmp_path, mode="r")
-    array[0, 0]  # now the file system is known
-    hops.clear()
-    assert np.array_equal(array[...], values)
-    assert 0 < len(hops) <= most
-    (tmp_path / "c/7/0").unlink()
-    assert not array[7].any()
-    assert np.array_equal(array[6::2, 3], values[6::2, 3])
-
-
 @pytest.mark.parametrize(
     ("selection", "threads"), [(np.s_[:, 3], 1), (np.s_[:4], 2)], ids=["in place", "replaced"]
 )
@@ -217,6 +197,36 @@ class TestWhatIsKnownOfAFileSystem:
                 clock[0] += 1
         # The first read looks, in a thread; those of the next minute go by what it has found.
         assert found == [[False, True, True, True], [False] * 4, [False, True, True, True]]
+
+    def test_is_not_trusted_longer_where_it_is_used_all_the_time(self, tmp_path, clock, pipeline):
+        """A server may be mounted in the place of a disk."""
+        root, mounts, found = tmp_path / "a", tmp_path / "mounts", []
+        array = stored(LocalStore(root), numbers((3, 4)))
+        with mounted_as("ext4", root / "zarr.json", mounts):
+            assert read_here(root, array)[1] == 0  # now the file system is known
+            for kinds, steps in (
+                (("ext4", "nfs4"), (10, 20, 29.5, 1, 1)),
+                (("nfs4", "ext4"), (60, 1)),
+            ):
+                mounts.write_text(mounts.read_text().replace(*kinds))
+                for seconds in steps:
+                    clock[0] += seconds
+                    found.append(read_here(root, array)[1])
+        assert found == [1, 1, 1, 0, 0, 0, 1]
+
+    def test_is_not_looked_at_before_every_write(self, tmp_path, clock):
+        root, looks = tmp_path / "a", []
+        array = stored(LocalStore(root), numbers((3, 4)), chunks=(1, 4))
+
+        def note(call, *arguments):
+            looks.extend([clock[0]] * (call == "open" and arguments[0] == str(root)))
+
+        with mounted_as("nfs4", root / "zarr.json", tmp_path / "mounts"), before_each(note):
+            begin = clock[0]
+            for seconds in (1, 1, 30, 60):
+                clock[0] += seconds
+                array[...] = numbers((3, 4))
+        assert looks == [begin + 1, begin + 92]
 
     def test_one_whose_files_had_to_be_waited_for_is_tried_again_after_a_second(
         self, tmp_path, clock, pipeline
@@ -330,11 +340,6 @@ class TestSeveralThreads:
         with zarr.config.set(self.REQUESTS):
             assert self.read_by(3, tmp_path, 8, "nfs4")
 
-    @pytest.mark.parametrize("columns", [2**20, 8], ids=["many bytes", "may wait"])
-    def test_read_the_batches_of_zarrs_pipeline(self, tmp_path, columns):
-        with zarr.config.set(BATCHES | self.REQUESTS):
-            assert self.read_by(3, tmp_path, columns, "ext4" if columns > 8 else "nfs4")
-
     @needs_nowait
     @pytest.mark.usefixtures("bytes_pipeline")
     @pytest.mark.parametrize("selection", [np.s_[...], np.s_[:, 3:5]], ids=["whole", "parts"])
@@ -395,7 +400,7 @@ class TestTheLastChunkIsReadFirst:
         """The pipeline says of each chunk, a row, whether it is there, and fills in the others."""
         spec = spec_of(array)
         batch = [
-            (array.store_path / f"c/{row}/0", spec, (slice(1), slice(8)), (row, slice(8)), True)
+            (array.store_path / f"c/{row}/0", spec, np.s_[:1, :8], np.s_[row : row + 1, :8], True)
             for row in range(4)
         ]
         out = cpu.NDBuffer.from_numpy_array(np.full((4, 8), -1.0))

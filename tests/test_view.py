@@ -20,7 +20,7 @@ import stored_arrays
 import zarr
 from fuzz import TYPES, document_of, fuzz, same, store_with
 from fuzz_arrays import arrays, sharded
-from hypothesis import given, reject
+from hypothesis import event, given, reject
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices, integer_array_indices
 from shards import shard_of, sharding
@@ -36,9 +36,9 @@ from stored_arrays import (
 from zarr.storage import MemoryStore, ZipStore
 
 import zarr_bytes
-from zarr_bytes import BoolValueError, ChunkFileError, ChunkSizeError, ShardIndexError, StoreError
-from zarr_bytes.chunk import block_selection, mapping
+from zarr_bytes import ChunkFileError, ChunkSizeError, ShardIndexError, StoreError, block_selection
 from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE
+from zarr_bytes.io import mapping
 
 needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="changed in place on POSIX")
 
@@ -106,6 +106,7 @@ def any_view(data, mode="r", **options):
             reason = f"its {dtype} is stored {example.endian}-endian, a type that NumPy does not"
             with pytest.raises(StoreError, match=rf"{reason} have; read it .*`array\[\.\.\.\]`"):
                 zarr_bytes.view(array, mode)
+            event("a type that is not mapped")
             reject()
         yield example, array, zarr_bytes.view(array, mode)
 
@@ -172,7 +173,7 @@ def selections(draw, shape):
 
 
 class TestSelections:
-    @fuzz(80, 1 / 8)
+    @fuzz(examples=80)
     @given(st.data())
     def test_they_are_numpys_of_any_array_and_layout(self, data):
         with (
@@ -347,7 +348,7 @@ class TestArrays:
 
 
 class TestBlocks:
-    @fuzz(40, 1 / 16)
+    @fuzz(examples=40)
     @given(st.data())
     def test_each_is_a_chunk_or_an_inner_chunk_cut_to_the_array(self, data):
         with any_view(data) as (example, _, view):
@@ -453,9 +454,8 @@ class TestMappings:
             assert lowest_descriptor() == before
         assert number > 5
 
-    @pytest.mark.parametrize("value", [2**70, str(2**70)])
-    def test_any_number_may_be_kept(self, value):
-        with zarr.config.set({"zarr_bytes.mappings": value}):
+    def test_any_number_may_be_kept(self):
+        with zarr.config.set({"zarr_bytes.mappings": 2**70}):
             same(zarr_bytes.view(stored({})), VALUES)
 
     @pytest.mark.parametrize("value", [0, -1, "many", 1.5, True, "9" * 5000])
@@ -546,23 +546,9 @@ class TestFaults:
             file.write(bytes(64))
         assert view[3, 4, 9] == VALUES[3, 4, 9]
 
-    @pytest.mark.parametrize(
-        ("name", "right", "wrong", "says"),
-        [
-            ("bool", b"\0\1\1", b"\0\1\2", r"found 2 at index \(2,\) of the block"),
-            ("float4_e2m1fn", b"\0\x0f", b"\0\x1f", r"4 upper bits .* index \(1,\)"),
-            ("int4", b"\x0d\xfd", b"\x07\x87", r"4 upper bits .* index \(1,\)"),
-        ],
-    )
-    def test_bytes_are_looked_at_where_it_is_asked_for(self, viewed, name, right, wrong, says):
-        if name != "bool":
-            pytest.importorskip("ml_dtypes")
-        document = document_of(name, (len(right),), (len(right),), "big")
-        viewed(document, wrong)[0]
-        viewed(document, right, check=True)[0]
-        with pytest.raises(ValueError, match=says) as caught:
-            viewed(document, wrong, check=True)[0]
-        assert isinstance(caught.value, BoolValueError) == (name == "bool")
+    def test_values_are_not_checked(self, viewed):
+        view = viewed(document_of("bool", (3,), (3,), "big"), b"\0\1\2")
+        assert view[...].view("u1").tolist() == [0, 1, 2]
 
 
 def in_zip(folder):
@@ -591,6 +577,14 @@ class TestRefusals:
     def test_the_error_names_the_reason_and_the_call_of_zarr(self, array_in, reason, tmp_path):
         array = array_in(tmp_path)
         with pytest.raises(StoreError, match=rf"{reason}.*read it through zarr, as in `array\["):
+            zarr_bytes.view(array)
+
+    def test_a_byte_order_that_numpy_does_not_have_is_a_reason(self):
+        ml_dtypes = pytest.importorskip("ml_dtypes")
+        other = {"little": "big", "big": "little"}[sys.byteorder]
+        values, codec = np.ones(3, ml_dtypes.bfloat16), zarr.codecs.BytesCodec(endian=other)
+        array = zarr.create_array({}, data=values, serializer=codec, compressors=None)
+        with pytest.raises(StoreError, match=f"its bfloat16 is stored {other}-endian"):
             zarr_bytes.view(array)
 
     def test_what_is_no_array_of_zarr(self):
@@ -633,7 +627,7 @@ class TestReadOnly:
 
 @needs_pwrite
 class TestWriting:
-    @fuzz(50, 1 / 8)
+    @fuzz(examples=50)
     @given(st.data())
     def test_selections_are_assigned_to_as_numpy_does_and_stored_at_once(self, data):
         with any_view(data, "r+", least_size=1) as (example, array, view):
@@ -653,7 +647,7 @@ class TestWriting:
             same(array[...], values)
 
     @pytest.mark.filterwarnings("ignore")  # of lossy conversions and of types without a document
-    @fuzz(200, 1 / 8)
+    @fuzz(examples=200)
     @given(st.data(), st.sampled_from(sorted(ODD_VALUES)), st.booleans())
     def test_values_are_converted_broadcast_and_refused_as_by_numpy(self, data, dtype, is_one):
         values = np.ones((6, 4), dtype)
@@ -690,7 +684,7 @@ class TestWriting:
             assert array[...].tobytes() == expected.tobytes()
             del view
 
-    @fuzz(60, 1 / 16)
+    @fuzz(examples=60)
     @given(st.data(), st.sampled_from(sorted(FORMS)), st.booleans())
     def test_a_value_may_overlap_its_target(self, data, form, is_refreshed):
         n = data.draw(st.integers(1, 9))
@@ -707,6 +701,14 @@ class TestWriting:
             view[target] = value
             same(array[...], expected)
             del view, value
+
+    @pytest.mark.parametrize("step", [1, -1])
+    def test_a_value_may_be_of_another_mapping_of_the_same_file(self, tmp_path, step):
+        array, view = changed(tmp_path, chunks=SHAPE)
+        value = view[:8][::step]
+        view.refresh()
+        view[1:] = value
+        same(array[...], np.concatenate([VALUES[:1], VALUES[:8][::step]]))
 
     def test_a_view_may_be_the_value(self, tmp_path):
         array, view = changed(tmp_path, values=np.arange(6.0), chunks=3)

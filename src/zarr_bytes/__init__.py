@@ -3,9 +3,9 @@
 Installing the package is enough: zarr then uses it for every array that names `bytes`. Importing
 the package registers its data types, which zarr does by itself from 3.4 on.
 
-The functions `status`, `check`, `migrate`, `preallocate` and `explain` do the work of the commands
-of the same names; `migrate` writes at once, and its command asks first. `counting` counts the bytes
-that are read and written. `view` gives NumPy views of the chunks of an array.
+The functions `status`, `check`, `preallocate` and `explain` do the work of the commands of the
+same names. `counting` counts the bytes that are read and written. `view` gives NumPy views of the
+chunks of an array.
 """
 
 from importlib import import_module, metadata
@@ -23,7 +23,7 @@ from zarr_bytes.errors import (
     ConfigurationError,
     DataTypeNameError,
     FillValueError,
-    MigrationError,
+    FillValueWarning,
     MissingPackageError,
     ShardIndexError,
     StoreError,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.check import check
     from zarr_bytes.commands.counting import counting
     from zarr_bytes.commands.explain import explain
-    from zarr_bytes.commands.migrate import migrate
     from zarr_bytes.commands.preallocate import preallocate
     from zarr_bytes.commands.status import status
     from zarr_bytes.views import view
@@ -51,7 +50,7 @@ __all__ = [
     "DataTypeNameError",
     "EndianCodec",
     "FillValueError",
-    "MigrationError",
+    "FillValueWarning",
     "MissingPackageError",
     "ShardIndexError",
     "StoreError",
@@ -59,7 +58,6 @@ __all__ = [
     "check",
     "counting",
     "explain",
-    "migrate",
     "preallocate",
     "status",
     "view",
@@ -68,7 +66,7 @@ __all__ = [
 # Imported at first use, because zarr imports this package for every array.
 _FUNCTIONS = {
     name: f"zarr_bytes.commands.{name}"
-    for name in ("check", "counting", "explain", "migrate", "preallocate", "status")
+    for name in ("check", "counting", "explain", "preallocate", "status")
 } | {"view": "zarr_bytes.views"}
 
 

@@ -11,8 +11,6 @@ from typing import Final
 
 import zarr
 
-__all__ = ["CLASSES", "PIPELINE", "VARIABLES", "is_undecided", "say_where_undecided"]
-
 CLASSES: Final = {
     "bytes": "zarr_bytes.codec.BytesCodec",
     "endian": "zarr_bytes.codec.EndianCodec",
@@ -37,14 +35,7 @@ _HINT: Final = (
 
 
 def is_undecided(name: str) -> bool:
-    """Whether no file, no environment variable and no code has set the class of a codec name.
-
-    Examples
-    --------
-    >>> with zarr.config.set({"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}):
-    ...     is_undecided("bytes")
-    False
-    """
+    """Whether no file, no environment variable and no code has set the class of a codec name."""
     # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
     defaults = [d["codecs"][name] for d in zarr.config.defaults if name in d.get("codecs", {})]
     return bool(defaults) and zarr.config.get(f"codecs.{name}", None) is defaults[-1]

@@ -6,17 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
-from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.buffer import cpu
 from zarr.storage import LocalStore
 
-from zarr_bytes.chains import codec_name, plain_chain
-from zarr_bytes.chunk.blocks import Blocks, Source
-from zarr_bytes.chunk.layout import stored_dtype
-from zarr_bytes.chunk.mapping import mapped
-from zarr_bytes.chunk.new_files import CAN_REPLACE
-from zarr_bytes.chunk.stored import stored_by
+from zarr_bytes.blocks import Blocks, Source
+from zarr_bytes.chains import codec_name, plain_chain, why_undivided
 from zarr_bytes.errors import StoreError, wrong_size
+from zarr_bytes.io.mapping import mapped
+from zarr_bytes.io.new_files import CAN_REPLACE
+from zarr_bytes.layout.element import stored_dtype
+from zarr_bytes.layout.stored import stored_by
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.settings import partial_writes_enabled
 from zarr_bytes.zarr_versions import MEMORY_STORES, spec_of, sync
@@ -28,20 +27,16 @@ if TYPE_CHECKING:
     from zarr.abc.codec import Codec
     from zarr.abc.store import Store
 
-    from zarr_bytes.chunk.elements import Bytes
-    from zarr_bytes.chunk.mapping import ChangedFiles
+    from zarr_bytes.io.mapping import ChangedFiles
+    from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.zarr_versions import ArraySpec, ArrayV3Metadata
-
-__all__ = ["Mode", "blocks_of", "plain_parts", "refusal_to_write", "why_not_in_place"]
 
 Mode: TypeAlias = Literal["r", "r+"]
 
 _SETTING: Final = 'with zarr.config.set({"zarr_bytes.partial_writes": True})'
 
 
-def blocks_of(
-    array: zarr.Array[Any], changed: ChangedFiles | None, most: int, *, is_checked: bool
-) -> Blocks:
+def blocks_of(array: zarr.Array[Any], changed: ChangedFiles | None, most: int) -> Blocks:
     """The blocks of an array; a StoreError with the reason if NumPy cannot view them."""
     store = array.store
     prefix = f"{array.path}/" if array.path else ""
@@ -54,11 +49,11 @@ def blocks_of(
         raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
     chain, metadata, spec = plain_parts(array)
     stored = stored_by(chain)
-    dtype, endian = spec.dtype.to_native_dtype(), stored.codec.stored_endian
+    dtype, endian = spec.dtype.to_native_dtype(), stored.endian
     if stored_dtype(dtype, endian) is None:
         raise StoreError(f"its {dtype} is stored {endian}-endian, a type that NumPy does not have")
     source = Source(lambda place: f"{prefix}{metadata.encode_chunk_key(place)}", bytes_of)
-    return Blocks(array.shape, spec, stored, source, most, is_checked=is_checked)
+    return Blocks(array.shape, spec, stored, source, most)
 
 
 def _buffer_of(store: Store, key: str, nbytes: int | None) -> Bytes | None:
@@ -74,13 +69,7 @@ def _buffer_of(store: Store, key: str, nbytes: int | None) -> Bytes | None:
 
 
 def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadata, ArraySpec]:
-    """Codecs, metadata and chunk spec of an array with chunks of plain bytes.
-
-    Raises
-    ------
-    StoreError
-        If the chunks are other than that, with the reason.
-    """
+    """Codecs, metadata and chunk spec of an array with chunks of plain bytes."""
     metadata = array.metadata
     if metadata.zarr_format != 3:
         raise StoreError("it is of Zarr format 2")
@@ -93,6 +82,8 @@ def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadat
     spec = spec_of(metadata)
     if spec is None:
         raise StoreError("its chunks have several shapes")
+    if reason := why_undivided(metadata):
+        raise StoreError(reason)
     return chain, metadata, spec
 
 
@@ -112,10 +103,8 @@ def refusal_to_write(array: zarr.Array[Any]) -> str | None:
     if reason := why_not_in_place(array.store):
         return reason
     pipeline = array.async_array.codec_pipeline
-    if isinstance(pipeline, BatchedBytesPipeline):  # which was made with the settings of the array
-        stored = pipeline.stored
-    else:
-        stored = stored_by(plain_parts(array)[0])
-    if partial_writes_enabled() or isinstance(stored.codec, ArrayBytesCodecPartialEncodeMixin):
+    if partial_writes_enabled() or (
+        isinstance(pipeline, BatchedBytesPipeline) and pipeline.in_place
+    ):
         return None
     return f"partial writes are off; open the array and its view in `{_SETTING}`"

@@ -10,24 +10,22 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["warn_caller"]
-
 _CALLED: Final = ("zarr", "zarr_bytes")
 
 
-def warn_caller(message: str) -> None:
-    """Issue a `UserWarning` for the line outside zarr and this package that led to this call.
+def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None:
+    """Issue a warning for the line outside zarr and this package that led to this call.
 
     A number of levels of the stack cannot say which line that is: zarr reads on an event loop in
     a thread of its own, while the caller's thread waits.
     """
     frame = _calling_frame()
     if frame is None:  # such as a callback of an event loop that nobody waits for
-        warnings.warn(message, UserWarning, stacklevel=2)
+        warnings.warn(message, category, stacklevel=2)
         return
     warnings.warn_explicit(
         message,
-        UserWarning,
+        category,
         frame.f_code.co_filename,
         frame.f_lineno,
         module=frame.f_globals.get("__name__"),

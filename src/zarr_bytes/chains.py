@@ -10,21 +10,17 @@ from zarr import codecs as zarr_codecs
 from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 
 from zarr_bytes.activation import CLASSES
-from zarr_bytes.codec import (
-    BytesCodec,
-    EndianCodec,
-    PartialWriteBytesCodec,
-    PartialWriteEndianCodec,
-)
+from zarr_bytes.codec import BytesCodec, EndianCodec
+from zarr_bytes.zarr_versions import endian_of, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from zarr.abc.codec import Codec
 
-__all__ = ["codec_name", "own_chain", "plain_chain"]
+    from zarr_bytes.zarr_versions import ArrayMetadata, ArraySpec, ArrayV3Metadata
 
-_CODECS: Final = (BytesCodec, EndianCodec, PartialWriteBytesCodec, PartialWriteEndianCodec)
+_CODECS: Final = (BytesCodec, EndianCodec)
 
 
 def own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
@@ -46,13 +42,11 @@ def plain_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
         inner = plain_chain(last.codecs) if _has_plain_index(last) else None
         if inner is None or type(inner[-1]) is ShardingCodec:
             return None
-        # Not left to zarr, which keeps a codec for one that is equal to it.
-        fitted = cast("BytesCodec", inner[-1]).with_settings()
-        if fitted is last.codecs[-1]:
+        if inner is last.codecs:
             return chain
-        return (*chain[:-1], replace(last, codecs=(*inner[:-1], fitted)))
+        return (*chain[:-1], replace(last, codecs=tuple(inner)))
     if type(last) is zarr_codecs.BytesCodec:
-        return (*chain[:-1], BytesCodec.in_place_of(last))
+        return (*chain[:-1], BytesCodec(endian=endian_of(last)))
     return chain if type(last) in _CODECS else None
 
 
@@ -64,6 +58,35 @@ def _has_plain_index(codec: ShardingCodec) -> bool:
         and cast("BytesCodec", first).endian is not None
         and [type(other) for other in others] in ([], [Crc32cCodec])
     )
+
+
+def why_undivided(metadata: ArrayMetadata) -> str | None:
+    """Which inner chunk does not divide which shard; None where all do.
+
+    zarr compares an inner chunk with the chunk before the codecs that are before its shards.
+    """
+    codecs = getattr(metadata, "codecs", ())  # format 2 has none
+    if not any(isinstance(codec, ShardingCodec) for codec in codecs):
+        return None
+    spec = spec_of(cast("ArrayV3Metadata", metadata))
+    return None if spec is None else _why_undivided(codecs, spec)
+
+
+def _why_undivided(codecs: Sequence[Codec], spec: ArraySpec) -> str | None:
+    for codec in codecs:
+        if not isinstance(codec, ShardingCodec):
+            spec = codec.resolve_metadata(spec)
+            continue
+        inner = codec.chunk_shape
+        for axis, (n, size) in enumerate(zip(spec.shape, inner, strict=False)):
+            if n % size:
+                return (
+                    f"inner chunks of the shape {inner} do not divide shards, which have the shape"
+                    f" {spec.shape} after the codecs before them: {size} does not divide {n} on"
+                    f" axis {axis}"
+                )
+        return _why_undivided(codec.codecs, replace(spec, shape=inner))
+    return None
 
 
 def codec_name(codec: Codec) -> str:

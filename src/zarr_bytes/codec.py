@@ -12,25 +12,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Self, cast
+from copy import copy
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
 from zarr import codecs
 from zarr.dtype import VariableLengthUTF8
+from zarr.registry import get_codec_class
 
 from zarr_bytes.caller import warn_caller
-from zarr_bytes.chunk.elements import decode_elements, encode_elements
-from zarr_bytes.chunk.layout import has_fixed_size, layout_of
 from zarr_bytes.errors import ConfigurationError
-from zarr_bytes.partial_codec import PartialReads, PartialWrites
-from zarr_bytes.settings import partial_writes_enabled
+from zarr_bytes.io import counters
+from zarr_bytes.layout.element import has_fixed_size, layout_of
+from zarr_bytes.layout.elements import decode_elements, encode_elements
+from zarr_bytes.partial_codec import PartialReads
+from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.dtype import ZDType
     from zarr.types import JSON
 
-    from zarr_bytes.chunk.elements import Array, Bytes
-    from zarr_bytes.chunk.layout import Endian
+    from zarr_bytes.layout.element import Endian
+    from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.zarr_versions import (
         ArraySpec,
         ChunkGridMetadata,
@@ -38,10 +44,30 @@ if TYPE_CHECKING:
         TBaseScalar,
     )
 
-__all__ = ["BytesCodec", "EndianCodec"]
+
+class ChosenBy(NamedTuple):
+    """What a function of zarr chooses, once this is unpickled."""
+
+    function: Callable[..., object]
+    arguments: tuple[str, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, tuple[str, ...]]:
+        return self.function, self.arguments
 
 
-class BytesCodec(PartialReads, codecs.BytesCodec):
+class Unchanging:
+    """What never changes is copied without its `__reduce_ex__`, which is for other environments."""
+
+    def __copy__(self) -> Self:
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self  # nothing in it changes
+
+
+class BytesCodec(Unchanging, PartialReads):
     """The `bytes` codec: array elements in C order, in one byte order.
 
     An instance of zarr's own ``zarr.codecs.BytesCodec``, equal to it where the byte order is the
@@ -72,9 +98,6 @@ class BytesCodec(PartialReads, codecs.BytesCodec):
     """
 
     name: ClassVar[str] = "bytes"
-    # The byte order, also where `evolve_from_array_spec` has dropped `endian`; and a string, where
-    # `endian` is an enum member, up to zarr 3.2.
-    _endian: Endian | None
     _read_configuration: dict[str, JSON] | None = None  # to be written back as it was read
 
     def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
@@ -86,7 +109,6 @@ class BytesCodec(PartialReads, codecs.BytesCodec):
                 permitted=permitted,
             )
         super().__init__(endian=endian)  # zarr's class decides what its attribute is
-        object.__setattr__(self, "_endian", endian)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
@@ -130,21 +152,6 @@ class BytesCodec(PartialReads, codecs.BytesCodec):
             object.__setattr__(codec, "_read_configuration", dict(configuration))
         return codec
 
-    @classmethod
-    def in_place_of(cls, codec: codecs.BytesCodec) -> BytesCodec:
-        """Codec of this package for one of zarr, with the settings of the moment.
-
-        Examples
-        --------
-        >>> BytesCodec.in_place_of(codecs.BytesCodec(endian="big"))
-        zarr_bytes.BytesCodec(endian='big')
-        """
-        return cls(endian=codec.endian).with_settings()
-
-    def with_settings(self) -> Self:
-        """The codec, or one for partial writes while ``zarr_bytes.partial_writes`` is True."""
-        return self._fitted(self._endian)
-
     def to_dict(self) -> dict[str, JSON]:
         """Codec object for array metadata, as it was read.
 
@@ -156,70 +163,41 @@ class BytesCodec(PartialReads, codecs.BytesCodec):
         """
         configuration = self._read_configuration
         if configuration is None and self.endian is not None:
-            configuration = {"endian": self._endian}
+            configuration = {"endian": endian_of(self)}
         return {"name": self.name} | (
             {} if configuration is None else {"configuration": configuration}
         )
 
-    @property
-    def stored_endian(self) -> Endian | None:
-        """The byte order, also for a data type of single bytes, where `endian` is None."""
-        return self._endian
-
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         """Codec for one array.
 
-        Parameters
-        ----------
-        array_spec : zarr.core.array_spec.ArraySpec
-            Shape and data type that this codec encodes.
-
-        Returns
-        -------
-        BytesCodec
-            This codec, or a `PartialWriteBytesCodec` while ``zarr_bytes.partial_writes`` is True.
-            As with zarr's, its `endian` is None for a data type of single bytes, and "little" for a
-            structured data type without one.
-
-        Raises
-        ------
-        ConfigurationError
-            If the data type has multi-byte numbers and no `endian` is given.
+        As with zarr's, its `endian` is None for a data type of single bytes, and "little" for a
+        structured data type without one.
         """
         dtype = array_spec.dtype.to_native_dtype()
         if not has_fixed_size(dtype):
             return self  # refused by `validate`
         if not layout_of(dtype).has_byte_order:
-            return self._fitted(None)
-        if self._endian is not None:
-            return self._fitted(self._endian)
+            return self._without_endian()
+        if self.endian is not None:
+            return self
         if dtype.names is not None:
             warn_caller(
                 "Missing 'endian' for structured dtype with multi-byte fields. "
                 "Assuming little-endian for legacy compatibility."
             )
-            return type(self)(endian="little")._fitted("little")
+            return type(self)(endian="little")
         raise ConfigurationError(
             f"codec {self.name!r}: data type {dtype} needs a byte order and no endian is given;"
             f' write "configuration": {{"endian": "little"}} or {{"endian": "big"}}'
         )
 
-    def _fitted(self, endian: Endian | None) -> Self:
-        """The same codec for one array: with another value of `endian`, and its way of writing."""
-        # A subclass may encode in another way, which a partial write would pass by.
-        writes_parts = type(self) in (BytesCodec, EndianCodec) and partial_writes_enabled()
-        if (self.endian is None) == (endian is None) and not writes_parts:
+    def _without_endian(self) -> Self:
+        if self.endian is None:
             return self
-        class_ = cast("type[Self]", self._with_partial_writes()) if writes_parts else type(self)
-        codec = class_.__new__(class_)
-        BytesCodec.__init__(codec, endian=endian)
-        object.__setattr__(codec, "_endian", self._endian)
-        object.__setattr__(codec, "_read_configuration", self._read_configuration)
+        codec = copy(self)  # with the configuration that was read, and the attributes of a subclass
+        object.__setattr__(codec, "endian", None)
         return codec
-
-    @classmethod
-    def _with_partial_writes(cls) -> type[BytesCodec]:
-        return PartialWriteBytesCodec
 
     def validate(
         self,
@@ -228,20 +206,7 @@ class BytesCodec(PartialReads, codecs.BytesCodec):
         dtype: ZDType[TBaseDType, TBaseScalar],
         chunk_grid: ChunkGridMetadata,  # noqa: ARG002
     ) -> None:
-        """Refuse data types whose elements have no fixed size.
-
-        Parameters
-        ----------
-        shape, chunk_grid
-            Of the array; not used.
-        dtype : zarr.dtype.ZDType
-            Data type of the array.
-
-        Raises
-        ------
-        ConfigurationError
-            If elements of `dtype` have no fixed size. The message names the codec for such a type.
-        """
+        """Refuse data types whose elements have no fixed size."""
         if not has_fixed_size(dtype.to_native_dtype()):
             is_text = isinstance(dtype, VariableLengthUTF8)  # every other such type holds bytes
             fitting = "vlen-utf8" if is_text else "vlen-bytes"
@@ -251,24 +216,22 @@ class BytesCodec(PartialReads, codecs.BytesCodec):
             )
 
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
-        """Size of a stored chunk, in bytes: that of its elements.
-
-        Parameters
-        ----------
-        input_byte_length : int
-            Size of the elements in memory, in bytes.
-        """
+        """Size of a stored chunk, in bytes: that of its elements."""
         return input_byte_length
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        if counters.counters:
+            counters.note(None, chunks=1)
         array = cast("Array", chunk_array.as_ndarray_like())
-        encoded = encode_elements(array, self._endian)
+        encoded = encode_elements(array, endian_of(self))
         return chunk_spec.prototype.buffer.from_array_like(encoded)
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        if counters.counters:
+            counters.note(None, chunks=1)
         encoded = cast("Bytes", chunk_bytes.as_array_like())
         dtype = chunk_spec.dtype.to_native_dtype()
-        array = decode_elements(encoded, dtype, chunk_spec.shape, self._endian)
+        array = decode_elements(encoded, dtype, chunk_spec.shape, endian_of(self))
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(array)
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
@@ -276,6 +239,16 @@ class BytesCodec(PartialReads, codecs.BytesCodec):
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         return self._decode_sync(chunk_bytes, chunk_spec)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Made again by the class that zarr's registry chooses, so that no pickle names this
+        # package: where it is not installed or switched off, that is zarr's class.
+        if type(self) not in (BytesCodec, EndianCodec):
+            return super().__reduce_ex__(protocol)
+        is_dropped = self.endian is None and "endian" in (self._read_configuration or {})
+        state = {"endian": None} if is_dropped else None
+        class_ = ChosenBy(get_codec_class, (self.name,))
+        return methodcaller("from_dict", self.to_dict()), (class_,), state
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, codecs.BytesCodec):
@@ -286,11 +259,10 @@ class BytesCodec(PartialReads, codecs.BytesCodec):
     __hash__ = codecs.BytesCodec.__hash__  # equal codecs of either class hash alike
 
     def __repr__(self) -> str:
-        endian = None if self.endian is None else self._endian
         # The module tells it from zarr's class of the same name.
         is_exported = type(self) in (BytesCodec, EndianCodec)
         module = "zarr_bytes" if is_exported else type(self).__module__
-        return f"{module}.{type(self).__qualname__}(endian={endian!r})"
+        return f"{module}.{type(self).__qualname__}(endian={endian_of(self)!r})"
 
 
 class EndianCodec(BytesCodec):
@@ -327,21 +299,5 @@ class EndianCodec(BytesCodec):
         super().__init__(endian=endian)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:  # noqa: ARG002
-        """The codec itself, or a `PartialWriteEndianCodec`: every data type has an `endian`."""
-        return self._fitted(self._endian)
-
-    @classmethod
-    def _with_partial_writes(cls) -> type[BytesCodec]:
-        return PartialWriteEndianCodec
-
-
-class PartialWriteBytesCodec(PartialWrites, BytesCodec):
-    """The `bytes` codec of an array that was opened while ``zarr_bytes.partial_writes`` was True.
-
-    Equal to `BytesCodec`. Writing a selection of a chunk that is a local file writes the bytes of
-    the selected elements and no others.
-    """
-
-
-class PartialWriteEndianCodec(PartialWrites, EndianCodec):
-    """The `endian` codec, as `PartialWriteBytesCodec`."""
+        """The codec itself: every data type has an `endian`."""
+        return self

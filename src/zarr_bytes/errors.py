@@ -11,7 +11,7 @@ __all__ = [
     "ConfigurationError",
     "DataTypeNameError",
     "FillValueError",
-    "MigrationError",
+    "FillValueWarning",
     "MissingPackageError",
     "ShardIndexError",
     "StoreError",
@@ -47,7 +47,7 @@ class ChunkSizeError(ValueError):
     >>> stored["c/0"] = stored["c/0"][:8]
     >>> zarr.open_array(stored)[...]  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    zarr_bytes.errors.ChunkSizeError: a chunk of data type float64 ... found 8: ...
+    zarr_bytes.errors.ChunkSizeError: bytes 0 to 32 of memory:...c/0 are 32 bytes, found 8: ...
     """
 
 
@@ -160,7 +160,9 @@ class ConfigurationError(_MetadataError, ValueError):
 
 
 class FillValueError(_MetadataError, TypeError):
-    """A fill value in a form that the specification does not permit for its data type.
+    """A fill value that is not permitted for its data type, and that zarr doesn't read either.
+
+    With the setting ``zarr_bytes.fill_values`` "strict", every fill value that is not permitted.
 
     A `TypeError`, because zarr would replace a `ValueError` by its own error, which does not name
     the permitted values.
@@ -170,13 +172,13 @@ class FillValueError(_MetadataError, TypeError):
     Specification: data types, "Permitted fill values".
     """
 
-    def __init__(self, refusal: str, *, permitted: str = "", hint: str = "") -> None:
-        super().__init__(refusal + hint, permitted=permitted)
-        self._refusal = refusal
 
-    def with_hint(self, hint: str) -> "FillValueError":
-        """Copy of this error with another hint at the end of its message."""
-        return FillValueError(self._refusal, permitted=self.permitted, hint=hint)
+class FillValueWarning(UserWarning):
+    """A fill value in a form that the specification does not permit, which zarr reads.
+
+    Given once for an array, for the line that opens it or its group. The setting
+    ``zarr_bytes.fill_values`` makes it a `FillValueError` where it is "strict".
+    """
 
 
 class DataTypeNameError(_MetadataError, TypeError):
@@ -228,7 +230,3 @@ class StoreError(ValueError):
     Traceback (most recent call last):
     zarr_bytes.errors.StoreError: nowhere: it does not exist
     """
-
-
-class MigrationError(ValueError):
-    """A metadata document that was not migrated. The message says what is in the store now."""

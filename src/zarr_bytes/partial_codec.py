@@ -1,107 +1,74 @@
-"""Reading and writing selections of chunks, as zarr asks codecs for them."""
+"""Reading selections of chunks, as zarr's pipelines ask codecs for them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodecPartialEncodeMixin
+import numpy as np
+from zarr import codecs
+from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin
+from zarr.storage import MemoryStore, StorePath
+
+from zarr_bytes.layout.elements import decode_selected
+from zarr_bytes.layout.stored import Stored, is_for_numpy
+from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from zarr.abc.buffer import Buffer, NDBuffer
+    from zarr.abc.store import ByteGetter
 
-    from zarr.abc.buffer import NDBuffer
-    from zarr.abc.store import ByteGetter, ByteSetter
+    from zarr_bytes.layout.elements import Bytes
+    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple, SyncByteGetter
 
-    from zarr_bytes.chunk.layout import Endian
-    from zarr_bytes.zarr_versions import (
-        ArraySpec,
-        SelectorTuple,
-        SyncByteGetter,
-        SyncByteSetter,
-    )
-
-__all__ = ["PartialReads", "PartialWrites"]
-
-# zarr loads this module for every array. `codec_calls` is imported where it is needed: the import
-# takes ten milliseconds.
+# zarr loads this module for every array. `read` is imported where it is needed: the import takes
+# ten milliseconds.
 
 
-class PartialReads(ArrayBytesCodecPartialDecodeMixin):
-    """Reading of selections of chunks, which zarr's pipelines leave to codecs with this base."""
+class PartialReads(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
+    """Reading of selections of chunks, which zarr's pipelines leave to codecs with this base.
 
-    _endian: Endian | None
-
-    async def decode_partial(
-        self, batch_info: Iterable[tuple[ByteGetter, SelectorTuple, ArraySpec]]
-    ) -> Iterable[NDBuffer | None]:
-        """Selections of several chunks.
-
-        Parameters
-        ----------
-        batch_info : iterable of (ByteGetter, tuple, ArraySpec)
-            A chunk's key in a store, the selection, and the shape and data type of the chunk.
-
-        Returns
-        -------
-        list of zarr.abc.buffer.NDBuffer or None
-            One for each chunk, in the same order; None if the chunk is missing.
-
-        Raises
-        ------
-        ValueError
-            If a chunk does not fit its metadata; see `zarr_bytes.errors`.
-        """
-        batch = list(batch_info)
-        if len(batch) == 1:  # zarr's default: nothing to be done at the same time
-            return [await self._decode_partial_single(*batch[0])]
-        from zarr_bytes.chunk import codec_calls
-
-        if batch and codec_calls.are_local(getter for getter, _, _ in batch):
-            return await codec_calls.read_local(batch, self._endian)
-        return await super().decode_partial(batch)
+    An adapter of the pipeline's reader: each chunk is read into an array of its own.
+    """
 
     async def _decode_partial_single(
         self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        from zarr_bytes.chunk import codec_calls
+        if _comes_whole(byte_getter):
+            buffer = await byte_getter.get(chunk_spec.prototype)
+            return self._selected(buffer, selection, chunk_spec)
+        from zarr_bytes.read import as_read, read_batch
 
-        return await codec_calls.read_selection(byte_getter, selection, chunk_spec, self._endian)
+        item, rest, out = as_read(byte_getter, selection, chunk_spec)
+        (is_there,) = await read_batch([item], out, (), Stored(endian_of(self), None, None))
+        return _buffer(out[rest], chunk_spec) if is_there else None
 
     def _decode_partial_sync(
         self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        from zarr_bytes.chunk import codec_calls
+        if _comes_whole(byte_getter):
+            buffer = byte_getter.get_sync(prototype=chunk_spec.prototype)
+            return self._selected(buffer, selection, chunk_spec)
+        from zarr_bytes.read import as_read, read_sync
 
-        return codec_calls.read_selection_sync(byte_getter, selection, chunk_spec, self._endian)
+        item, rest, out = as_read(byte_getter, selection, chunk_spec)
+        is_there = read_sync(item, out, Stored(endian_of(self), None, None))
+        return _buffer(out[rest], chunk_spec) if is_there else None
+
+    def _selected(self, buffer: Buffer | None, selection: Any, spec: ArraySpec) -> NDBuffer | None:
+        if buffer is None:
+            return None
+        encoded, dtype = cast("Bytes", buffer.as_array_like()), spec.dtype.to_native_dtype()
+        array = decode_selected(encoded, dtype, spec.shape, endian_of(self), selection)
+        return _buffer(array, spec)
 
 
-class PartialWrites(ArrayBytesCodecPartialEncodeMixin):
-    """Writing of selections of chunks, which zarr's pipelines leave to codecs with this base."""
+def _comes_whole(getter: object) -> bool:
+    """Whether the whole chunk costs nothing: in memory, or inside a shard of zarr's."""
+    return not isinstance(getter, StorePath) or type(getter.store) is MemoryStore
 
-    _endian: Endian | None
 
-    async def _encode_partial_single(
-        self,
-        byte_setter: ByteSetter,
-        chunk_array: NDBuffer,
-        selection: SelectorTuple,
-        chunk_spec: ArraySpec,
-    ) -> None:
-        from zarr_bytes.chunk import codec_calls
-
-        await codec_calls.write_selection(
-            byte_setter, chunk_array, selection, chunk_spec, self._endian
-        )
-
-    def _encode_partial_sync(
-        self,
-        byte_setter: SyncByteSetter,
-        chunk_array: NDBuffer,
-        selection: SelectorTuple,
-        chunk_spec: ArraySpec,
-    ) -> None:
-        from zarr_bytes.chunk import codec_calls
-
-        codec_calls.write_selection_sync(
-            byte_setter, chunk_array, selection, chunk_spec, self._endian
-        )
+def _buffer(array: Any, spec: ArraySpec) -> NDBuffer:
+    array = np.asarray(array) if isinstance(array, np.generic) else array
+    if is_for_numpy(spec) or not isinstance(array, np.ndarray):
+        return spec.prototype.nd_buffer.from_ndarray_like(array)
+    return spec.prototype.nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))

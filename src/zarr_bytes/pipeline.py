@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import metadata
-from typing import TYPE_CHECKING, Final, Self, cast
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
 import zarr
 from zarr.buffer import cpu
+from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
 
 from zarr_bytes.caller import warn_caller
-from zarr_bytes.chains import own_chain
-from zarr_bytes.settings import pipeline_of_other_chains
+from zarr_bytes.chains import own_chain, why_undivided
+from zarr_bytes.codec import ChosenBy, Unchanging
+from zarr_bytes.errors import ConfigurationError
+from zarr_bytes.settings import partial_writes_enabled, pipeline_of_other_chains
 from zarr_bytes.zarr_versions import BatchedCodecPipeline, unknown_in_pipeline
 
 if TYPE_CHECKING:
@@ -26,20 +30,18 @@ if TYPE_CHECKING:
 
     from zarr.abc.buffer import NDBuffer
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
-    from zarr.abc.store import ByteGetter
+    from zarr.abc.store import ByteGetter, Store
 
-    from zarr_bytes.chunk.batches import ChunkOfWrite
-    from zarr_bytes.chunk.scattering import ChunkOfRead
-    from zarr_bytes.chunk.stored import Stored
-    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
-
-__all__ = ["BatchedBytesPipeline"]
+    from zarr_bytes.layout.stored import Stored
+    from zarr_bytes.read import ChunkOfRead
+    from zarr_bytes.write import ChunkOfWrite
+    from zarr_bytes.zarr_versions import ArrayMetadata, ArraySpec, SelectorTuple
 
 _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
 
 
-class BatchedBytesPipeline(BatchedCodecPipeline):
+class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     """A pipeline of zarr that reads and writes uncompressed chunks and shards by itself.
 
     It is the pipeline of arrays whose codecs are any number of `transpose` and then `bytes` or
@@ -65,6 +67,21 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
     zarr_bytes.BytesCodec(endian='little')
     """
 
+    # Whether selections are written in place: the setting when the array was opened. A pickled
+    # pipeline keeps it.
+    in_place: bool
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        object.__setattr__(self, "in_place", partial_writes_enabled())  # zarr's class is frozen
+
+    @classmethod
+    def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
+        """Not implemented, so that zarr calls `from_codecs`, but for what is refused first."""
+        if reason := why_undivided(array_metadata):
+            raise ConfigurationError(f"codec 'sharding_indexed': {reason}")
+        return super().from_array_metadata_and_store(array_metadata, store)
+
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
         """Pipeline of `codecs`: one of zarr's where others are among them."""
@@ -85,14 +102,18 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
     @cached_property
     def stored(self) -> Stored:
         """Storage of the chunks."""
-        from zarr_bytes.chunk.stored import stored_by
+        from zarr_bytes.layout.stored import stored_by
 
         return stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
-    def __getstate__(self) -> dict[str, object]:
-        # With the storage: zarr pickles a sharding codec as metadata, which doesn't say that parts
-        # are written in place.
-        return self.__dict__ | {"stored": self.stored}
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # As the codec, so that the array is read where this package is not installed. What is
+        # written in place may share chunks with other writers, which no other pipeline can do.
+        if self.in_place or type(self) is not BatchedBytesPipeline:
+            return super().__reduce_ex__(protocol)
+        chain = (*self.array_array_codecs, self.array_bytes_codec)
+        make = methodcaller("from_codecs", chain, batch_size=self.batch_size)
+        return make, (ChosenBy(get_pipeline_class),), {"in_place": False}
 
     async def read(
         self,
@@ -100,33 +121,12 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         out: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> tuple[GetResult, ...]:
-        """Read selections of chunks into `out`.
-
-        Parameters
-        ----------
-        batch_info : iterable of (ByteGetter, ArraySpec, tuple, tuple, bool)
-            A chunk's key in a store, its shape and data type, the selection of it, where that
-            belongs in `out`, and whether all of the chunk that is within the array is selected.
-        out : zarr.abc.buffer.NDBuffer
-            Of the shape of the selection of the array.
-        drop_axes : tuple of int
-            Axes of the selections of chunks that `out` does not have.
-
-        Returns
-        -------
-        tuple of zarr.abc.codec.GetResult
-            For each chunk, whether it was there; where it was not, `out` has the fill value.
-
-        Raises
-        ------
-        ValueError
-            If a chunk is not as its metadata says; see `zarr_bytes.errors`.
-        """
+        """Read selections of chunks into `out`; for each chunk, whether it was there."""
         batch = cast("list[ChunkOfRead]", list(batch_info))
         array = out.as_ndarray_like()
         if not isinstance(array, np.ndarray) or not _is_taken(batch):
             return await super().read(batch, out, drop_axes)
-        from zarr_bytes.chunk.batches import read_batch
+        from zarr_bytes.read import read_batch
 
         found = await read_batch(batch, array, drop_axes, self.stored)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
@@ -137,29 +137,14 @@ class BatchedBytesPipeline(BatchedCodecPipeline):
         value: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> None:
-        """Write selections of chunks from `value`.
-
-        Parameters
-        ----------
-        batch_info : iterable of (ByteSetter, ArraySpec, tuple, tuple, bool)
-            As for `read`; the selections belong in `value`.
-        value : zarr.abc.buffer.NDBuffer
-            Of the shape of the selection of the array, or one element for all.
-        drop_axes : tuple of int
-            Axes of the selections of chunks that `value` does not have.
-
-        Raises
-        ------
-        ValueError, OSError
-            As `zarr_bytes.chunk.codec_calls.write_selection`.
-        """
+        """Write selections of chunks from `value`."""
         batch = list(batch_info)
         if not _is_taken(batch):
             await super().write(batch, value, drop_axes)
             return
-        from zarr_bytes.chunk.batches import write_batch
+        from zarr_bytes.write import write_batch
 
-        await write_batch(batch, value, drop_axes, self.stored)
+        await write_batch(batch, value, drop_axes, self.stored, in_place=self.in_place)
 
 
 def _is_taken(batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:

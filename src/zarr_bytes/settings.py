@@ -8,15 +8,15 @@
 | `zarr_bytes.gap.remote`             | 256 KiB |                                                 |
 | `zarr_bytes.largest_request.local`  | 1 GiB   | no request is larger, except for a whole chunk  |
 | `zarr_bytes.largest_request.remote` | 8 MiB   |                                                 |
-| `zarr_bytes.fill_values`            | strict  | lenient reads what zarr reads                   |
+| `zarr_bytes.fill_values`            | lenient | strict refuses what is not permitted            |
 | `zarr_bytes.other_chains`           | batched | fused is zarr's other pipeline                  |
 | `zarr_bytes.mappings`               | 1024    | most chunks that a view keeps mapped            |
 
 zarr's ``LocalStore`` and ``ZipStore`` are local; every other store that is not in memory is remote.
-A size is a number of bytes, or a text such as "32 KiB", in bytes, KiB, MiB or GiB. Instead of True
-and False, the words may be given, in upper or lower case, as in the environment. A
-hyphen may stand for an underscore, as everywhere in zarr's configuration. An unknown setting causes
-one warning in a process, for the line that has called zarr.
+A size is a number of bytes. Instead of True and False, the words may be given, in upper or lower
+case, as in the environment. A hyphen may stand for an underscore, as everywhere in zarr's
+configuration. An unknown setting causes one warning in a process, for the line that has called
+zarr.
 
 The defaults were measured: those for local stores by `tests/benchmarks/test_read.py` (one more run
 of 512 bytes takes as long as reading over a gap of some 40 KiB), those for remote ones by
@@ -26,8 +26,6 @@ default of `zarr_bytes.mappings` is 128.
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -44,49 +42,25 @@ if TYPE_CHECKING:
 
     from zarr.abc.codec import CodecPipeline
 
-__all__ = [
-    "DEFAULTS",
-    "SETTINGS",
-    "UNITS",
-    "Cost",
-    "fill_values_are_lenient",
-    "number_of_mappings",
-    "partial_writes_enabled",
-    "pipeline_of_other_chains",
-    "reading_cost",
-    "unknown_settings",
-]
-
 
 class Cost(NamedTuple):
-    """The cost of a request.
+    """The cost of a request, in bytes."""
 
-    Attributes
-    ----------
-    gap : int
-        Number of bytes that are read to save one request.
-    largest_request : int
-        Size in bytes that no request exceeds, except one for a whole chunk.
-    """
-
-    gap: int
-    largest_request: int
+    gap: int  # that is read to save one request
+    largest_request: int  # that no request exceeds, except one for a whole chunk
 
 
 DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
 """The default costs of a request, in bytes."""
 
-UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-"""The units of sizes, in bytes."""
-
-SETTINGS: Final[dict[str, bool | int | str]] = {
+SETTINGS: Final[dict[str, object]] = {
     "zarr_bytes.partial_reads": True,
     "zarr_bytes.partial_writes": False,
     "zarr_bytes.gap.local": DEFAULTS["local"].gap,
     "zarr_bytes.gap.remote": DEFAULTS["remote"].gap,
     "zarr_bytes.largest_request.local": DEFAULTS["local"].largest_request,
     "zarr_bytes.largest_request.remote": DEFAULTS["remote"].largest_request,
-    "zarr_bytes.fill_values": "strict",
+    "zarr_bytes.fill_values": "lenient",
     "zarr_bytes.other_chains": "batched",
     "zarr_bytes.mappings": 1024 if sys.version_info >= (3, 13) else 128,
 }
@@ -94,80 +68,38 @@ SETTINGS: Final[dict[str, bool | int | str]] = {
 
 
 def reading_cost(store: object) -> Cost | None:
-    """Cost of a request to `store`, or None if partial reads are switched off.
-
-    Parameters
-    ----------
-    store : zarr.abc.store.Store
-        The settings for local or for remote stores apply, depending on its class.
-
-    Raises
-    ------
-    ValueError
-        If a setting has a value that is not permitted.
-
-    Examples
-    --------
-    >>> reading_cost(ZipStore("a.zip"))
-    Cost(gap=32768, largest_request=1073741824)
-    """
+    """Cost of a request to `store`, or None if partial reads are switched off."""
     where = "local" if isinstance(store, LocalStore | ZipStore) else "remote"
     given = _given()
     if not given:  # the usual case, asked for every chunk
         return DEFAULTS[where]
-    if not _truth(given, "zarr_bytes.partial_reads"):
+    given = SETTINGS | given
+    if not _truth("zarr_bytes.partial_reads", given["zarr_bytes.partial_reads"]):
         return None
+    gap, largest = f"zarr_bytes.gap.{where}", f"zarr_bytes.largest_request.{where}"
+    # Offsets, of 64 bits, are added to them.
     return Cost(
-        _nbytes(given, f"zarr_bytes.gap.{where}", least=0),
-        _nbytes(given, f"zarr_bytes.largest_request.{where}", least=1),
+        min(_integer(gap, given[gap], 0), 2**62), min(_integer(largest, given[largest], 1), 2**62)
     )
 
 
 def partial_writes_enabled() -> bool:
-    """Whether only the selected bytes of a chunk are written, where that is possible.
-
-    Raises
-    ------
-    ValueError
-        If the setting has a value that is not permitted.
-
-    Examples
-    --------
-    >>> partial_writes_enabled()
-    False
-    """
-    return _truth(_given(), "zarr_bytes.partial_writes")
+    """Whether only the selected bytes of a chunk are written, where that is possible."""
+    return _truth("zarr_bytes.partial_writes", _value("zarr_bytes.partial_writes"))
 
 
 def fill_values_are_lenient() -> bool:
-    """Whether fill values that zarr accepts and the specification does not permit are read.
-
-    Raises
-    ------
-    TypeError
-        If the setting has a value that is not permitted. zarr would replace a ValueError, see
-        `zarr_bytes.errors.FillValueError`.
-    """
-    setting = _given().get("zarr_bytes.fill_values", "strict")
+    """Whether fill values that zarr reads and the specification does not permit are read."""
+    setting = _value("zarr_bytes.fill_values")
     if isinstance(setting, str) and setting in ("strict", "lenient"):
         return setting == "lenient"
+    # No ValueError, which zarr would replace: see `zarr_bytes.errors.FillValueError`.
     raise TypeError(f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'")
 
 
 def pipeline_of_other_chains() -> type[CodecPipeline]:
-    """Pipeline of zarr for chains that `zarr_bytes.BatchedBytesPipeline` does not act on.
-
-    Raises
-    ------
-    ValueError
-        If the setting has a value that is not permitted, or one that this zarr does not have.
-
-    Examples
-    --------
-    >>> pipeline_of_other_chains().__name__
-    'BatchedCodecPipeline'
-    """
-    setting = _value(_given(), "zarr_bytes.other_chains")
+    """Pipeline of zarr for chains that `zarr_bytes.BatchedBytesPipeline` does not act on."""
+    setting = _value("zarr_bytes.other_chains")
     if not isinstance(setting, str) or setting not in PIPELINES:
         raise ValueError(
             f"zarr_bytes.other_chains is {setting!r}; permitted with zarr {zarr.__version__} are"
@@ -177,70 +109,18 @@ def pipeline_of_other_chains() -> type[CodecPipeline]:
 
 
 def number_of_mappings() -> int:
-    """Number of chunks that `zarr_bytes.view` keeps mapped at the same time, for each view.
-
-    Raises
-    ------
-    ValueError
-        If the setting has a value that is not permitted.
-    """
-    value = _value(_given(), "zarr_bytes.mappings")
-    number = value
-    if isinstance(value, str) and re.fullmatch("[0-9]{1,30}", value):
-        number = int(value)
-    if type(number) is int and number > 0:
-        return min(number, sys.maxsize)
-    raise ValueError(f"zarr_bytes.mappings is {in_short(value)}; permitted is an integer from 1 on")
+    """Number of chunks that `zarr_bytes.view` keeps mapped at the same time, for each view."""
+    name = "zarr_bytes.mappings"
+    return min(_integer(name, _value(name), 1), sys.maxsize)
 
 
 def unknown_settings() -> list[str]:
-    """Keys of zarr's configuration and environment variables that have no effect, in words.
-
-    Returns
-    -------
-    list of str
-        For each key under ``zarr_bytes`` that is not a setting, and each environment variable that
-        is written with one underscore in place of two: the name, and the nearest that has an
-        effect.
-
-    Examples
-    --------
-    >>> with zarr.config.set({"zarr_bytes.partial_read": False}):
-    ...     unknown_settings()
-    ['the setting `zarr_bytes.partial_read` is not known (nearest: `zarr_bytes.partial_reads`)']
-    """
-    return [_sentence(name) for name in _flat() if _is_unknown(name)] + list(_unread_variables())
+    """Keys of zarr's configuration under ``zarr_bytes`` that are no settings, in words."""
+    return [_sentence(name) for name in _flat() if name not in SETTINGS]
 
 
 def _sentence(name: str) -> str:
-    nearest = _nearest(name.partition(".")[2], {s.partition(".")[2]: s for s in SETTINGS})
-    known = f"nearest: `{nearest}`" if nearest else f"known: {', '.join(SETTINGS)}"
-    return f"the setting `{name}` is not known ({known})"
-
-
-def _nearest(name: str, names: Mapping[str, str]) -> str | None:
-    from difflib import get_close_matches  # not at every start: half a millisecond
-
-    found = get_close_matches(name, names, n=1)
-    return names[found[0]] if found else None
-
-
-def _unread_variables() -> Iterator[str]:
-    """Environment variables that were meant for a setting, and are read as something else."""
-    variables = ["ZARR_" + setting.upper().replace(".", "__") for setting in SETTINGS]
-    words = {
-        variable.partition("BYTES__")[2].replace("__", "_"): variable for variable in variables
-    }
-    for name in os.environ:
-        meant = re.fullmatch("ZARR_+(?:ZARR_+)?BYTES_+(.+)", name.upper())
-        is_read = re.match("ZARR_(?i:ZARR_BYTES__)", name)
-        if meant and not is_read and (nearest := _nearest(re.sub("_+", "_", meant[1]), words)):
-            yield f"the variable `{name}` has no effect (nearest: `{nearest}`)"
-
-
-def _is_unknown(name: str) -> bool:
-    # A value in place of a section is not permitted, which `_value` says.
-    return name not in SETTINGS and not any(s.startswith(f"{name}.") for s in SETTINGS)
+    return f"the setting `{name}` is not known (known: {', '.join(SETTINGS)})"
 
 
 _warned: Final[set[str]] = set()
@@ -250,7 +130,7 @@ def _given() -> dict[str, object]:
     """The given settings, by name; warns of each unknown one, once."""
     given = _flat()
     for name in given:
-        if name not in _warned and _is_unknown(name):
+        if name not in SETTINGS and name not in _warned:
             _warned.add(name)
             warn_caller(f"{_sentence(name)}; it has no effect")
     return given
@@ -269,31 +149,18 @@ def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
         yield name, found
 
 
-def _value(given: dict[str, object], name: str) -> object:
-    for section in given:
-        if name.startswith(f"{section}."):
-            permitted = ", ".join(s for s in SETTINGS if s.startswith(f"{section}."))
-            raise ValueError(
-                f"{section} is {given[section]!r}; permitted are settings in it: {permitted}"
-            )
-    return given.get(name, SETTINGS[name])
+def _value(name: str) -> object:
+    return _given().get(name, SETTINGS[name])
 
 
-def _truth(given: dict[str, object], name: str) -> bool:
-    value = _value(given, name)
+def _truth(name: str, value: object) -> bool:
     truth = {"true": True, "false": False}.get(str(value).lower())
     if truth is None:
         raise ValueError(f"{name} is {value!r}; permitted are True and False")
     return truth
 
 
-def _nbytes(given: dict[str, object], name: str, *, least: int) -> int:
-    value = _value(given, name)
-    if size := re.fullmatch(rf"([0-9][0-9,]{{,29}}) ?({'|'.join(UNITS)})", str(value)):
-        value = int(size[1].replace(",", "")) * UNITS[size[2]]
+def _integer(name: str, value: object, least: int) -> int:
     if type(value) is not int or value < least:
-        raise ValueError(
-            f"{name} is {given[name]!r}; permitted is a number of bytes, an integer from {least}"
-            f" on, or a text such as '32 KiB', in {', '.join(UNITS)}"
-        )
-    return min(value, 2**62)  # offsets, of 64 bits, are added to it
+        raise ValueError(f"{name} is {in_short(value)}; permitted is an integer from {least} on")
+    return value

@@ -6,7 +6,7 @@ Everything that is common to all selections is decided when the view is made.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +14,21 @@ import numpy as np
 import zarr
 
 from zarr_bytes.array_blocks import blocks_of, refusal_to_write
-from zarr_bytes.chunk.assigned import elements_to_store
-from zarr_bytes.chunk.block_selection import Selected
-from zarr_bytes.chunk.blocks import BlockViews
-from zarr_bytes.chunk.mapping import ChangedFiles
+from zarr_bytes.block_selection import Selected, elements_to_store
+from zarr_bytes.blocks import BlockViews
 from zarr_bytes.errors import StoreError, no_array
+from zarr_bytes.io.mapping import ChangedFiles
 from zarr_bytes.settings import number_of_mappings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from zarr_bytes.array_blocks import Mode
-    from zarr_bytes.chunk.elements import Array
     from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.layout.elements import Array
 
-__all__ = ["ArrayView", "view"]
 
-
-def view(array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> ArrayView:
+def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
     """View the chunks of an uncompressed array as NumPy arrays, without reading them.
 
     A selection takes about a microsecond, where a selection through zarr takes 250. Chunks in local
@@ -45,9 +42,6 @@ def view(array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> Ar
         `transpose`, `bytes` and `sharding_indexed`.
     mode : {"r", "r+"}
         "r+" allows changes of existing chunks in files, if ``zarr_bytes.partial_writes`` is True.
-    check : bool
-        Whether each chunk is read once, at the first selection of its elements, to find bools that
-        are neither 0 nor 1, and unused bits of narrow numbers that are set.
 
     Returns
     -------
@@ -76,7 +70,7 @@ def view(array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> Ar
         raise no_array(array)
     if mode not in ("r", "r+"):
         raise ValueError(f"mode is {mode!r}; permitted are 'r' and 'r+'")
-    made = ArrayView(array, mode, check=check)
+    made = ArrayView(array, mode)
     if mode == "r+" and (reason := refusal_to_write(array)):
         raise StoreError(f"{array.store_path} cannot be changed through a view: {reason}")
     return made
@@ -112,7 +106,6 @@ class ArrayView:
         "_block",
         "_blocks",
         "_changed",
-        "_checks",
         "_rest",
         "array",
         "blocks",
@@ -123,12 +116,12 @@ class ArrayView:
         "shape",
     )
 
-    def __init__(self, array: zarr.Array[Any], mode: Mode = "r", *, check: bool = False) -> None:
-        self.array, self.mode, self._checks = array, mode, check
+    def __init__(self, array: zarr.Array[Any], mode: Mode = "r") -> None:
+        self.array, self.mode = array, mode
         self._changed = ChangedFiles() if mode == "r+" else None
         most = number_of_mappings()
         try:
-            self._blocks = blocks_of(array, self._changed, most, is_checked=check)
+            self._blocks = blocks_of(array, self._changed, most)
         except StoreError as error:
             reason = f"{error}; read it through zarr, as in `array[...]`"
             raise StoreError(f"there is no view of {array.store_path}: {reason}") from None
@@ -138,7 +131,7 @@ class ArrayView:
         self.chunks = self._blocks.sizes
         # `lru_cache` is in C, so that a selection of one block takes a microsecond.
         self._block = lru_cache(self._blocks.most)(self._blocks.load)
-        self.blocks = BlockViews(self._block, self._blocks.division)
+        self.blocks = BlockViews(self._block, self._blocks.grid)
         # By the number of entries of a selection: the place of the one block along all other axes.
         counts = self._blocks.counts
         self._rest = [
@@ -183,7 +176,7 @@ class ArrayView:
             pass
         if isinstance(selection, np.integer):
             return self[int(selection)]
-        selected = Selected(selection, self._blocks.division)
+        selected = Selected(selection, self._blocks.grid)
         if (found := selected.in_one_block()) is not None:
             return self._block(*found[0])[found[1]]
         if (nothing := selected.of_nothing(self.dtype)) is not None:
@@ -196,7 +189,7 @@ class ArrayView:
                 'the view is read-only: view(array, "r+") lets existing chunks be changed, and'
                 " `array[...] = ...` of zarr writes any"
             )
-        selected = Selected(selection, self._blocks.division)
+        selected = Selected(selection, self._blocks.grid)
         values = elements_to_store(value, self.dtype, selected.result_shape)
         if values.size:
             selected.write(self._writable, values)
@@ -213,7 +206,7 @@ class ArrayView:
         return block
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001
-        if copy is False and (count := self._blocks.division.count) != 1:
+        if copy is False and (count := self._blocks.grid.count) != 1:
             raise ValueError(
                 f"the array has {count} chunks, and is one NumPy array only as a copy,"
                 " which copy=False does not permit"
@@ -253,7 +246,7 @@ class ArrayView:
             self._changed.sync()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(ArrayView, check=self._checks), (self.array, self.mode)
+        return ArrayView, (self.array, self.mode)
 
     def __repr__(self) -> str:
         return (

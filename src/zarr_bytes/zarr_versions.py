@@ -6,9 +6,10 @@ Each entry says which version of zarr lets it go.
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields, is_dataclass
+import sys
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from zipfile import ZIP_STORED, ZipFile
 
 import zarr
@@ -28,18 +29,24 @@ from zarr.core.dtype.common import HasItemSize as HasItemSize
 from zarr.core.sync import sync as sync
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
+
     # Private, for annotations alone: up to 3.4.2 no public module of zarr has these names.
     # Public, but from zarr 3.3 on.
     from zarr.abc.codec import CodecPipeline
     from zarr.abc.store import SyncByteGetter as SyncByteGetter
-    from zarr.abc.store import SyncByteSetter as SyncByteSetter
+    from zarr.codecs import BytesCodec
     from zarr.core.codec_pipeline import BatchedCodecPipeline as BatchedCodecPipeline
     from zarr.core.dtype.wrapper import TBaseDType as TBaseDType
     from zarr.core.dtype.wrapper import TBaseScalar as TBaseScalar
     from zarr.core.indexing import SelectorTuple as SelectorTuple
+    from zarr.core.metadata import ArrayMetadata as ArrayMetadata
     from zarr.core.metadata.v3 import ArrayV3Metadata as ArrayV3Metadata
     from zarr.core.metadata.v3 import ChunkGridMetadata as ChunkGridMetadata
     from zarr.storage import ZipStore
+
+    from zarr_bytes.layout.element import Endian
 
 
 def _data_type_validation_error() -> type[ValueError]:
@@ -111,6 +118,55 @@ PIPELINES: Final[dict[str, type[CodecPipeline]]] = {
 """The pipelines of zarr itself, by the value of the setting ``zarr_bytes.other_chains``."""
 
 
+class Indexer(Protocol):
+    """zarr's division of a selection: its shape, and the part of each chunk.
+
+    A part is the coordinates of the chunk, the selection of it, where that belongs in the result,
+    and whether all of the chunk that is within the array is selected.
+    """
+
+    shape: tuple[int, ...]
+    drop_axes: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[tuple[tuple[int, ...], SelectorTuple, SelectorTuple, bool]]: ...
+
+
+class _DividedError(Exception):
+    """A selection is divided, and not read."""
+
+    def __init__(self, indexer: Indexer, fields: object) -> None:
+        super().__init__(indexer)
+        self.indexer, self.fields = indexer, fields
+
+
+class _Divided(zarr.AsyncArray[Any]):
+    # Private, up to 3.4.2: what every selection of an array becomes before it is read.
+    def _get_selection(self, indexer: Indexer, *, fields: object = None, **_: object) -> Any:
+        raise _DividedError(indexer, fields)
+
+
+def indexer_of(indexed: Any, selection: Any) -> tuple[Indexer, object]:
+    """Zarr's division of ``indexed[selection]``, and the fields of records in it; nothing is read.
+
+    `indexed` is an array, or its `oindex`, `vindex` or `blocks`.
+    """
+    array = getattr(indexed, "array", indexed)
+    divided = object.__new__(_Divided)
+    vars(divided).update(vars(array.async_array))
+    copy: Any = zarr.Array(divided)
+    try:
+        (copy if indexed is array else replace(indexed, array=copy))[selection]
+    except _DividedError as found:
+        return found.indexer, found.fields
+    raise NotImplementedError(f"zarr {zarr.__version__} divides selections in a way not known here")
+
+
+def axes_of(indexer: Indexer) -> list[Iterable[object]]:
+    """The chunks along each axis, for a division that has axes: one of points has none."""
+    # Private, up to 3.4.2.
+    return list(getattr(indexer, "dim_indexers", ()))
+
+
 def is_deflated(store: ZipStore, key: str) -> bool:
     """Whether a member of a zip file is compressed, so that a range is inflated from its start."""
     # Private, up to 3.4.2: the open zip file. A member that is missing is for `get` to miss.
@@ -126,16 +182,18 @@ _VERSION: Final = tuple(map(int, zarr.__version__.split(".")[:2]))
 # Whether zarr loads entry points in zarr.data_type by itself. Goes when zarr 3.4 is required.
 LOADS_DATA_TYPES: Final = _VERSION >= (3, 4)
 
-# Whether an integer selects all of a chunk that has one element within the array, and not only of
-# chunks of length 1. Goes when zarr 3.2 is required.
-INTEGERS_FILL_EDGES: Final = _VERSION >= (3, 2)
-
 # Stores whose chunks are buffers of this process. ManagedMemoryStore is there from 3.2 on.
 MEMORY_STORES: Final[tuple[type, ...]] = tuple(
     getattr(storage, name)
     for name in ("MemoryStore", "ManagedMemoryStore")
     if hasattr(storage, name)
 )
+
+
+def endian_of(codec: BytesCodec) -> Endian | None:
+    """Byte order of a `bytes` codec: a member of an enum up to zarr 3.2, and a string after it."""
+    return cast("Endian | None", getattr(codec.endian, "value", codec.endian))
+
 
 HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
 
@@ -152,3 +210,23 @@ def spec_of(metadata: ArrayV3Metadata) -> ArraySpec | None:
         config=ArrayConfig.from_dict({}),
         prototype=cpu.buffer_prototype,
     )
+
+
+def array_being_read() -> str | None:
+    """Where the metadata document is that zarr parses in this thread; None where zarr doesn't know.
+
+    Goes when zarr tells a data type which array it reads a fill value of.
+    """
+    # Private, up to 3.4.2: the names of the variables of zarr's functions that have the place.
+    frame: FrameType | None = sys._getframe()
+    key = ""
+    while frame is not None:
+        names = frame.f_locals if frame.f_globals.get("__name__", "").startswith("zarr.") else {}
+        if frame.f_code.co_name == "from_dict" and isinstance(names.get("path"), str):
+            return cast("str", names["path"])  # from 3.4 on
+        if "raw_metadata" in names:  # consolidated
+            key = f"/{names.get('k')}"
+        if isinstance(place := names.get("store_path"), storage.StorePath):
+            return f"{place}{key}"
+        frame = frame.f_back
+    return None

@@ -33,7 +33,7 @@ from benchmark import (
 from drawing import save
 from zarr.core.codec_pipeline import FusedCodecPipeline
 
-from zarr_bytes.chunk.elements import decode_elements, encode_elements
+from zarr_bytes.layout.elements import decode_elements, encode_elements
 
 SMALL_READS = {
     "row": np.s_[7, 500],

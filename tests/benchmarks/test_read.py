@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import zarr
 from benchmark import compare
-from zarr.buffer import default_buffer_prototype
 from zarr.core import codec_pipeline
 
-from zarr_bytes.chunk.chunks import chunks_like
-from zarr_bytes.chunk.plan import plan_of
-from zarr_bytes.chunk.reading import read_file
+from zarr_bytes.indexing.plan import plan_of
+from zarr_bytes.io.files import open_chunk
+from zarr_bytes.layout.format import Format
+from zarr_bytes.read import read_file
 from zarr_bytes.settings import Cost
 
 zarrs = pytest.importorskip("zarrs", reason="the peer zarrs is not installed (extra benchmark)")
@@ -146,10 +146,12 @@ def test_the_gap_worth_bridging(benchmark, tmp_path, kibibytes):
     distance = kibibytes * 2**10 + 512
     path = tmp_path / "chunk"
     path.write_bytes(bytes(500 * distance))
-    chunks = chunks_like((500, distance), np.dtype("u1"), None, None, default_buffer_prototype())
+    chunks = Format((500, distance), np.dtype("u1"), None, None, None, bytes(1))
+    out = np.empty((400, 512), "u1")
 
     def read(gap):
         plan = plan_of(chunks, (slice(0, 400), slice(0, 512)), Cost(gap, 2**30))
-        return partial(read_file, plan, str(path), str(tmp_path))
+        with open_chunk(str(path), str(tmp_path), waits=True) as file:
+            read_file(plan, file, out)
 
-    compare(benchmark, read(0), bridged=read(distance))
+    compare(benchmark, partial(read, 0), bridged=partial(read, distance))

@@ -16,9 +16,10 @@ from benchmark import compare
 from zarr.buffer import default_buffer_prototype
 from zarr.storage import ObjectStore, StorePath
 
-from zarr_bytes.chunk.chunks import chunks_like
-from zarr_bytes.chunk.plan import plan_of
-from zarr_bytes.chunk.requests import Requests
+from zarr_bytes.indexing.plan import plan_of
+from zarr_bytes.io.requests import Requests
+from zarr_bytes.layout.format import Format
+from zarr_bytes.read import read_object
 from zarr_bytes.settings import Cost
 
 obstore = pytest.importorskip("obstore", reason="obstore is not installed (extra benchmark)")
@@ -39,9 +40,10 @@ def chunk(request):
 
 def read(runner, chunk, runs, distance, gap, largest):
     """`runs` ranges of 4 KiB, or of `distance` bytes, that are as far apart."""
-    chunks = chunks_like((SIZE // distance, distance), np.dtype("u1"), None, None, PROTOTYPE)
-    plan = plan_of(chunks, (slice(0, runs), slice(0, min(distance, 2**12))), Cost(gap, largest))
-    return runner.run(Requests(chunk, plan, is_sync=False).fetch(plan.view))
+    shape = runs, min(distance, 2**12)
+    chunks = Format((SIZE // distance, distance), np.dtype("u1"), None, None, None, bytes(1))
+    plan, out = plan_of(chunks, tuple(map(slice, shape)), Cost(gap, largest)), np.empty(shape, "u1")
+    return runner.run(read_object(plan, Requests(chunk, plan, PROTOTYPE), out))
 
 
 @pytest.mark.parametrize(

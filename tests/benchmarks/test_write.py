@@ -12,7 +12,6 @@ all of them in turn, below that. What has been written is on the disk before eac
 each turn: a small write would else wait for the 250 MiB of a peer that the system is storing.
 """
 
-import asyncio
 import os
 import shutil
 from functools import partial
@@ -21,9 +20,7 @@ import numpy as np
 import pytest
 import zarr
 from benchmark import alone, bar, compare
-from zarr.abc.codec import ArrayBytesCodecPartialEncodeMixin
 from zarr.core import codec_pipeline
-from zarr.registry import register_codec
 
 zarrs = pytest.importorskip("zarrs", reason="the peer zarrs is not installed (extra benchmark)")
 tensorstore = pytest.importorskip("tensorstore", reason="the peer tensorstore is not installed")
@@ -35,7 +32,8 @@ ENDIANS = ("little", "big")
 ZARRS_PIPELINES = [
     name for name in ("BatchedCodecPipeline", "FusedCodecPipeline") if hasattr(codec_pipeline, name)
 ]
-PIPELINES = ["BatchedBytesPipeline", *ZARRS_PIPELINES]
+OWN = ["BatchedBytesPipeline"]
+PIPELINES = [*OWN, *ZARRS_PIPELINES]
 """By name; with zarr's own codec the first leaves arrays to the second."""
 PEERS = ("zarr", "zarrs", "tensorstore")
 SELECTIONS = {
@@ -49,27 +47,6 @@ SELECTIONS = {
 # How many times faster than each peer the write is to be.
 TIMES_FASTER = {"row": 100, "box": 100, "point": 100, "plane": 40, "stepped": 20, "column": 20}
 OURS, ZARR = "zarr_bytes.codec.BytesCodec", "zarr.codecs.bytes.BytesCodec"
-
-
-class Nothing(ArrayBytesCodecPartialEncodeMixin, zarr.codecs.BytesCodec):
-    """Writes nothing: what is left is zarr's pipeline."""
-
-    async def _encode_partial_single(self, *_):
-        pass
-
-    def _encode_partial_sync(self, *_):
-        pass
-
-
-class Thread(Nothing):
-    """Writes nothing, in another thread: one has to wait for a disk in zarr's default pipeline."""
-
-    async def _encode_partial_single(self, *_):
-        await asyncio.to_thread(int)
-
-
-for class_ in (Nothing, Thread):
-    register_codec("bytes", class_)
 
 
 def settings(pipeline, codec=OURS, *, partial_writes=True):
@@ -151,7 +128,7 @@ def folder(tmp_path):
     shutil.rmtree(tmp_path)
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("pipeline", OWN)
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_write_selection(benchmark, stored, name, pipeline):
     paths, mapped, expected = stored
@@ -171,29 +148,20 @@ def test_write_selection(benchmark, stored, name, pipeline):
         bar(benchmark, f"{name}: at most 1/{times} of {peer}", medians[peer] / times)
 
 
-@pytest.mark.parametrize("pipeline", ZARRS_PIPELINES)
+@pytest.mark.parametrize("pipeline", OWN)
 def test_write_a_row_as_into_a_memmap(benchmark, stored, pipeline):
-    """And what zarr's pipeline takes of it: with a codec that does nothing, and in a thread."""
     paths, mapped, expected = stored
     row, values = SELECTIONS["row"], expected[SELECTIONS["row"]].copy()
-
-    def writing(codec):
-        return partial(write, opened(paths["ours"], pipeline, codec), row, values)
-
-    peers = {
-        class_.__name__.lower(): f"{__name__}.{class_.__name__}" for class_ in (Nothing, Thread)
-    }
     medians = compare(
         benchmark,
-        writing(OURS),
+        partial(write, opened(paths["ours"], pipeline), row, values),
         memmap=partial(write, mapped, row, values),
-        **{name: writing(codec) for name, codec in peers.items()},
         rounds=200,
     )
     bar(benchmark, "row: at most 3 x memmap + 0.5 ms", 3 * medians["memmap"] + 0.5e-3)
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("pipeline", OWN)
 def test_first_row_of_a_new_gibibyte(benchmark, folder, pipeline):
     shape = (16384, 8192)  # rows of 64 KiB
     paths = {name: created(folder / name, shape=shape, chunks=shape) for name in ("ours", *PEERS)}
@@ -215,7 +183,7 @@ def test_first_row_of_a_new_gibibyte(benchmark, folder, pipeline):
     bar(benchmark, "first row of a new GiB: 1 MiB of disk", MEBIBYTE, disk["ours"], "bytes")
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("pipeline", OWN)
 @pytest.mark.parametrize("endian", ENDIANS)
 def test_column_of_a_million_rows(benchmark, folder, endian, pipeline):
     """A million runs of 8 bytes, in one chunk of 122 MiB."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -18,30 +17,19 @@ from zarr.storage import LocalStore
 import zarr_bytes
 from zarr_bytes.commands.check import check
 from zarr_bytes.commands.explain import explain
-from zarr_bytes.commands.migrate import plan, write
 from zarr_bytes.commands.preallocate import preallocate_store
-from zarr_bytes.commands.screen import has_rich, plain
+from zarr_bytes.commands.result import progress_bar, screen
 from zarr_bytes.commands.selections import selection_of_text
 from zarr_bytes.commands.status import status
-from zarr_bytes.commands.stores import (
-    member_is_missing,
-    opened,
-    run,
-    storage_options,
-    writable,
-)
-from zarr_bytes.commands.tables import parts_of
-from zarr_bytes.commands.text import as_json, number, printable
-from zarr_bytes.errors import MigrationError, StoreError, in_words
+from zarr_bytes.commands.stores import member_is_missing, opened, storage_options
+from zarr_bytes.commands.text import as_json, printable
+from zarr_bytes.errors import StoreError, in_words
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
-    from zarr_bytes.commands.reports import Progress, Result
-
-__all__ = ["main"]
+    from zarr_bytes.commands.result import Result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,66 +102,19 @@ def _status(given: Namespace) -> int:
 
 
 def _check(given: Namespace) -> int:
-    """Check whether the metadata and the chunks of every array conform; write nothing.
+    """Check whether every array and group opens, and the stored chunks; write nothing.
 
-    Metadata is compared with the specification. For uncompressed arrays, the size of each stored
-    chunk is checked, without reading it where the store can tell, and that bools are 0 or 1.
+    Fill values must be as the specification permits them. For uncompressed arrays, the size of each
+    stored chunk is checked, the index of each shard, and that bools are 0 or 1.
 
     Exit status: 0 if everything that was checked conforms, 1 if something does not or nothing
     could be checked, 2 if STORE cannot be opened.
     """
     options = storage_options(given.storage_option)
-    with _progress() as progress:
+    with progress_bar() as progress:
         found = check(given.store, storage_options=options, progress=progress)
     _print(found, given)
     return 0 if found.conforms and (found.is_complete or not given.strict) else 1
-
-
-def _progress() -> AbstractContextManager[Callable[[Progress], None]]:
-    if not (has_rich() and sys.stderr.isatty()):
-        return nullcontext(lambda _: None)
-    from zarr_bytes.commands.rich_screen import progress_bar
-
-    return progress_bar()
-
-
-def _migrate(given: Namespace) -> int:
-    """Rewrite metadata of the draft form to today's: endian to bytes, and bytes for no codec.
-
-    The changes are shown, and written if you say so. Chunks are not touched. Each old document
-    is kept beside the new one until the new one is in place and has been read back. An old document
-    that a killed run has left is removed.
-
-    Exit status: 0 if everything is migrated or, on --dry-run, can be, 1 if something is not, 2 if
-    STORE cannot be opened.
-    """
-    with opened(given.store, storage_options(given.storage_option)) as (store, name):
-        found = run(plan(store, name))
-        _print(found, given)
-        if given.dry_run or not (found.changes or found.leftovers):
-            return 1 if found.refused else 0
-        target = writable(store)
-        changes = number(len(found.changes), "metadata document")
-        leftovers = number(len(found.leftovers), "leftover")
-        steps = [f"write {changes}"] * bool(found.changes)
-        steps += [f"remove {leftovers}"] * bool(found.leftovers)
-        _write("")
-        if not given.yes and not _agreed(f"{' and '.join(steps).capitalize()}?"):
-            _write("Nothing written; --yes writes.")
-            return 1
-        try:
-            run(write(target, found))
-        except MigrationError as error:
-            sys.stderr.writelines(f"{printable(line)}\n" for line in str(error).split("\n"))
-            return 1
-    if found.changes:
-        _write(f"Migrated: {changes}.")
-    if found.leftovers:
-        _write(f"Removed: {leftovers} of an earlier run.")
-    if found.refused:
-        refused = number(len(found.refused), "metadata document")
-        _write(f"Not migrated: {refused}, for the reasons above.")
-    return 1 if found.refused else 0
 
 
 def _preallocate(given: Namespace) -> int:
@@ -184,8 +125,8 @@ def _preallocate(given: Namespace) -> int:
 
     Exit status: 0 if all chunks of all arrays are there now, 1 if not, 2 if STORE cannot be opened.
     """
-    with _progress() as progress:
-        found = preallocate_store(given.store, progress=progress)
+    with progress_bar() as progress:
+        found = preallocate_store(given.store, any_size=given.any_size, progress=progress)
     _print(found, given)
     return 1 if any(array.refused for array in found) else 0
 
@@ -194,17 +135,18 @@ def _explain(given: Namespace) -> int:
     """Say what a read of a selection does, and why it is not partial; read no chunk.
 
     SELECTION is as between brackets in Python: integers, slices, ... and lists of integers, such as
-    '[:, 7, 3]'. Chunks that are missing are taken for chunks that are there.
+    '[:, 7, 3]', or 'oindex[[1, 2], 3:9]', 'vindex[...]' or 'blocks[...]'. Without it, everything is
+    selected.
 
-    Exit status: 0 if the read is partial, or the write in place; 1 if not, 2 if STORE cannot be
-    opened or SELECTION does not fit the array.
+    Exit status: 0 if the read is partial, or no chunk is read and replaced by the write; 1 if not,
+    2 if STORE cannot be opened or SELECTION does not fit the array.
     """
-    selection = selection_of_text(given.selection)
+    name, selection = selection_of_text(given.selection)
     with opened(given.store, storage_options(given.storage_option)) as (store, _):
         try:
             # In other stores nothing is written in place, which `explain` says.
             is_written = given.write and isinstance(store, LocalStore)
-            target = writable(store) if is_written else store
+            target = store.with_read_only(read_only=False) if is_written else store
             mode: Literal["r", "r+"] = "r+" if is_written else "r"
             array = zarr.open_array(target, path=given.array, mode=mode)
         except (ArrayNotFoundError, NodeTypeValidationError) as error:
@@ -218,37 +160,17 @@ def _explain(given: Namespace) -> int:
         except Exception as error:  # whatever a store, zarr and any codec or data type raise
             raise StoreError(in_words(error)) from error
         try:
-            found = explain(array, selection, write=given.write)
+            indexed = getattr(array, name) if name else array
+            found = explain(indexed, selection, write=given.write)
         except (IndexError, TypeError, ValueError, OSError) as error:
             raise StoreError(in_words(error)) from error
     _print(found, given)
     return 0 if found.is_partial else 1
 
 
-def _agreed(question: str) -> bool:
-    try:
-        return input(f"{question} [y/N]: ").strip().lower() in ("y", "yes")
-    except (EOFError, RuntimeError):  # no terminal, or no standard input at all
-        _write("")
-        return False
-
-
 def _print(found: Result, given: Namespace) -> None:
-    """Print a result as JSON or tables; its verdict again if it is no longer on the screen."""
-    if given.as_json:
-        _write(as_json(found._document()))
-        return
-    parts = parts_of(found, in_full=given.in_full)
-    if has_rich():
-        from zarr_bytes.commands import rich_screen
-
-        rich_screen.print_parts(parts)
-        return
-    verdict, *others = parts
-    text = plain([verdict, *others])
-    if text.count("\n") + 3 > shutil.get_terminal_size().lines:  # and the prompt
-        text += "\n\n" + plain([verdict])
-    _write(text)
+    is_json = given.as_json
+    _write(as_json(found._document()) if is_json else screen(found, in_full=given.in_full))
 
 
 def _write(text: str) -> None:
@@ -279,14 +201,14 @@ _OPTIONS: Final[dict[Callable[[Namespace], int], dict[str, dict[str, Any]]]] = {
         "--all": _flag("list every array, also of many", dest="in_full"),
         "--strict": _flag("exit status 1 also where something is not checked"),
     },
-    _migrate: {
-        **_STORE,
-        "-y --yes": _flag("write without asking"),
-        "--dry-run": _flag("show, and write nothing"),
-    },
     _explain: {
         "store": _STORE["store"],
-        "selection": {"metavar": "SELECTION", "help": "such as '[:, 7, 3]'"},
+        "selection": {
+            "metavar": "SELECTION",
+            "nargs": "?",
+            "default": "[...]",
+            "help": "such as '[:, 7, 3]'; everything by default",
+        },
         "--array": {"metavar": "PATH", "default": "", "help": "the array in a hierarchy"},
         "--storage-option": _STORE["--storage-option"],
         **_JSON,
@@ -294,6 +216,7 @@ _OPTIONS: Final[dict[Callable[[Namespace], int], dict[str, dict[str, Any]]]] = {
     },
     _preallocate: {
         "store": {"metavar": "STORE", "help": "a folder: one array or a hierarchy"},
+        "--any-size": _flag("make more than a million files, or more than the disk has room for"),
         **_JSON,
     },
 }

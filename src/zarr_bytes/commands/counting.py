@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING, Self
 
-from zarr_bytes.chunk import counters
-from zarr_bytes.chunk.counters import Counts
-from zarr_bytes.commands.reports import Result
+from zarr_bytes.commands.result import Result, Table
+from zarr_bytes.commands.text import number
+from zarr_bytes.io import counters
+from zarr_bytes.io.counters import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
-__all__ = ["Counted", "counting"]
+    from zarr_bytes.commands.result import Part
 
 
 @dataclass(repr=False)
@@ -28,32 +29,61 @@ class Counted(Result, Counts):
         The numbers of all stores together, as in `Counts`.
     stores : dict of str to Counts
         The numbers of each store, by the path of a folder or the text of a store object.
+    by_zarr : int
+        Number of chunks, inner chunks and indexes of shards that zarr has read or written by
+        itself, through the codec `bytes`. They are not counted otherwise.
     """
 
     stores: dict[str, Counts] = field(default_factory=dict)
+    by_zarr: int = 0
 
-    @property
-    def total(self) -> Counts:
-        """The numbers of all stores together."""
-        total = Counts()
-        total.add(self)
-        return total
+    def __enter__(self) -> Self:
+        counters.start(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        counters.stop(self)
+
+    def count(self, store: str | None, counts: Counts) -> None:
+        """Add the counts of a store; None is for chunks that zarr reads or writes by itself."""
+        if store is None:
+            self.by_zarr += counts.chunks
+            return
+        self.add(counts)
+        self.stores.setdefault(store, Counts()).add(counts)
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self.stores))
 
+    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+        del in_full
+        texts = [number(self.chunks, "chunk"), f"{number(self.bytes_fetched, 'byte')} fetched"]
+        texts += [f"{number(self.bytes_written, 'byte')} written"] * bool(self.bytes_written)
+        yield ((", ".join(texts), "bold"),)
+        names = "Store", "Chunks", "Opens", "Requests", "Ranges", "Bytes fetched", "Bytes written"
+        # A list, as other threads may add stores.
+        if rows := [(name, *astuple(counts)) for name, counts in list(self.stores.items())]:
+            yield Table(names, rows)
+        if self.by_zarr:
+            yield ("Not counted: ", "bold"), "read by zarr, such as compressed chunks."
+        elif not self.stores:
+            yield (
+                ("Not counted: ", "bold"),
+                "read by zarr, if anything: `explain` says so of an array.",
+            )
 
-@contextmanager
-def counting() -> Iterator[Counted]:
+
+def counting() -> AbstractContextManager[Counted]:
     """Count the chunks, requests and bytes that this package reads and writes in a block of code.
 
     All threads of the process are counted. Blocks may be nested and concurrent; each of them counts
-    everything. Not counted are chunks that zarr reads by itself (such as compressed chunks),
-    metadata documents, and reads of `view` through a mapping.
+    everything. Not counted are metadata documents, reads of `view` through a mapping, and chunks
+    that zarr reads or writes by itself, such as compressed chunks: ``by_zarr`` has those of the
+    codec `bytes`.
 
-    Yields
-    ------
-    Counted
+    Returns
+    -------
+    context manager of Counted
         Counts until the end of the block, and prints as a table.
 
     Examples
@@ -66,14 +96,4 @@ def counting() -> Iterator[Counted]:
     >>> counted.chunks, counted.bytes_fetched
     (2, 400)
     """
-    counted = Counted()
-
-    def count(store: str, counts: Counts) -> None:
-        counted.add(counts)
-        counted.stores.setdefault(store, Counts()).add(counts)
-
-    counters.start(count)
-    try:
-        yield counted
-    finally:
-        counters.stop(count)
+    return Counted()

@@ -1,49 +1,65 @@
-"""`explain`: the cost of a read or write of a selection, and why it is not partial."""
+"""`explain`: what a read or write of a selection will do, and why it is not partial.
+
+zarr divides the selection, the plans that read and write count the bytes, and for a write the files
+are looked at: nothing here does what another part of the package or of zarr does.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import numpy as np
 import zarr
+from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
-from zarr_bytes.chunk.chunks import chunks_of
-from zarr_bytes.chunk.counters import Counts
-from zarr_bytes.chunk.division import Division
-from zarr_bytes.chunk.forecast import array_without_memory, counts_of_read, counts_of_write
-from zarr_bytes.chunk.plan import plan_of
-from zarr_bytes.chunk.reading import cost_of
-from zarr_bytes.chunk.scattering import Scatter
-from zarr_bytes.chunk.selection import entries_of, grid_of_array
-from zarr_bytes.commands.acting import acting_on, why_replaced, why_whole
-from zarr_bytes.commands.reports import Result
-from zarr_bytes.commands.selections import (
-    can_be_complete_to_zarr,
-    chunk_as_zarr,
-    dropped_axes,
-    entries_as_zarr,
-    ranks_in_zarr,
-    text_of_selection,
-)
+from zarr_bytes.commands.backend import backend_of, why_replaced, why_whole
+from zarr_bytes.commands.result import Result, Table, verdict
+from zarr_bytes.commands.selections import INDEXED, text_of_selection
 from zarr_bytes.errors import no_array
-from zarr_bytes.zarr_versions import spec_of
+from zarr_bytes.indexing.chunk_grid import c_strides
+from zarr_bytes.indexing.plan import plan_of
+from zarr_bytes.indexing.selection import is_basic
+from zarr_bytes.io.counters import Counts
+from zarr_bytes.io.files import ChunkFile
+from zarr_bytes.io.locks import can_lock
+from zarr_bytes.io.new_files import IS_REPLACED, is_replaced
+from zarr_bytes.io.opening import READABLE, WRITABLE, opened
+from zarr_bytes.io.range_support import comes_whole
+from zarr_bytes.layout.format import CHUNK_INDEX, Index
+from zarr_bytes.layout.stored import format_of
+from zarr_bytes.read import Reader, as_read, index_in
+from zarr_bytes.write import APART, is_local_chunk
+from zarr_bytes.zarr_versions import axes_of, indexer_of, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
+    from collections.abc import Callable, Iterator
 
-    from zarr_bytes.chunk.elements import Array
-    from zarr_bytes.chunk.grid import Grid
-    from zarr_bytes.chunk.plan import Plan
-    from zarr_bytes.chunk.scattering import ChunkOfRead
-    from zarr_bytes.chunk.stored import Stored
-    from zarr_bytes.commands.acting import Acting
+    from zarr_bytes.commands.backend import Backend
+    from zarr_bytes.commands.result import Cell, Part
+    from zarr_bytes.layout.elements import Array
+    from zarr_bytes.layout.format import AnyIndex, Format
+    from zarr_bytes.layout.stored import Stored
+    from zarr_bytes.read import ChunkOfRead
+    from zarr_bytes.zarr_versions import Indexer
 
-    MethodOf: TypeAlias = Callable[[ChunkOfRead], tuple[Plan, Array | None, bool]]
+T = TypeVar("T")
 
-__all__ = ["Explanation", "explain"]
+_MOST: Final = 10**6  # chunks, each of which takes some 15 microseconds
+_LARGEST: Final = 2**40  # bytes of a chunk, which is read in some million steps
+_LOOKED_AT: Final = 1000  # files
+_CERTAIN: Final = "not known: `preallocate` makes it certain"
+# What is said of a file that is not written in place.
+_LINK: Final = "is a symbolic link: move the file itself there"
+_OTHER_NAMES: Final = "has other names (hard links), which keep their content: copy it instead"
+_READ_ONLY: Final = "is read-only: change its mode, if it may be written"
+_WRITERS: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,30 +78,40 @@ class Explanation(Result):
         The class of the pipeline, and of the codec where a pipeline of zarr calls the codec of this
         package.
     is_partial : bool
-        For a read, whether it reads less than whole chunks; for a write, whether it replaces no
+        For a read, whether it fetches less than whole chunks; for a write, whether it replaces no
         chunk after reading it.
     reason : str
-        The first reason why more than the selected bytes is read, or why chunks are replaced, and
-        what to do. Empty if there is none.
+        The first reason why more than the selected bytes is fetched, or why chunks are replaced,
+        and what to do. Empty if there is none.
     reopened : str
         What opening the array again with the current settings would change. Empty if nothing.
     kind : {"chunk", "shard"}
         Kind of the files or objects.
     chunks : int
         Number of chunks, or shards, with selected elements.
+    chunks_assumed : int
+        How many of them are taken for stored, shards with all inner chunks within the array. The
+        others have been looked at: files of shards, and files that a write keeps a part of.
+    chunks_in_place : int
+        How many of them a write changes in place, or makes where they are missing, so that other
+        processes can write to them.
     opens, requests, ranges : int
         Number of files opened, of requests to stores other than folders, and of byte ranges read,
         long ones in parts.
     bytes_selected : int
         Bytes of the selected elements.
     bytes_fetched, bytes_written : int or None
-        Bytes read, with gaps and indexes of shards, and bytes written. None if they are not known
-        in advance: for compressed chunks, and for shards that zarr reads by itself.
+        Bytes read, with gaps and indexes of shards, and bytes written, for values other than the
+        fill value. None if they are not known in advance: for compressed chunks, for shards that
+        zarr reads by itself, and for a write to more than a thousand files.
     bytes_of_chunks : int
         Bytes of the chunks, uncompressed and whole.
-    may_share : bool
-        Whether processes of one machine may write different elements of one chunk at the same time,
-        in the way of this write.
+    may_share : bool or None
+        Whether several processes of one machine may write different elements of one chunk at the
+        same time, all of them with ``zarr_bytes.partial_writes``. No element is lost then that one
+        of them alone writes, not even where a file is replaced: its writers wait for a lock. On a
+        file system without locks (`flock`), False for a write that replaces a file, and None where
+        that is not known. False for a read, and where nothing is selected.
     """
 
     array: str
@@ -97,6 +123,8 @@ class Explanation(Result):
     reopened: str
     kind: str
     chunks: int
+    chunks_assumed: int
+    chunks_in_place: int
     opens: int
     requests: int
     ranges: int
@@ -104,34 +132,78 @@ class Explanation(Result):
     bytes_fetched: int | None
     bytes_written: int | None
     bytes_of_chunks: int
-    may_share: bool
+    may_share: bool | None
+
+    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+        del in_full
+        if not self.is_write:
+            what = "Partial" if self.is_partial else "Not partial"
+        elif not self.is_partial:
+            what = "Chunks are replaced"
+        else:
+            is_in_place = 0 < self.chunks_in_place == self.chunks
+            what = "Written in place" if is_in_place else "Whole chunks are written"
+        colour = "green" if self.is_partial else "yellow"
+        yield verdict(what, colour, f"{self.selection} of ", self.array)
+        if self.reason:
+            yield ("Reason: ", "bold"), f"{self.reason}."
+        if self.reopened:
+            yield ("Settings: ", "bold"), f"{self.reopened}."
+        kind, is_local = self.kind, bool(self.opens)
+        unknown = _CERTAIN if self.is_write and is_local else "not known in advance"
+        rows: list[tuple[Cell, ...]] = [
+            ("read and written by", self.acts),
+            (f"{kind}s with selected elements", self.chunks),
+            ("bytes selected", self.bytes_selected),
+            ("bytes fetched", unknown if self.bytes_fetched is None else self.bytes_fetched),
+        ]
+        if self.is_write:
+            nbytes = self.bytes_written
+            rows.append(("bytes written", unknown if nbytes is None else nbytes))
+        rows.append((f"bytes of these {kind}s", self.bytes_of_chunks))
+        counts = {
+            "opens": self.opens,
+            "requests": self.requests,
+            "ranges": self.ranges,
+            f"{kind}s taken for stored": self.chunks_assumed,
+        }
+        rows += [(name, count) for name, count in counts.items() if count]
+        if self.is_write:
+            shared = "of different elements, on one machine" if self.may_share else "no"
+            shared = _CERTAIN if self.may_share is None else shared
+            rows.append((f"writes by several processes to one {kind}", shared))
+        yield Table(("A write" if self.is_write else "A read", ""), rows)
 
 
-def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False) -> Explanation:
+def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explanation:
     """Explain what ``array[selection]`` reads or writes, without reading a chunk.
 
     Parameters
     ----------
-    array : zarr.Array
-        Any array; no chunk of it is read.
+    array : zarr.Array, or its oindex, vindex or blocks
+        Any array; no chunk of it is read. ``explain(array.oindex, selection)`` explains
+        ``array.oindex[selection]``.
     selection : int, slice, Ellipsis, array of integers or bools, or a tuple of these, optional
-        As in ``array[selection]``: arrays on all axes are points, and beside slices they select
-        along their axes. The default is everything.
+        Whatever zarr takes between the brackets. The default is everything.
     write : bool, optional
-        Whether to explain ``array[selection] = values`` instead.
+        Whether to explain ``array[selection] = values`` instead. The files are looked at for it: as
+        many as a thousand, their status, and the index of a shard.
 
     Returns
     -------
     Explanation
-        The result prints as a table. The numbers come from the plan of the read or write itself,
-        for stored chunks alone, and for shards with all of their inner chunks, in order.
+        The result prints as a table. zarr divides the selection, and the numbers come from the
+        plan of the read or write itself.
 
     Raises
     ------
     IndexError
-        If the selection does not fit the array.
+        If the selection does not fit the array, has fields, or has more than 2**63 bytes.
     ValueError
-        If the chunks of the array have several shapes.
+        If more than a million chunks are selected, or more than 2**40 bytes where a chunk has more,
+        or the chunks of the array have several shapes.
+        For a write, and for a read of shards, also if something other than a file is in the place
+        of a chunk, or the index of a shard is damaged.
 
     Examples
     --------
@@ -142,90 +214,315 @@ def explain(array: zarr.Array[Any], selection: Any = ..., *, write: bool = False
     (32, False)
     >>> explained.reason
     'the chunks are in memory, where reading one whole costs nothing'
+    >>> explain(array.oindex, ([1, 3], [5, 7])).selection
+    'oindex[[1, 3], [5, 7]]'
     """
+    indexed, array = array, getattr(array, "array", array)
     if not isinstance(array, zarr.Array):
         raise no_array(array)
-    entries = entries_as_zarr(selection, array.shape)
-    slices = [entry for entry in entries if isinstance(entry, range)]
-    # Not by `len`, which ends at 2**63. NumPy has no axis of 2**63 beside one of 0 either.
-    count = prod([max(-((s.start - s.stop) // s.step), 1) for s in slices])
-    is_too_large = count * array.dtype.itemsize > sys.maxsize
-    grid = None if is_too_large else grid_of_array(array.shape, entries)
-    if grid is None:
+    indexer, fields = indexer_of(indexed, selection)
+    if fields:
         raise IndexError(
-            f"the selection {text_of_selection(selection)} cannot be explained: permitted are"
-            " integers, slices with positive steps, and arrays of integers or bools, for less than"
-            " 2**63 bytes, and points in an array of less than 2**62 elements"
+            f"the selection has {fields!r}, and fields of records are not explained: permitted are"
+            " integers, slices with positive steps, `...` and arrays of integers or bools"
         )
-    acting, metadata = acting_on(array), array.metadata
-    spec = spec_of(metadata) if metadata.zarr_format == 3 else None
-    if spec is None and metadata.zarr_format == 3:
-        raise ValueError(f"the chunks of {array.store_path} have several shapes")
-    chunk_shape = array.chunks if spec is None else spec.shape
-    axes = tuple(range(array.ndim))
-    division = Division(array.shape, chunk_shape, axes, axes)
-    total, reasons, are_fine, are_in_place = Counts(), [acting.reason], [], []
-    method_of = None if acting.stored is None else _method_of(array, acting, acting.stored, grid)
-    ranks = ranks_in_zarr(entries, division)
-    # A pipeline of zarr doesn't tell the codec.
-    is_told = acting.is_pipeline or not acting.writes_parts
-    can_be_complete = is_told and can_be_complete_to_zarr(entries, chunk_shape)
-    for alike in division.alike(grid):
-        if method_of is None or spec is None:
-            total.chunks += alike.times
-            continue
-        is_complete = alike.are_complete and can_be_complete
-        chunk = chunk_as_zarr(array, spec, division, grid, alike, ranks, is_complete=is_complete)
-        plan, canvas, is_one_range = method_of(chunk)
-        if write:
-            counts, is_in_place = counts_of_write(
-                chunk[0], plan, in_place=acting.writes_parts, is_complete=is_complete
-            )
-            is_kept = counts.bytes_fetched > 0
-            # A chunk that the values fill is replaced at once, as it should be.
-            are_fine.append(is_in_place or not is_kept)
-            reasons.append("" if are_fine[-1] else why_replaced(acting, chunk[0]))
-            are_in_place.append(is_in_place)
-        else:
-            counts = counts_of_read(chunk[0], plan, canvas, is_one_range=is_one_range)
-            reasons.append(why_whole(chunk[0], plan, counts.bytes_fetched))
-        total.add(counts.times(alike.times))
-    nbytes = total.chunks * prod(chunk_shape) * array.dtype.itemsize
-    if acting.stored is None:
-        total.bytes_fetched, total.bytes_written = nbytes, nbytes * write
-    if not total.chunks:
-        reasons.append("no element is selected")
-    is_partial = all(are_fine) if write else total.bytes_fetched < nbytes
-    is_partial = is_partial and not acting.reason
-    totals = asdict(total)
-    if not acting.nbytes_are_known:
-        totals |= {"bytes_fetched": None, "bytes_written": None}
+    text = _name_of(indexed, array) + text_of_selection(selection)
+    # NumPy has no axis of 2**63 beside one of 0 either.
+    if prod([max(n, 1) for n in indexer.shape]) * array.dtype.itemsize > sys.maxsize:
+        raise IndexError(f"the selection {text} has more than 2**63 bytes, the most that NumPy has")
+    chunks = [sum(1 for _ in islice(axis, _MOST + 1)) for axis in axes_of(indexer)]
+    if prod(chunks) > _MOST:
+        raise ValueError(
+            f"the selection {text} has more than a million chunks of {array.store_path}: explain a"
+            " part of it"
+        )
+    backend = backend_of(array, is_write=write)
+    walk = _Walk(array, backend, indexer, is_write=write)
+    if min(walk.nbytes, prod(indexer.shape) * array.dtype.itemsize) > _LARGEST:
+        raise ValueError(
+            f"the selection {text} has more than {_LARGEST:,} bytes, and so has each chunk of"
+            f" {array.store_path}, which is read in as many steps: explain a part of it"
+        )
+    for chunk in indexer if 0 not in indexer.shape else ():
+        (walk.write if write else walk.read)(*chunk)
+    counts, nbytes = walk.counts, walk.counts.chunks * walk.nbytes
+    is_looked_at = not (write and backend.is_pipeline and walk.is_local and walk.assumed)
+    is_known = backend.nbytes_are_known and is_looked_at
+    selected = prod(indexer.shape) * array.dtype.itemsize
+    is_partial = not walk.why if write else counts.bytes_fetched < nbytes
+    reason = walk.why
+    if not (write or reason) and counts.chunks:
+        with_indexes = selected + counts.chunks * walk.index_nbytes
+        sizes = {"selected": with_indexes, "fetched": counts.bytes_fetched, "total": nbytes}
+        reason = why_whole(walk.key, walk.nbytes, **sizes, is_whole=walk.has_whole)
     return Explanation(
         array=str(array.store_path),
-        selection=text_of_selection(selection),
+        selection=text,
         is_write=write,
-        acts=acting.name,
+        acts=backend.name,
         is_partial=is_partial,
-        reason="" if write and is_partial else next(filter(None, reasons), ""),
-        reopened=acting.reopened,
-        kind="chunk" if acting.stored is None or acting.stored.sharding is None else "shard",
-        bytes_selected=prod(grid.shape) * array.dtype.itemsize,
+        reason=reason if counts.chunks else "no element is selected",
+        reopened=backend.reopened,
+        kind=walk.kind,
+        chunks=counts.chunks,
+        chunks_assumed=walk.assumed,
+        chunks_in_place=walk.in_place,
+        opens=counts.opens,
+        requests=counts.requests,
+        ranges=counts.ranges,
+        bytes_selected=selected,
+        bytes_fetched=counts.bytes_fetched if is_known else None,
+        bytes_written=counts.bytes_written if is_known else None,
         bytes_of_chunks=nbytes,
-        may_share=any(are_in_place) and all(are_in_place),
-        **totals,
+        may_share=walk.may_share() if write and counts.chunks else False,
     )
 
 
-def _method_of(array: zarr.Array[Any], acting: Acting, stored: Stored, grid: Grid) -> MethodOf:
-    """`Scatter.method_of` of the selection, or its like for the codec in a pipeline of zarr."""
-    if acting.is_pipeline:
-        sizes = [n for n, s in zip(grid.shape, grid.shapes, strict=True) if s is not None]
-        out = array_without_memory(tuple(sizes), array.dtype, array.order)
-        return Scatter(out, dropped_axes(grid), stored, array.store).method_of
+def _name_of(indexed: Any, array: zarr.Array[Any]) -> str:
+    """The part of a selection before its brackets."""
+    return "".join(name for name in INDEXED if type(getattr(array, name)) is type(indexed))
 
-    def method_of(chunk: ChunkOfRead) -> tuple[Plan, None, bool]:
-        getter, spec, selection, *_ = chunk
-        chunks = chunks_of(spec, stored.codec.stored_endian, None)
-        return plan_of(chunks, entries_of(selection), cost_of(getter)), None, False
 
-    return method_of
+class _Written(NamedTuple):
+    """The elements of an inner chunk that a write changes."""
+
+    number: int  # of the inner chunk
+    nbytes: int
+    is_whole: bool
+
+
+def _written(format: Format, selection: Any) -> list[_Written]:
+    """The elements that the write of a selection changes, each once, by the plan that writes."""
+    plan = plan_of(format, selection, APART)
+    return [
+        _Written(p.number, p.slabs.span.fetched * format.item_size, plan.selects_all_of(p))
+        for p in plan.parts()
+    ]
+
+
+def _fetched(
+    chunk: ChunkOfRead,
+    out: Array | None,
+    drop_axes: tuple[int, ...],
+    stored: Stored,
+    index: AnyIndex,
+) -> tuple[int, int, bool]:
+    """What the read of a chunk with this index fetches, as of `Reader.fetched`.
+
+    `out` is the array that it is read into, and None for the codec in zarr's pipelines.
+    """
+    getter, spec, selection, *_ = chunk
+    if out is None:
+        if type(getter.store) is MemoryStore:
+            return 1, format_of(spec, stored).nbytes, True
+        chunk, _, out = as_read(getter, selection, spec, _array_without_memory)
+    return Reader(out, drop_axes, stored, getter.store).fetched(chunk, index)
+
+
+def _array_without_memory(
+    shape: tuple[int, ...], dtype: np.dtype[np.generic], order: str = "C"
+) -> Array:
+    """An array of any size without elements of its own, which can only be divided."""
+    axes = range(len(shape))
+    strides = c_strides(shape, dtype.itemsize, axes if order == "C" else axes[::-1])
+    # Raw bytes at first: NumPy's function does not know the types of other packages.
+    memory = np.empty(1, f"V{dtype.itemsize}")
+    return np.lib.stride_tricks.as_strided(memory, shape, strides).view(dtype)
+
+
+class _Walk:
+    """The chunks of a selection one after another, and their counts."""
+
+    def __init__(
+        self, array: zarr.Array[Any], backend: Backend, indexer: Indexer, *, is_write: bool
+    ) -> None:
+        metadata, stored, store = array.metadata, backend.stored, array.store
+        spec = spec_of(metadata) if metadata.zarr_format == 3 else None
+        if spec is None and metadata.zarr_format == 3:
+            raise ValueError(f"the chunks of {array.store_path} have several shapes")
+        self._array, self._backend = array, backend
+        chunk_shape = array.chunks if spec is None else spec.shape
+        self.nbytes = prod(chunk_shape) * array.dtype.itemsize  # of a chunk, uncompressed
+        # None where zarr reads or writes by itself.
+        self._format: Format | None = None
+        self._spec, self._stored = spec, stored
+        self._count, self._inner, self.index_nbytes = 1, self.nbytes, 0
+        if spec is not None and stored is not None:
+            self._format = format = format_of(spec, stored)
+            self._count, self._inner = format.count, format.inner_nbytes
+            self.index_nbytes = format.index_nbytes
+        self.kind = "shard" if self.index_nbytes else "chunk"
+        self._out, self._drop_axes = None, indexer.drop_axes
+        if backend.is_pipeline:
+            self._out = _array_without_memory(tuple(indexer.shape), array.dtype, array.order)
+        self._root = str(store.root) if type(store) is LocalStore else ""
+        self.is_local = is_local_chunk(array.store_path) if is_write else bool(self._root)
+        self._looks = _LOOKED_AT if self.is_local and (is_write or self.index_nbytes) else 0
+        self._why_replaced = why_replaced(backend, store)
+        self.counts, self.assumed, self.in_place = Counts(), 0, 0
+        self.has_whole = False  # chunks that are read whole though a part is selected
+        self.why = ""  # the first reason why a chunk is replaced, or left to zarr
+        self.key = array.store_path  # of a chunk
+        self._indexes: dict[tuple[int, ...], AnyIndex] = {}  # by the shape within the array
+        self._last: tuple[Any, Any, Any] = None, None, None
+
+    def read(self, place: tuple[int, ...], selection: Any, out: Any, _: object) -> None:
+        """Count the read of the selection of a chunk."""
+        if self._spec is None or self._stored is None:
+            self._leave_to_zarr(is_read=True)
+            return
+        self.counts.chunks += 1
+        self.counts.opens += self.is_local
+        if self.counts.chunks == 1 or isinstance(self._array.store, ZipStore):
+            self.key = self._key_of(place)  # of any chunk, except for members of a zip file
+        getter, index = self.key, self._look(place, to_write=False)[0]
+        if index is None:  # a missing shard
+            self.assumed, index = self.assumed + 1, self._complete(place)
+        if self.index_nbytes and comes_whole(getter):
+            self._fetch(index.count * self._inner + self.index_nbytes, is_range=False)
+            return
+        self._fetch(self.index_nbytes)
+        chunk = getter, self._spec, selection, out, False
+        to = self._out, self._drop_axes, self._stored, index
+        ranges, nbytes, is_whole = self._once(selection, index, lambda: _fetched(chunk, *to))
+        self.has_whole |= is_whole
+        self._fetch(nbytes, ranges, is_range=not is_whole)
+
+    def write(self, place: tuple[int, ...], selection: Any, _: object, is_complete: object) -> None:
+        """Count the write of the selection of a chunk."""
+        format = self._format
+        if format is None or not self._backend.is_pipeline:
+            self._leave_to_zarr(is_read=not is_complete, is_written=True)
+            return
+        self.counts.chunks += 1
+        parts = self._once(selection, None, lambda: _written(format, selection))
+        if format.keeps_edges:
+            is_complete = False
+        if is_complete or (len(parts) == self._count and all(part.is_whole for part in parts)):
+            self._replace(len(parts))
+            return
+        index, why = self._look(place, to_write=not self._why_replaced)
+        why = self._why_replaced or why or self._why_rebuilt(parts, index)
+        if why:
+            self._rebuild(parts, index, why)
+            return
+        self.in_place += 1
+        if index is None:
+            self._replace(self._count)
+        else:
+            self.counts.opens += 1
+            self.counts.bytes_written += sum([part.nbytes for part in parts])
+
+    def _why_rebuilt(self, parts: list[_Written], index: AnyIndex | None) -> str:
+        """Why a file that may be written is replaced all the same, or an empty text."""
+        if index is None:
+            return ""
+        self._fetch(self.index_nbytes)
+        starts = [start for part in parts if (start := index.offset(part.number)) is not None]
+        if len(starts) < len(parts):
+            return "a shard lacks inner chunks that are selected: `preallocate` adds them"
+        if not index.are_apart(starts):
+            return "inner chunks of a shard share bytes: `preallocate` parts them"
+        return ""
+
+    def _rebuild(self, parts: list[_Written], index: AnyIndex | None, why: str) -> None:
+        """Count a new file or object with the new elements and the ones that are kept."""
+        present, there = 0, []
+        if index is not None:
+            self.why, present = self.why or why, index.count
+            there = [part for part in parts if index.offset(part.number) is not None]
+            if self.is_local:
+                kept = present - sum([part.is_whole for part in there])
+                self.counts.opens += 1
+                self._fetch(self.index_nbytes)
+                self._fetch(kept * self._inner, kept)
+            else:
+                self._fetch(present * self._inner + self.index_nbytes, is_range=False)
+        is_dense = not self._why_replaced
+        self._replace(self._count if is_dense else present + len(parts) - len(there))
+
+    def may_share(self) -> bool | None:
+        """As of `Explanation`."""
+        if not (self.is_local and self._backend.in_place):
+            return False
+        if can_lock(f"{self._root}/{self._array.path}"):
+            return True
+        return False if self.in_place < self.counts.chunks else None if self.assumed else True
+
+    def _leave_to_zarr(self, *, is_read: bool, is_written: bool = False) -> None:
+        counts = self.counts
+        counts.chunks += 1
+        counts.bytes_fetched += self.nbytes * is_read
+        counts.bytes_written += self.nbytes * is_written
+        if is_read:
+            self.assumed += 1
+            self.why = self.why or self._backend.reason
+
+    def _fetch(self, nbytes: int, ranges: int = 1, *, is_range: bool = True) -> None:
+        """Count ranges, or one whole object; nothing for no bytes."""
+        counts, is_any = self.counts, bool(nbytes)
+        counts.bytes_fetched += nbytes
+        counts.ranges += ranges * is_any * (is_range or self.is_local)
+        counts.requests += ranges * is_any * (not self.is_local)
+
+    def _replace(self, inner_chunks: int) -> None:
+        """Count a new file or object."""
+        self.counts.bytes_written += inner_chunks * self._inner + self.index_nbytes
+        self.counts.opens += self.is_local
+        self.counts.requests += not self.is_local
+
+    def _key_of(self, place: tuple[int, ...]) -> StorePath:
+        """The key of a chunk."""
+        return self._array.store_path / self._array.metadata.encode_chunk_key(place)
+
+    def _once(self, selection: Any, index: object, count: Callable[[], T]) -> T:
+        """What `count` gives, kept for the next chunk that is selected alike."""
+        if is_basic(selection):
+            if index is not self._last[1] or selection != self._last[0]:
+                self._last = selection, index, count()
+            found: T = self._last[2]
+            return found
+        return count()
+
+    def _look(self, place: tuple[int, ...], *, to_write: bool) -> tuple[AnyIndex | None, str]:
+        """The index of a file, None if it is missing, and why it cannot be written in place."""
+        if not self._looks:
+            self.assumed += 1
+            return self._complete(place), ""
+        self._looks -= 1
+        root, why = self._root, ""
+        path = f"{root}/{self._key_of(place).path}"
+        try:
+            descriptor = opened(path, WRITABLE if to_write else READABLE)
+        except OSError as error:
+            if not (to_write and error.errno in IS_REPLACED):
+                raise
+            why = _LINK if Path(path).is_symlink() else _READ_ONLY
+            descriptor = opened(path)
+        index: AnyIndex | None = None
+        if descriptor is not None:
+            with ChunkFile(descriptor, path, root) as file:
+                file.check(None if self.index_nbytes else self.nbytes)
+                status = os.fstat(descriptor)
+                if to_write and not why and is_replaced(descriptor, status, path):
+                    why = _OTHER_NAMES if status.st_mode & _WRITERS else _READ_ONLY
+                index = CHUNK_INDEX if self._format is None else index_in(file, self._format)
+        return index, f"{path} {why}" if why else ""
+
+    def _complete(self, place: tuple[int, ...]) -> AnyIndex:
+        """The index of a chunk, or of a shard with all inner chunks within the array."""
+        format = self._format
+        if format is None or not self.index_nbytes:
+            return CHUNK_INDEX
+        sizes = zip(format.shape, self._array.shape, place, strict=True)
+        within = tuple([min(size, n - size * i) for size, n, i in sizes])
+        if self.is_local and self._backend.in_place:  # as this package writes shards then
+            within = format.shape
+        if within not in self._indexes:
+            parts = _written(format, tuple([slice(0, n) for n in within]))
+            starts = np.full(self._count, -1, np.int64)
+            numbers = sorted([part.number for part in parts])
+            starts[numbers] = format.first + np.arange(len(parts)) * self._inner
+            content = np.frombuffer(format.content_of_index(starts), np.uint8)
+            self._indexes[within] = Index(format, "", content, None)
+        return self._indexes[within]

@@ -2,50 +2,129 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+import os
+from dataclasses import dataclass
+from shutil import disk_usage
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import zarr
 from zarr.storage import LocalStore
 
 from zarr_bytes.array_blocks import plain_parts, why_not_in_place
-from zarr_bytes.chunk.division import Division
-from zarr_bytes.chunk.file_writing import create_file
-from zarr_bytes.chunk.shard_writing import complete_shard
-from zarr_bytes.chunk.shards import shards_of
-from zarr_bytes.chunk.writing import new_chunk
-from zarr_bytes.commands.hierarchy import nodes
-from zarr_bytes.commands.reports import Allocated, Preallocation, Progress
-from zarr_bytes.commands.stores import asked, member_is_missing, opened, run
+from zarr_bytes.commands.nodes import Listing
+from zarr_bytes.commands.result import Progress, Result, Table, verdict
+from zarr_bytes.commands.stores import member_is_missing, opened
+from zarr_bytes.commands.text import in_digits, number
 from zarr_bytes.errors import StoreError, in_words, no_array
+from zarr_bytes.indexing.chunk_grid import ChunkGrid
+from zarr_bytes.io.file_writing import create_file
+from zarr_bytes.layout.stored import format_of
 from zarr_bytes.pipeline import BatchedBytesPipeline
+from zarr_bytes.write import complete_shard, new_object
+from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from zarr.abc.store import Store
 
-    from zarr_bytes.chunk.stored import Stored
-    from zarr_bytes.zarr_versions import ArraySpec, ArrayV3Metadata
+    from zarr_bytes.commands.result import Part
+    from zarr_bytes.layout.format import Format
+    from zarr_bytes.layout.stored import Stored
+    from zarr_bytes.zarr_versions import ArraySpec
 
-__all__ = ["preallocate", "preallocate_store"]
+MOST_FILES: Final = 1_000_000
+"""Number of files that are made without `any_size`."""
+_MANY: Final = 20  # arrays that are listed
+
+
+@dataclass(repr=False)
+class Allocated(Result):
+    """The chunks of one array, made in advance.
+
+    Attributes
+    ----------
+    path : str
+        Path of the array within its store.
+    chunks : int
+        Number of chunks, or shards, that exist now.
+    made, completed : int
+        Number of new chunks, and of shards with new inner chunks.
+    refused : str
+        The reason why chunks are missing. Empty if none are.
+    """
+
+    path: str
+    chunks: int
+    made: int = 0
+    completed: int = 0
+    refused: str = ""
+
+    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+        del in_full
+        return _allocated([self])
+
+
+@dataclass(repr=False)
+class Preallocation(Result):
+    """The chunks of all arrays of a store, made in advance.
+
+    Attributes
+    ----------
+    store : str
+        Path of the store.
+    arrays : list of Allocated
+        One for each array.
+    """
+
+    store: str
+    arrays: list[Allocated]
+
+    def __iter__(self) -> Iterator[Allocated]:
+        return iter(self.arrays)
+
+    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+        del in_full
+        return _allocated(self.arrays)
+
+
+def _allocated(arrays: list[Allocated]) -> Iterator[Part]:
+    made, completed = sum(a.made for a in arrays), sum(a.completed for a in arrays)
+    steps = [f"{number(made, 'chunk')} made"]
+    steps += [f"{number(completed, 'shard')} completed"] * bool(completed)
+    refused = {array.path: array.refused for array in arrays if array.refused}
+    steps += [f"{len(refused):,} of {number(len(arrays), 'array')} refused"] * bool(refused)
+    there = f"{sum(array.chunks for array in arrays):,} there now"
+    yield verdict(", ".join(steps), "red" if refused else "green", there)
+    if len(arrays) > 1:
+        rows = [(f"/{a.path}", a.chunks, a.made, a.completed) for a in arrays]
+        yield Table(("Array", "There now", "Made", "Completed"), rows, _MANY)
+    if refused:
+        reasons = [(f"/{path}", (reason, "red")) for path, reason in refused.items()]
+        yield Table(("Refused", "Reason"), reasons, _MANY)
 
 
 def preallocate(
-    array: zarr.Array[Any], *, progress: Callable[[Progress], None] = lambda _: None
+    array: zarr.Array[Any],
+    *,
+    any_size: bool = False,
+    progress: Callable[[Progress], None] = lambda _: None,
 ) -> Allocated:
     """Make every missing chunk of an uncompressed array, and complete its shards.
 
     Processes with the setting ``zarr_bytes.partial_writes`` can then write different elements of
     the array at any time, and no write is lost. A chunk of zeros takes no disk space until it is
     written to. Existing chunks are kept, and readers are not disturbed. The call can be interrupted
-    and repeated. Nothing else may write to a shard while it is completed.
+    and repeated. Processes with the setting may write at the same time.
 
     Parameters
     ----------
     array : zarr.Array
         An array in a folder (`LocalStore`), with the codecs `transpose`, `bytes` and
         `sharding_indexed` alone.
+    any_size : bool, optional
+        Whether to make more than a million files, or to begin although the missing ones take more
+        bytes than the file system has free. A fill value of zeros takes none.
     progress : callable, optional
         Called with a `Progress` after each chunk.
 
@@ -57,8 +136,8 @@ def preallocate(
     Raises
     ------
     StoreError
-        If the array is compressed, not in a folder, read-only, or has chunks of several shapes. The
-        message names the reason.
+        If the array is compressed, not in a folder, read-only, has chunks of several shapes, or
+        takes too much without `any_size`. The message names the reason. No file has been made.
     ValueError, OSError
         If something other than a file is where a chunk should be, if the index of a shard is
         damaged, or if the system cannot make a file.
@@ -74,25 +153,15 @@ def preallocate(
     if not isinstance(array, zarr.Array):
         raise no_array(array)
     try:
-        stored, metadata, spec = _parts_of(array)
+        root, grid, format = _new_files(array, any_size=any_size)
     except StoreError as error:
         message = f"chunks of {array.store_path} cannot be made in advance: {error}"
         raise StoreError(message) from error
-    codec, order, sharding = stored
-    elements = new_chunk(spec, codec.stored_endian)
-    root, shards = str(cast("LocalStore", array.store).root), None
-    if sharding is not None:
-        shards = shards_of(sharding, spec, codec.stored_endian, order)
-        elements, _ = shards.new_shard(elements)
-    axes = range(array.ndim)
-    division = Division(array.shape, spec.shape, axes, axes)
-    found = Allocated(array.path, 0)
-    # By their numbers: `product` would keep the indices along each axis as a tuple.
-    for index in map(division.place_of, range(division.count)):
-        path = f"{root}/{(array.store_path / metadata.encode_chunk_key(index)).path}"
-        if create_file(path, elements):
+    found, (new, _) = Allocated(array.path, 0), new_object(format)
+    for path in _paths(array, root, grid):
+        if create_file(path, new):
             found.made += 1
-        elif shards is not None and complete_shard(path, root, shards, elements):
+        elif complete_shard(path, root, format):
             found.completed += 1
         found.chunks += 1
         progress(Progress(array.path, 0, 1, found.chunks, array.nchunks))
@@ -100,7 +169,10 @@ def preallocate(
 
 
 def preallocate_store(
-    store: str | os.PathLike[str], *, progress: Callable[[Progress], None] = lambda _: None
+    store: str | os.PathLike[str],
+    *,
+    any_size: bool = False,
+    progress: Callable[[Progress], None] = lambda _: None,
 ) -> Preallocation:
     """`preallocate` of every array in a folder.
 
@@ -108,6 +180,8 @@ def preallocate_store(
     ----------
     store : str or os.PathLike
         A folder with one array or a hierarchy.
+    any_size : bool, optional
+        As of `preallocate`.
     progress : callable, optional
         Called with a `Progress`.
 
@@ -124,24 +198,20 @@ def preallocate_store(
 
     async def arrays(opened_store: Store) -> list[tuple[str, str]]:
         """Paths of arrays, and the reason where one could not be read; else it is empty."""
-        async with asked(opened_store) as source:
-            return [
-                (node.path, node.error)
-                async for node, _ in nodes(source)
-                if node.error or node.kind in ("array", "format 2")
-            ]
+        nodes = Listing(opened_store).nodes()
+        return [(node.path, node.error) async for node in nodes if node.kind != "group"]
 
     with opened(store) as (source, name):
         found = Preallocation(name, [])
         is_folder = isinstance(source, LocalStore)
         target = source.with_read_only(read_only=False) if is_folder else source
-        for path, refused in run(arrays(source)):
+        for path, refused in sync(arrays(source)):
             if refused:
                 found.arrays.append(Allocated(path, 0, refused=refused))
                 continue
             try:
                 array = zarr.open_array(target, path=path, mode="r+" if is_folder else "r")
-                found.arrays.append(preallocate(array, progress=progress))
+                found.arrays.append(preallocate(array, any_size=any_size, progress=progress))
             except StoreError as error:
                 found.arrays.append(Allocated(path, 0, refused=str(error.__cause__)))
             except KeyError as error:
@@ -151,15 +221,46 @@ def preallocate_store(
     return found
 
 
-def _parts_of(array: zarr.Array[Any]) -> tuple[Stored, ArrayV3Metadata, ArraySpec]:
-    """Storage of the chunks, metadata and chunk spec of an array; else a StoreError."""
+def _new_files(array: zarr.Array[Any], *, any_size: bool) -> tuple[str, ChunkGrid, Format]:
+    """Root of the store, division into chunks, and their format; else a StoreError."""
+    stored, spec = _parts_of(array)
+    root, format = str(cast("LocalStore", array.store).root), format_of(spec, stored)
+    grid = ChunkGrid(array.shape, spec.shape)
+    nbytes = format.index_nbytes + (format.nbytes if any(format.fill) else 0)
+    option = "`any_size=True`, or --any-size on the command line, makes them"
+    if not any_size and grid.count > MOST_FILES:
+        raise StoreError(
+            f"it has {in_digits(grid.count)} chunks, and no more than {MOST_FILES:,} files are"
+            f" made unasked: {option}"
+        )
+    free = disk_usage(root).free
+    if not any_size and grid.count * nbytes > free:
+        paths = _paths(array, root, grid)
+        needed = nbytes * sum(not os.path.exists(path) for path in paths)  # noqa: PTH110
+        if needed > free:
+            raise StoreError(
+                f"its missing chunks take {in_digits(needed)} bytes, and the file system has"
+                f" {free:,} bytes free: {option} until it is full"
+            )
+    return root, grid, format
+
+
+def _paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
+    encode = array.metadata.encode_chunk_key
+    # By their numbers: `product` would keep the indices along each axis as a tuple.
+    for index in map(grid.place_of, range(grid.count)):
+        yield f"{root}/{(array.store_path / encode(index)).path}"
+
+
+def _parts_of(array: zarr.Array[Any]) -> tuple[Stored, ArraySpec]:
+    """Storage of the chunks and chunk spec of an array; else a StoreError."""
     if reason := why_not_in_place(array.store):
         raise StoreError(reason)
-    _, metadata, spec = plain_parts(array)
+    _, _, spec = plain_parts(array)
     pipeline = array.async_array.codec_pipeline
     if not isinstance(pipeline, BatchedBytesPipeline):
         raise StoreError(
             f"its pipeline is {type(pipeline).__name__}, which does not share chunks; `zarr-bytes"
             " status` says how to use that of this package"
         )
-    return pipeline.stored, metadata, spec
+    return pipeline.stored, spec

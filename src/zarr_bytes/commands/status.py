@@ -1,4 +1,4 @@
-"""`status`: whether zarr uses this package, and the origin of each class and setting."""
+"""`status`: whether zarr uses this package, and the source of each class and setting."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from zarr.registry import get_codec_class, get_pipeline_class
 from zarr.storage import LocalStore
 
 from zarr_bytes.activation import CLASSES, PIPELINE, VARIABLES
-from zarr_bytes.commands.origin import Origin, origin_of, overridden
-from zarr_bytes.commands.reports import Result
-from zarr_bytes.commands.text import class_path
-from zarr_bytes.data_type.extension import ExtensionDataType
+from zarr_bytes.commands.result import Result, Table
+from zarr_bytes.commands.source import Source, overridden, source_of
+from zarr_bytes.commands.text import class_path, in_units
 from zarr_bytes.data_type.names import DATA_TYPES
-from zarr_bytes.errors import MissingPackageError
+from zarr_bytes.data_type.real import ExtensionDataType
+from zarr_bytes.errors import HOW_TO_INSTALL, MissingPackageError
 from zarr_bytes.settings import (
     SETTINGS,
     fill_values_are_lenient,
@@ -35,7 +35,7 @@ from zarr_bytes.zarr_versions import LOADS_DATA_TYPES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CodecInForce", "DataType", "PipelineInForce", "Setting", "Status", "status"]
+    from zarr_bytes.commands.result import Cell, Line, Part
 
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _PIPELINE: Final = "codec_pipeline.path"
@@ -55,50 +55,28 @@ _SWITCHED_OFF: Final = (
 
 
 @dataclass(frozen=True)
-class CodecInForce:
-    """The class that zarr uses for a codec name.
+class InForce:
+    """The class that zarr uses for a codec name, or as its pipeline.
 
     Attributes
     ----------
     name : str
-        Name of the codec in metadata.
+        Name of the codec in metadata, or "pipeline".
     found, expected : str
         The class that zarr uses, or the reason why there is none; and the class of this package.
-    origin : Origin
+    source : Source
         The default, file, variable or code that decides the class.
     """
 
     name: str
     found: str
     expected: str
-    origin: Origin
+    source: Source
 
     @property
     def is_active(self) -> bool:
         """Whether the class is this package's."""
         return self.found == self.expected
-
-
-@dataclass(frozen=True)
-class PipelineInForce:
-    """The codec pipeline that zarr's configuration names.
-
-    Attributes
-    ----------
-    found : str
-        The class of the pipeline.
-    is_active : bool
-        Whether the class is this package's.
-    acts_for : str
-        The arrays for which this package reads parts of chunks, in words.
-    origin : Origin
-        The default, file, variable or code that decides the class.
-    """
-
-    found: str
-    is_active: bool
-    acts_for: str
-    origin: Origin
 
 
 @dataclass(frozen=True)
@@ -113,27 +91,29 @@ class DataType:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of this package, its value, and the origin of the value."""
+    """A setting of this package, its value, and the source of the value."""
 
     name: str
     value: object
-    origin: Origin
+    source: Source
 
 
 @dataclass(frozen=True, repr=False)
 class Status(Result):
     """The codecs, pipeline, data types and settings in force in this process.
 
-    Prints as the tables of the command. A loop over it gives the `CodecInForce` of each codec name.
+    Prints as the tables of the command. A loop over it gives the `InForce` of each codec name.
 
     Attributes
     ----------
     versions : dict
         Versions by package.
-    codecs : list of CodecInForce
+    codecs : list of InForce
         The classes for `bytes` and `endian`.
-    pipeline : PipelineInForce
+    pipeline : InForce
         The pipeline in zarr's configuration.
+    acts_for : str
+        The arrays for which this package reads parts of chunks, in words.
     data_types : list of DataType
         Each data type of this package.
     data_types_need_import : bool
@@ -143,14 +123,15 @@ class Status(Result):
     new_arrays : str
         The codec of newly created arrays, in words.
     unknown : list of str
-        Unknown settings and environment variables, each with the most similar known name.
+        Unknown settings.
     problems, advice : list of str
         Values of settings that are not permitted; and what to do if the package is not active.
     """
 
     versions: dict[str, str]
-    codecs: list[CodecInForce]
-    pipeline: PipelineInForce
+    codecs: list[InForce]
+    pipeline: InForce
+    acts_for: str
     data_types: list[DataType]
     data_types_need_import: bool
     settings: list[Setting]
@@ -169,11 +150,91 @@ class Status(Result):
         """Whether the package is active, and all settings are known."""
         return self.is_active and not self.unknown
 
-    def __iter__(self) -> Iterator[CodecInForce]:
+    def __iter__(self) -> Iterator[InForce]:
         return iter(self.codecs)
 
     def _document(self) -> dict[str, Any]:
         return {"active": self.is_active, **super()._document()}
+
+    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+        yield self._verdict()
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        yield ((versions, "dim"),)
+        rows: list[tuple[Cell, ...]] = [
+            (codec.name, (codec.found, "green" if codec.is_active else "red"), _cell(codec.source))
+            for codec in (*self.codecs, self.pipeline)
+        ]
+        yield Table(("Codec", "Class", "Decided by"), rows)
+        yield ("",)
+        yield ("Parts of chunks ", "bold"), f"{self.acts_for}."
+        yield ("New arrays ", "bold"), f"have {self.new_arrays}."
+        yield ("One array ", "bold"), "is explained by `zarr-bytes explain STORE '[0]'`."
+        if self.data_types_need_import:
+            text = f"zarr {self.versions['zarr']} does not load them by itself."
+            yield ("Data types ", "bold"), (f"need `import zarr_bytes` first: {text}", "yellow")
+        if in_full:
+            yield Table(("Data type", "Class"), list(_rows(self.data_types)))
+        else:
+            yield _summary(self.data_types)
+        settings = [(s.name, _in_units(s), _cell(s.source)) for s in self.settings]
+        yield Table(("Setting", "Value", "Decided by"), settings)
+        if texts := (*self.problems, *self.unknown, *self.advice):
+            yield from (("",), (("What to do", "bold"),))
+        for text in texts:  # commands and lines of files are to be copied
+            is_copied = text.startswith(("export ", "unset ", "codec"))
+            yield (f"  {text}" if is_copied else text,)
+
+    def _verdict(self) -> Line:
+        if self.is_active and self.unknown:
+            first, *others = self.unknown
+            more = f", and {len(others)} more below" if others else ""
+            return ("Active, but", "bold yellow"), f" {first}{more}."
+        if self.is_active:
+            lacking = " and ".join(codec.name for codec in self.codecs if not codec.is_active)
+            but = f" Not so for {lacking}." if lacking else ""
+            does = " zarr reads and writes bytes through zarr-bytes."
+            return ("Active:", "bold green"), does + but
+        if self.problems:
+            return ("Not working:", "bold red"), " a setting is not permitted."
+        return ("Not active:", "bold red"), " zarr does not use zarr-bytes."
+
+
+def _cell(source: Source) -> Cell:
+    return str(source), "dim" if source.kind == "default" else ""
+
+
+def _in_units(setting: Setting) -> str:
+    is_size = setting.name.startswith(("zarr_bytes.gap.", "zarr_bytes.largest_request."))
+    value = setting.value
+    return in_units(value) if is_size and type(value) is int else str(value)
+
+
+def _summary(data_types: list[DataType]) -> Line:
+    """The number of data types with a class of this package."""
+    lacking = [d for d in data_types if d.lacks]
+    others = [d.name for d in data_types if not (d.is_active or d.lacks)]
+    active = len(data_types) - len(lacking) - len(others)
+    but = f"; {len(lacking)} lack {_how(lacking[0])}" if lacking else ""
+    but += f"; by others: {', '.join(others)}" if others else ""
+    found = f"{active} of {len(data_types)} by zarr-bytes"
+    return ("Data types: ", "bold"), found, (but, "yellow"), ("; --verbose lists them", "dim")
+
+
+def _how(data_type: DataType) -> str:
+    """The package missing for a data type, and the command that installs it."""
+    return f"{data_type.lacks}: {HOW_TO_INSTALL[data_type.lacks or '']}"
+
+
+def _rows(data_types: list[DataType]) -> Iterator[tuple[Cell, ...]]:
+    """One row for the active data types of each module, and one for each other data type."""
+    modules: dict[str, list[str]] = {}
+    for data_type in data_types:
+        if data_type.is_active and not data_type.lacks:
+            modules.setdefault(data_type.found.rpartition(".")[0], []).append(data_type.name)
+    yield from ((", ".join(names), module) for module, names in modules.items())
+    for d in data_types:
+        if d.lacks or not d.is_active:
+            yield d.name, (f"lacks {_how(d)}" if d.lacks else d.found, "yellow")
 
 
 def status() -> Status:
@@ -193,17 +254,18 @@ def status() -> Status:
     """
     codecs = [_codec(name) for name in CLASSES]
     is_active = codecs[0].is_active
-    pipeline = zarr.config.get(_PIPELINE, "none")
-    is_own = str(pipeline) == PIPELINE
-    acts_for = _ACTS_FOR[is_own] if is_active else "are not read: every chunk is read whole"
+    found = str(zarr.config.get(_PIPELINE, "none"))
+    pipeline = InForce("pipeline", found, PIPELINE, source_of(_PIPELINE))
+    is_own = pipeline.is_active
     return Status(
         versions=dict(_versions()),
         codecs=codecs,
-        pipeline=PipelineInForce(str(pipeline), is_own, acts_for, origin_of(_PIPELINE)),
+        pipeline=pipeline,
+        acts_for=_ACTS_FOR[is_own] if is_active else "are not read: every chunk is read whole",
         data_types=[_data_type(name) for name in DATA_TYPES],
         data_types_need_import=not LOADS_DATA_TYPES,
         settings=[
-            Setting(name, zarr.config.get(name, default), origin_of(name))
+            Setting(name, zarr.config.get(name, default), source_of(name))
             for name, default in SETTINGS.items()
         ],
         new_arrays=_NEW[is_own] if is_active else _SWITCHED_OFF,
@@ -222,14 +284,14 @@ def _versions() -> Iterator[tuple[str, str]]:
             yield package, "not installed"
 
 
-def _codec(name: str) -> CodecInForce:
+def _codec(name: str) -> InForce:
     try:
         found = class_path(get_codec_class(name))
     except (KeyError, ValueError) as error:  # no class of that name, or none at all
         found = f"none: {str(error).partition('. ')[0]}"
     except (AttributeError, TypeError):  # a value where a section should be
         found = f"none: codecs is {zarr.config.get('codecs')!r} in zarr's configuration"
-    return CodecInForce(name, found, CLASSES[name], origin_of(f"codecs.{name}"))
+    return InForce(name, found, CLASSES[name], source_of(f"codecs.{name}"))
 
 
 def _data_type(name: str) -> DataType:
@@ -265,18 +327,18 @@ def _problems() -> Iterator[str]:
             yield f"codec_pipeline is {zarr.config.get('codec_pipeline')!r}, without a path"
 
 
-def _advice(codecs: list[CodecInForce]) -> Iterator[str]:
+def _advice(codecs: list[InForce]) -> Iterator[str]:
     for codec in codecs:
         if codec.is_active:
             continue
         choose = f"export {VARIABLES[codec.name]}={codec.expected}"
-        match codec.origin:
-            case Origin("environment variable", name):
+        match codec.source:
+            case Source("environment variable", name):
                 yield f"unset {name}"
-            case Origin("file", path):
+            case Source("file", path):
                 yield f"{path} sets codecs.{codec.name}: remove it there, or"
                 yield choose
-            case Origin("code"):
+            case Source("code"):
                 yield f"code has called zarr.config.set for codecs.{codec.name}: remove that"
             case _:
                 places = ", ".join(zarr.config.paths)
@@ -288,6 +350,6 @@ def _advice(codecs: list[CodecInForce]) -> Iterator[str]:
     for key in ("codecs.bytes", _PIPELINE):
         section, _, name = key.partition(".")
         for file, value in overridden(key):
-            yield f"{file} sets {key}, and {origin_of(key).name} is read after it. To have the"
+            yield f"{file} sets {key}, and {source_of(key).name} is read after it. To have the"
             yield "value of the first, put this line into ~/.config/zarr/zarr.yaml:"
             yield f"{section}: {{{name}: {value}}}"

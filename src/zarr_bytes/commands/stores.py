@@ -1,47 +1,28 @@
-"""Stores by path or URL: opening them, work on zarr's event loop, and closing them."""
+"""Opening stores by path or URL, and closing them."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 from zipfile import BadZipFile
 
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
-from zarr_bytes.commands.folder import Folder
-from zarr_bytes.commands.sources import Source, Zip
 from zarr_bytes.errors import StoreError, in_words
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-
-__all__ = [
-    "asked",
-    "hint",
-    "member_is_missing",
-    "opened",
-    "run",
-    "source_of",
-    "storage_options",
-    "writable",
-]
-
-Result = TypeVar("Result")
+    from collections.abc import Iterator, Mapping
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
-    """Arguments for fsspec from texts ``key=value``.
-
-    A value is read as JSON if possible, with true and false in upper or lower case; else as text.
+    """Arguments for fsspec from texts ``key=value``, where a value is JSON, or else text.
 
     Examples
     --------
@@ -61,8 +42,33 @@ def storage_options(texts: list[str]) -> dict[str, object]:
     return options
 
 
+@contextmanager
+def opened(
+    store: str | os.PathLike[str] | Store, storage_options: Mapping[str, object] | None = None
+) -> Iterator[tuple[Store, str]]:
+    """A store for reading, and its name; only a store that is opened here is closed.
+
+    Errors of the store, within the context too, are a StoreError that begins with the name.
+    """
+    if not isinstance(store, str | os.PathLike | Store):
+        raise TypeError(
+            f"store is of type {type(store).__qualname__}; permitted are a path, a URL and a zarr"
+            " store, such as array.store"
+        )
+    name = str(store) if isinstance(store, Store) else os.fspath(store)
+    source = None
+    try:
+        source = store if isinstance(store, Store) else sync(_open(name, storage_options))
+        yield source, name
+    except (StoreError, OSError) as error:
+        advice = "" if source is None or isinstance(error, StoreError) else hint(error, source)
+        raise StoreError(f"{name}: {error}{advice}") from error
+    finally:
+        if source is not None and source is not store:
+            sync(_close(source))
+
+
 async def _open(location: str, options: Mapping[str, object] | None) -> Store:
-    """Store at a path or URL, for reading: a folder, a ``.zip`` file, or a URL for fsspec."""
     if not location:  # such as from an unset variable of a shell
         raise StoreError("no store is named; . is the folder you are in")
     scheme, separator, rest = location.partition("://")
@@ -85,6 +91,18 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
     except (BadZipFile, ImportError, OSError, TypeError, ValueError) as error:
         raise StoreError(f"it cannot be opened: {in_words(error)}") from error
     raise StoreError("it is not a folder, a .zip file or a URL")
+
+
+async def _close(store: Store) -> None:
+    """Close a store, and its connections, which fsspec leaves open."""
+    if isinstance(store, FsspecStore):
+        session = getattr(store.fs, "_session", None)
+        if session is not None and hasattr(session, "close"):
+            with suppress(Exception):  # nobody can act on an error at the end
+                await session.close()
+            # fsspec shares one file system between callers: the next one connects again.
+            store.fs._session = None
+    store.close()
 
 
 def member_is_missing(error: KeyError) -> str:
@@ -110,97 +128,3 @@ def hint(error: BaseException, store: Store) -> str:
         ' storage_options={"anon": True}; the keys are those of fsspec\'s'
         f" {type(store.fs).__name__}"
     )
-
-
-def writable(store: Store) -> Store:
-    """`store` for writing, with its open connections, which belong to one event loop."""
-    if not (store.supports_writes and store.supports_deletes):
-        advice = ": unpack it first" if isinstance(store, ZipStore) else ""
-        raise StoreError(f"a document in it cannot be replaced{advice}")
-    return store.with_read_only(read_only=False)
-
-
-@contextmanager
-def opened(
-    store: str | os.PathLike[str] | Store, storage_options: Mapping[str, object] | None = None
-) -> Iterator[tuple[Store, str]]:
-    """A store for reading, and its name; only a store that is opened here is closed.
-
-    Raises
-    ------
-    StoreError
-        If the store cannot be opened, or fails within the context. The message begins with the
-        name.
-    """
-    if not isinstance(store, str | os.PathLike | Store):
-        raise TypeError(
-            f"store is of type {type(store).__qualname__}; permitted are a path, a URL and a zarr"
-            " store, such as array.store"
-        )
-    name = str(store) if isinstance(store, Store) else os.fspath(store)
-    source = None
-    try:
-        source = store if isinstance(store, Store) else run(_open(name, storage_options))
-        yield source, name
-    except (StoreError, OSError) as error:
-        advice = "" if source is None or isinstance(error, StoreError) else hint(error, source)
-        raise StoreError(f"{name}: {error}{advice}") from error
-    finally:
-        if source is not None and source is not store:
-            run(_close(source))
-
-
-async def _close(store: Store) -> None:
-    """Close a store, and its connections, which fsspec leaves open."""
-    if isinstance(store, FsspecStore):
-        session = getattr(store.fs, "_session", None)
-        if session is not None and hasattr(session, "close"):
-            with suppress(Exception):  # nobody can act on an error at the end
-                await session.close()
-            # fsspec shares one file system between callers: the next one connects again.
-            store.fs._session = None
-    store.close()
-
-
-def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Result of `work`, run on zarr's event loop, to which connections of stores belong.
-
-    This thread may have a running loop of its own, as in a notebook. An interruption cancels `work`
-    and waits until it has stopped.
-    """
-    started: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
-    stopped = Event()
-
-    async def cancellable() -> Result:
-        started.append((asyncio.get_running_loop(), asyncio.current_task()))
-        try:
-            return await work
-        finally:
-            stopped.set()
-
-    try:
-        return sync(cancellable())
-    except BaseException:
-        if started and not stopped.is_set():
-            loop, task = started[0]
-            if task is not None:
-                loop.call_soon_threadsafe(task.cancel)
-            stopped.wait(10)  # seconds, for a request under way
-        raise
-
-
-def source_of(store: Store) -> Source:
-    """Source for `store`."""
-    if isinstance(store, LocalStore):
-        return Folder(store)
-    if isinstance(store, ZipStore) and store.path:
-        return Zip(store, store.path)
-    return Source(store)
-
-
-@asynccontextmanager
-async def asked(store: Store) -> AsyncIterator[Source]:
-    """Source for `store`, with `is_listed` set."""
-    with closing(source_of(store)) as source:
-        source.is_listed = await source.can_list()
-        yield source

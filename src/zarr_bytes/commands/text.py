@@ -1,38 +1,14 @@
-"""Names and values of a store as text: without control characters, cut, and as strict JSON.
-
-The names and documents of a store may have any content. Terminals interpret some characters, and
-Python fails for numbers of many digits and for deep values; the texts of this module have neither.
-"""
+"""Names and values of a store as text: without control characters, cut, and as strict JSON."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
 from dataclasses import is_dataclass
-from difflib import unified_diff
 from math import isfinite, log10
-from typing import Any, Final
+from typing import Final
 
-from zarr_bytes.settings import UNITS
-
-__all__ = [
-    "as_json",
-    "brief",
-    "class_path",
-    "cut",
-    "difference",
-    "in_digits",
-    "in_units",
-    "nested",
-    "number",
-    "printable",
-]
-
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
+_UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ENCODER: Final = json.JSONEncoder(default=str)
-_LARGEST_DIFFERENCE: Final = 2**20  # bytes of a text that is compared
-_DEEPEST: Final = 50  # levels of a value in JSON output; deeper values are text
 _LONGEST_INTEGER: Final = 4000  # bits; Python prints and reads 4,300 digits, which is more
 
 
@@ -76,21 +52,6 @@ def brief(value: object, longest: int = 80) -> str:
     return text
 
 
-def nested(value: object, *names: str, default: object = None) -> Any:
-    """The value at nested `names`, or `default` if there is none.
-
-    Examples
-    --------
-    >>> nested({"a": {"b": 1}}, "a", "b"), nested({"a": 1}, "a", "b")
-    (1, None)
-    """
-    for name in names:
-        if not isinstance(value, Mapping) or name not in value:
-            return default
-        value = value[name]
-    return value
-
-
 def in_digits(number: int) -> str:
     """`number` with separators of thousands, or its magnitude if it has very many digits.
 
@@ -112,9 +73,9 @@ def in_units(nbytes: int) -> str:
     >>> in_units(2**15), in_units(1000)
     ('32 KiB', '1,000 bytes')
     """
-    units = [unit for unit, size in UNITS.items() if nbytes % size == 0]
+    units = [unit for unit, size in _UNITS.items() if nbytes % size == 0]
     unit = units[-1] if nbytes else units[0]
-    return f"{in_digits(nbytes // UNITS[unit])} {unit}"
+    return f"{in_digits(nbytes // _UNITS[unit])} {unit}"
 
 
 def number(count: int, noun: str) -> str:
@@ -127,73 +88,21 @@ def class_path(class_: type) -> str:
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
-def difference(old: bytes, new: bytes) -> list[str]:
-    """The lines that differ between two JSON texts, with ``+`` and ``-``, and a few around them.
-
-    A text on one line is indented first. Lines left out are ``...``. Of long texts there are none.
-    """
-    if len(old) > _LARGEST_DIFFERENCE:
-        return []
-    texts = [text.decode(errors="surrogateescape") for text in (old, new)]
-    if texts[0].count("\n") < 2:
-        texts = [_indented(text) for text in texts]
-    before, after = (text.split("\n") for text in texts)
-    # Without the three lines of the header.
-    lines = list(unified_diff(before, after, lineterm="", n=2))[3:]
-    return ["..." if line.startswith("@@") else line.removesuffix("\r") for line in lines]
-
-
-def _indented(text: str) -> str:
-    """A JSON text on many lines, with the spelling of every value, at any depth.
-
-    Examples
-    --------
-    >>> print(_indented('{"a": [1.50]}'))
-    {
-      "a": [
-        1.50
-      ]
-    }
-    """
-    pieces: list[str] = []
-    depth = 0
-    for part in _TOKEN.findall(text):
-        if part in ("]", "}"):
-            depth -= 1
-            pieces.append("" if pieces[-1] in ("[", "{") else _line(depth))
-        elif pieces and pieces[-1] in ("[", "{", ","):
-            pieces.append(_line(depth))
-        depth += part in ("[", "{")
-        pieces.append(": " if part == ":" else part)
-    return "".join(pieces)
-
-
-def _line(depth: int) -> str:
-    return "\n" + "  " * min(depth, 100)  # or deep texts would be mostly spaces
-
-
 def as_json(document: object) -> str:
-    """`document` as a strict JSON text in ASCII: NaN and infinities are strings.
-
-    Instances of dataclasses are objects, without a copy of their values, however deep those are.
-    """
-    return json.dumps(_permitted(document, 0), indent=2, allow_nan=False)
+    """`document` as strict JSON in ASCII; numbers that are not JSON are text."""
+    return json.dumps(_permitted(document), indent=2)
 
 
-def _permitted(value: object, depth: int) -> object:
+def _permitted(value: object) -> object:
     match value:
         case bool() | None | str():
             return value
         case int():
             return value if value.bit_length() <= _LONGEST_INTEGER else in_digits(value)
         case float():
-            return value if isfinite(value) else json.dumps(value)  # NaN, Infinity, -Infinity
-        case dict() | list() | tuple() if depth == _DEEPEST:
-            return brief(value)
+            return value if isfinite(value) else str(value)
         case dict():
-            return {str(name): _permitted(member, depth + 1) for name, member in value.items()}
+            return {str(name): _permitted(member) for name, member in value.items()}
         case list() | tuple():
-            return [_permitted(item, depth + 1) for item in value]
-    if is_dataclass(value):
-        return _permitted(vars(value), depth)
-    return str(value)
+            return [_permitted(item) for item in value]
+    return _permitted(vars(value)) if is_dataclass(value) else str(value)

@@ -1,126 +1,55 @@
-"""The core data types, with exact fill values.
+"""The data types of the specification's core and of zarr, with exact fill values.
 
-Specification: data types. Each class is a subclass of zarr's class, is equal to it, and replaces it
-under its name; only the fill values of Zarr format 3 differ.
+Specification: data types, "Core data types"; zarr-extensions, data-types/struct. But for `r*`, each
+class is a subclass of zarr's, is equal to it, and replaces it under its name.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import re
+import reprlib
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
 from zarr import dtype as zarr_dtype
 
+from zarr_bytes.data_type.exact import Exact, ReplacesZarrs, Taken, taken
 from zarr_bytes.data_type.fill_value import (
-    bool_from_json,
-    complex_from_json,
-    complex_to_json,
+    component_of,
     float_from_json,
-    float_to_json,
-    int_from_json,
+    raw_from_json,
+    raw_to_json,
+    refused,
 )
-from zarr_bytes.data_type.lenient import LooselyRead, if_lenient, loosely_read, reading_null
-from zarr_bytes.errors import FillValueError, in_short
+from zarr_bytes.errors import DataTypeNameError, FillValueError, in_short
+from zarr_bytes.zarr_versions import HAS_STRUCT, DataTypeValidationError
 
 if TYPE_CHECKING:
-    from zarr.types import JSON, ZarrFormat
+    from collections.abc import Sequence
 
-__all__ = [
-    "Bool",
-    "Complex64",
-    "Complex128",
-    "Float16",
-    "Float32",
-    "Float64",
-    "Int8",
-    "Int16",
-    "Int32",
-    "Int64",
-    "UInt8",
-    "UInt16",
-    "UInt32",
-    "UInt64",
-]
+    from zarr.types import JSON, DTypeJSON, ZarrFormat
+
+    from zarr_bytes.zarr_versions import TBaseDType
 
 
-class _Exact(zarr_dtype.ZDType[Any, Any]):
-    """A core data type of zarr, with the fill values that the specification permits."""
+class _Core(ReplacesZarrs):
+    """A core data type: a bool or a number."""
 
-    _replaces: ClassVar[type[zarr_dtype.ZDType[Any, Any]]]  # zarr's class, a base of this one
+    def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
+        scalar = super()._read_as_zarr(data, refusal)
+        if scalar.dtype.kind != "c" or data is None:
+            return scalar
+        pair = np.array([scalar]).view(component_of(scalar.dtype))
+        for i, component in enumerate(cast("Sequence[JSON]", data)):
+            with suppress(FillValueError):  # zarr loses the bits of a NaN that is permitted
+                pair[i] = float_from_json(component, pair.dtype)
+        return pair.view(scalar.dtype)[0]
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        bases = (base for base in cls.__mro__ if issubclass(base, zarr_dtype.ZDType))
-        cls._replaces = next(base for base in bases if base.__module__.startswith("zarr."))
-
-    def _read(self, data: JSON) -> Any:
-        raise NotImplementedError
-
-    @reading_null
-    def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value from a metadata document.
-
-        Parameters
-        ----------
-        data : JSON value
-            In Zarr format 3, a value that the specification permits ("Permitted fill values").
-        zarr_format : {2, 3}
-            Fill values of Zarr format 2 are read by zarr.
-
-        Returns
-        -------
-        NumPy scalar
-            Of this data type. A number that zarr accepts and the specification does not permit
-            becomes a `LooselyRead`, which `cast_scalar` refuses.
-
-        Raises
-        ------
-        FillValueError
-            If the specification does not permit the value for this data type. If the setting
-            ``zarr_bytes.fill_values`` is "lenient", only a value that zarr refuses is an error,
-            and null is read as zero.
-        """
-        if zarr_format != 3:
-            return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
-        try:
-            return self._read(data)
-        except FillValueError as error:
-            try:
-                scalar = super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
-            except (TypeError, ValueError, OverflowError):
-                raise error.with_hint("") from None
-            return self._loosely_read(scalar, data, error)
-
-    def _loosely_read(self, scalar: Any, data: object, refusal: FillValueError) -> Any:
-        """`scalar`, as zarr reads `data` that is not permitted, if the setting is lenient."""
-        return if_lenient(scalar, data, self.to_native_dtype(), refusal)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, self._replaces):
-            return NotImplemented
-        return bool(self.to_native_dtype() == other.to_native_dtype())
-
-    def __hash__(self) -> int:
-        return super().__hash__()  # zarr's own: equal data types of either class hash alike
-
-
-class Bool(_Exact, zarr_dtype.Bool):
-    """Data type `bool`. The fill value is ``true`` or ``false``."""
-
-    def _read(self, data: JSON) -> np.bool_:
-        return bool_from_json(data)
-
-
-class _Number(_Exact):
-    """A data type of numbers, which are also the parameters of codecs.
-
-    zarr's codecs `scale_offset` and `cast_value` (zarr 3.3 and newer) read their parameters with
-    `from_json_scalar`, and permit the values that zarr reads, such as "0.5". Only fill values pass
-    through `cast_scalar` afterwards, so it refuses such a value.
-    """
-
-    def _loosely_read(self, scalar: Any, data: object, refusal: FillValueError) -> Any:
-        return loosely_read(scalar, data, refusal)
+    def _taken(self, scalar: Any, data: JSON, refusal: FillValueError) -> Any:
+        is_real = scalar.dtype.kind in "iuf"
+        return Taken.of(scalar, data, refusal) if is_real else taken(scalar, data, refusal)
 
     def cast_scalar(self, data: object) -> Any:
         """NumPy scalar of a fill value from metadata or from Python.
@@ -128,140 +57,181 @@ class _Number(_Exact):
         Raises
         ------
         FillValueError
-            If the value came from metadata and is not permitted as a fill value.
-        TypeError
-            If `data` is not a number.
-        """
-        if isinstance(data, LooselyRead):
-            dtype = self.to_native_dtype()
-            return if_lenient(dtype.type(data), data.found, dtype, data.refusal)
-        return super().cast_scalar(data)  # type: ignore[safe-super]
-
-
-class _Integer(_Number):
-    def _read(self, data: JSON) -> np.generic:
-        return int_from_json(data, self.to_native_dtype())
-
-    def cast_scalar(self, data: object) -> Any:
-        """NumPy scalar of a fill value from Python.
-
-        Raises
-        ------
+            If the value came from metadata, is not permitted as a fill value, and the setting
+            ``zarr_bytes.fill_values`` is "strict".
         TypeError
             If `data` is not a number.
         ValueError
             If `data` is out of range.
         """
+        dtype = self.to_native_dtype()
+        if isinstance(data, Taken):
+            return taken(dtype.type(data), data.found, data.refusal)
         try:
-            return super().cast_scalar(data)
+            return super().cast_scalar(data)  # type: ignore[safe-super]
         except (OverflowError, ValueError):
-            info = np.iinfo(self.to_native_dtype())
+            if dtype.kind not in "iu":
+                raise
+            info = np.iinfo(dtype)
             raise ValueError(
-                f"{in_short(data)} is not a fill value of data type {info.dtype.name}: permitted"
-                f" is an integer from {info.min} to {info.max}"
+                f"{in_short(data)} is not a fill value of data type {dtype.name}: permitted is an"
+                f" integer from {info.min} to {info.max}"
             ) from None
 
 
-class Int8(_Integer, zarr_dtype.Int8):
-    """Data type `int8`. The fill value is an integer in its range."""
+def _core(name: str) -> type[_Core]:
+    """The class for zarr's of that name."""
+    zarrs = getattr(zarr_dtype, name)
+    doc = f"Data type `{zarrs._zarr_v3_name}` of zarr, with exact fill values."
+    return type(name, (_Core, zarrs), {"__module__": __name__, "__doc__": doc})
 
 
-class Int16(_Integer, zarr_dtype.Int16):
-    """Data type `int16`. The fill value is an integer in its range.
+_NAMES: Final = [
+    *("Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"),
+    *("Float16", "Float32", "Float64", "Complex64", "Complex128"),
+]
+CORE: Final = {name: _core(name) for name in _NAMES}
+"""The core data types, by the names of their classes."""
+
+globals().update(CORE)
+
+_LARGEST_ITEM_SIZE: Final = 2**31 - 1  # np.dtype("V2147483648") is an error, NumPy 2.0 to 2.5
+
+
+class RawBits(Exact, zarr_dtype.RawBytes):
+    """The raw data types `r8`, `r16`, `r24`, ...: elements of N bits, N a multiple of 8.
+
+    Their NumPy type is void, which zarr maps to its own ``raw_bytes``: pass ``dtype="r16"`` to
+    choose this one. The fill value is an array of N/8 integers from 0 to 255.
+
+    Parameters
+    ----------
+    length : int
+        Size of an element, in bytes.
+
+    Notes
+    -----
+    Specification: data types, "Core data types" (`r*`) and "Permitted fill values" (`r<N>`).
 
     Examples
     --------
-    >>> Int16().from_json_scalar(-5, zarr_format=3)
-    np.int16(-5)
+    >>> from zarr.dtype import parse_dtype
+    >>> parse_dtype("r16", zarr_format=3)
+    RawBits(length=2)
     """
 
+    _zarr_v3_name = "r*"  # type: ignore[assignment]  # the base has one name
 
-class Int32(_Integer, zarr_dtype.Int32):
-    """Data type `int32`. The fill value is an integer in its range."""
+    @classmethod
+    def from_native_dtype(cls, dtype: TBaseDType) -> Self:
+        """Error for every NumPy type, because zarr maps void types to ``raw_bytes``."""
+        raise DataTypeValidationError(f"{dtype} is raw_bytes; write dtype='r{8 * dtype.itemsize}'")
 
+    @classmethod
+    def _from_json_v2(cls, data: DTypeJSON) -> Self:
+        raise DataTypeValidationError(f"{data!r}: Zarr format 2 has no raw data types")
 
-class Int64(_Integer, zarr_dtype.Int64):
-    """Data type `int64`. The fill value is an integer in its range."""
+    @classmethod
+    def _from_json_v3(cls, data: DTypeJSON) -> Self:
+        # Only names of raw data types begin with an "r" without a letter after it.
+        if not isinstance(data, str) or not re.match("r[^a-zA-Z_]", data):
+            raise DataTypeValidationError(f"{data!r} is not a raw data type: r8, r16, r24, ...")
+        bits, name = data[1:], reprlib.repr(data)
+        # NumPy's item sizes end before 2**31 bytes, which is 11 digits in bits.
+        if not (bits.isascii() and bits.isdigit() and bits[0] != "0"):
+            raise DataTypeNameError(
+                f"data type {name}: 'r' is followed by digits alone, without a leading"
+                " zero: a number of bits that is a multiple of 8"
+            )
+        if len(bits) > 11 or int(bits) // 8 > _LARGEST_ITEM_SIZE:
+            raise DataTypeNameError(
+                f"data type {name}: NumPy has no elements of more than {_LARGEST_ITEM_SIZE}"
+                f" bytes, which is r{8 * _LARGEST_ITEM_SIZE}"
+            )
+        if int(bits) % 8:
+            raise DataTypeNameError(
+                f"data type {name}: the number of bits is a multiple of 8, such as"
+                f" r{int(bits) + -int(bits) % 8}"
+            )
+        return cls(length=int(bits) // 8)
 
+    def to_json(self, zarr_format: ZarrFormat) -> Any:
+        """Name in metadata: ``"r16"`` for two bytes; zarr's form of void types in format 2."""
+        return f"r{8 * self.length}" if zarr_format == 3 else super().to_json(zarr_format)
 
-class UInt8(_Integer, zarr_dtype.UInt8):
-    """Data type `uint8`. The fill value is an integer in its range."""
-
-
-class UInt16(_Integer, zarr_dtype.UInt16):
-    """Data type `uint16`. The fill value is an integer in its range."""
-
-
-class UInt32(_Integer, zarr_dtype.UInt32):
-    """Data type `uint32`. The fill value is an integer in its range."""
-
-
-class UInt64(_Integer, zarr_dtype.UInt64):
-    """Data type `uint64`. The fill value is an integer in its range."""
-
-
-class _WithNaN(_Exact):
-    def _write(self, scalar: Any) -> Any:
-        """JSON form of a fill value of this data type."""
-        raise NotImplementedError
+    def _read_exactly(self, data: JSON) -> np.void:
+        return raw_from_json(data, self.length)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
-        """JSON form of a fill value: a number, a name, or the bits of a NaN; two if it is complex.
-
-        Parameters
-        ----------
-        data : number or NumPy scalar
-        zarr_format : {2, 3}
-            Fill values of Zarr format 2 are written by zarr.
-        """
+        """JSON form of a fill value: a list with one integer for each byte."""
         if zarr_format == 3:
-            return self._write(self.cast_scalar(data))
-        return super().to_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+            return raw_to_json(self.cast_scalar(data))
+        return super().to_json_scalar(data, zarr_format=zarr_format)
+
+    def cast_scalar(self, data: object) -> np.void:
+        """NumPy scalar of a fill value from Python: bytes, a void scalar, or a list of integers.
+
+        Raises
+        ------
+        FillValueError
+            If `data` is anything else, or does not have the size of an element.
+        """
+        if isinstance(data, np.void | bytes):
+            return raw_from_json(list(bytes(data)), self.length)
+        return raw_from_json([data] if isinstance(data, str) else data, self.length)
 
 
-class _Floating(_WithNaN, _Number):
-    def _read(self, data: JSON) -> np.generic:
-        return float_from_json(data, self.to_native_dtype())
+if HAS_STRUCT:
 
-    def _write(self, scalar: Any) -> Any:
-        return float_to_json(scalar)
+    class Struct(ReplacesZarrs, zarr_dtype.Struct):
+        """Data type `struct`: a record. The fill value is an object with one for each field.
 
+        Examples
+        --------
+        >>> Struct(fields=(("a", CORE["UInt8"]()),)).from_json_scalar({"a": 1}, zarr_format=3)
+        np.void((1,), dtype=[('a', 'u1')])
+        """
 
-class Float16(_Floating, zarr_dtype.Float16):
-    """Data type `float16`. The fill value is a number, a name such as ``"NaN"``, or bits."""
+        # Any struct: its fields are pickled by themselves.
+        _pickled_as = {  # noqa: RUF012
+            "name": "struct",
+            "configuration": {"fields": [{"name": "a", "data_type": "bool"}]},
+        }
 
+        def _read_exactly(self, data: JSON) -> Any:
+            if isinstance(data, Mapping):
+                return self._of_fields(data, "_read_exactly")
+            try:  # base64 text, which older zarr wrote
+                return zarr_dtype.Struct.from_json_scalar(self, data, zarr_format=3)
+            except (IndexError, TypeError, ValueError):
+                dtype = self.to_native_dtype()
+                permitted = "an object with one for each field"
+                also = f"; zarr also reads {dtype.itemsize} bytes as base64 text"
+                raise refused(str(dtype), data, permitted + also) from None
 
-class Float32(_Floating, zarr_dtype.Float32):
-    """Data type `float32`. The fill value is a number, a name such as ``"NaN"``, or bits.
+        def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
+            if isinstance(data, Mapping):
+                return self._of_fields(data, "_read_either_way")
+            return super()._read_as_zarr(data, refusal)
 
-    Examples
-    --------
-    >>> Float32().to_json_scalar(np.uint32(0x7F800001).view("f4"), zarr_format=3)
-    '0x7f800001'
-    """
+        def _of_fields(self, data: Mapping[str, JSON], method: str) -> np.void:
+            values: list[Any] = []
+            for name, field in self.fields:
+                if name not in data:
+                    values.append(field.default_scalar())
+                elif isinstance(field, Exact):
+                    values.append(getattr(field, method)(data[name]))
+                else:
+                    values.append(field.from_json_scalar(data[name], zarr_format=3))
+            return self.cast_scalar(tuple(values))
 
+        def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
+            """JSON form of a fill value: an object with the form of each field."""
+            return zarr_dtype.Struct.to_json_scalar(self, data, zarr_format=zarr_format)
 
-class Float64(_Floating, zarr_dtype.Float64):
-    """Data type `float64`. The fill value is a number, a name such as ``"NaN"``, or bits."""
+        def __eq__(self, other: object) -> bool:
+            if not isinstance(other, zarr_dtype.Struct):
+                return NotImplemented
+            return self.fields == other.fields
 
-
-class _Complex(_WithNaN):
-    def _read(self, data: JSON) -> np.generic:
-        return complex_from_json(data, self.to_native_dtype())
-
-    def _write(self, scalar: Any) -> Any:
-        return complex_to_json(scalar)
-
-
-class Complex64(_Complex, zarr_dtype.Complex64):
-    """Data type `complex64`. The fill value is an array of two components of float32.
-
-    Examples
-    --------
-    >>> Complex64().to_json_scalar(1 + 2j, zarr_format=3)
-    (1.0, 2.0)
-    """
-
-
-class Complex128(_Complex, zarr_dtype.Complex128):
-    """Data type `complex128`. The fill value is an array of two components of float64."""
+        __hash__ = ReplacesZarrs.__hash__

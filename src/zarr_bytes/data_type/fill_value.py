@@ -1,7 +1,7 @@
 """Fill values from JSON and to JSON, bit for bit.
 
-Specification: data types, "Permitted fill values", and the README of each extension data type.
-Any other value raises `FillValueError`.
+Specification: data types, "Permitted fill values", and the README of each extension data type. Any
+other value is a `FillValueError`. A `dtype` is a type of NumPy or of ml_dtypes.
 
 A NaN never passes through a Python float: that would set its quiet bit.
 
@@ -16,44 +16,48 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE, FLOATS, INTEGERS, nearest_bits
+from zarr_bytes.data_type.number_formats import FLOATS, INTEGERS, nearest_bits
 from zarr_bytes.errors import FillValueError, in_short
 
 if TYPE_CHECKING:
     from zarr_bytes.data_type.number_formats import DType
 
-__all__ = [
-    "bool_from_json",
-    "complex_from_json",
-    "complex_to_json",
-    "component_of",
-    "float_from_json",
-    "float_to_json",
-    "int_from_json",
-    "integer_range",
-    "raw_from_json",
-    "raw_to_json",
-    "refused",
-]
+
+def from_json(value: object, dtype: DType, name: str = "") -> np.generic:
+    """Number or bool of `dtype`; `name` is the data type's, for a message, if `dtype` has another.
+
+    >>> from_json([1, "Infinity"], np.dtype("complex64"))
+    np.complex64(1+infj)
+    """
+    if dtype.kind == "b":
+        return bool_from_json(value)
+    if dtype.name in FLOATS:
+        return float_from_json(value, dtype)
+    if dtype.name in INTEGERS or dtype.kind in "iu":
+        return int_from_json(value, dtype)
+    return complex_from_json(value, dtype, name)
+
+
+def to_json(value: np.generic) -> Any:
+    """JSON form of a number or bool: a NaN of other bits than the usual ones as its bits.
+
+    >>> to_json(np.float32("nan")), to_json(np.uint32(0x7F800001).view("f4")), to_json(np.int8(-1))
+    ('NaN', '0x7f800001', -1)
+    """
+    dtype = value.dtype
+    if dtype.name in FLOATS:
+        return float_to_json(value)
+    if dtype.name in INTEGERS:
+        return int(value)
+    return value.item() if dtype.kind in "biu" else complex_to_json(value)
 
 
 def bool_from_json(value: object) -> np.bool_:
-    """NumPy bool for the JSON value ``true`` or ``false``.
-
-    Raises
-    ------
-    FillValueError
-        If `value` is anything else, such as 1.
-
-    Examples
-    --------
-    >>> bool_from_json(True)
-    np.True_
-    """
+    """NumPy bool for the JSON value ``true`` or ``false``."""
     if not isinstance(value, bool):
         raise refused(np.dtype("bool"), value, "true or false")
     return np.bool_(value)
@@ -62,24 +66,14 @@ def bool_from_json(value: object) -> np.bool_:
 def int_from_json(value: object, dtype: DType) -> np.generic:
     """Integer of `dtype` for a JSON number in its range, without a fraction.
 
-    Parameters
-    ----------
-    value : int or float
-        1.0 is read as 1.
-    dtype : numpy.dtype
-        An integer type of NumPy or of ml_dtypes.
-
-    Raises
-    ------
-    FillValueError
-        If `value` is anything else; the message gives the range.
-
-    Examples
-    --------
     >>> int_from_json(-8, np.dtype("int16"))
     np.int16(-8)
     """
-    least, largest = integer_range(dtype)
+    if dtype.name in INTEGERS:
+        least, largest = INTEGERS[dtype.name][0], INTEGERS[dtype.name][-1]
+    else:
+        info = np.iinfo(dtype)
+        least, largest = int(info.min), int(info.max)
     if (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -90,32 +84,12 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
     raise refused(dtype, value, f"an integer from {least} to {largest}")
 
 
-def integer_range(dtype: DType) -> tuple[int, int]:
-    """Smallest and largest integer of `dtype`, a type of NumPy or of ml_dtypes."""
-    if dtype.name in INTEGERS:
-        return INTEGERS[dtype.name].range
-    info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
-
-
 def float_from_json(value: object, dtype: DType) -> np.generic:
     """Number of `dtype` for a JSON number, a name, or the hexadecimal form of its bits.
 
-    Parameters
-    ----------
-    value : int, float or str
-        A number is rounded to the nearest number of the type, ties to even. A number beyond the
-        largest becomes an infinity, as in IEEE 754; it is refused if the type has no infinity.
-    dtype : numpy.dtype
-        A floating-point type of NumPy or of ml_dtypes, in any byte order.
+    A number is rounded to the nearest, ties to even. Beyond the largest it is an infinity, as in
+    IEEE 754, and refused if the type has none.
 
-    Raises
-    ------
-    FillValueError
-        If `value` is anything else, or the name of a number that the type does not have.
-
-    Examples
-    --------
     >>> float_to_json(float_from_json("0x7f800001", np.dtype("f4")))
     '0x7f800001'
     """
@@ -150,15 +124,8 @@ def _permitted(dtype: DType) -> str:
 
 
 def float_to_json(value: np.generic) -> float | str:
-    """JSON form of `value`: a number, a name, or the bits of a NaN other than the canonical one.
+    """JSON form of a floating-point scalar: a number, a name, or the bits of another NaN.
 
-    Parameters
-    ----------
-    value : numpy.generic
-        A floating-point scalar of NumPy or of ml_dtypes.
-
-    Examples
-    --------
     >>> float_to_json(np.float32(1.5)), float_to_json(np.float32("-inf"))
     (1.5, '-Infinity')
     """
@@ -173,27 +140,7 @@ def float_to_json(value: np.generic) -> float | str:
 
 
 def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic:
-    """Complex number of `dtype` for an array of two components, read by `float_from_json`.
-
-    Parameters
-    ----------
-    value : sequence
-        The real and the imaginary component.
-    dtype : numpy.dtype
-        A complex type of NumPy or of ml_dtypes, or a record of `real` and `imag`.
-    name : str
-        Name of the data type for the message, if it is not the name of `dtype`.
-
-    Raises
-    ------
-    FillValueError
-        If `value` is not an array of two components, or a component is not permitted.
-
-    Examples
-    --------
-    >>> complex_from_json([1, "Infinity"], np.dtype("complex64"))
-    np.complex64(1+infj)
-    """
+    """Complex number for an array of two components; `dtype` may be a record of them."""
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
         raise refused(name or dtype, value, "an array of two components, such as [0.0, 0.0]")
     # Filled in by component, because arithmetic on NaN would lose payloads.
@@ -204,10 +151,8 @@ def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic
 
 
 def complex_to_json(value: np.generic) -> tuple[float | str, float | str]:
-    """JSON form of `value`: its real and imaginary component, written by `float_to_json`.
+    """JSON form of a complex number: its real and imaginary component.
 
-    Examples
-    --------
     >>> complex_to_json(np.complex64(complex(1, float("inf"))))
     (1.0, 'Infinity')
     """
@@ -226,13 +171,6 @@ def component_of(dtype: DType) -> DType:
 def raw_from_json(value: object, size: int) -> np.void:
     r"""Raw element of `size` bytes for an array of integers, or the base64 text of its bytes.
 
-    Raises
-    ------
-    FillValueError
-        If `value` is neither an array of `size` integers from 0 to 255 nor a text of `size` bytes.
-
-    Examples
-    --------
     >>> raw_from_json([0, 255], 2).tobytes()
     b'\x00\xff'
     """
@@ -248,13 +186,7 @@ def raw_from_json(value: object, size: int) -> np.void:
 
 
 def raw_to_json(value: np.void) -> list[int]:
-    """JSON form of `value`: one integer for each byte.
-
-    Examples
-    --------
-    >>> raw_to_json(np.void(b"ab"))
-    [97, 98]
-    """
+    """JSON form of a raw element: one integer for each byte."""
     return list(value.tobytes())
 
 
@@ -263,18 +195,10 @@ def _scalar(array: Any) -> np.generic:
     return scalar
 
 
-_LENIENT_HINT: Final = (
-    " For a store that was written loosely,"
-    ' zarr.config.set({"zarr_bytes.fill_values": "lenient"}) accepts what zarr accepts.'
-)
-
-
 def refused(data_type: object, value: object, permitted: str) -> FillValueError:
     """Error for a fill value that is not permitted for `data_type`, a NumPy type or a name."""
-    is_zarrs = isinstance(data_type, np.dtype) and data_type.num < FIRST_USER_TYPE
     found = "null" if value is None else in_short(value)
     return FillValueError(
         f"{found} is not a fill value of data type {data_type}: permitted is {permitted}.",
         permitted=permitted,
-        hint=_LENIENT_HINT if is_zarrs else "",
     )

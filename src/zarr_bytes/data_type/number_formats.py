@@ -11,17 +11,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-__all__ = [
-    "FIRST_USER_TYPE",
-    "FLOATS",
-    "INTEGERS",
-    "DType",
-    "FloatFormat",
-    "IntegerFormat",
-    "nearest_bits",
-    "unused_bits",
-]
-
 DType: TypeAlias = np.dtype[Any]  # the type of the elements of a chunk is known only at run time
 
 FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numbers
@@ -30,25 +19,14 @@ FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numb
 class FloatFormat(NamedTuple):
     """A floating-point format: a sign, an exponent, and a mantissa with a hidden bit, as IEEE 754.
 
-    Attributes
-    ----------
-    bits : int
-        Width of a number, in bits.
-    mantissa : int
-        Width of the mantissa, in bits. A format with a mantissa of 0 bits has neither a zero nor
-        subnormal numbers: every bit pattern is a power of two.
-    bias : int
-        Number subtracted from the stored exponent.
-    nan : int or None
-        Bits of the NaN that is written "NaN"; None if the format has no NaN.
-    has_infinity, has_sign : bool
-        Whether the format has infinities, and negative numbers.
+    A format with a mantissa of 0 bits has neither a zero nor subnormal numbers: every bit pattern
+    is a power of two.
     """
 
-    bits: int
-    mantissa: int
-    bias: int
-    nan: int | None
+    bits: int  # width of a number
+    mantissa: int  # width of the mantissa
+    bias: int  # subtracted from the stored exponent
+    nan: int | None  # the bits that are written "NaN"; None if the format has no NaN
     has_infinity: bool = True
     has_sign: bool = True
 
@@ -63,27 +41,6 @@ class FloatFormat(NamedTuple):
         if self.has_infinity:
             return self.sign - (1 << self.mantissa)
         return min(self.sign, self.nan or self.sign)
-
-
-class IntegerFormat(NamedTuple):
-    """An integer format narrower than a byte.
-
-    Attributes
-    ----------
-    bits : int
-        Width of a number, in bits.
-    has_sign : bool
-        Whether numbers have a sign, in two's complement.
-    """
-
-    bits: int
-    has_sign: bool
-
-    @property
-    def range(self) -> tuple[int, int]:
-        """Smallest and largest integer."""
-        half = 2 ** (self.bits - 1)
-        return (-half, half - 1) if self.has_sign else (0, 2 * half - 1)
 
 
 FLOATS: Final = {
@@ -104,52 +61,35 @@ FLOATS: Final = {
     "float4_e2m1fn": FloatFormat(4, 1, 1, None, has_infinity=False),
 }
 
+# The integers narrower than a byte, in two's complement.
 INTEGERS: Final = {
-    "int2": IntegerFormat(2, has_sign=True),
-    "int4": IntegerFormat(4, has_sign=True),
-    "uint2": IntegerFormat(2, has_sign=False),
-    "uint4": IntegerFormat(4, has_sign=False),
+    "int2": range(-2, 2),
+    "int4": range(-8, 8),
+    "uint2": range(4),
+    "uint4": range(16),
 }
 
 
 def unused_bits(dtype: DType) -> tuple[int, bool] | None:
     """Number of upper bits of a byte that `dtype` leaves unused, and whether they repeat the sign.
 
-    None if all bits are used.
-
-    Examples
-    --------
     >>> unused_bits(np.dtype("int4")), unused_bits(np.dtype("float64"))
     ((4, True), None)
     """
     if dtype.name in INTEGERS:
-        integer = INTEGERS[dtype.name]
-        return 8 - integer.bits, integer.has_sign
+        numbers = INTEGERS[dtype.name]
+        return 9 - len(numbers).bit_length(), numbers[0] < 0
     bits = FLOATS[dtype.name].bits if dtype.name in FLOATS else 8
     return (8 - bits, False) if bits < 8 else None
 
 
 def nearest_bits(value: float, form: FloatFormat) -> int | None:
-    """Bits of the number of a floating-point format nearest to `value`, ties to even.
+    """Bits of the number of a format nearest to `value`, an integer or no NaN; ties to even.
 
-    Exact for every `value`, because it is computed with integers. Casts may round twice: NumPy
-    rounds an integer of more than 64 bits, and ml_dtypes any number, to another format first.
+    A value that is rounded beyond the largest number is infinity, as in IEEE 754, and None if the
+    format has none; so is a negative value if the format has no sign. It is computed with integers:
+    casts may round twice, NumPy's an integer of more than 64 bits, ml_dtypes' any number.
 
-    Parameters
-    ----------
-    value : int or float
-        Any number but NaN; an integer of any size.
-    form : FloatFormat
-
-    Returns
-    -------
-    int or None
-        Infinity for a value that is rounded beyond the largest number, as in IEEE 754. None for
-        such a value if the format has no infinity, and for a negative value if the format has no
-        sign.
-
-    Examples
-    --------
     >>> hex(nearest_bits(2.5, FLOATS["float4_e2m1fn"]))  # between 2 and 3
     '0x4'
     """

@@ -1,147 +1,197 @@
-"""The registered extension data types of real numbers, bit for bit.
+"""The registered extension data types of real numbers, whose NumPy types come from ml_dtypes.
 
-Specification: zarr-extensions, data-types/, the README of each type.
+Specification: zarr-extensions, data-types/, the README of each type ("Fill value representation",
+"Codec compatibility"). The package ml_dtypes is imported when such a type is used. Without the
+package the data types are registered all the same, so that the error for an array of such a type
+names the missing package.
 """
 
 from __future__ import annotations
 
+import sys
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 
-from zarr_bytes.data_type.extension import ExtensionDataType, MultiByteDataType
-from zarr_bytes.data_type.fill_value import (
-    float_from_json,
-    float_to_json,
-    int_from_json,
-    raw_from_json,
-)
+from zarr_bytes.data_type.exact import Exact
+from zarr_bytes.data_type.fill_value import from_json, raw_from_json, to_json
+from zarr_bytes.errors import HOW_TO_INSTALL, FillValueError, MissingPackageError
+from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, HasItemSize
 
 if TYPE_CHECKING:
-    from zarr.types import JSON, ZarrFormat
+    from zarr.dtype import ZDType
+    from zarr.types import JSON, DTypeJSON, ZarrFormat
 
-__all__ = [
-    "BFloat16",
-    "Float4E2M1FN",
-    "Float6E2M3FN",
-    "Float6E3M2FN",
-    "Float8E3M4",
-    "Float8E4M3",
-    "Float8E4M3B11FNUZ",
-    "Float8E4M3FN",
-    "Float8E4M3FNUZ",
-    "Float8E5M2",
-    "Float8E5M2FNUZ",
-    "Float8E8M0FNU",
-    "Int2",
-    "Int4",
-    "UInt2",
-    "UInt4",
-]
+    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.zarr_versions import TBaseDType
+
+_PACKAGE: Final = "ml_dtypes"
 
 
-class _Float(ExtensionDataType):
-    def _read(self, data: JSON) -> Any:
-        return float_from_json(data, self._native())
+@lru_cache
+def from_package(name: str, data_type: str) -> DType:
+    """NumPy type of ml_dtypes with the name `name`."""
+    try:
+        import ml_dtypes
 
-    def _write(self, scalar: Any) -> Any:
-        return float_to_json(scalar)
+        dtype: DType = np.dtype(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError) as error:
+        raise MissingPackageError(
+            f"data type {data_type!r} needs the package {_PACKAGE}, 0.6 or newer:"
+            f" {HOW_TO_INSTALL[_PACKAGE]}",
+            name=_PACKAGE,
+        ) from error
+    return dtype
 
 
-class BFloat16(_Float, MultiByteDataType, name="bfloat16"):
-    """Data type `bfloat16`: the upper half of a float32.
+class ExtensionDataType(Exact, HasItemSize):
+    """A registered extension data type, which has no configuration."""
 
-    Examples
-    --------
-    >>> BFloat16().from_json_scalar(1.5, zarr_format=3)
-    1.5
-    >>> BFloat16().to_json_scalar(float("nan"), zarr_format=3)
-    'NaN'
+    dtype_cls = np.dtype  # the class of ml_dtypes is not known without the package
+    _name_in_package: ClassVar[str]
+
+    @classmethod
+    def _native(cls) -> DType:
+        return from_package(cls._name_in_package, cls._zarr_v3_name)
+
+    @property
+    def item_size(self) -> int:
+        """Size of an element, in bytes."""
+        return self.to_native_dtype().itemsize
+
+    @classmethod
+    def from_native_dtype(cls, dtype: TBaseDType) -> Self:
+        """Data type of a NumPy type, if that is the one of ml_dtypes."""
+        if dtype.type.__module__ != _PACKAGE or dtype.name != cls._name_in_package:
+            raise DataTypeValidationError(f"{dtype} is not {cls._zarr_v3_name}")
+        return cls()
+
+    def to_native_dtype(self) -> DType:
+        """NumPy type of the elements; a `MissingPackageError` if ml_dtypes does not have it."""
+        return self._native()
+
+    @classmethod
+    def _from_json_v3(cls, data: DTypeJSON) -> Self:
+        if data != cls._zarr_v3_name:
+            raise DataTypeValidationError(f"{data!r} is not {cls._zarr_v3_name}")
+        cls._native()  # raises if the package is missing
+        return cls()
+
+    @classmethod
+    def _from_json_v2(cls, data: DTypeJSON) -> Self:
+        # TensorStore writes these names into Zarr format 2 too.
+        if not isinstance(data, dict) or data.get("object_codec_id") is not None:
+            raise DataTypeValidationError(f"{data!r} is not {cls._zarr_v3_name}")
+        return cls._from_json_v3(data.get("name"))
+
+    def to_json(self, zarr_format: ZarrFormat) -> Any:
+        """Name of this data type in metadata: text in Zarr format 3, an object in 2."""
+        name = self._zarr_v3_name
+        return name if zarr_format == 3 else {"name": name, "object_codec_id": None}
+
+    def _read_exactly(self, data: JSON) -> Any:
+        return from_json(data, self._native(), self._zarr_v3_name)
+
+    def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
+        """Fill value from a metadata document, in either format in the form of the core data types.
+
+        It is rounded once, to the nearest number, ties to even. A number out of range is a
+        `FillValueError`, and so is a NaN or an infinity that the data type does not have.
+        """
+        return super().from_json_scalar(data, zarr_format=3)
+
+    def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
+        """JSON form of a fill value, given in any form that `cast_scalar` accepts."""
+        return to_json(self.cast_scalar(data))
+
+    def default_scalar(self) -> Any:
+        """Element with all bits 0: the number 0, if the type has a zero."""
+        return np.zeros((), self._native())[()]
+
+    def cast_scalar(self, data: object) -> Any:
+        """NumPy scalar of a number or a JSON form; a `FillValueError` if the type has it not."""
+        if isinstance(data, np.generic | np.ndarray):
+            if data.dtype == self._native() and data.ndim == 0:
+                return data[()]
+            data = data.tolist()
+        return self._read_exactly(self._as_json(data))
+
+    def _as_json(self, data: Any) -> Any:
+        """JSON form of a Python number, or `data` if it has the JSON form of a fill value."""
+        if isinstance(data, np.floating):  # longdouble, which has no Python number
+            data = float(data)
+        return "NaN" if isinstance(data, float) and data != data else data
+
+    def _check_scalar(self, data: object) -> bool:
+        try:
+            self.cast_scalar(data)
+        except FillValueError:
+            return False
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiByteDataType(ExtensionDataType, HasEndianness):
+    """An extension data type of numbers with a byte order.
+
+    `endianness` is the one in memory. ml_dtypes computes in the byte order of the machine; zarr's
+    own codec passes the stored byte order.
     """
 
+    endianness: Literal["little", "big"] = sys.byteorder  # zarr's own is "little", up to 3.4.0
 
-class Float8E3M4(_Float, name="float8_e3m4"):
-    """Data type `float8_e3m4`: 3 bits of exponent and 4 of mantissa."""
-
-
-class Float8E4M3(_Float, name="float8_e4m3"):
-    """Data type `float8_e4m3`: 4 bits of exponent and 3 of mantissa, with infinities."""
+    def to_native_dtype(self) -> DType:
+        """NumPy type of the elements."""
+        return self._native().newbyteorder(self.endianness)
 
 
-class Float8E4M3B11FNUZ(_Float, name="float8_e4m3b11fnuz"):
-    """Data type `float8_e4m3b11fnuz`: bias 11; one NaN, no infinity, no -0."""
-
-
-class Float8E4M3FN(_Float, name="float8_e4m3fn"):
-    """Data type `float8_e4m3fn`: no infinity. Not registered; TensorStore writes it."""
-
-
-class Float8E4M3FNUZ(_Float, name="float8_e4m3fnuz"):
-    """Data type `float8_e4m3fnuz`: one NaN, no infinity, no -0."""
-
-
-class Float8E5M2(_Float, name="float8_e5m2"):
-    """Data type `float8_e5m2`: the upper half of a float16."""
-
-
-class Float8E5M2FNUZ(_Float, name="float8_e5m2fnuz"):
-    """Data type `float8_e5m2fnuz`: one NaN, no infinity, no -0."""
-
-
-class Float8E8M0FNU(_Float, name="float8_e8m0fnu"):
-    """Data type `float8_e8m0fnu`: powers of two. It has no zero; the bits 0 are 2**-127."""
-
-
-class Float6E2M3FN(_Float, name="float6_e2m3fn"):
-    """Data type `float6_e2m3fn`: in the lower six bits of a byte; neither NaN nor infinity."""
-
-
-class Float6E3M2FN(_Float, name="float6_e3m2fn"):
-    """Data type `float6_e3m2fn`: in the lower six bits of a byte; neither NaN nor infinity."""
-
-
-class Float4E2M1FN(_Float, name="float4_e2m1fn"):
-    """Data type `float4_e2m1fn`: in the lower four bits of a byte; neither NaN nor infinity."""
+class _InBase64(ExtensionDataType):
+    """A type whose fill value TensorStore writes as base64 text in Zarr format 2."""
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value from a metadata document; in Zarr format 2 also base64 text."""
-        if zarr_format == 2 and isinstance(data, str):  # written by TensorStore
+        if zarr_format == 2 and isinstance(data, str):
             return np.array(raw_from_json(data, 1)).view(self._native())[()]
         return super().from_json_scalar(data, zarr_format=zarr_format)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
-        """JSON form of a fill value; base64 text in Zarr format 2."""
         if zarr_format == 2:
             return b64encode(self.cast_scalar(data).tobytes()).decode()
         return super().to_json_scalar(data, zarr_format=zarr_format)
 
 
-class _Integer(ExtensionDataType):
-    def _read(self, data: JSON) -> Any:
-        return int_from_json(data, self._native())
-
-    def _write(self, scalar: Any) -> Any:
-        return int(scalar)
+EXTENSIONS: Final[dict[str, type[ZDType[Any, Any]]]] = {}
+"""The extension data types, by their names in metadata."""
 
 
-class Int2(_Integer, name="int2"):
-    """Data type `int2`: -2 to 1, in the lower two bits of a byte."""
+def define(
+    class_name: str, name: str, *bases: type, in_package: str = "", module: str = __name__
+) -> None:
+    """Make the class of a data type in a module, with the name in ml_dtypes if it is another."""
+    names = {"_zarr_v3_name": name, "_name_in_package": in_package or name}
+    doc = f"Data type `{name}`."
+    made = type(class_name, bases, {"__module__": module, "__doc__": doc, **names})
+    setattr(sys.modules[module], class_name, made)
+    EXTENSIONS[name] = made
 
 
-class UInt2(_Integer, name="uint2"):
-    """Data type `uint2`: 0 to 3, in the lower two bits of a byte."""
-
-
-class Int4(_Integer, name="int4"):
-    """Data type `int4`: -8 to 7, in the lower four bits of a byte.
-
-    Examples
-    --------
-    >>> Int4().to_json_scalar(-8, zarr_format=3)
-    -8
-    """
-
-
-class UInt4(_Integer, name="uint4"):
-    """Data type `uint4`: 0 to 15, in the lower four bits of a byte."""
+SMALL: Final = {  # the floats of one byte, by the names of their classes
+    "Float8E3M4": "float8_e3m4",
+    "Float8E4M3": "float8_e4m3",
+    "Float8E4M3B11FNUZ": "float8_e4m3b11fnuz",
+    "Float8E4M3FN": "float8_e4m3fn",  # not registered; TensorStore writes it
+    "Float8E4M3FNUZ": "float8_e4m3fnuz",
+    "Float8E5M2": "float8_e5m2",
+    "Float8E5M2FNUZ": "float8_e5m2fnuz",
+    "Float8E8M0FNU": "float8_e8m0fnu",
+    "Float6E2M3FN": "float6_e2m3fn",
+    "Float6E3M2FN": "float6_e3m2fn",
+    "Float4E2M1FN": "float4_e2m1fn",
+}
+define("BFloat16", "bfloat16", MultiByteDataType)
+for _class, _name in SMALL.items():
+    define(_class, _name, _InBase64 if _name == "float4_e2m1fn" else ExtensionDataType)
+for _name in ("Int2", "UInt2", "Int4", "UInt4"):
+    define(_name, _name.lower(), ExtensionDataType)

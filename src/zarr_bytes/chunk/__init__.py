@@ -1,1 +1,0 @@
-"""Reading and writing of a selection of a chunk: plan, files, requests, elements."""

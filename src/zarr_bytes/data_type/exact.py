@@ -1,0 +1,167 @@
+"""What every data type of this package has: fill values that are exact, else as zarr takes them.
+
+Specification: Zarr 3.1, "fill_value": required, in a form that the data type permits. Deviation:
+a value that is not permitted is taken as zarr takes it, and null, for which zarr has no value, as
+the default of the data type, with a warning that names the array. The setting
+``zarr_bytes.fill_values`` refuses such a value where it is "strict".
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+from zarr import dtype as zarr_dtype
+
+from zarr_bytes.caller import warn_caller
+from zarr_bytes.data_type.fill_value import from_json, to_json
+from zarr_bytes.errors import FillValueError, FillValueWarning, in_short
+from zarr_bytes.settings import fill_values_are_lenient
+from zarr_bytes.zarr_versions import array_being_read
+
+if TYPE_CHECKING:
+    from zarr.types import JSON, ZarrFormat
+
+    from zarr_bytes.data_type.number_formats import DType
+
+
+class Exact(zarr_dtype.ZDType[Any, Any]):
+    """A data type that reads and writes the fill values of Zarr format 3 bit for bit."""
+
+    def _read_exactly(self, data: JSON) -> Any:
+        """Scalar of a fill value that is permitted; a `FillValueError` for any other."""
+        return from_json(data, self.to_native_dtype(), self._zarr_v3_name)
+
+    def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
+        """Scalar of a fill value that `_read_exactly` has refused: the default for null."""
+        if data is None:
+            return self.default_scalar()
+        raise refusal
+
+    def _read_either_way(self, data: JSON) -> Any:
+        """Scalar of a fill value, permitted or not."""
+        try:
+            return self._read_exactly(data)
+        except FillValueError as refusal:
+            return self._read_as_zarr(data, refusal)
+
+    def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
+        """Fill value from a metadata document.
+
+        Parameters
+        ----------
+        data : JSON value
+            In Zarr format 3, a value that the specification permits ("Permitted fill values"), or
+            that zarr takes, which causes a `FillValueWarning`.
+        zarr_format : {2, 3}
+            Fill values of Zarr format 2 are read by zarr.
+
+        Returns
+        -------
+        NumPy scalar
+            Of this data type.
+
+        Raises
+        ------
+        FillValueError
+            If the value is not permitted, and zarr refuses it too, or the setting
+            ``zarr_bytes.fill_values`` is "strict".
+        """
+        if zarr_format != 3:
+            return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+        try:
+            return self._read_exactly(data)
+        except FillValueError as refusal:
+            return self._taken(self._read_as_zarr(data, refusal), data, refusal)
+
+    def _taken(self, scalar: Any, data: JSON, refusal: FillValueError) -> Any:
+        return taken(scalar, data, refusal)
+
+    def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
+        """JSON form of a fill value: a number, a name, or the bits of a NaN; two if complex."""
+        if zarr_format != 3:
+            return super().to_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
+        return to_json(self.cast_scalar(data))
+
+
+_BY_ZARR: Final = partial(zarr_dtype.parse_dtype, zarr_format=3)
+
+
+class ReplacesZarrs(Exact):
+    """A data type that takes the place of zarr's class of the name, and is equal to it."""
+
+    _replaces: ClassVar[type[zarr_dtype.ZDType[Any, Any]]]  # zarr's class, a base of this one
+    _pickled_as: ClassVar[JSON] = None  # its form in metadata, where the name alone is none
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        bases = (base for base in cls.__mro__ if issubclass(base, zarr_dtype.ZDType))
+        cls._replaces = next(base for base in bases if base.__module__.startswith("zarr."))
+
+    def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
+        try:
+            scalar = np.asarray(self._replaces.from_json_scalar(self, data, zarr_format=3))
+        except (IndexError, OverflowError, TypeError, ValueError):
+            return super()._read_as_zarr(data, refusal)
+        if scalar.size != 1:  # the bool [0, 1] is an array to zarr, and no value of an element
+            raise refusal
+        return scalar.reshape(())[()]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, self._replaces):
+            return NotImplemented
+        return bool(self.to_native_dtype() == other.to_native_dtype())
+
+    def __hash__(self) -> int:
+        return super().__hash__()  # zarr's own: equal data types of either class hash alike
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Made again by zarr, so that no pickle names this package: where it is not installed, zarr
+        # makes its own class. The state is the one of zarr's classes.
+        if self._zarr_v3_name != self._replaces._zarr_v3_name:
+            return super().__reduce_ex__(protocol)
+        values = [getattr(self, field.name) for field in fields(self)]
+        return _BY_ZARR, (self._pickled_as or self._zarr_v3_name,), values or None
+
+
+class Taken(np.generic):
+    """A number that zarr takes in JSON and that is not permitted as a fill value.
+
+    zarr's codecs `scale_offset` and `cast_value` (zarr 3.3 and newer) read their parameters with
+    `from_json_scalar`, and permit what zarr takes, such as "0.5". Only fill values pass through
+    `cast_scalar` afterwards, so there it is decided.
+    """
+
+    found: JSON
+    refusal: FillValueError
+
+    @staticmethod
+    def of(scalar: np.generic, data: JSON, refusal: FillValueError) -> Taken:
+        """Number of a type that is also `Taken`, equal to `scalar`."""
+        marked: Taken = _taken_class(scalar.dtype)(scalar)
+        marked.found, marked.refusal = data, refusal.with_traceback(None)
+        return marked
+
+
+@lru_cache
+def _taken_class(dtype: DType) -> Any:
+    return type(f"Taken{dtype.name.title()}", (dtype.type, Taken), {})
+
+
+def taken(scalar: Any, found: object, refusal: FillValueError) -> Any:
+    """`scalar` for the JSON value `found`, with a warning; `refusal` if the setting is strict."""
+    value = in_short(scalar.item())
+    if not fill_values_are_lenient():
+        hint = f'zarr.config.set({{"zarr_bytes.fill_values": "lenient"}}) reads it as {value}.'
+        raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
+    name = array_being_read()
+    where = "" if name is None else f"array {name}: "
+    how = f"the value {value} that zarr takes" if found is not None else f"{value}, the default"
+    warn_caller(
+        f"{where}{refusal} It is read as {how}. To store that value: open the array with mode 'r+',"
+        " and call update_attributes({})",
+        FillValueWarning,
+    )
+    return scalar

@@ -1,0 +1,1 @@
+"""Which bytes a selection needs: selection, division into chunks, byte ranges, plan."""

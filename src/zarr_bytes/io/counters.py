@@ -1,0 +1,90 @@
+"""Counters of chunks, requests and bytes, for `zarr_bytes.counting`.
+
+Without an active counter, reading and writing test one name of this module and continue.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass
+class Counts:
+    """Numbers of the chunks, requests and bytes that this package has read and written.
+
+    Attributes
+    ----------
+    chunks : int
+        Chunks or shards that were read or written, including missing ones.
+    opens : int
+        Files that were opened.
+    requests : int
+        Requests to stores other than folders.
+    ranges : int
+        Byte ranges that were read from files or requested from stores. Each part of a long range
+        counts.
+    bytes_fetched, bytes_written : int
+        Bytes that were read and written, including gaps and the indexes of shards.
+    """
+
+    chunks: int = 0
+    opens: int = 0
+    requests: int = 0
+    ranges: int = 0
+    bytes_fetched: int = 0
+    bytes_written: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add the numbers of `other`."""
+        self.chunks += other.chunks
+        self.opens += other.opens
+        self.requests += other.requests
+        self.ranges += other.ranges
+        self.bytes_fetched += other.bytes_fetched
+        self.bytes_written += other.bytes_written
+
+
+class Counter(Protocol):
+    """A counter that is told of everything that is read or written."""
+
+    def count(self, store: str | None, counts: Counts) -> None:
+        """Add the counts of a store; None is for chunks that zarr reads or writes by itself."""
+
+
+counters: tuple[Counter, ...] = ()
+"""The active counters; replaced as a whole."""
+
+_lock = threading.Lock()
+
+
+def start(counter: Counter) -> None:
+    """Tell `counter` of all counts from now on."""
+    global counters
+    with _lock:
+        counters = (*counters, counter)
+
+
+def stop(counter: Counter) -> None:
+    """Tell `counter` of nothing more."""
+    global counters
+    with _lock:
+        counters = tuple([other for other in counters if other is not counter])
+
+
+def note(
+    store: object | None,
+    *,
+    chunks: int = 0,
+    opens: int = 0,
+    requests: int = 0,
+    ranges: int = 0,
+    fetched: int = 0,
+    written: int = 0,
+) -> None:
+    """Add counts for a store: the path of a folder, or a store object; None as of `Counter`."""
+    counts = Counts(chunks, opens, requests, ranges, fetched, written)
+    with _lock:
+        for counter in counters:
+            counter.count(None if store is None else str(store), counts)

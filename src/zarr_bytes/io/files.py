@@ -1,0 +1,266 @@
+"""The bytes of a chunk that is a file: one open, a read for each range, one close.
+
+A missing file is None, as a missing chunk is. A file that is too short or too long is an error, and
+so is anything else than a file: a FIFO, a device, a folder. A thread waits for the disk and nothing
+else; the event loop waits for nothing, and reads small files from the page cache, because a hop to
+a thread and back takes longer than such a read.
+
+Files are never mapped here: truncating a mapped file would end the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BytesIO
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+
+from zarr_bytes import limits
+from zarr_bytes.errors import wrong_size
+from zarr_bytes.io import counters
+from zarr_bytes.io.opening import no_file, note_location, note_wait, opened, opened_now
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zarr_bytes.indexing.plan import ByteRanges
+    from zarr_bytes.layout.elements import Array, Bytes
+
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+_ONE_MORE: Final = bytearray(1)  # for the byte behind a whole file, which must not exist
+
+
+class EndOfFileError(Exception):
+    """A file ends at the byte `offset`, before the end of a read."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
+def open_chunk(
+    path: str, root: str, *, waits: bool, file: ChunkFile | None = None
+) -> ChunkFile | None:
+    """The file at `path`, or None if it is missing; `file` is one that was left open before.
+
+    A BlockingIOError where a thread that `waits` must open it.
+    """
+    if file is None:
+        descriptor = opened(path) if waits else opened_now(path)
+        if descriptor is None:
+            return None
+        file = ChunkFile(descriptor, path, root)
+        if counters.counters:
+            counters.note(root, opens=1)
+    file.waits = waits
+    if waits:
+        try:
+            note_location(file.descriptor, root)
+        except OSError as error:
+            file.__exit__(None, error, None)
+            raise
+    return file
+
+
+class WouldWaitError(BlockingIOError):
+    """A thread must continue with `file`, which is left open so that it is opened only once."""
+
+    def __init__(self, file: ChunkFile) -> None:
+        super().__init__()
+        self.file = file
+
+
+class ChunkFile:
+    """An open file for several reads, with memory that is used again.
+
+    As a context manager it closes the file, unless a thread must continue.
+    """
+
+    __slots__ = ("_root", "_window", "descriptor", "path", "waits")
+
+    def __init__(self, descriptor: int, path: str, root: str) -> None:
+        self.descriptor = descriptor
+        self.path = path
+        self.waits = True
+        self._root = root
+        self._window: Bytes | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            if not isinstance(error, WouldWaitError):
+                self.close()
+        except OSError as end:  # as of NFS, where what was written reaches the server only now
+            error = error or end
+            raise
+        finally:
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = self.path  # the system does not know it: it got a descriptor
+
+    def __del__(self) -> None:
+        self.close()  # where a read was cancelled before a thread could continue
+
+    def close(self) -> None:
+        """Close the file, once."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def read_into(self, target: Array, start: int | None) -> None:
+        """Read one range into a C-contiguous array.
+
+        The range begins at `start`; where that is None, the file must have the size of `target`.
+        """
+        memory = memoryview(target).cast("B")
+        if start is None:
+            self.read_whole(memory)
+        else:
+            self.check(None)
+            self.read_range(memory, start)
+
+    def check(self, nbytes: int | None) -> None:
+        """Check that the file is a regular one, of `nbytes` bytes if that is given."""
+        size = self.size()
+        if nbytes is not None and size != nbytes:
+            raise wrong_size(self.path, 0, nbytes, size)
+
+    def size(self) -> int:
+        """Size of the file in bytes; an error for anything but a regular file."""
+        status = os.fstat(self.descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise no_file(self.path, status.st_mode)
+        return status.st_size
+
+    def read_whole(self, memory: memoryview) -> None:
+        """Read a file that must have the size of `memory`, and try to read one more byte.
+
+        The result proves size and kind without `fstat`, which takes longer than the read of a small
+        chunk: FIFOs cannot be read from an offset, and no device ends where the chunk does.
+        """
+        nbytes = len(memory)
+        try:
+            count = self._read((memory, _ONE_MORE), 0)
+            if 0 < count < nbytes:  # a short read, perhaps not a short file
+                self._fill(memory[count:], count)
+                count = nbytes + self._read((_ONE_MORE,), nbytes)
+        except BlockingIOError:
+            raise
+        except OSError:
+            self.check(None)
+            raise
+        except EndOfFileError:
+            count = -1
+        if count != nbytes or not nbytes:
+            self.check(nbytes)
+            if nbytes:  # the file has its size now
+                self._fill(memory, 0)
+        if counters.counters:
+            counters.note(self._root, ranges=1, fetched=nbytes)
+
+    def whole(self, nbytes: int) -> Bytes:
+        """The bytes of a file that must have `nbytes`."""
+        if nbytes > limits.LIMITS.size_not_asked:  # before memory is taken
+            self.check(nbytes)
+        content = np.empty(nbytes, np.uint8)
+        try:
+            self.read_whole(memoryview(content))
+        except EndOfFileError as end:
+            raise wrong_size(self.path, 0, nbytes, end.offset) from None
+        return content
+
+    def read_range(self, memory: memoryview, start: int) -> None:
+        """Read the bytes from `start` on, however few the system gives at a time."""
+        self._fill(memory, start)
+        if counters.counters:
+            counters.note(self._root, ranges=1, fetched=len(memory))
+
+    def _fill(self, memory: memoryview, start: int) -> None:
+        done = 0
+        while done < len(memory):
+            count = self._read((memory[done:] if done else memory,), start + done)
+            if not count:
+                size = os.fstat(self.descriptor).st_size  # perhaps before `start`
+                raise EndOfFileError(start + done if done else min(start, size))
+            done += count
+
+    def read(self, ranges: ByteRanges, largest: int) -> Bytes:
+        """The bytes of ranges one after another, at most `largest` at once.
+
+        In memory that stays in the processor's cache, and is valid until the next read.
+        """
+        if self._window is None or self._window.size < ranges.nbytes:
+            self._window = np.empty(ranges.nbytes, np.uint8)
+        fetched = self._window[: ranges.nbytes]
+        memory = memoryview(fetched)
+        short = ranges.number_of_ranges() * limits.LIMITS.short_range
+        if ranges.table is not None and ranges.nbytes <= min(short, largest):
+            self._read_short_ranges(ranges, memory)
+        else:
+            for start, stop, position in ranges.requests(largest):
+                end = position + stop - start
+                if (done := self._read((memory[position:end],), start)) < stop - start:
+                    self._fill(memory[position + done : end], start + done)
+        if counters.counters:
+            count = ranges.number_of_requests(largest)
+            counters.note(self._root, ranges=count, fetched=ranges.nbytes)
+        return fetched
+
+    def _read_short_ranges(self, ranges: ByteRanges, memory: memoryview) -> None:
+        """Read many short ranges, each of which costs Python as much as the system."""
+        file, done = repeat(self.descriptor), 0
+        for starts, sizes in ranges.lists():
+            parts: Sequence[bytes | bytearray]  # in less time than views of one memory
+            if self.waits:
+                parts = list(map(_pread, file, sizes, starts))
+                counts = list(map(len, parts))
+            else:
+                parts = list(map(bytearray, sizes))
+                try:
+                    counts = list(map(os.preadv, file, zip(parts), starts, repeat(_NOWAIT)))
+                except OSError as error:
+                    raise self._wait_for(error) from None
+            begin, done = done, done + sum(sizes)
+            if sum(counts) == done - begin:
+                memory[begin:done] = b"".join(parts)
+                continue
+            for start, size, part, count in zip(starts, sizes, parts, counts, strict=True):
+                memory[begin : begin + count] = part[:count]
+                self._fill(memory[begin + count : begin + size], start + count)
+                begin += size
+
+    def _read(self, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
+        if self.waits:
+            return _preadv(self.descriptor, buffers, offset)
+        try:
+            return os.preadv(self.descriptor, buffers, offset, _NOWAIT)
+        except OSError as error:
+            raise self._wait_for(error) from None
+
+    def _wait_for(self, error: OSError) -> OSError:
+        """`WouldWaitError` for the error of a read that must not wait, or any other error."""
+        if not isinstance(error, BlockingIOError) and error.errno != errno.EOPNOTSUPP:
+            return error
+        self.check(None)  # only of files can the system tell whether it would wait
+        # Not in the page cache, or on a file system that cannot tell.
+        note_wait(self._root)
+        return WouldWaitError(self)
+
+
+def _pread(file: int, count: int, offset: int) -> bytes:
+    if hasattr(os, "pread"):  # not on Windows
+        return os.pread(file, count, offset)
+    os.lseek(file, offset, os.SEEK_SET)
+    return os.read(file, count)
+
+
+def _preadv(file: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
+    if hasattr(os, "preadv"):  # not on Windows
+        return os.preadv(file, buffers, offset)
+    content = BytesIO(_pread(file, sum(map(len, buffers)), offset))
+    return sum(map(content.readinto, buffers))

@@ -1,0 +1,173 @@
+"""The file of a chunk mapped into memory, for NumPy views of it.
+
+Nothing else in this package reads through a mapping: truncating a mapped file ends the process
+(SIGBUS). A mapping lives as long as any array over it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import sys
+import weakref
+from contextlib import suppress
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from zarr_bytes.errors import ChunkFileError, wrong_size
+from zarr_bytes.io.new_files import IS_REPLACED, is_replaced
+from zarr_bytes.io.opening import READABLE, WRITABLE, closing, no_file, open_into, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from zarr_bytes.layout.elements import Array, Bytes
+
+_Identity: TypeAlias = "tuple[int, int]"  # device and inode
+
+# Otherwise each mapping keeps a file descriptor. Goes when Python 3.13 is required.
+_OPTIONS: Final[dict[str, Any]] = (
+    {"trackfd": False} if sys.version_info >= (3, 13) and sys.platform != "win32" else {}
+)
+
+
+class Mapping(mmap.mmap):
+    """A mapping that knows its file."""
+
+    identity: _Identity
+
+
+def owner_of(array: Array) -> object:
+    """What the memory of an array belongs to: an array of NumPy's own, or a mapping, say."""
+    *_, owner = _owners(array)
+    return owner
+
+
+def _owners(array: Array) -> Iterator[object]:
+    """The array, what it is a view of, and so on."""
+    owner: object = array
+    while owner is not None:
+        yield owner
+        if isinstance(owner, np.ndarray):
+            owner = owner.base
+        else:
+            owner = owner.obj if isinstance(owner, memoryview) else None
+
+
+def apart_from_files(array: Array, paths: Iterable[str]) -> Array:
+    """The array, or a copy where it is a mapping of one of the files at `paths`.
+
+    So elements of a view, or of a `numpy.memmap`, can be written to their own chunk: the write in
+    place would change them before it has read all.
+    """
+    identity = _mapped_file(array)
+    if identity is not None and any(_identity_at(path) == identity for path in paths):
+        return array.copy()
+    return array
+
+
+def _mapped_file(array: Array) -> _Identity | None:
+    """Identity of the file that an array maps; None where it maps none."""
+    for owner in _owners(array):
+        if isinstance(owner, np.memmap) and owner.filename is not None:
+            return _identity_at(owner.filename)
+        if isinstance(owner, Mapping):
+            return owner.identity
+    return None
+
+
+def _identity_at(path: str | Path) -> _Identity | None:
+    """Identity of the file at `path`; None if there is none."""
+    with suppress(OSError):
+        status = os.stat(path)  # noqa: PTH116 -- a string, as everywhere here
+        return status.st_dev, status.st_ino
+    return None
+
+
+class ChangedFiles:
+    """The files that were mapped to be changed, until they are synced and not mapped any more."""
+
+    def __init__(self) -> None:
+        # By path and identity, which is None where a replaced file is known to be one.
+        self._files: dict[tuple[str, _Identity | None], weakref.ref[mmap.mmap]] = {}
+
+    def note(self, path: str, status: os.stat_result, mapping: mmap.mmap) -> None:
+        """Keep the identity of a file that has been mapped."""
+        self._files[path, (status.st_dev, status.st_ino)] = weakref.ref(mapping)
+
+    def forget_identities(self) -> None:
+        """Take the files that are now at the paths for those that were mapped."""
+        self._files = {(path, None): mapping for (path, _), mapping in self._files.items()}
+
+    def sync(self) -> None:
+        """Wait until the files are on the disk."""
+        files, lost = self._files, []  # threads may call the other methods
+        for path, identity in sorted(files, key=itemgetter(0)):
+            found = _synced(path)
+            if identity not in (None, found):
+                lost.append(f"{path} was {'replaced' if found else 'deleted'}")
+            elif files[path, identity]() is None:
+                del files[path, identity]
+        if lost:
+            others = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+            raise ChunkFileError(
+                f"{lost[0]}{others} after the view had mapped it, so that changes since then are"
+                " lost: call `refresh()`, and write them again"
+            )
+
+
+def _synced(path: str) -> _Identity | None:
+    """Identity of the file at `path`, which is on the disk then; None if there is none."""
+    file = opened(path)
+    if file is None:
+        return None
+    with closing(file):
+        os.fsync(file)
+        status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
+def mapped(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
+    """The bytes of the file at `path`, mapped instead of read; None if it is missing."""
+    writes = changed is not None
+    held: list[int] = []
+    try:
+        try:
+            open_into(held, path, WRITABLE if writes else READABLE)
+        except OSError as error:
+            if not writes or error.errno not in IS_REPLACED:
+                raise
+            raise _protected(path) from error
+        if not held:
+            return None
+        descriptor = held[0]
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise no_file(path, status.st_mode)
+        if nbytes is not None and status.st_size != nbytes:
+            raise wrong_size(path, 0, nbytes, status.st_size)
+        if writes and is_replaced(descriptor, status, path):
+            raise _protected(path)
+        if not status.st_size:  # no system maps an empty file
+            return np.empty(0, np.uint8)
+        access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
+        mapping = Mapping(descriptor, status.st_size, access=access, **_OPTIONS)
+        mapping.identity = status.st_dev, status.st_ino
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+    if changed is not None:
+        changed.note(path, status, mapping)
+    return np.frombuffer(mapping, np.uint8)
+
+
+def _protected(path: str) -> ChunkFileError:
+    return ChunkFileError(
+        f"{path} is a symbolic link, has other names or must not be written to, and is not changed"
+        ' in place: open the view with mode="r", or write through zarr (`array[...] = ...`), which'
+        " replaces the file"
+    )

@@ -1,0 +1,163 @@
+"""Concurrent work: requests on the event loop and chunks in threads, as many as zarr allows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+import zarr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class EnoughError(Exception):
+    """No other request is needed: the chunk is missing, or has come whole."""
+
+
+class EndedError(Exception):
+    """Nobody needs any more what a thread waits for."""
+
+
+is_ended: ContextVar[Callable[[], bool]] = ContextVar("is_ended", default=lambda: False)
+"""Whether nobody needs the work of `in_threads` any more; for work that waits."""
+
+
+async def for_each(work: Callable[[T], Coroutine[None, None, R]], items: Sequence[T]) -> list[R]:
+    """Results of `work` for each of `items`, as many at a time as zarr's ``async.concurrency``.
+
+    The first failure cancels the others, and its error is raised.
+    """
+    _, limit = slots_of_loop()
+    waiting = iter(enumerate(items))
+    results: dict[int, R] = {}
+
+    async def run() -> None:
+        for i, item in waiting:
+            results[i] = await work(item)
+
+    await together([run() for _ in range(min(limit, len(items)))])
+    return [results[i] for i in range(len(items))]
+
+
+async def together(workers: Iterable[Coroutine[None, None, None]]) -> None:
+    """Run `workers`. The first failure cancels the others, and its error is raised ungrouped."""
+    failure: BaseException | None = None
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for worker in workers:
+                tasks.create_task(worker)
+    except* Exception as failures:  # noqa: BLE001 -- raised again, without its group
+        failure = failures.split(EnoughError)[1] or failures
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    if failure is not None:
+        raise failure
+
+
+# One semaphore an event loop, so that the chunks of a read share zarr's limit.
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, int]] = (
+    WeakKeyDictionary()
+)
+
+
+def slots_of_loop() -> tuple[asyncio.Semaphore, int]:
+    """Slots that all requests of the event loop share, and their number: zarr's limit."""
+    loop, limit = asyncio.get_running_loop(), zarr.config.get("async.concurrency") or 2**31
+    if loop not in _slots or _slots[loop][1] != limit:
+        _slots[loop] = asyncio.Semaphore(limit), limit
+    return _slots[loop]
+
+
+def finished(coroutine: Coroutine[object, None, T]) -> T:
+    """Result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a coroutine that must not wait has waited")
+
+
+def number_of_threads() -> int:
+    """Number of zarr's threads for computing: its setting, or one for each core."""
+    setting = zarr.config.get("codec_pipeline.max_workers", None)
+    return setting if isinstance(setting, int) and setting >= 1 else os.cpu_count() or 1
+
+
+async def in_threads(
+    work: Callable[[Iterator[T]], Iterator[R]], items: Sequence[T], threads: int
+) -> list[R]:
+    """Results of `work` for each of `items`, in at most `threads` threads of the event loop.
+
+    `work` is called in each thread, and yields the result of each item before it takes the next.
+    After an error, or where the caller is cancelled, no other item is begun, and `is_ended`. Items
+    that have begun are waited for, since a thread cannot be stopped. The first error is raised.
+    """
+    shared, loop = _Shared(work, items), asyncio.get_running_loop()
+    runs = [loop.run_in_executor(None, copy_context().run, shared.run) for _ in range(threads)]
+    if threads == 1:  # the usual case, worth a task
+        await _until_done(runs[0], shared.stop)
+    else:
+        outcomes = await _until_done(asyncio.gather(*runs, return_exceptions=True), shared.stop)
+        for error in outcomes:
+            if error is not None:
+                raise error
+    return [shared.results[i] for i in range(len(items))]
+
+
+class _Shared(Generic[T, R]):
+    """Items that threads take one by one, and the results of all threads."""
+
+    def __init__(self, work: Callable[[Iterator[T]], Iterator[R]], items: Sequence[T]) -> None:
+        self._work = work
+        self._waiting = deque(enumerate(items))  # an iterator is safe under the GIL alone
+        self._is_ended = False
+        self.results: dict[int, R] = {}
+
+    def run(self) -> None:
+        """Work on items until none is left, in one of the threads."""
+        taken: list[int] = []
+        is_ended.set(lambda: self._is_ended)
+        try:
+            for result in self._work(self._take(taken)):
+                self.results[taken[-1]] = result
+        except EndedError:
+            pass
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Let no other item be begun."""
+        self._is_ended = True
+        self._waiting.clear()
+
+    def _take(self, taken: list[int]) -> Iterator[T]:
+        with suppress(IndexError):  # none is left
+            while True:
+                i, item = self._waiting.popleft()
+                taken.append(i)
+                yield item
+
+
+async def _until_done(work: asyncio.Future[T], stop: Callable[[], None]) -> T:
+    """Wait for `work` in threads, even if the caller is cancelled; `stop` is called then."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        stop()
+        while not work.done():
+            with suppress(asyncio.CancelledError):  # cancelled more than once
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # retrieved, or asyncio would log it
+        raise

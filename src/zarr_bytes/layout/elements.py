@@ -1,0 +1,181 @@
+"""The elements of a chunk to bytes and back.
+
+Specification: bytes codec 1.0, "Format and algorithm": the elements follow each other in
+lexicographical (C) order, each in the byte order that the codec names. Nothing is copied where the
+stored order is the array's own; otherwise everything is copied once.
+
+Arrays of other libraries (GPU arrays) have no types in the other byte order: there the bytes of
+each unit are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``copy`` alone.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from zarr_bytes.errors import BoolValueError, ChunkSizeError, causes_of_a_wrong_size
+from zarr_bytes.layout.element import layout_of
+
+if TYPE_CHECKING:
+    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.layout.element import ElementLayout, Endian
+
+# Arrays of other libraries have the methods used here, but no common type that declares them.
+Array: TypeAlias = npt.NDArray[np.generic]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+def encode_elements(array: Array, endian: Endian | None) -> Bytes:
+    """Bytes of the elements of `array` in C order, each in the byte order `endian`, or its own.
+
+    A view of `array` where its memory has these bytes already, otherwise a new array.
+    """
+    layout = layout_of(array.dtype, endian)
+    if layout.is_stored_as_is:
+        encoded = array.ravel().view(np.uint8)
+    elif not isinstance(array, np.ndarray):
+        encoded = _reverse_numbers(array[..., None].view(np.uint8), layout)
+    elif layout.number is not None and array.flags.c_contiguous:
+        numbers = array.reshape(-1).view(layout.number)
+        encoded = numbers.astype(numbers.dtype.newbyteorder()).view(np.uint8)
+    else:
+        target = np.empty(array.shape, layout.stored)
+        target[...] = array.view(layout.units)
+        encoded = target.ravel().view(np.uint8)
+    for offset in layout.bool_offsets:
+        # NumPy takes any byte but 0 for true; the specification has one byte for it.
+        if largest(encoded.reshape(-1, layout.item_size)[:, offset]) > 1:
+            encoded = encoded.copy()
+            flags = encoded.reshape(-1, layout.item_size)[:, offset]
+            flags[...] = flags != 0
+    return set_unused_bits(encoded, layout, repeat_sign=True)
+
+
+def decode_selected(
+    encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: Endian | None, selection: Any
+) -> Array:
+    """``decode_elements(...)[selection]``, where only the selected elements are checked.
+
+    In NumPy memory possibly a view in the stored byte order.
+    """
+    layout = layout_of(dtype, endian)
+    if not isinstance(encoded, np.ndarray):
+        return decode_elements(encoded, dtype, shape, endian)[selection]
+    check_size(encoded.size, dtype, shape)
+    if layout.view is not None and not (layout.bool_offsets or layout.narrow_bytes):
+        array: Array = np.ndarray(shape, layout.view, encoded)
+        return cast("Array", array[selection])
+    raw = np.asarray(np.ndarray(shape, f"V{dtype.itemsize}", encoded)[selection])
+    part = raw.ravel().view(np.uint8)
+    check_bools(part, layout, raw.shape, "chunk" if raw.shape == shape else "selection")
+    return decode_elements(part, dtype, raw.shape, endian)
+
+
+def decode_elements(
+    encoded: Bytes,
+    dtype: DType,
+    shape: tuple[int, ...],
+    endian: Endian | None,
+    *,
+    in_place: bool = False,
+) -> Array:
+    """Array of `shape` whose elements `encoded` holds in C order, at any alignment.
+
+    A view where nothing is swapped, or where the memory of `encoded` may be used, `in_place`;
+    otherwise a new array. Wrong sizes and bools are errors.
+    """
+    layout = layout_of(dtype, endian)
+    check_size(encoded.size, dtype, shape)
+    check_bools(encoded, layout, shape)
+    encoded = set_unused_bits(encoded, layout, repeat_sign=False)
+    if not isinstance(encoded, np.ndarray):
+        if not layout.stored.isnative:
+            encoded = _reverse_numbers(encoded, layout)
+        return encoded.view(dtype.newbyteorder("=")).reshape(shape)
+    if layout.is_stored_as_is:
+        return encoded.view(dtype).reshape(shape)
+    # The system zeroes new memory at its first use, which takes longer than swapping.
+    is_replaced = in_place and layout.number is not None and encoded.flags.writeable
+    array = encoded.view(dtype).reshape(shape) if is_replaced else np.empty(shape, dtype)
+    if layout.number is not None:
+        numbers = array.reshape(-1).view(layout.number)
+        numbers[...] = encoded.view(numbers.dtype.newbyteorder())
+        return array
+    array.view(layout.units)[...] = encoded.view(layout.stored).reshape(shape)
+    return array
+
+
+def _reverse_numbers(encoded: Bytes, layout: ElementLayout) -> Bytes:
+    """The bytes of each number in reverse, as a new 1-D array."""
+    if layout.number is None:
+        raise TypeError(
+            f"the byte order of {layout.units} can be changed in NumPy arrays only, not in"
+            f" {type(encoded).__module__}.{type(encoded).__qualname__}"
+        )
+    size = layout.number.itemsize
+    *outer, inner = encoded.shape
+    return encoded.reshape(*outer, inner // size, size)[..., ::-1].copy().ravel()
+
+
+def set_unused_bits(encoded: Bytes, layout: ElementLayout, *, repeat_sign: bool) -> Bytes:
+    """`encoded`, where the unused upper bits of narrow numbers are zeros, or repeat the sign.
+
+    They may hold anything (zarr-extensions, the README of each such type). ml_dtypes leaves zeros
+    in memory, TensorStore stores the sign, and equal values should be equal bytes in either place.
+    """
+    if not layout.narrow_bytes:
+        return encoded
+    encoded = encoded.copy()
+    elements = encoded.reshape(-1, layout.item_size)
+    for offset, unused, is_signed in layout.narrow_bytes:
+        numbers = elements[:, offset]
+        numbers &= 0xFF >> unused
+        if is_signed and repeat_sign:
+            sign = 0x80 >> unused
+            numbers ^= sign
+            numbers -= sign  # which wraps, where the sign was set
+    return encoded
+
+
+def check_size(found: int, dtype: DType, shape: tuple[int, ...]) -> None:
+    """Check the size of a chunk against its shape."""
+    expected = prod(shape) * dtype.itemsize
+    if found != expected:
+        raise ChunkSizeError(
+            f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found {found}"
+            f": {causes_of_a_wrong_size(found, expected)}"
+        )
+
+
+def check_bools(
+    encoded: Bytes, layout: ElementLayout, shape: tuple[int, ...], of: str = "chunk"
+) -> None:
+    """Check that stored bools are 0 or 1; the message has the index in what it is `of`."""
+    byte = find_wrong_bool(encoded, layout)
+    if byte is not None:
+        index = tuple(int(i) for i in np.unravel_index(byte // layout.item_size, shape))
+        raise bool_error(int(encoded[byte]), index, of, byte)
+
+
+def bool_error(found: int, index: tuple[int, ...], of: str, byte: int) -> BoolValueError:
+    """Error for a bool stored as `found`, at an index and a byte of a chunk or selection."""
+    return BoolValueError(
+        f"a bool is stored as 0 or 1, found {found} at index {index} of the {of} (byte {byte})"
+    )
+
+
+def find_wrong_bool(encoded: Bytes, layout: ElementLayout) -> int | None:
+    """Offset of the first bool in `encoded`, whole elements in C order, that is neither 0 nor 1."""
+    for offset in layout.bool_offsets:
+        flags = encoded.reshape(-1, layout.item_size)[:, offset]
+        if largest(flags) > 1:
+            return int((flags > 1).argmax()) * layout.item_size + offset
+    return None
+
+
+def largest(flags: Bytes) -> int:
+    """The largest of `flags`; 0 for an empty array."""
+    return int(flags.max()) if flags.size else 0

@@ -1,0 +1,464 @@
+"""The engine that reads: selections of chunks and shards, straight into the result.
+
+A read is a plan, the index of the object, fetches, and the scattering of their elements. Local
+files, requests and memory share everything but the line that fetches. Before a plan stands the
+short way of one range: a few contiguous bytes get into the result by one read, or by one assignment
+that also swaps them, so that a chunk of 256 bytes costs an open, a read and a close, and little
+else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import chain, islice, pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+import zarr
+from zarr.buffer import cpu
+from zarr.storage import LocalStore
+
+from zarr_bytes import limits
+from zarr_bytes.indexing.chunk_grid import c_strides
+from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, Fetch, plan_of
+from zarr_bytes.indexing.selection import is_basic, is_of_zarr, shape_of, view_of
+from zarr_bytes.io import counters
+from zarr_bytes.io.files import EndOfFileError, WouldWaitError, open_chunk
+from zarr_bytes.io.opening import is_known_to_be_local, is_tried
+from zarr_bytes.io.range_support import comes_whole
+from zarr_bytes.io.requests import MissingChunkError, Requests
+from zarr_bytes.io.tasks import (
+    finished,
+    for_each,
+    in_threads,
+    number_of_threads,
+    slots_of_loop,
+    together,
+)
+from zarr_bytes.layout.elements import bool_error, find_wrong_bool
+from zarr_bytes.layout.format import CHUNK_INDEX, Index
+from zarr_bytes.layout.stored import format_of, is_for_numpy
+from zarr_bytes.settings import reading_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from zarr.storage import StorePath
+
+    from zarr_bytes.errors import BoolValueError
+    from zarr_bytes.indexing.plan import Plan
+    from zarr_bytes.io.files import ChunkFile
+    from zarr_bytes.layout.elements import Array, Bytes
+    from zarr_bytes.layout.format import AnyIndex, Format
+    from zarr_bytes.layout.stored import Stored
+    from zarr_bytes.settings import Cost
+    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
+
+# A chunk's key in a store, its spec, the selection of the chunk, the place of this selection in the
+# result, and whether the selection has all of the chunk that is within the array.
+ChunkOfRead: TypeAlias = "tuple[StorePath, ArraySpec, SelectorTuple, SelectorTuple, bool]"
+
+
+async def read_batch(
+    batch: Sequence[ChunkOfRead], out: Array, drop_axes: tuple[int, ...], stored: Stored
+) -> list[bool]:
+    """Read selections of chunks of one store into `out`; for each, whether it exists."""
+    store = batch[0][0].store
+    reader = Reader(out, drop_axes, stored, store)
+    if type(store) is not LocalStore:
+        return await for_each(reader.object, batch)
+    root, nbytes = reader.root, out.nbytes
+    found: list[bool] = []
+    if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):
+        try:
+            for is_there in reader.files(batch, waits=False):
+                found.append(is_there)
+                if not len(found) % limits.LIMITS.loop_chunks:
+                    await asyncio.sleep(0)
+        except WouldWaitError as wait:
+            reader.left_open[wait.file.path] = wait.file
+        except BlockingIOError:
+            pass
+    if rest := batch[len(found) :]:
+        is_little = nbytes <= limits.LIMITS.one_thread and is_known_to_be_local(root)
+        threads = 1 if is_little else threads_for(root, len(rest))
+        found += await in_threads(reader.files, rest, threads)
+    if counters.counters:
+        counters.note(root, chunks=len(found))
+    return found
+
+
+def read_sync(item: ChunkOfRead, out: Array, stored: Stored) -> bool:
+    """`read_batch` of one chunk in the calling thread, through the `get_sync` of a store."""
+    reader = Reader(out, (), stored, item[0].store)
+    if not reader.root:
+        return finished(reader.object(item, is_sync=True))
+    (is_there,) = reader.files([item])
+    if counters.counters:
+        counters.note(reader.root, chunks=1)
+    return is_there
+
+
+def as_read(
+    getter: Any, selection: Any, spec: ArraySpec, empty: Callable[..., Any] = np.empty
+) -> tuple[ChunkOfRead, Any, Any]:
+    """A chunk as a pipeline reads it, what NumPy selects of it then, and the array for it."""
+    entries, rest = selection if isinstance(selection, tuple) else (selection,), ...
+    if not is_of_zarr(entries, spec.shape):
+        entries, rest = (slice(None),) * len(spec.shape), selection
+    if not is_for_numpy(spec):  # ranges are fetched into NumPy memory
+        spec = replace(spec, prototype=cpu.buffer_prototype)
+    out = empty(shape_of(entries, spec.shape), spec.dtype.to_native_dtype())
+    return (getter, spec, entries, tuple([slice(0, n) for n in out.shape]), False), rest, out
+
+
+def threads_for(root: str, count: int) -> int:
+    """Number of threads for `count` files below `root`.
+
+    Files that may have to be waited for get as many as zarr makes requests.
+    """
+    if is_known_to_be_local(root):
+        return min(number_of_threads(), count)
+    return min(zarr.config.get("async.concurrency") or count, count)
+
+
+class Reader:
+    """Reads selections of the objects of one store into `out`."""
+
+    def __init__(
+        self, out: Array, drop_axes: tuple[int, ...], stored: Stored, store: object
+    ) -> None:
+        self.out, self.drop_axes, self.stored = out, drop_axes, stored
+        self.root = str(store.root) if type(store) is LocalStore else ""
+        # Not in a thread, where a warning could not point at the line that has called zarr.
+        self.cost = reading_cost(store) if self.root else None
+        self.left_open: dict[str, ChunkFile] = {}  # by path, for the thread that continues
+
+    def files(self, batch: Iterable[ChunkOfRead], *, waits: bool = True) -> Iterator[bool]:
+        """Read local files; for each, whether it exists.
+
+        Raises
+        ------
+        BlockingIOError
+            If this chunk and all later ones must be read in a thread, where `waits` is False.
+        """
+        way: _Way | None = None
+        out, root = self.out, self.root
+        for getter, spec, selection, place, _ in batch:
+            if way is None or not way.has(spec, selection, place):
+                way = self._way(spec, selection, place)
+            one, plan = way.one, way.plan
+            if plan is not None and not (waits or plan.is_little):
+                raise BlockingIOError
+            path = f"{root}/{getter.path}"
+            file = self.left_open.pop(path, None) if self.left_open else None
+            file = open_chunk(path, root, waits=waits, file=file)
+            if file is None:
+                out[place] = way.format.fill_value
+                yield False
+                continue
+            with file:
+                try:
+                    if one is not None:
+                        one.read(file, out, place)
+                    elif plan is not None:
+                        read_file(plan, file, self._view(way.format, selection, place))
+                except EndOfFileError as end:
+                    if plan is None:
+                        plan = self._plan(way.format, selection, place, self.cost)
+                    raise plan.end_of_file(path, end.offset) from None
+            yield True
+
+    async def object(self, item: ChunkOfRead, *, is_sync: bool = False) -> bool:
+        """Read an object of any other store; whether it exists."""
+        getter, spec, selection, place, _ = item
+        format = format_of(spec, self.stored)
+        cost = None if comes_whole(getter) else reading_cost(getter.store)
+        plan = self._plan(format, selection, place, cost)
+        view = self._view(format, selection, place)
+        requests = Requests(getter, plan, spec.prototype, is_sync=is_sync)
+        try:
+            await read_object(plan, requests, view)
+        except MissingChunkError:
+            self.out[place] = format.fill_value
+            return False
+        return True
+
+    def fetched(self, item: ChunkOfRead, index: AnyIndex) -> tuple[int, int, bool]:
+        """Ranges and bytes that `files` or `object` fetches of an object, and whether it is whole.
+
+        Beside the index, which is given. Nothing is read.
+        """
+        getter, spec, selection, place, _ = item
+        if self.root:
+            way = self._way(spec, selection, place)
+            if (one := way.one) is not None:
+                is_there = index.offset(one.number) is not None
+                return int(is_there), one.nbytes * is_there, one.start is None
+            plan, most = cast("Plan", way.plan), _most(self._view(way.format, selection, place))
+            is_whole = plan.is_whole and plan.format.nbytes <= limits.LIMITS.size_not_asked
+        else:
+            cost = None if comes_whole(getter) else reading_cost(getter.store)
+            plan = self._plan(format_of(spec, self.stored), selection, place, cost)
+            most, is_whole = plan.largest_request, plan.is_whole
+        if is_whole:
+            return 1, plan.format.nbytes, True
+        fetches = [fetch.ranges for fetch in plan.fetches(index, most) if isinstance(fetch, Fetch)]
+        ranges = sum([found.number_of_requests(plan.largest_request) for found in fetches])
+        return ranges, sum([found.nbytes for found in fetches]), False
+
+    def _way(self, spec: ArraySpec, selection: Any, place: Any) -> _Way:
+        format, one, plan = format_of(spec, self.stored), None, None
+        is_tried = format.is_plain and is_basic(selection)
+        if is_tried and format.index_nbytes <= limits.LIMITS.loop_chunk:
+            one = self._one_range(format, selection, place)
+        if one is None:
+            plan = self._plan(format, selection, place, self.cost)
+            one = self._one_slab(plan, selection) if is_tried else None
+        return _Way(format, spec, selection, place, self.drop_axes, one, None if one else plan)
+
+    def _one_range(self, format: Format, entries: tuple[Any, ...], place: Any) -> _OneRead | None:
+        """The one range of a selection, before any plan; None if there are more."""
+        found, most = format.grid.one_range(format.stored_order(entries)), limits.LIMITS
+        if found is None:
+            return None
+        gap, largest = self.cost or (EVERYTHING, EVERYTHING)
+        start, nbytes = found.start * format.item_size, found.count * format.item_size
+        is_part = format.stored_nbytes is None or gap < format.nbytes != nbytes
+        to_read = nbytes if is_part else format.nbytes
+        if not 0 < to_read <= largest:
+            return None
+        if to_read == nbytes and most.direct <= nbytes <= most.loop:
+            view = self._view(format, entries, place)
+            if view.dtype == format.stored and view.flags.c_contiguous:
+                # Without the data type: not every type has a buffer that can be read into.
+                raw, begin = self.out.view(f"V{format.item_size}"), start if is_part else None
+                return _OneRead(format, found.number, begin, nbytes, raw, None)
+        if to_read > (most.assigned if to_read == nbytes else most.loop_chunk):
+            return None
+        memory = np.empty(to_read, np.uint8)
+        array: Array = np.ndarray(found.shape, format.stored, memory, 0 if is_part else start)
+        return self._read_first(format, entries, found.number, start, memory, array)
+
+    def _one_slab(self, plan: Plan, entries: tuple[Any, ...]) -> _OneRead | None:
+        """The same for elements with gaps between them, of one inner chunk, in few bytes."""
+        part = plan.one_range
+        if part is None or not 0 < plan.nbytes <= limits.LIMITS.loop_chunk:
+            return None
+        slab, memory = part.slabs.whole, np.empty(plan.nbytes, np.uint8)
+        array = slab.elements(
+            memory[slab.ranges.start if plan.is_whole else 0 :], plan.format.stored
+        )
+        return self._read_first(plan.format, entries, part.number, slab.ranges.start, memory, array)
+
+    def _read_first(
+        self,
+        format: Format,
+        entries: tuple[Any, ...],
+        number: int,
+        start: int,
+        memory: Bytes,
+        array: Array,
+    ) -> _OneRead:
+        """A read into `memory`, whose `array` is then assigned."""
+        index = [slice(None) if type(entry) is slice else 0 for entry in entries]
+        elements = array.transpose(format.back)[(*index, ...)]
+        begin = None if memory.size == format.stored_nbytes else start
+        return _OneRead(format, number, begin, memory.size, memory, elements)
+
+    def _plan(self, format: Format, selection: Any, place: Any, cost: Cost | None) -> Plan:
+        return plan_of(format, selection, cost, place, self.drop_axes)
+
+    def _view(self, format: Format, selection: Any, place: Any) -> Array:
+        return view_of(self.out, format.order, selection, place, self.drop_axes)
+
+
+class _OneRead:
+    """The short way of one range: a point, a row or a plane, which NumPy assigns as stored."""
+
+    __slots__ = ("elements", "format", "memory", "nbytes", "number", "start")
+
+    def __init__(
+        self,
+        format: Format,
+        number: int,
+        start: int | None,
+        nbytes: int,
+        memory: Array,
+        elements: Array | None,
+    ) -> None:
+        self.format = format
+        self.number = number  # of the inner chunk
+        self.nbytes = nbytes  # that are read
+        self.start = start  # in the inner chunk; None where a whole file is read
+        self.memory = memory  # that is read into
+        self.elements = elements  # a view of it; None where it is `out`
+
+    def read(self, file: ChunkFile, out: Array, place: Any) -> None:
+        """Read an open file into its place in `out`."""
+        start = self.start
+        if start is not None and self.format.index_nbytes:
+            base = index_in(file, self.format).offset(self.number)
+            if base is None:
+                out[place] = self.format.fill_value
+                return
+            start += base
+        if self.elements is None:
+            # Flat, in the order of the memory, which is the order of the stored axes.
+            file.read_into(self.memory[(*place, ...)].ravel(order="K"), start)  # never a scalar
+        else:
+            file.read_into(self.memory, start)
+            out[place] = self.elements
+
+
+class _Way:
+    """How all objects with one spec and one selection are read: by one range or by a plan."""
+
+    __slots__ = ("_along", "_selection", "_spec", "_types", "format", "one", "plan")
+
+    def __init__(
+        self,
+        format: Format,
+        spec: ArraySpec,
+        selection: Any,
+        place: Any,
+        drop_axes: tuple[int, ...],
+        one: _OneRead | None,
+        plan: Plan | None,
+    ) -> None:
+        self.format, self.one, self.plan = format, one, plan
+        self._spec, self._selection, self._types = spec, selection, [*map(type, selection)]
+        # Axis of an array beside slices, whose places are in the plan.
+        self._along: tuple[int, Any] | None = None
+        arrays = [i for i, entry in enumerate(selection) if type(entry) not in (int, slice)]
+        if len(arrays) == 1 and type(place) is tuple and not drop_axes:
+            self._along = arrays[0], place[arrays[0]]
+        elif arrays:
+            self._types = []  # not compared
+
+    def has(self, spec: ArraySpec, selection: Any, place: Any) -> bool:
+        """Whether an object is read in this way."""
+        try:
+            is_alike = spec is self._spec and bool(selection == self._selection)
+            if is_alike and self._along is not None:
+                axis, given = self._along
+                is_alike = bool(place[axis] == given)
+        except ValueError:  # NumPy compares longer arrays element by element
+            return False
+        return is_alike and self._types == [*map(type, selection)]  # an array of 5 equals 5
+
+
+def read_file(plan: Plan, file: ChunkFile, view: Array) -> None:
+    """Read the selected elements of an open file into the view of `out`."""
+    format, content = plan.format, None
+    index = index_in(file, format)
+    if plan.is_whole and format.nbytes <= limits.LIMITS.size_not_asked:
+        content = file.whole(format.nbytes)
+    elif format.stored_nbytes is not None:
+        file.check(format.nbytes if plan.is_whole else None)
+    put = scatter(plan, view)
+    for fetch in plan.filling(index, view, _most(view)):
+        if content is None:
+            put(fetch, file.read(fetch.ranges, plan.largest_request))
+        else:
+            put(fetch, _part_of(content, fetch.ranges))
+
+
+def _most(view: Array) -> int:
+    """Bytes of a file that are read at once; more out of order, to fill the lines of the cache."""
+    is_in_order = all(a >= b for a, b in pairwise(view.strides))
+    return limits.LIMITS.block if is_in_order else limits.LIMITS.block_out_of_order
+
+
+async def read_object(plan: Plan, requests: Requests, view: Array) -> None:
+    """Read the selected elements of an object of any other store; several requests at a time.
+
+    A shard is read in two steps, the index and then all ranges together, so that no more than two
+    requests follow one another.
+    """
+    format, index = plan.format, cast("AnyIndex", CHUNK_INDEX)
+    if format.index_nbytes:
+        index = Index(format, requests.key, *await requests.fetch_index(format))
+    elif plan.is_whole:
+        await requests.fetch_whole()
+    put, rest = scatter(plan, view), plan.filling(index, view, plan.largest_request)
+    # No more workers than fetches: zarr's limit may be large.
+    begun = list(islice(rest, 1 if requests.is_sync else slots_of_loop()[1]))
+    fetches = chain(begun, rest)
+
+    async def work() -> None:
+        for fetch in fetches:
+            put(fetch, await requests.fetch(fetch.ranges))
+
+    if len(begun) <= 1:
+        await work()
+    else:
+        await together([work() for _ in begun])
+
+
+def index_in(file: ChunkFile, format: Format) -> AnyIndex:
+    """The index of an open file.
+
+    Raises
+    ------
+    ShardIndexError
+        If the index is truncated or damaged.
+    """
+    if not format.index_nbytes:
+        return CHUNK_INDEX
+    size = file.size()
+    start = format.index_start(size)
+    content = np.empty(min(format.index_nbytes, size), np.uint8)
+    try:
+        file.read_range(memoryview(content), start)
+    except EndOfFileError as end:
+        content = content[: max(end.offset - start, 0)]
+    return Index(format, file.path, content, size)
+
+
+def scatter(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
+    """Function that puts the elements of a fetch, out of its bytes, into the view of `out`.
+
+    Raises
+    ------
+    BoolValueError
+        If a bool is neither 0 nor 1. The message has its index in `out`.
+    """
+    format = plan.format
+    numbers, dtype = format.as_numbers(view) or (None, None)
+
+    def put(fetch: Fetch, content: Bytes) -> None:
+        for slab, out, at in fetch.slabs:
+            if numbers is not None:
+                numbers[out] = slab.elements(content[at:], dtype)
+                continue
+            array = slab.elements(content[at:], format.stored)
+            if format.layout.bool_offsets and format.has_wrong_bool(array):
+                raise _bool_error(plan, array, view.shape, out)
+            view[out] = format.decoded(array)
+
+    return put
+
+
+def _bool_error(
+    plan: Plan, array: Array, shape: tuple[int, ...], out: tuple[Any, ...]
+) -> BoolValueError:
+    format, encoded = plan.format, array.ravel().view(np.uint8)
+    byte = find_wrong_bool(encoded, format.layout) or 0
+    number, offset = divmod(byte, format.item_size)
+    among = np.unravel_index(number, array.shape)
+    places = zip(among, out, shape, strict=True)
+    index = [int(np.arange(n)[place].ravel()[i]) for i, place, n in places]
+    axes = plan.selection.axes
+    index, shape = [index[i] for i in axes], tuple([shape[i] for i in axes])
+    flat = sum(i * n for i, n in zip(index, c_strides(shape), strict=True))
+    of = "chunk" if shape == format.shape else "selection"
+    return bool_error(int(encoded[byte]), tuple(index), of, flat * format.item_size + offset)
+
+
+def _part_of(content: Bytes, ranges: ByteRanges) -> Bytes:
+    """The bytes of ranges, out of those of a whole object."""
+    if ranges.table is None:
+        return content[ranges.start : ranges.start + ranges.nbytes]
+    return np.concatenate([content[start:stop] for start, stop, _ in ranges.ranges()])

@@ -1,0 +1,484 @@
+"""The engine that writes: new elements for a selection of a chunk or a shard.
+
+In place, only the bytes of the selected elements are written, since gaps between them may belong
+to another process, and the index of a shard does not change, so that readers need no lock. All
+other objects are rebuilt inner chunk by inner chunk, and replaced. An object of which nothing is
+kept is replaced without a read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property, partial
+from itertools import chain, combinations
+from math import prod
+from operator import gt, itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
+
+import numpy as np
+from zarr.storage import LocalStore, StorePath
+
+from zarr_bytes import limits
+from zarr_bytes.errors import wrong_size
+from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, joined, plan_of
+from zarr_bytes.indexing.selection import shape_of, view_of
+from zarr_bytes.io import counters
+from zarr_bytes.io.file_writing import NewObject, write_file
+from zarr_bytes.io.files import EndOfFileError, open_chunk
+from zarr_bytes.io.mapping import apart_from_files
+from zarr_bytes.io.new_files import CAN_REPLACE
+from zarr_bytes.io.opening import find_location, is_known_to_be_local, is_located
+from zarr_bytes.io.requests import note_request
+from zarr_bytes.io.tasks import for_each, in_threads
+from zarr_bytes.layout.element_blocks import encode_in_blocks
+from zarr_bytes.layout.elements import check_size, encode_elements
+from zarr_bytes.layout.stored import format_of
+from zarr_bytes.read import index_in, threads_for
+from zarr_bytes.settings import Cost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from zarr.abc.buffer import NDBuffer
+    from zarr.abc.store import ByteSetter
+
+    from zarr_bytes.indexing.plan import Part
+    from zarr_bytes.io.files import ChunkFile
+    from zarr_bytes.layout.elements import Array, Bytes
+    from zarr_bytes.layout.format import AnyIndex, Format
+    from zarr_bytes.layout.stored import Stored
+    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
+
+# As `zarr_bytes.read.ChunkOfRead`; the second selection is of the written values.
+ChunkOfWrite: TypeAlias = "tuple[ByteSetter, ArraySpec, SelectorTuple, SelectorTuple, bool]"
+# Bytes of a stored inner chunk, which may be changed, by its number; None if it is absent.
+_Stored: TypeAlias = "Callable[[int], Bytes | None]"
+
+_NO_BYTES: Final = ByteRanges(0, 0), np.empty(0, np.uint8)
+APART: Final = Cost(0, EVERYTHING)
+"""The cost of a request where no byte between two ranges may be touched."""
+
+
+async def write_batch(
+    batch: Sequence[ChunkOfWrite],
+    value: NDBuffer,
+    drop_axes: tuple[int, ...],
+    stored: Stored,
+    *,
+    in_place: bool,
+) -> None:
+    """Write selections of chunks of one store straight from the array that the caller gave.
+
+    The new file of a whole chunk is written block by block, without a copy of the chunk. If the
+    shape of `value` does not fit, a ValueError says so, and nothing has been written.
+    """
+    _check_shape(batch, value)
+
+    def edit(item: ChunkOfWrite) -> Edit:
+        _, spec, selection, place, is_complete = item
+        elements = value
+        if value.shape != ():
+            elements = value[place]
+            if drop_axes:
+                axes = range(len(spec.shape))
+                elements = elements[tuple(None if i in drop_axes else slice(None) for i in axes)]
+        # The caller may give anything with a shape.
+        array: Array = np.asarray(elements.as_ndarray_like())
+        leaves_out = not spec.config.write_empty_chunks
+        format = format_of(spec, stored)
+        return Edit(format, selection, array, is_complete=is_complete, leaves_out=leaves_out)
+
+    def write_to_file(item: ChunkOfWrite) -> None:
+        edit(item).to_file(cast("StorePath", item[0]), in_place=in_place)
+
+    async def write(item: ChunkOfWrite) -> None:
+        await edit(item).to_store(item[0], item[1])
+
+    if not is_local_chunk(batch[0][0]):
+        await for_each(write, batch)
+        return
+    setters = [cast("StorePath", setter) for setter, *_ in batch]
+    root = str(cast("LocalStore", setters[0].store).root)
+    if len(batch) > 1 and not is_located(root):
+        await asyncio.to_thread(find_location, root)
+    # A rename waits for the file system (ext4 allocates the blocks then), so that several threads
+    # pay from the second chunk on. Writing in place to a local file waits for nothing.
+    nbytes = prod(value.shape) * value.dtype.itemsize
+    is_little = value.shape != () and nbytes <= limits.LIMITS.one_thread
+    is_replaced = not in_place or any(is_complete for *_, is_complete in batch)
+    is_quick = is_little and not is_replaced and is_known_to_be_local(root)
+    threads = 1 if is_quick else threads_for(root, len(batch))
+    if in_place and isinstance(array := value.as_ndarray_like(), np.ndarray):
+        apart = apart_from_files(array, (f"{root}/{setter.path}" for setter in setters))
+        value = value if apart is array else type(value).from_ndarray_like(apart)
+    await in_threads(partial(map, write_to_file), batch, threads)
+
+
+def _check_shape(batch: Sequence[ChunkOfWrite], value: NDBuffer) -> None:
+    """Refuse a value that lacks elements for some chunks; one chunk is checked where it is written.
+
+    zarr permits elements that nothing is written from.
+    """
+    if len(batch) == 1 or value.shape == ():
+        return
+    needed: list[int] = []
+    seen: set[tuple[int, int]] = set()  # chunks side by side share the places along an axis
+    for _, _, _, places, _ in batch:
+        for axis, place in enumerate(places if type(places) is tuple else (places,)):
+            if (axis, id(place)) in seen:
+                continue
+            seen.add((axis, id(place)))
+            stop = place.stop if type(place) is slice else np.max(np.asarray(place), initial=-1) + 1
+            if axis == len(needed):
+                needed.append(0)
+            needed[axis] = max(needed[axis], int(stop))
+    if len(needed) != len(value.shape) or any(map(gt, needed, value.shape)):
+        raise ValueError(
+            f"elements of shape {value.shape} do not fit the selection, which has the shape"
+            f" {tuple(needed)}"
+        )
+
+
+def is_local_chunk(setter: ByteSetter) -> TypeGuard[StorePath]:
+    """Whether the chunk is a file that this package writes itself, without its store."""
+    return (
+        CAN_REPLACE
+        and isinstance(setter, StorePath)
+        and type(setter.store) is LocalStore
+        and not setter.store.read_only  # the store raises the error
+    )
+
+
+class Edit:
+    """New elements for a selection of one object.
+
+    `elements` are in the shape of ``chunk[selection]``, without its axes of length 1, or one
+    element for all. `is_complete` says that the selection has everything within the array, so that
+    the rest becomes the fill value.
+    """
+
+    def __init__(
+        self,
+        format: Format,
+        entries: Any,
+        elements: Array,
+        *,
+        is_complete: bool = False,
+        leaves_out: bool = False,
+    ) -> None:
+        self._format = format
+        self._plan = plan = plan_of(format, entries, APART)
+        self._elements = _in_shape(elements, shape_of(entries, format.shape))
+        if elements.dtype.newbyteorder("=") != format.dtype.newbyteorder("="):
+            self._elements = self._elements.astype(format.dtype)  # zarr compares names of types
+        self._entries = entries
+        self._leaves_out = leaves_out
+        is_complete = is_complete and not format.keeps_edges
+        self.keeps_nothing = is_complete or plan.selection.has_all_of(format.grid.shape)
+        self.is_in_place = not self.keeps_nothing
+        self._index: tuple[ChunkFile, AnyIndex] | None = None
+
+    def to_file(self, setter: StorePath, *, in_place: bool) -> None:
+        """Write to a local file, `in_place` if possible; in a thread that may wait."""
+        root = str(cast("LocalStore", setter.store).root)
+        path = f"{root}/{setter.path}"
+        if in_place:
+            self._elements = apart_from_files(self._elements, [path])
+        written = 0
+        if 0 not in self._plan.selection.shape:
+            written = write_file(path, root, self, in_place=in_place)
+        if counters.counters:
+            counters.note(root, chunks=1, opens=int(written > 0), written=written)
+
+    async def to_store(self, setter: ByteSetter, spec: ArraySpec) -> None:
+        """Replace the object behind any `setter`."""
+        prototype, format = spec.prototype, self._format
+        stored: _Stored = _nothing
+        existing = None if self.keeps_nothing else await setter.get(prototype)
+        if existing is not None:
+            content = existing.as_numpy_array()
+            if format.stored_nbytes is not None:
+                check_size(content.size, format.dtype, format.shape)
+            nbytes, index = format.inner_nbytes, format.index_of(content, str(setter))
+            stored = _located_by(index, lambda start: content[start : start + nbytes].copy())
+        parts = self._parts_of_new(stored, is_dense=False, at_once=True)
+        written = 0
+        if parts is None:
+            await setter.delete()
+        else:
+            blocks = [data for _, data in sorted(parts, key=itemgetter(0))]
+            encoded = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+            written = encoded.size
+            await setter.set(prototype.buffer.from_array_like(encoded))
+        if counters.counters and isinstance(setter, StorePath):
+            if not self.keeps_nothing:
+                note_request(setter, None, existing)
+            counters.note(setter.store, chunks=1, requests=1, written=written)
+
+    def in_new(self) -> tuple[NewObject, ByteRanges, Bytes] | None:
+        """A new object, the selected ranges in it, and their bytes; None if it is not stored."""
+        if self._leaves_out and all(self._is_empty(data) for _, data in self._encoded):
+            return None
+        new, index = new_object(self._format)
+        return new, *cast("tuple[ByteRanges, Bytes]", self._located(index))
+
+    def in_file(self, file: ChunkFile) -> tuple[ByteRanges, Bytes] | None:
+        """The selected ranges in an open file; None if it has to be replaced.
+
+        So it is where an inner chunk is absent, or has bytes of another one.
+        """
+        if self._format.stored_nbytes is not None:
+            file.check(self._format.stored_nbytes)
+        return self._located(self._index_in(file))
+
+    def rebuilt(
+        self, file: ChunkFile | None, *, is_dense: bool
+    ) -> Iterator[tuple[int, Bytes]] | None:
+        """Offsets and bytes of a new file; None if it is not stored.
+
+        A dense shard has all inner chunks.
+        """
+        stored: _Stored = _nothing
+        if file is not None and not self.keeps_nothing:
+            stored = _stored_in(file, self._format, self._index_in(file))
+        return self._parts_of_new(stored, is_dense=is_dense)
+
+    def _index_in(self, file: ChunkFile) -> AnyIndex:
+        """The index of a file, which does not change while the file is open."""
+        if self._index is None or self._index[0] is not file:
+            self._index = file, index_in(file, self._format)
+        return self._index[1]
+
+    def _located(self, index: AnyIndex) -> tuple[ByteRanges, Bytes] | None:
+        bases, found = [], []
+        for part, encoded in self._encoded:
+            base = index.offset(part.number)
+            if base is None:
+                return None
+            bases.append(base)
+            ranges = part.slabs.whole.ranges
+            found.append(ByteRanges(base + ranges.start, encoded.size, ranges.table))
+        if not index.are_apart(bases):
+            return None
+        data = [encoded for _, encoded in self._encoded]
+        if not data:
+            return _NO_BYTES
+        together = data[0] if len(data) == 1 else np.concatenate(data)
+        return joined(found, together.size), together
+
+    @cached_property
+    def _encoded(self) -> list[tuple[Part, Bytes]]:
+        """Each part, and the bytes of its ranges one after another."""
+        found = []
+        for part in self._parts():
+            slab, values = part.slabs.whole, self._values_of(part)
+            encoded = encode_elements(values, self._format.endian)
+            if slab.among is not None:
+                placed = np.empty(slab.ranges.nbytes, np.uint8)
+                slab.put(self._units(encoded, values.shape), placed)
+                encoded = placed
+            found.append((part, encoded))
+        return found
+
+    def _parts(self) -> Iterable[Part]:
+        return self._plan.parts()
+
+    @cached_property
+    def _values(self) -> Array:
+        shape = shape_of(self._entries, self._format.shape)
+        elements = np.broadcast_to(self._elements, shape)
+        return view_of(elements, self._format.order, self._entries)
+
+    def _values_of(self, part: Part) -> Array:
+        """The elements for an inner chunk, with its axes as stored."""
+        return self._values[(*part.out(), ...)]  # never a scalar
+
+    def _units(self, encoded: Bytes, shape: tuple[int, ...]) -> Array:
+        return encoded.view(f"V{self._format.item_size}").reshape(shape)
+
+    def _parts_of_new(
+        self, stored: _Stored, *, is_dense: bool, at_once: bool = False
+    ) -> Iterator[tuple[int, Bytes]] | None:
+        inner = self._inner_chunks(stored, is_dense=is_dense, at_once=at_once)
+        first = next(inner, None)
+        return None if first is None else _laid_out(self._format, chain([first], inner))
+
+    def _inner_chunks(
+        self, stored: _Stored, *, is_dense: bool, at_once: bool
+    ) -> Iterator[tuple[int, Iterable[Bytes]]]:
+        """Numbers of the inner chunks to store, and their bytes in blocks."""
+        format = self._format
+        is_dense = is_dense and format.stored_nbytes is None  # a chunk has no others
+        leaves_out = self._leaves_out and not is_dense
+        parts = iter(self._parts())
+        part = next(parts, None)
+        for number in range(format.count):
+            blocks: Iterable[Bytes] | None
+            if part is not None and part.number == number:
+                blocks = self._merged(part, stored, leaves_out=leaves_out, at_once=at_once)
+                part = next(parts, None)
+            else:
+                inner = stored(number)
+                blocks = None if inner is None else (inner,)
+            if blocks is None and is_dense:
+                blocks = (_filled(format),)
+            if blocks is not None:
+                yield number, blocks
+
+    def _merged(
+        self, part: Part, stored: _Stored, *, leaves_out: bool, at_once: bool
+    ) -> Iterable[Bytes] | None:
+        """The bytes of an inner chunk with its new elements, in blocks; None if it is left out."""
+        format, values = self._format, self._values_of(part)
+        if self._plan.selects_all_of(part) and not at_once:  # the stored one may be damaged
+            blocks = encode_in_blocks(values, format.endian)
+            first = next(blocks)
+            if not leaves_out or not self._is_empty(first):  # usual: nothing is encoded twice
+                return chain([first], blocks)
+            if all(map(self._is_empty, blocks)):
+                return None
+            return encode_in_blocks(values, format.endian)
+        merged = encode_elements(values, format.endian)
+        if not self._plan.selects_all_of(part):
+            inner = stored(part.number)
+            units, merged = (
+                self._units(merged, values.shape),
+                _filled(format) if inner is None else inner,
+            )
+            slab = self._plan.slabs_of(part.dims, EVERYTHING).whole
+            slab.put(units, merged[slab.ranges.start :])
+        return None if leaves_out and self._is_empty(merged) else (merged,)
+
+    def _is_empty(self, data: Bytes) -> bool:
+        """Whether the bytes of elements are those of fill values alone.
+
+        Compared byte for byte: a NaN with other bits or a negative zero is another value. The
+        comparison ends at the first block that differs.
+        """
+        fill, size = self._format.fill, self._format.item_size
+        step = max(limits.LIMITS.compared // size, 1) * size
+        return all(
+            data[start : start + size].tobytes() == fill
+            and np.array_equal(
+                data[start + size : start + step], data[start : start + step][:-size]
+            )
+            for start in range(0, data.size, step)
+        )
+
+
+def new_object(format: Format) -> tuple[NewObject, AnyIndex]:
+    """An object with all inner chunks, before anything has been written to it, and its index."""
+    index, content = format.complete_index()
+    before, after = (content, b"") if format.first else (b"", content)
+    return NewObject(format.nbytes, format.fill, before, after), index
+
+
+class _Completion(Edit):
+    """No new elements, and all inner chunks of a shard in bytes of their own."""
+
+    keeps_nothing, is_in_place = False, True
+
+    def __init__(self, format: Format) -> None:
+        self._format, self._leaves_out, self._index = format, False, None
+
+    def _parts(self) -> Iterable[Part]:
+        return ()
+
+    def in_file(self, file: ChunkFile) -> tuple[ByteRanges, Bytes] | None:
+        index, count = self._index_in(file), self._format.count
+        starts = [start for n in range(count) if (start := index.offset(n)) is not None]
+        return _NO_BYTES if len(starts) == count and index.are_apart(starts) else None
+
+
+def complete_shard(path: str, root: str, format: Format) -> bool:
+    """Replace a shard that lacks inner chunks, or of which two share bytes, by one that has all.
+
+    Whether it has been replaced.
+    """
+    if format.stored_nbytes is not None:  # a chunk lacks none
+        return False
+    file, completion = open_chunk(path, root, waits=True), _Completion(format)
+    if file is not None:
+        with file:
+            if completion.in_file(file) is not None:
+                return False
+    return write_file(path, root, completion, in_place=True) > 0
+
+
+def _stored_in(file: ChunkFile, format: Format, index: AnyIndex) -> _Stored:
+    if format.stored_nbytes is not None:
+        file.check(format.stored_nbytes)
+
+    def read(start: int) -> Bytes:
+        inner = np.empty(format.inner_nbytes, np.uint8)
+        try:
+            file.read_range(memoryview(inner), start)
+        except EndOfFileError as end:
+            stop = start + inner.size
+            raise wrong_size(file.path, start, stop, max(end.offset - start, 0)) from None
+        return inner
+
+    return _located_by(index, read)
+
+
+def _located_by(index: AnyIndex, read: Callable[[int], Bytes]) -> _Stored:
+    def stored(number: int) -> Bytes | None:
+        start = index.offset(number)
+        return None if start is None else read(start)
+
+    return stored
+
+
+def _nothing(number: int) -> Bytes | None:  # noqa: ARG001
+    return None
+
+
+def _filled(format: Format) -> Bytes:
+    """An inner chunk of fill values."""
+    if not any(format.fill):
+        return np.zeros(format.inner_nbytes, np.uint8)
+    fill = np.frombuffer(format.fill, f"V{format.item_size}")
+    return np.repeat(fill, format.inner_nbytes // format.item_size).view(np.uint8)
+
+
+def _laid_out(
+    format: Format, inner: Iterable[tuple[int, Iterable[Bytes]]]
+) -> Iterator[tuple[int, Bytes]]:
+    """Offsets and bytes of the inner chunks of a new object, and at last of its index."""
+    starts = np.full(format.count, -1, np.int64)
+    position = format.first
+    for number, blocks in inner:
+        starts[number] = position
+        for data in blocks:
+            yield position, data
+            position += data.size
+    if index := format.content_of_index(starts):
+        yield 0 if format.first else position, np.frombuffer(index, np.uint8)
+
+
+def _in_shape(value: Array, shape: tuple[int, ...]) -> Array:
+    """`value` with the axes of length 1 that `shape` has for integers, and zarr has dropped.
+
+    Raises
+    ------
+    ValueError
+        If NumPy cannot broadcast `value` to `shape`.
+    """
+    if value.shape in (shape, ()):
+        return value
+    found = list(value.shape)
+    while len(found) > len(shape) and found[0] == 1:  # as NumPy assigns
+        del found[0]
+    ones = [axis for axis, size in enumerate(shape) if size == 1]
+    for axes in combinations(ones, max(len(shape) - len(found), 0)):
+        candidate = found.copy()
+        for axis in axes:
+            candidate.insert(axis, 1)
+        if len(candidate) == len(shape) and all(
+            size in (1, selected) for size, selected in zip(candidate, shape, strict=True)
+        ):
+            return value.reshape(candidate)
+    raise ValueError(
+        f"elements of shape {value.shape} do not fit the selection of the chunk, which has the"
+        f" shape {shape}"
+    )

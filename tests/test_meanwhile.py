@@ -1,0 +1,295 @@
+"""What others do to a chunk between any two calls of a read or a write.
+
+Another process, or another client of a server, replaces, deletes, truncates or overwrites a chunk
+before the n-th call, for n = 0, 1, 2, ... until there are no more calls. What is permitted then is
+in the guide ("Readers, failures, cancelled writes"): a result is old or new, or an error names the
+chunk. Which calls are made, and how many, is not looked at.
+"""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from stored_arrays import IN_PLACE, CountingStore, created, numbers
+from system_calls import at_each_call_below
+from zarr.buffer.cpu import Buffer
+from zarr.codecs import ShardingCodec, TransposeCodec
+from zarr.storage import LocalStore, MemoryStore, StorePath
+
+from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError, ShardIndexError
+
+SHAPE, FILL_VALUE = (80, 8), 9
+OLD = numbers(SHAPE, "i4") + 10
+NEW, OURS, MISSING = -OLD, OLD + 1_000_000, np.full(SHAPE, FILL_VALUE, "i4")
+BIG = BytesCodec(endian="big")
+LAYOUTS = {
+    "chunk": {"serializer": BIG},
+    "transposed chunk": {"serializer": BIG, "filters": [TransposeCodec(order=(1, 0))]},
+    "shard": {"serializer": ShardingCodec(chunk_shape=(20, 4), codecs=[BIG])},
+    "shard, index at the start": {
+        "serializer": ShardingCodec(chunk_shape=(20, 4), codecs=[BIG], index_location="start")
+    },
+}
+READS = [np.s_[57, 6], np.s_[7], np.s_[15:70:18, 2:6], np.s_[...]]
+WRITES = [*READS, np.s_[:, 3]]  # through a mapping
+KEY = "c/0/0"
+
+every_layout = pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("chunk", "shard")))
+        for name in LAYOUTS
+    ],
+)
+needs_descriptors = pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="files are known by descriptor"
+)
+needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in place on POSIX")
+
+
+def contents_of_versions(layout):
+    """The bytes of a chunk or shard of each version."""
+    found = []
+    for values in OLD, NEW:
+        store = MemoryStore()
+        array = created(store, SHAPE, "i4", fill_value=FILL_VALUE, **LAYOUTS[layout])
+        array[...] = values
+        found.append(zarr.core.sync.sync(StorePath(store, KEY).get()).to_bytes())
+    return found
+
+
+class File:
+    """The file of the one chunk or shard of an array, which others change."""
+
+    def __init__(self, folder, layout, settings):
+        self.folder, self.path = folder, folder / KEY
+        self.old, self.new = contents_of_versions(layout)
+        created(LocalStore(folder), SHAPE, "i4", fill_value=FILL_VALUE, **LAYOUTS[layout])
+        self.path.parent.mkdir(parents=True)
+        with zarr.config.set(settings):
+            self.array = zarr.open_array(folder, mode="r+")
+
+    def put(self, content):
+        """Another file takes its name."""
+        if self.path.is_dir():
+            self.path.rmdir()
+        other = self.folder / "other"
+        other.write_bytes(content)
+        other.replace(self.path)
+
+    def replaced(self):
+        self.put(self.new)
+
+    def deleted(self):
+        self.path.unlink(missing_ok=True)
+
+    def truncated(self):
+        if self.path.exists():
+            os.truncate(self.path, len(self.old) // 2)
+
+    def emptied(self):
+        if self.path.exists():
+            os.truncate(self.path, 0)
+
+    def lengthened(self):
+        with self.path.open("ab") as file:
+            file.write(b"more")
+
+    def overwritten(self):
+        with self.path.open("r+b") as file:
+            file.write(self.new)
+
+    def cut_and_written_again(self):
+        with self.path.open("wb") as file:
+            file.write(self.new)
+
+    def a_folder(self):
+        self.deleted()
+        self.path.mkdir(exist_ok=True)
+
+    @property
+    def values(self):
+        return np.asarray(zarr.open_array(self.folder, mode="r")[...])
+
+
+def outcome(act):
+    """The result, or the error."""
+    try:
+        return act(), None
+    except (ChunkSizeError, ShardIndexError, ChunkFileError, OSError) as error:
+        return None, error
+
+
+def each_moment(file, event):
+    """Before each call, `event` happens: yields a context for each call, and a last one without."""
+    for number in range(1000):
+        file.put(file.old)
+        happened = []
+
+        def act(n, name, first, number=number, happened=happened):
+            if n == number:
+                event()
+                happened.append(name)
+
+        yield at_each_call_below(file.path.parent, act)
+        left = [path.name for path in file.folder.rglob("*.partial")]
+        assert left == []
+        if not happened:
+            return
+    raise AssertionError("it goes on for ever")
+
+
+# Of each event, the versions that a read may give, and whether single elements may be of either.
+EVENTS_OF_READS = {
+    "replaced": ([OLD, NEW], False),
+    "deleted": ([OLD, MISSING], False),
+    "truncated": ([OLD], False),
+    "emptied": ([OLD], False),
+    "lengthened": ([OLD], False),
+    "overwritten": ([OLD, NEW], True),
+    "cut_and_written_again": ([OLD, NEW], True),
+    "a_folder": ([OLD, MISSING], False),
+}
+MAY_FAIL = ("truncated", "emptied", "lengthened", "a_folder")
+
+
+def is_one_of(found, versions, selection, *, is_mixed=False):
+    """Whether all elements are those of one version, or else each is of one of them."""
+    equal = [np.equal(found, version[selection]) for version in versions]
+    return bool(np.any(equal, axis=0).all()) if is_mixed else any(each.all() for each in equal)
+
+
+@needs_descriptors
+@pytest.mark.parametrize("event", EVENTS_OF_READS)
+@every_layout
+@pytest.mark.parametrize(
+    "gap", [0, pytest.param(2**20, marks=pytest.mark.slow)], ids=["apart", "joined"]
+)
+def test_a_file_that_others_change_reads_old_or_new_or_is_named(tmp_path, layout, event, gap):
+    versions, is_mixed = EVENTS_OF_READS[event]
+    with zarr.config.set({"zarr_bytes.gap.local": gap}):
+        file = File(tmp_path, layout, {})
+        for selection in READS:
+            for moment in each_moment(file, getattr(file, event)):
+                with moment:
+                    found, error = outcome(lambda s=selection: file.array[s])
+                if error is None:
+                    assert is_one_of(found, versions, selection, is_mixed=is_mixed)
+                else:
+                    assert event in MAY_FAIL
+                    assert str(file.path) in str(error)
+
+
+def changed(values, selection):
+    values = values.copy()
+    values[selection] = OURS[selection]
+    return values
+
+
+# Of each event, the versions to which the write may have been done, and those that undo it.
+EVENTS_OF_WRITES = {
+    "replaced": ([OLD, NEW], [NEW]),
+    "deleted": ([OLD, MISSING], [MISSING]),
+    "lengthened": ([OLD], [OLD]),
+    "a_folder": ([OLD], []),
+}
+
+
+@needs_pwrite
+@needs_descriptors
+@pytest.mark.parametrize("event", EVENTS_OF_WRITES)
+@every_layout
+@pytest.mark.parametrize("settings", [IN_PLACE, {}], ids=["in place", "replaced"])
+def test_a_write_to_a_file_that_others_change_is_done_to_one_version(
+    tmp_path, layout, event, settings
+):
+    """Or is undone by the others; no version is written in part, or mixed with another."""
+    to, undone = EVENTS_OF_WRITES[event]
+    file = File(tmp_path, layout, settings)
+    for selection in WRITES:
+        for moment in each_moment(file, getattr(file, event)):
+            with moment:
+                _, error = outcome(
+                    partial(file.array.set_basic_selection, selection, OURS[selection])
+                )
+            if error is not None:
+                assert event in MAY_FAIL
+                assert str(file.path) in str(error)
+            elif not file.path.is_dir():  # which came after everything
+                if event == "lengthened":
+                    file.put(file.path.read_bytes().removesuffix(b"more"))
+                possible = [*(changed(version, selection) for version in to), *undone]
+                found = file.values
+                assert any(np.array_equal(found, version) for version in possible)
+
+
+@needs_pwrite
+@needs_descriptors
+@pytest.mark.parametrize("event", ["truncated", "emptied"])
+@every_layout
+def test_a_write_to_a_file_that_others_truncate_neither_ends_the_process_nor_hides_it(
+    tmp_path, layout, event
+):
+    """The next read of everything is an error, or right, as for any truncated file."""
+    file = File(tmp_path, layout, IN_PLACE)
+    for selection in WRITES:
+        for moment in each_moment(file, getattr(file, event)):
+            with moment:
+                _, error = outcome(
+                    partial(file.array.set_basic_selection, selection, OURS[selection])
+                )
+            assert error is None or str(file.path) in str(error)
+
+
+class Server(CountingStore):
+    """A store of objects, of which others change one before the request of a number."""
+
+    def __init__(self, store, contents=(), event=None, at=None):
+        super().__init__(store)
+        self.contents, self.event, self.at = contents, event, at
+
+    def _with_store(self, store):
+        return type(self)(store, self.contents, self.event, self.at)
+
+    async def get(self, key, prototype, byte_range=None):
+        if not key.endswith("zarr.json") and len(self.requests) == self.at:
+            old, new = self.contents
+            cut = {"truncated": old[: len(old) // 2], "emptied": b"", "replaced": new}
+            if self.event == "deleted":
+                await self._store.delete(key)
+            else:
+                await self._store.set(key, Buffer.from_bytes(cut[self.event]))
+        return await super().get(key, prototype, byte_range)
+
+
+@pytest.mark.parametrize("event", ["replaced", "deleted", "truncated", "emptied"])
+@every_layout
+@pytest.mark.parametrize("is_partial", [True, False], ids=["in ranges", "whole"])
+def test_an_object_that_others_change_reads_old_or_new_or_is_named(layout, event, is_partial):
+    """With several requests, elements may be of two versions; never beside the fill value."""
+    contents = contents_of_versions(layout)
+    versions, _ = EVENTS_OF_READS[event]
+    store = Server(MemoryStore(), contents, event)
+    created(store, SHAPE, "i4", fill_value=FILL_VALUE, **LAYOUTS[layout])
+    array = zarr.open_array(store, mode="r")
+    settings = {"zarr_bytes.gap.remote": 0, "zarr_bytes.partial_reads": is_partial}
+    with zarr.config.set({**settings, "async.concurrency": 1}):
+        for selection in READS:
+            for number in range(1000):
+                zarr.core.sync.sync(
+                    StorePath(store._store, KEY).set(Buffer.from_bytes(contents[0]))
+                )
+                store.requests.clear()
+                store.at = number
+                found, error = outcome(lambda s=selection: array[s])
+                if error is not None:
+                    assert event != "replaced"
+                    assert KEY in str(error)
+                else:
+                    is_mixed = event == "replaced" and len(store.requests) > 1
+                    assert is_one_of(found, versions, selection, is_mixed=is_mixed)
+                if len(store.requests) <= number:
+                    break

@@ -1,0 +1,223 @@
+"""Pickles: of what zarr has too, they name zarr alone, and load where this package is not."""
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from documents import ARRAY, GZIP, LITTLE, write
+from shards import sharding
+from zarr import dtype as zarr_dtype
+
+from zarr_bytes import BytesCodec, EndianCodec
+from zarr_bytes.data_type.names import DATA_TYPES
+
+TRANSPOSE = {"name": "transpose", "configuration": {"order": [0]}}
+
+LOAD = """
+import json, pickle, sys
+if sys.argv[2] == "plain":
+    from plain_zarr import without_this_package
+    without_this_package()
+with open(sys.argv[1], "rb") as file:
+    loaded = pickle.load(file)
+found = {}
+if hasattr(loaded, "metadata"):
+    data_type = loaded.metadata.dtype
+    codecs = getattr(loaded.metadata, "codecs", ())
+    pipeline = loaded.async_array.codec_pipeline
+    found["classes"] = [type(part).__module__ for part in (data_type, *codecs, pipeline)]
+if hasattr(loaded, "load"):
+    loaded = loaded["a"]
+print(json.dumps(found | {"values": loaded[...].tolist() if found else loaded.values.tolist()}))
+"""
+
+
+def loaded_in(path, made, environment, **variables):
+    """What another process makes of the pickle of something: "plain", or with this package."""
+    path.write_bytes(pickle.dumps(made))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", LOAD, path, environment],
+        cwd=Path(__file__).parent,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(done.stdout) if not done.returncode else done.stderr.splitlines()[-1]
+
+
+def compressed(folder, **members):
+    """An array of two chunks, of which one is missing."""
+    write(folder, ARRAY | {"codecs": [*LITTLE, GZIP]} | members)
+    array = zarr.open_array(folder, mode="r+")
+    array[:2] = [1, 2]
+    return array
+
+
+def of_format_2(folder, order="<"):
+    options = {"dtype": f"{order}i2", "shape": 4, "chunks": 2, "fill_value": 5, "zarr_format": 2}
+    array = zarr.create_array(folder, **options)
+    array[:2] = [1, 2]
+    return zarr.open_array(folder)
+
+
+OFF = {"ZARR_CODECS__BYTES": "zarr.codecs.bytes.BytesCodec"} | {
+    "ZARR_CODEC_PIPELINE__PATH": "zarr.core.codec_pipeline.BatchedCodecPipeline"
+}
+
+
+class TestWithoutThisPackage:
+    @pytest.mark.parametrize(
+        "members",
+        [
+            {},
+            {"data_type": "int8", "codecs": [*LITTLE, GZIP]},
+            {"data_type": "float32", "fill_value": "0x7f800001"},
+        ],
+        ids=["several bytes", "single bytes", "NaN"],
+    )
+    def test_a_compressed_array_is_zarrs_own(self, tmp_path, members):
+        array = compressed(tmp_path / "a", **members)
+        assert b"zarr_bytes" not in pickle.dumps(array)
+        found = loaded_in(tmp_path / "pickle", array, "plain")
+        assert found["values"][:2] == [1, 2]
+        assert not any(module.startswith("zarr_bytes") for module in found["classes"])
+
+    def test_it_is_zarrs_own_where_this_package_is_switched_off(self, tmp_path):
+        found = loaded_in(tmp_path / "pickle", compressed(tmp_path / "a"), "installed", **OFF)
+        assert found["classes"][1] == "zarr.codecs.bytes"
+
+    def test_it_is_this_packages_where_that_is_installed(self, tmp_path):
+        found = loaded_in(tmp_path / "pickle", compressed(tmp_path / "a"), "installed")
+        assert found["classes"][1] == "zarr_bytes.codec"
+
+    @pytest.mark.parametrize("order", "<>")
+    def test_an_array_of_format_2_keeps_its_byte_order(self, tmp_path, order):
+        array = of_format_2(tmp_path / "a", order)
+        assert b"zarr_bytes" not in pickle.dumps(array)
+        assert loaded_in(tmp_path / "pickle", array, "plain")["values"] == [1, 2, 5, 5]
+
+    @pytest.mark.parametrize("encoding", [{}, {"a": {"compressors": None}}], ids=str)
+    def test_a_dataset_of_xarray_that_is_loaded(self, tmp_path, encoding):
+        xarray = pytest.importorskip("xarray", reason="xarray is not installed (extra stores)")
+        dataset = xarray.Dataset({"a": ("x", np.arange(4.0))})
+        dataset.to_zarr(tmp_path / "a", consolidated=False, encoding=encoding)
+        loaded = xarray.open_zarr(tmp_path / "a", consolidated=False).load()
+        assert b"zarr_bytes" not in pickle.dumps(loaded)
+        found = loaded_in(tmp_path / "pickle", loaded, "plain")
+        assert found == {"values": [0.0, 1.0, 2.0, 3.0]}
+
+    @pytest.mark.parametrize(
+        "codecs",
+        [LITTLE, [TRANSPOSE, *LITTLE], [sharding([2], LITTLE)]],
+        ids=["chunks", "transposed", "shards"],
+    )
+    def test_an_uncompressed_array_has_zarrs_pipeline(self, tmp_path, codecs):
+        array = compressed(tmp_path / "a", codecs=codecs)
+        assert b"zarr_bytes" not in pickle.dumps(array)
+        for environment, pipeline in (("plain", "zarr.core"), ("installed", "zarr_bytes")):
+            found = loaded_in(tmp_path / "pickle", array, environment)
+            assert found["values"] == [1, 2, 0, 0]
+            assert found["classes"][-1].startswith(pipeline)
+
+    def test_an_array_that_is_written_in_place_is_an_error_that_names_this_package(self, tmp_path):
+        """Another pipeline would replace chunks that other processes write into."""
+        with zarr.config.set({"zarr_bytes.partial_writes": True}):
+            array = compressed(tmp_path / "a", codecs=LITTLE)
+        self.check_that_it_is_an_error(tmp_path, array)
+        found = loaded_in(tmp_path / "pickle", array, "installed", **OFF)
+        assert found["classes"][-1] == "zarr_bytes"
+
+    def test_a_data_type_that_zarr_does_not_have_is_an_error_that_names_this_package(
+        self, tmp_path
+    ):
+        members = {"data_type": "r16", "fill_value": [0, 0], "codecs": [*LITTLE, GZIP]}
+        write(tmp_path / "a", ARRAY | members)
+        self.check_that_it_is_an_error(tmp_path, zarr.open_array(tmp_path / "a"))
+
+    @staticmethod
+    def check_that_it_is_an_error(folder, array):
+        found = loaded_in(folder / "pickle", array, "plain")
+        assert found.startswith("ModuleNotFoundError")
+        assert "zarr_bytes" in found
+
+
+def all_data_types():
+    for name, class_ in DATA_TYPES.items():
+        if name == "r*":
+            yield class_(length=3)
+        elif name == "struct":
+            inner = class_(fields=(("c", DATA_TYPES["r*"](length=2)),))
+            yield class_(fields=(("a", zarr_dtype.Int16(endianness="big")), ("b", inner)))
+        elif "endianness" in class_.__dataclass_fields__:
+            yield from (class_(endianness=endianness) for endianness in ("little", "big"))
+        else:
+            yield class_()
+
+
+def is_zarrs(data_type):
+    return hasattr(zarr_dtype, type(data_type).__name__)
+
+
+def copies_of(made):
+    return pickle.loads(pickle.dumps(made)), copy.copy(made), copy.deepcopy(made)  # noqa: S301
+
+
+class TestCopies:
+    @pytest.mark.parametrize("data_type", [*all_data_types()], ids=str)
+    def test_a_data_type_is_equal_to_its_copies_and_pickles(self, data_type):
+        for copied in copies_of(data_type):
+            assert copied == data_type
+            assert type(copied) is type(data_type)
+            assert repr(copied) == repr(data_type)  # the byte order, and those of fields
+
+    @pytest.mark.parametrize("data_type", [*all_data_types()], ids=str)
+    def test_a_pickle_names_this_package_just_where_zarr_has_no_such_type(self, data_type):
+        names = b"zarr_bytes" in pickle.dumps(data_type)
+        assert names is (not is_zarrs(data_type) or "RawBits" in repr(data_type))
+
+    @pytest.mark.parametrize(
+        "codec",
+        [
+            BytesCodec(endian="big"),
+            BytesCodec(endian=None),
+            BytesCodec.from_dict({"name": "bytes", "configuration": {}}),
+            EndianCodec(endian="little"),
+        ],
+        ids=str,
+    )
+    def test_a_codec_is_equal_to_its_copies_and_pickles(self, codec):
+        assert b"zarr_bytes" not in pickle.dumps(codec)
+        for copied in copies_of(codec):
+            assert copied == codec
+            assert type(copied) is type(codec)
+            assert copied.to_dict() == codec.to_dict()
+
+    @pytest.mark.parametrize("data_type", ["int8", "int16"])
+    def test_a_codec_of_an_array_is_equal_to_its_pickle(self, tmp_path, data_type):
+        array = compressed(tmp_path, data_type=data_type)
+        copied = pickle.loads(pickle.dumps(array))  # noqa: S301
+        assert copied.metadata == array.metadata
+        assert copied.metadata.to_dict() == array.metadata.to_dict()
+        assert type(copied.metadata.codecs[0]) is BytesCodec
+
+    def test_a_codec_of_another_class_keeps_its_class(self):
+        assert type(pickle.loads(pickle.dumps(Derived()))) is Derived  # noqa: S301
+
+    @pytest.mark.parametrize("is_in_place", [False, True])
+    def test_a_pipeline_keeps_how_it_writes(self, tmp_path, is_in_place):
+        with zarr.config.set({"zarr_bytes.partial_writes": is_in_place}):
+            array = compressed(tmp_path, codecs=LITTLE)
+        with zarr.config.set({"zarr_bytes.partial_writes": not is_in_place}):
+            pipelines = [copied.async_array.codec_pipeline for copied in copies_of(array)]
+        assert [pipeline.in_place for pipeline in pipelines] == [is_in_place] * 3
+
+
+class Derived(BytesCodec):
+    pass

@@ -1,0 +1,231 @@
+"""Promises of the guide that no other test would miss, each once."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from stored_arrays import IN_PLACE, CountingStore, numbers
+from system_calls import Stop, at_each_call_below, fail_at, watched
+from zarr.storage import LocalStore, MemoryStore
+
+import zarr_bytes
+from zarr_bytes import counting, explain, preallocate, view
+
+VALUES = numbers((8, 6), "i4") + 1
+LAYOUTS = {
+    "chunks": {"chunks": (4, 6)},
+    "shards": {"chunks": (2, 3), "shards": (4, 6)},
+}
+PLAIN_ZARR = {
+    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
+    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+}
+
+needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in place on POSIX")
+every_layout = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+def created(store, layout, values=VALUES):
+    """An array that writes in place where its store is a folder."""
+    options = {"shape": VALUES.shape, "dtype": "i4", "compressors": None, **LAYOUTS[layout]}
+    with zarr.config.set(IN_PLACE):
+        array = zarr.create_array(store, **options)
+    if values is not None:
+        array[...] = values
+    with zarr.config.set(IN_PLACE):
+        return zarr.open_array(store, mode="r+")
+
+
+@needs_pwrite
+@every_layout
+def test_a_chunk_that_becomes_empty_by_writes_in_place_stays(tmp_path, layout):
+    """Finding out that it is empty would mean reading all of it."""
+    array, path = created(LocalStore(tmp_path), layout), tmp_path / "c/0/0"
+    inode = path.stat().st_ino
+    for row in range(4):
+        array[row] = 0
+    assert path.stat().st_ino == inode
+    assert not array[:4].any()
+    array[:4] = 0
+    assert not path.exists()
+    assert np.array_equal(array[4:], VALUES[4:])
+
+
+def test_the_defaults_in_the_tables_of_the_guide_are_those_in_force():
+    page = Path(__file__).parents[1] / "docs/guide/settings.md"
+    rows = re.findall(r"^\| `(zarr_bytes\.[a-z_.]+)` \| (.*?) \|", page.read_text(), re.MULTILINE)
+    units = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+    said = {}
+    for name, text in rows:
+        number, _, unit = text.strip("`").partition(" ")
+        said[name] = int(number) * units[unit] if unit else number
+    if sys.version_info < (3, 13):
+        said["zarr_bytes.mappings"] = "128"
+    with zarr.config.set({"zarr_bytes": {}}):
+        found = {setting.name: setting.value for setting in zarr_bytes.status().settings}
+    assert {name: str(value) for name, value in said.items()} == {
+        name: str(value) for name, value in found.items()
+    }
+
+
+class TestGapsByDefault:
+    """As the table says, without any setting."""
+
+    @pytest.mark.parametrize(("kind", "gap"), [("local", 2**15), ("remote", 2**18)])
+    def test_a_gap_is_read_over_up_to_that_size(self, tmp_path, kind, gap):
+        store = LocalStore(tmp_path) if kind == "local" else CountingStore(MemoryStore())
+        shape = (4, gap + 2)
+        zarr.create_array(store, data=np.ones(shape, "u1"), chunks=shape, compressors=None)
+        array = zarr.open_array(store, mode="r")
+        for step, ranges in (gap + 1, 1), (gap + 2, 2):
+            with counting() as counted:
+                array.vindex[np.unravel_index([0, step], shape)]
+            assert counted.ranges == ranges
+
+
+@needs_pwrite
+@every_layout
+class TestPreallocation:
+    def array(self, folder, layout):
+        """Of which one shard has one of its inner chunks, and one is missing."""
+        with zarr.config.set(PLAIN_ZARR):
+            options = {"shape": VALUES.shape, "dtype": "i4", "compressors": None}
+            zarr.create_array(folder, **options, **LAYOUTS[layout])[:2, :3] = VALUES[:2, :3]
+        values = np.zeros_like(VALUES)
+        values[:2, :3] = VALUES[:2, :3]
+        return zarr.open_array(folder, mode="r+"), values
+
+    def test_that_is_interrupted_is_completed_by_the_next(self, tmp_path, layout):
+        array, values = self.array(tmp_path, layout)
+
+        def interrupt(progress):
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            preallocate(array, progress=interrupt)
+        assert np.array_equal(array[...], values)
+        found = preallocate(array)
+        assert (found.made, found.chunks) == (1, 2)
+        assert preallocate(array).made == 0
+        assert np.array_equal(array[...], values)
+
+    @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files are known by descriptor")
+    def test_disturbs_no_reader_at_any_moment(self, tmp_path, layout):
+        array, values = self.array(tmp_path, layout)
+        reader, moments = zarr.open_array(tmp_path, mode="r"), []
+
+        def read(*_):
+            if threading.current_thread() is threading.main_thread():  # not of the reader's own
+                moments.append(np.array_equal(reader[...], values))
+
+        with at_each_call_below(tmp_path, read):
+            preallocate(array)
+        assert len(moments) > 3
+        assert all(moments)
+
+
+class TestExplaining:
+    @every_layout
+    @pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
+    def test_reads_no_element(self, tmp_path, layout, write):
+        """Of a shard, it may look at the index."""
+        array = created(LocalStore(tmp_path), layout)
+        with watched(tmp_path) as files, counting() as counted:
+            for selection in np.s_[...], np.s_[3], np.s_[:, 2], np.s_[1, 1]:
+                explain(array, selection, write=write)
+        index = 4 * 16 + 4 if layout == "shards" else 0
+        assert all(count <= index for _, _, count in files.reads)
+        assert sum(files.nbytes.values()) <= index * 4 * 2
+        assert counted.bytes_fetched <= index * 4 * 2
+
+    @every_layout
+    def test_asks_a_store_for_no_chunk(self, layout):
+        store = CountingStore(MemoryStore())
+        array = created(store, layout)
+        store.requests.clear()
+        for selection in np.s_[...], np.s_[3], np.s_[:, 2], np.s_[1, 1]:
+            explain(array, selection)
+            explain(array, selection, write=True)
+        assert store.requests == []
+
+    @needs_pwrite
+    @every_layout
+    def test_says_of_a_write_whether_files_are_replaced(self, tmp_path, layout):
+        """Of files that the array has alone, that are missing, and that have another name."""
+        array = created(LocalStore(tmp_path), layout)
+        os.link(tmp_path / "c/1/0", tmp_path / "backup")
+        for selection in np.s_[1], np.s_[5], np.s_[3:5], np.s_[:4]:
+            explained = explain(array, selection, write=True)
+            paths = [tmp_path / f"c/{i}/0" for i in (0, 1)]
+            before = [path.stat().st_ino for path in paths]
+            with counting() as counted:
+                array[selection] = -1
+            is_replaced = before != [path.stat().st_ino for path in paths]
+            assert explained.is_partial == (not is_replaced or selection == np.s_[:4])
+            assert explained.bytes_written == counted.bytes_written
+
+
+@needs_pwrite
+@every_layout
+class TestViews:
+    def test_see_what_is_written_in_place_at_once(self, tmp_path, layout):
+        array = created(LocalStore(tmp_path), layout)
+        viewed, values = view(array), VALUES.copy()
+        row = viewed[1, :3]  # of one chunk, or inner chunk: no copy
+        for selection, value in (np.s_[1], 70), (np.s_[::3, 2], 80), (np.s_[5, 4], 90):
+            array[selection] = values[selection] = value
+            assert np.array_equal(viewed[...], values)
+            assert np.array_equal(row, values[1, :3])
+
+    def test_have_the_shape_of_the_array_when_they_were_made(self, tmp_path, layout):
+        """After a resize, a new view has the new one."""
+        array = created(LocalStore(tmp_path), layout)
+        viewed = view(array)
+        assert np.array_equal(viewed[...], VALUES)
+        array.resize((6, 6))
+        assert viewed.shape == (8, 6)
+        assert np.array_equal(viewed[...], VALUES)
+        assert view(array).shape == (6, 6)
+        assert np.array_equal(view(array)[...], VALUES[:6])
+        array.resize((12, 6))
+        assert np.array_equal(view(array)[...], array[...])
+        assert not view(array)[8:].any()
+
+
+@needs_pwrite
+@pytest.mark.parametrize("selection", [np.s_[5:60], ...], ids=["part", "whole"])
+def test_an_interrupt_cancels_no_write(tmp_path, monkeypatch, selection):
+    """Ctrl-C ends the waiting; zarr's thread completes the write."""
+    values = numbers((70, 40), "i4") + 1
+    with zarr.config.set(IN_PLACE):
+        zarr.create_array(tmp_path, data=values, chunks=values.shape, compressors=None)
+        array = zarr.open_array(tmp_path, mode="r+")
+    stop = Stop()
+
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+        stop()
+
+    async def completed():
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others)
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        fail_at(monkeypatch, "pwrite", 0, before=interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            array[selection] = -values[selection]
+    finally:
+        stop.go_on.set()
+        signal.signal(signal.SIGINT, handler)
+    zarr.core.sync.sync(completed())
+    values[selection] *= -1
+    assert np.array_equal(array[...], values)
+    assert list(tmp_path.rglob("*.partial")) == []
