@@ -30,9 +30,13 @@ with suppress(ImportError):  # the benchmarks do without
         settings.register_profile, parent=settings.get_profile("default"), deadline=None
     )
     quick = {"derandomize": True, "database": None, "max_examples": 50}
-    profile("quick", **quick)
-    profile("referee", **quick, phases=[Phase.explicit, Phase.generate])  # any failure will do
-    profile("gate", derandomize=False, database=None, print_blob=True)
+    # An example that fails is told as it was found: to shrink one takes minutes, longer than a test
+    # may take in `.ci/run`, and Hypothesis has no limit in time. `shrink` tries those of `quick`.
+    told = {"database": None, "phases": [Phase.explicit, Phase.generate], "print_blob": True}
+    profile("quick", **told, derandomize=True, max_examples=50)
+    profile("referee", **told, derandomize=True, max_examples=50)
+    profile("gate", **told, derandomize=False)
+    profile("shrink", database=None, derandomize=True, max_examples=50)
     kept = DirectoryBasedExampleDatabase(Path(__file__).parents[1] / ".hypothesis/examples")
     profile("night", derandomize=False, database=kept, print_blob=True)
 

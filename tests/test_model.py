@@ -17,7 +17,7 @@ import numpy as np
 import plain_zarr
 import pytest
 import zarr
-from conftest import PIPELINES
+from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from fuzz import KINDS, TYPES, conditions, fuzz, same, store_with
 from fuzz_arrays import Sharded, arrays, basic, reads, sharded, writes
 from hypothesis import event, given, note
@@ -96,9 +96,11 @@ class Member:
             self.values = example.values()
             objects = example.objects(self.values)
         objects["zarr.json"] = json.dumps(document).encode()
-        # Whether all chunks are there, and shards have all inner chunks in order.
+        # Whether all chunks are there, and shards have all inner chunks in order, and only those
+        # within the array: what is assumed of a shard that is not looked at.
+        has_edge = any(n % c for n, c in zip(example.shape, example.chunk_shape, strict=True))
         self.is_dense = len(objects) == 1 + len(example.keys) and not (
-            isinstance(example, Sharded) and (example.is_sparse or example.is_shuffled)
+            isinstance(example, Sharded) and (example.is_sparse or example.is_shuffled or has_edge)
         )
         self.before = np.full((LARGEST,) * len(example.shape), self.fill_value, self.dtype)
         self.store = self.made(objects)
@@ -116,8 +118,13 @@ class Member:
 
     def open(self, data):
         """Under any settings; zarr's pipelines do not tell NaNs apart where chunks are empty."""
-        # Limits of zarr's fused pipeline are in the guide.
-        known = [name for name in PIPELINES if not self.is_sharded or "Fused" not in name]
+        known = list(PIPELINES)
+        if self.is_sharded:  # limits of zarr's fused pipeline are in the guide
+            known = [name for name in known if "Fused" not in name]
+        if self.is_sharded and not HAS_FUSED_PIPELINE:
+            # Up to zarr 3.2, its shards hash the fill value, which a NumPy record cannot; they have
+            # no dimensionless arrays, and some orthogonal writes end in an error.
+            known = [OWN]
         self.pipeline = data.draw(st.sampled_from([OWN, OWN, *known]))
         self.writes_empty = self.pipeline != OWN or data.draw(st.booleans())
         self.is_in_place = data.draw(st.booleans())
@@ -238,7 +245,7 @@ class Steps:
             assert (name, getattr(explained, name)) == (name, getattr(counted, name))
 
     def explained_write(self, member, data):
-        """Where it says that chunks may be shared, no file is replaced; and otherwise each is."""
+        """As many files are replaced as it says, the bytes are as many, and so are the chunks."""
         selection = data.draw(basic(member.shape))
         note(f"explain: {selection}")
         shape = member.values[selection].shape
@@ -257,11 +264,9 @@ class Steps:
             assert explained.chunks == counted.chunks
         member.is_dense = member.is_dense and member.writes_empty and member.pipeline == OWN
         after = self.inodes(member)
-        if explained.may_share:
-            assert before == after
-        elif member.pipeline == OWN and not member.is_in_place:
+        if member.kind == "local" and member.pipeline == OWN:
             replaced = [key for key in before if before[key] != after.get(key)]
-            assert len(replaced) == (explained.chunks if before else 0)
+            assert len(replaced) == explained.chunks - explained.chunks_in_place
 
     def inodes(self, member):
         if member.kind != "local":
