@@ -25,9 +25,8 @@ from zarr.storage import MemoryStore
 
 from zarr_bytes.activation import CLASSES
 from zarr_bytes.chains import codec_name, plain_chain
-from zarr_bytes.commands.nodes import DOCUMENT, Listing, copies_in, is_path, within
 from zarr_bytes.commands.result import Progress, Result, Table, verdict
-from zarr_bytes.commands.stores import opened
+from zarr_bytes.commands.stores import DOCUMENT, Listing, copies_in, is_path, opened, within
 from zarr_bytes.commands.text import brief, in_digits, number
 from zarr_bytes.errors import in_words
 from zarr_bytes.indexing.chunk_grid import ChunkGrid
@@ -39,12 +38,12 @@ from zarr_bytes.zarr_versions import spec_of, sync
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from zarr.abc.store import Store
 
-    from zarr_bytes.commands.nodes import Node
     from zarr_bytes.commands.result import Cell, Part
+    from zarr_bytes.commands.stores import Node
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.format import AnyIndex, Format
     from zarr_bytes.zarr_versions import ArrayV3Metadata
@@ -55,6 +54,7 @@ _PIECE: Final = 2**23  # bytes of bools read at once
 _LARGEST_ELEMENT: Final = 2**26  # bytes: zarr makes copies of the fill value
 _STRICT: Final = {  # the configuration of this process does not change the verdict
     "zarr_bytes.fill_values": "strict",
+    "array.rectilinear_chunks": True,
     **{f"codecs.{name}": path for name, path in CLASSES.items()},
 }
 _SUBJECTS: Final = {  # member of the metadata, by the error that refuses it
@@ -94,17 +94,16 @@ class ArrayReport:
         return all(finding.is_note for finding in self.findings)
 
     def _row(self) -> tuple[Cell, ...]:
-        chunks = [f"not checked: {self.not_checked}"] if self.not_checked else []
+        chunks, result = "", ("conforms", "green")
         if self.chunks is not None:
-            chunks.append(f"{self.stored_chunks:,} of {in_digits(self.chunks)} stored")
-        result: Cell = "conforms", "green"
+            chunks = f"{self.stored_chunks:,} of {in_digits(self.chunks)} stored"
+        elif self.not_checked:
+            chunks, result = f"not checked: {self.not_checked}", ("metadata conforms", "yellow")
         if count := sum(not finding.is_note for finding in self.findings):
             result = number(count, "finding"), "red"
         elif self.kind == "format 2":
-            result = ""
-        elif self.not_checked:
-            result = "metadata conforms", "yellow"
-        return f"/{self.path}", self.data_type, ", ".join(self.codecs), "; ".join(chunks), result
+            result = "", ""
+        return f"/{self.path}", self.data_type, ", ".join(self.codecs), chunks, result
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,12 +133,13 @@ class CheckReport(Result):
         yield verdict(self.verdict, colour, self.store)
         reported = sorted((r for r in self if r.findings), key=lambda report: report.conforms)
         arrays = [report for report in self if report.kind != "group"]
-        listed, most = arrays, len(self.nodes)
-        if len(arrays) > _MANY and not in_full:
-            listed, most = [report for report in reported if report.kind != "group"], _MANY
+        most, listed = len(self.nodes) if in_full else _MANY, arrays
+        if len(arrays) > most:
+            listed = [report for report in reported if report.kind != "group"]
+        advice = " with findings: --all lists them"
         if listed:
             names = ("Array", "Data type", "Codecs", "Chunks", "")
-            yield Table(names, [report._row() for report in listed[:most]])
+            yield Table(names, [report._row() for report in listed], most, advice)
         if quiet := len(arrays) - len(listed):
             yield ((f"{number(quiet, 'array')} without findings: --all lists them", "dim"),)
         for report in reported[:most]:
@@ -149,8 +149,6 @@ class CheckReport(Result):
             ]
             columns = (f"/{report.path}", "Found", "Permitted")
             yield Table(columns, rows, _SHOWN, ": zarr-bytes check --json gives all")
-        if (rest := len(reported) - most) > 0:
-            yield ((f"... and {rest:,} more with findings: --all lists them", "dim"),)
 
 
 def check(
@@ -211,33 +209,22 @@ class _Check:
     """The check of one store."""
 
     def __init__(self, store: Store, progress: Callable[[Progress], None]) -> None:
-        self._store, self._progress, self._done = store, progress, 0
-        self._listing = Listing(store)
-        # Groups with consolidated metadata: prefix of their members, and copies not met yet.
-        self._groups: list[tuple[ArrayReport, str, dict[str, Any]]] = []
+        self._store, self._progress, self._listing = store, progress, Listing(store)
+        self._nodes: dict[str, Node] = {}
 
     async def reports(self) -> list[ArrayReport]:
         """Reports of arrays, and of other documents with findings."""
         reports: list[ArrayReport] = []
         async for node in self._listing.nodes():
-            report = ArrayReport(node.path, node.kind)
+            self._nodes[node.path], report = node, ArrayReport(node.path, node.kind)
             reports.append(report)
-            try:
-                await self._check_node(node, report)
-            except Exception as error:  # noqa: BLE001 -- whatever a store holds is a finding
-                report.findings.append(Finding(DOCUMENT, in_words(error)))
-            self._done += 1
-        for report, prefix, copies in self._groups:
-            for name, copy in copies.items():  # such as of arrays behind a second link
-                there = await self._listing.node_at(prefix + name) if is_path(name) else None
-                report.findings += _differences(name, copy, there)
+            await _guarded(report, self._check_node(node, report))
+        for report in reports:
+            if report.kind == "group":
+                await _guarded(report, self._check_copies(self._nodes[report.path], report))
         return [r for r in reports if r.kind != "group" or r.findings or r.not_checked]
 
     async def _check_node(self, node: Node, report: ArrayReport) -> None:
-        for group, prefix, copies in self._groups:
-            name = node.path.removeprefix(prefix)
-            if node.path.startswith(prefix) and (name in copies or node.document):
-                group.findings += _differences(name, copies.pop(name, None), node)
         match node.kind:
             case "unreadable":
                 report.findings.append(Finding(DOCUMENT, node.error, "a metadata document"))
@@ -246,10 +233,8 @@ class _Check:
             case "array":
                 await self._check_array(node, report)
             case "group":
-                await _opened(node, report, open_group)
-                if copies := copies_in(node.document):
-                    self._groups.append((report, within(node.path, ""), dict(copies)))
-                if not (self._listing.keys or node.path or copies):
+                await _opened(node, report)
+                if not (self._listing.keys or node.path or copies_in(node.document)):
                     report.not_checked = "its members"
                     found = "the store cannot list, and nothing is consolidated: name an array"
                     report.findings.append(Finding("group", found, is_note=True))
@@ -266,27 +251,25 @@ class _Check:
         if _item_size(named) > _LARGEST_ELEMENT:
             report.not_checked = "elements too large to read"
             return
-        metadata = getattr(await _opened(node, report, open_array), "metadata", None)
+        metadata = getattr(await _opened(node, report), "metadata", None)
         if metadata is None:
             report.not_checked = "zarr does not open it"
             return
         report.codecs = list(map(codec_name, metadata.codecs))
         chain, spec = plain_chain(metadata.codecs), spec_of(metadata)
-        if chain is None or spec is None:
-            report.not_checked = "chunks of several shapes" if chain else "not plain bytes"
-            return
-        if "endian" in report.codecs:
+        if "endian" in report.codecs and chain:
             note = 'endian is the draft of the codec "bytes"; other programs may not read it'
             report.findings.append(Finding("codecs", note, is_note=True))
-        if not self._listing.keys:
-            report.not_checked = "the store cannot list"
+        if chain is None or spec is None or not self._listing.keys:
+            reason = "chunks of several shapes" if spec is None else "the store cannot list"
+            report.not_checked = reason if chain else "not plain bytes"
             return
         format, grid = format_of(spec, stored_by(chain)), ChunkGrid(metadata.shape, spec.shape)
         report.chunks, report.stored_chunks, chunks, strays = grid.count, 0, [], []
         for name in self._listing.below(node.path):
             if _is_chunk(name.rstrip("/"), metadata, grid.counts):
                 chunks.append(name)
-            elif not name.endswith("/"):
+            elif not name.endswith("/") and name != DOCUMENT:
                 strays.append(name)
         results = await for_each(partial(self._check_chunk, report, format), chunks)
         report.findings += [finding for finding in results if finding is not None]
@@ -301,8 +284,9 @@ class _Check:
         try:
             size = await self._listing.size(key)
             report.stored_chunks = stored = (report.stored_chunks or 0) + 1
-            nodes = self._done + 1 + self._listing.left
-            self._progress(Progress(report.path, self._done, nodes, stored, report.chunks or 0))
+            done = len(self._nodes)
+            found = done + self._listing.left
+            self._progress(Progress(report.path, done - 1, found, stored, report.chunks or 0))
             if format.stored_nbytes not in (None, size):
                 return Finding(name, f"{size:,} bytes", f"{in_digits(format.nbytes)} bytes")
             index: AnyIndex = CHUNK_INDEX
@@ -316,8 +300,8 @@ class _Check:
                 for first in range(start, start + nbytes, step):
                     content = await self._bytes(key, first, min(first + step, start + nbytes))
                     if (byte := find_wrong_bool(content, format.layout)) is not None:
-                        found = f"a bool of {content[byte]} at byte {first + byte:,}"
-                        return Finding(name, found, "0 or 1")
+                        text = f"a bool of {content[byte]} at byte {first + byte:,}"
+                        return Finding(name, text, "0 or 1")
         except FileNotFoundError:
             pass  # a missing chunk is the fill value
         except Exception as error:  # noqa: BLE001 -- of any store; the chunks after it are checked
@@ -339,6 +323,43 @@ class _Check:
             raise ValueError(f"{content.size:,} bytes from {start:,} on, of {stop - start:,}")
         return content
 
+    async def _check_copies(self, group: Node, report: ArrayReport) -> None:
+        """Compare consolidated metadata, by which zarr opens the members of a group.
+
+        Not attributes, which change without being consolidated; a group has nothing else.
+        """
+        prefix, copies = within(group.path, ""), copies_in(group.document)
+        nodes = self._nodes if copies else {}
+        names = {path[len(prefix) :] for path in nodes if path.startswith(prefix)} - {""}
+        for name in sorted(names | copies.keys()):
+            path, copy, found = prefix + name, copies.get(name), f"differs from its {DOCUMENT}"
+            node = nodes.get(path)
+            if not is_path(name):
+                found = "not the path of a node"
+            elif node is not None and name not in copies:
+                above = nodes.get(path.rpartition("/")[0])
+                if not node.document or above is None or above.kind != "group":
+                    continue
+                found = f"no copy of {name}, which zarr therefore does not see"
+            # Behind a second link, a node has not been met.
+            elif (node := node or await self._listing.node_at(path)) is None:
+                found = f"a copy of a {DOCUMENT} that is not there"
+            elif isinstance(copy, dict) and copy.get("node_type") == node.kind:
+                without = {"attributes": None}
+                if node.kind == "group" or copy | without == node.document | without:
+                    continue
+            advice = "zarr.consolidate_metadata writes it anew"
+            report.findings.append(Finding(f"consolidated_metadata: {name}", found, advice))
+
+
+async def _guarded(report: ArrayReport, checking: Coroutine[Any, Any, None]) -> None:
+    """Await a check, of which every error is a finding: the nodes after it are checked."""
+    try:
+        await checking
+    except Exception as error:  # noqa: BLE001 -- what a store can cause is caught where it is met
+        found = f"a fault of the check and not of the store, please report it: {in_words(error)}"
+        report.findings.append(Finding("zarr-bytes", found))
+
 
 def _is_chunk(key: str, metadata: ArrayV3Metadata, counts: tuple[int, ...]) -> bool:
     """Whether `key` is the key of a chunk of a grid of `counts` along each axis."""
@@ -357,78 +378,21 @@ def _item_size(data_type: object) -> int:
     return 0
 
 
-async def _opened(node: Node, report: ArrayReport, open_node: Callable[..., Any]) -> Any:
+async def _opened(node: Node, report: ArrayReport) -> Any:
     """The node of a metadata document as zarr opens it; None, and why, where it does not."""
+    document, open_node = node.document, open_array if node.kind == "array" else open_group
     try:
-        return await _open_strictly(node.document, open_node)
-    except Exception as refused:  # noqa: BLE001 -- whatever zarr and any codec raise
-        error, found = refused, in_words(refused)
-    with suppress(Exception), zarr.config.set({"array.rectilinear_chunks": True}):
-        await _open_strictly(_in_full(node.document), open_node)
-        note = f"it conforms, and this zarr does not open it: {found}"
-        report.findings.append(Finding(DOCUMENT, note, is_note=True))
-        return None
-    subject, permitted = _SUBJECTS.get(type(error).__name__, DOCUMENT), ""
-    if isinstance(error, KeyError) and error.args[0] not in node.document:
-        subject, found, permitted = str(error.args[0]), "missing", "required"
-    elif permitted := getattr(error, "permitted", ""):
-        found = brief(node.document.get(subject))
-    report.findings.append(Finding(subject, found, permitted))
-    return None
-
-
-async def _open_strictly(document: dict[str, Any], open_node: Callable[..., Any]) -> Any:
-    store = MemoryStore({DOCUMENT: cpu.Buffer.from_bytes(json.dumps(document).encode())})
-    with zarr.config.set(_STRICT), warnings.catch_warnings(action="ignore"):
-        return await open_node(store=store, mode="r", zarr_format=3)
-
-
-def _in_full(document: dict[str, Any]) -> dict[str, Any]:
-    """An equal document in the forms that zarr opens.
-
-    Shards behind a `transpose` are shards of the transposed array, where zarr compares their inner
-    chunks with the chunks of the array.
-    """
-    full: dict[str, Any] = json.loads(json.dumps(document), object_hook=_with_long_names)
-    codecs, grid = full["codecs"], full["chunk_grid"]["configuration"]
-    while "sharding_indexed" in (c["name"] for c in codecs) and codecs[0]["name"] == "transpose":
-        order = codecs.pop(0)["configuration"]["order"]
-        if sorted(order) != list(range(len(full["shape"]))):
-            raise ValueError
-        full["shape"] = [full["shape"][i] for i in order]
-        grid["chunk_shape"] = [grid["chunk_shape"][i] for i in order]
-    return full
-
-
-def _with_long_names(members: dict[str, Any]) -> dict[str, Any]:
-    """Zarr 3.1, "Extension definition": a name stands for an object with nothing else."""
-    for name, value in members.items():
-        if name in ("codecs", "index_codecs") and isinstance(value, list):
-            members[name] = [{"name": c} if isinstance(c, str) else c for c in value]
-        elif name == "chunk_key_encoding" and isinstance(value, str):
-            members[name] = {"name": value}
-        elif name == "data_type" and isinstance(value, dict) and list(value) == ["name"]:
-            members[name] = value["name"]
-    return members
-
-
-def _differences(name: str, copy: object, node: Node | None) -> list[Finding]:
-    """Findings for the copy of a node in consolidated metadata, by which zarr opens it.
-
-    Not of attributes, which change without being consolidated; a group has nothing else.
-    """
-    subject, found = f"consolidated_metadata: {name}", f"differs from its {DOCUMENT}"
-    if not is_path(name):
-        found = "not the path of a node"
-    elif node is None:
-        found = f"a copy of a {DOCUMENT} that is not there"
-    elif copy is None:
-        found = f"no copy of {name}, which zarr therefore does not see"
-    elif isinstance(copy, dict) and copy.get("node_type") == node.kind:
-        without = {"attributes": None}
-        if node.kind == "group" or copy | without == node.document | without:
-            return []
-    return [Finding(subject, found, "zarr.consolidate_metadata writes it anew")]
+        text = cpu.Buffer.from_bytes(json.dumps(document).encode())
+        with zarr.config.set(_STRICT), warnings.catch_warnings(action="ignore"):
+            return await open_node(store=MemoryStore({DOCUMENT: text}), mode="r", zarr_format=3)
+    except Exception as error:  # noqa: BLE001 -- whatever zarr and any codec raise
+        subject, found = _SUBJECTS.get(type(error).__name__, DOCUMENT), in_words(error)
+        permitted = getattr(error, "permitted", "")
+        if isinstance(error, KeyError) and error.args[0] not in document:
+            subject, found, permitted = str(error.args[0]), "missing", "required"
+        elif permitted:
+            found = brief(document.get(subject))
+        report.findings.append(Finding(subject, found, permitted))
 
 
 def _note(subject: str, text: str, keys: list[str]) -> list[Finding]:
