@@ -12,6 +12,7 @@ import zarr
 from documents import open_document
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
+from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.settings import (
     DEFAULTS,
     SETTINGS,
@@ -46,7 +47,7 @@ class TestTrueAndFalse:
     def test_are_read_in_any_case_of_letters(self, words, truth):
         for word in words:
             with zarr.config.set({"zarr_bytes": {"partial_reads": word, "partial_writes": word}}):
-                assert reading_cost(MemoryStore()) == (DEFAULTS["remote"] if truth else None)
+                assert reading_cost("remote") == (DEFAULTS["remote"] if truth else None)
                 assert partial_writes_enabled() is truth
             with in_environment(ZARR_ZARR_BYTES__PARTIAL_WRITES=str(word)):
                 assert partial_writes_enabled() is truth
@@ -61,11 +62,11 @@ class TestTrueAndFalse:
 class TestSizes:
     def test_are_numbers_of_bytes(self):
         with setting("gap.local", 4096):
-            assert reading_cost(LocalStore("a")).gap == 4096
+            assert reading_cost("local").gap == 4096
 
     def test_from_the_environment(self):
         with in_environment(ZARR_ZARR_BYTES__LARGEST_REQUEST__LOCAL="65536"):
-            assert reading_cost(LocalStore("a")).largest_request == 2**16
+            assert reading_cost("local").largest_request == 2**16
 
     @pytest.mark.parametrize(
         ("name", "size"),
@@ -78,18 +79,18 @@ class TestSizes:
         least = "an integer from 1 on" if name == "largest_request" else "an integer from 0 on"
         message = f"zarr_bytes.{name}.local is .*; permitted is {least}$"
         with setting(f"{name}.local", size), pytest.raises(ValueError, match=message):
-            reading_cost(LocalStore("a"))
+            reading_cost("local")
 
     def test_one_that_is_set_leaves_the_others_at_their_defaults(self):
         with zarr.config.set({"zarr_bytes.gap": {"remote": 7}}):
-            assert reading_cost(LocalStore("a")) == DEFAULTS["local"]
-            assert reading_cost(MemoryStore()) == DEFAULTS["remote"]._replace(gap=7)
+            assert reading_cost("local") == DEFAULTS["local"]
+            assert reading_cost("remote") == DEFAULTS["remote"]._replace(gap=7)
 
 
 def test_a_zip_file_is_as_local_as_a_folder():
     with zarr.config.set({"zarr_bytes.gap.local": 5, "zarr_bytes.gap.remote": 7}):
         stores = LocalStore("a"), ZipStore("a.zip"), MemoryStore()
-        assert [reading_cost(store).gap for store in stores] == [5, 5, 7]
+        assert [driver_of(store).cost().gap for store in stores] == [5, 5, 7]
 
 
 class TestNamesThatAreNoSettings:
@@ -119,7 +120,7 @@ class TestNamesThatAreNoSettings:
                 assert array[7] == 7
 
     def test_a_warning_from_each_place_that_asks_for_a_setting(self):
-        asked = (lambda: reading_cost(MemoryStore()), fill_values_are_lenient)
+        asked = (lambda: reading_cost("remote"), fill_values_are_lenient)
         for number, ask in enumerate((*asked, partial_writes_enabled)):
             with zarr.config.set({f"zarr_bytes.a{number}": 1}):
                 with pytest.warns(UserWarning, match=rf"zarr_bytes\.a{number}` is not known"):
@@ -132,7 +133,7 @@ class TestNamesThatAreNoSettings:
         with in_environment(ZARR_ZARR_BYTES__PARTIAL_READ="False"):
             (sentence,) = unknown_settings()
             with pytest.warns(UserWarning, match=re.escape(sentence)):
-                assert reading_cost(LocalStore("a")) == DEFAULTS["local"]
+                assert reading_cost("local") == DEFAULTS["local"]
 
 
 def line_of(function):
@@ -187,6 +188,6 @@ class TestTheLineThatAWarningNames:
 
 def test_a_hyphen_is_as_good_as_an_underscore():
     with zarr.config.set({"zarr_bytes": {"partial-reads": False}}):
-        assert reading_cost(LocalStore("a")) is None
+        assert reading_cost("local") is None
     with zarr.config.set({"zarr_bytes": {"fill-values": "lenient"}}):
         assert fill_values_are_lenient()

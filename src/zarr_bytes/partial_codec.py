@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from zarr import codecs
 from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin
-from zarr.storage import MemoryStore, StorePath
 
 from zarr_bytes.layout.elements import decode_selected
 from zarr_bytes.layout.stored import Stored, is_for_numpy
@@ -33,11 +32,11 @@ class PartialReads(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     async def _decode_partial_single(
         self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        if _comes_whole(byte_getter):
+        from zarr_bytes.read import as_read, is_in_memory, read_batch
+
+        if is_in_memory(byte_getter):
             buffer = await byte_getter.get(chunk_spec.prototype)
             return self._selected(buffer, selection, chunk_spec)
-        from zarr_bytes.read import as_read, read_batch
-
         item, rest, out = as_read(byte_getter, selection, chunk_spec)
         (is_there,) = await read_batch([item], out, (), Stored(endian_of(self), None, None))
         return _buffer(out[rest], chunk_spec) if is_there else None
@@ -45,11 +44,11 @@ class PartialReads(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     def _decode_partial_sync(
         self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        if _comes_whole(byte_getter):
+        from zarr_bytes.read import as_read, is_in_memory, read_sync
+
+        if is_in_memory(byte_getter):
             buffer = byte_getter.get_sync(prototype=chunk_spec.prototype)
             return self._selected(buffer, selection, chunk_spec)
-        from zarr_bytes.read import as_read, read_sync
-
         item, rest, out = as_read(byte_getter, selection, chunk_spec)
         is_there = read_sync(item, out, Stored(endian_of(self), None, None))
         return _buffer(out[rest], chunk_spec) if is_there else None
@@ -60,11 +59,6 @@ class PartialReads(ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
         encoded, dtype = cast("Bytes", buffer.as_array_like()), spec.dtype.to_native_dtype()
         array = decode_selected(encoded, dtype, spec.shape, endian_of(self), selection)
         return _buffer(array, spec)
-
-
-def _comes_whole(getter: object) -> bool:
-    """Whether the whole chunk costs nothing: in memory, or inside a shard of zarr's."""
-    return not isinstance(getter, StorePath) or type(getter.store) is MemoryStore
 
 
 def _buffer(array: Any, spec: ArraySpec) -> NDBuffer:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from zarr.abc.buffer import NDBuffer
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
-    from zarr.abc.store import ByteGetter, Store
+    from zarr.abc.store import ByteGetter, ByteSetter, Store
 
     from zarr_bytes.layout.stored import Stored
     from zarr_bytes.read import ChunkOfRead
@@ -133,12 +133,12 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
 
     async def write(
         self,
-        batch_info: Iterable[ChunkOfWrite],
+        batch_info: Iterable[tuple[ByteSetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
         value: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> None:
         """Write selections of chunks from `value`."""
-        batch = list(batch_info)
+        batch = cast("list[ChunkOfWrite]", list(batch_info))
         if not _is_taken(batch):
             await super().write(batch, value, drop_axes)
             return

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import zarr
 from zarr.buffer import cpu
-from zarr.storage import LocalStore
+from zarr.storage import StorePath
 
 from zarr_bytes import limits
 from zarr_bytes.indexing.chunk_grid import c_strides
 from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, Fetch, plan_of
 from zarr_bytes.indexing.selection import is_basic, is_of_zarr, shape_of, view_of
 from zarr_bytes.io import counters
+from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, WouldWaitError, open_chunk
 from zarr_bytes.io.opening import is_known_to_be_local, is_tried
-from zarr_bytes.io.range_support import comes_whole
-from zarr_bytes.io.requests import MissingChunkError, Requests
+from zarr_bytes.io.requests import MissingChunkError
 from zarr_bytes.io.tasks import (
     finished,
     for_each,
@@ -39,16 +39,15 @@ from zarr_bytes.io.tasks import (
 from zarr_bytes.layout.elements import bool_error, find_wrong_bool
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
 from zarr_bytes.layout.stored import format_of, is_for_numpy
-from zarr_bytes.settings import reading_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from zarr.storage import StorePath
-
     from zarr_bytes.errors import BoolValueError
     from zarr_bytes.indexing.plan import Plan
+    from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.files import ChunkFile
+    from zarr_bytes.io.requests import Requests
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.format import AnyIndex, Format
     from zarr_bytes.layout.stored import Stored
@@ -64,11 +63,11 @@ async def read_batch(
     batch: Sequence[ChunkOfRead], out: Array, drop_axes: tuple[int, ...], stored: Stored
 ) -> list[bool]:
     """Read selections of chunks of one store into `out`; for each, whether it exists."""
-    store = batch[0][0].store
-    reader = Reader(out, drop_axes, stored, store)
-    if type(store) is not LocalStore:
+    driver = driver_of(batch[0][0].store)
+    reader = Reader(out, drop_axes, stored, driver)
+    if not driver.root:
         return await for_each(reader.object, batch)
-    root, nbytes = reader.root, out.nbytes
+    root, nbytes = driver.root, out.nbytes
     found: list[bool] = []
     if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):
         try:
@@ -91,7 +90,7 @@ async def read_batch(
 
 def read_sync(item: ChunkOfRead, out: Array, stored: Stored) -> bool:
     """`read_batch` of one chunk in the calling thread, through the `get_sync` of a store."""
-    reader = Reader(out, (), stored, item[0].store)
+    reader = Reader(out, (), stored, driver_of(item[0].store))
     if not reader.root:
         return finished(reader.object(item, is_sync=True))
     (is_there,) = reader.files([item])
@@ -113,6 +112,11 @@ def as_read(
     return (getter, spec, entries, tuple([slice(0, n) for n in out.shape]), False), rest, out
 
 
+def is_in_memory(getter: object) -> bool:
+    """Whether the whole chunk costs nothing: in memory, or inside a shard of zarr's."""
+    return not isinstance(getter, StorePath) or driver_of(getter.store).is_memory
+
+
 def threads_for(root: str, count: int) -> int:
     """Number of threads for `count` files below `root`.
 
@@ -127,12 +131,12 @@ class Reader:
     """Reads selections of the objects of one store into `out`."""
 
     def __init__(
-        self, out: Array, drop_axes: tuple[int, ...], stored: Stored, store: object
+        self, out: Array, drop_axes: tuple[int, ...], stored: Stored, driver: Driver
     ) -> None:
         self.out, self.drop_axes, self.stored = out, drop_axes, stored
-        self.root = str(store.root) if type(store) is LocalStore else ""
+        self.driver, self.root = driver, driver.root
         # Not in a thread, where a warning could not point at the line that has called zarr.
-        self.cost = reading_cost(store) if self.root else None
+        self.cost = driver.cost() if self.root else None
         self.left_open: dict[str, ChunkFile] = {}  # by path, for the thread that continues
 
     def files(self, batch: Iterable[ChunkOfRead], *, waits: bool = True) -> Iterator[bool]:
@@ -174,10 +178,9 @@ class Reader:
         """Read an object of any other store; whether it exists."""
         getter, spec, selection, place, _ = item
         format = format_of(spec, self.stored)
-        cost = None if comes_whole(getter) else reading_cost(getter.store)
-        plan = self._plan(format, selection, place, cost)
+        plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
         view = self._view(format, selection, place)
-        requests = Requests(getter, plan, spec.prototype, is_sync=is_sync)
+        requests = self.driver.requests(getter, plan, spec.prototype, is_sync=is_sync)
         try:
             await read_object(plan, requests, view)
         except MissingChunkError:
@@ -199,7 +202,7 @@ class Reader:
             plan, most = cast("Plan", way.plan), _most(self._view(way.format, selection, place))
             is_whole = plan.is_whole and plan.format.nbytes <= limits.LIMITS.size_not_asked
         else:
-            cost = None if comes_whole(getter) else reading_cost(getter.store)
+            cost = self.driver.cost_of(getter.path)
             plan = self._plan(format_of(spec, self.stored), selection, place, cost)
             most, is_whole = plan.largest_request, plan.is_whole
         if is_whole:

@@ -28,10 +28,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import zarr
-from zarr.storage import LocalStore, ZipStore
 
 from zarr_bytes.caller import warn_caller
 from zarr_bytes.errors import in_short
@@ -67,9 +66,8 @@ SETTINGS: Final[dict[str, object]] = {
 """Every setting, and its default."""
 
 
-def reading_cost(store: object) -> Cost | None:
-    """Cost of a request to `store`, or None if partial reads are switched off."""
-    where = "local" if isinstance(store, LocalStore | ZipStore) else "remote"
+def reading_cost(where: Literal["local", "remote"]) -> Cost | None:
+    """Cost of a request to a store, or None if partial reads are switched off."""
     given = _given()
     if not given:  # the usual case, asked for every chunk
         return DEFAULTS[where]

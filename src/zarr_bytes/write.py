@@ -13,20 +13,19 @@ from functools import cached_property, partial
 from itertools import chain, combinations
 from math import prod
 from operator import gt, itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
-from zarr.storage import LocalStore, StorePath
 
 from zarr_bytes import limits
 from zarr_bytes.errors import wrong_size
 from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, joined, plan_of
 from zarr_bytes.indexing.selection import shape_of, view_of
 from zarr_bytes.io import counters
+from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import NewObject, write_file
 from zarr_bytes.io.files import EndOfFileError, open_chunk
 from zarr_bytes.io.mapping import apart_from_files
-from zarr_bytes.io.new_files import CAN_REPLACE
 from zarr_bytes.io.opening import find_location, is_known_to_be_local, is_located
 from zarr_bytes.io.requests import note_request
 from zarr_bytes.io.tasks import for_each, in_threads
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from zarr.abc.buffer import NDBuffer
-    from zarr.abc.store import ByteSetter
+    from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import Part
     from zarr_bytes.io.files import ChunkFile
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
 # As `zarr_bytes.read.ChunkOfRead`; the second selection is of the written values.
-ChunkOfWrite: TypeAlias = "tuple[ByteSetter, ArraySpec, SelectorTuple, SelectorTuple, bool]"
+ChunkOfWrite: TypeAlias = "tuple[StorePath, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 # Bytes of a stored inner chunk, which may be changed, by its number; None if it is absent.
 _Stored: TypeAlias = "Callable[[int], Bytes | None]"
 
@@ -89,16 +88,16 @@ async def write_batch(
         return Edit(format, selection, array, is_complete=is_complete, leaves_out=leaves_out)
 
     def write_to_file(item: ChunkOfWrite) -> None:
-        edit(item).to_file(cast("StorePath", item[0]), in_place=in_place)
+        edit(item).to_file(item[0].path, driver.root, in_place=in_place)
 
     async def write(item: ChunkOfWrite) -> None:
         await edit(item).to_store(item[0], item[1])
 
-    if not is_local_chunk(batch[0][0]):
+    driver = driver_of(batch[0][0].store)
+    if driver.why_not_in_place():
         await for_each(write, batch)
         return
-    setters = [cast("StorePath", setter) for setter, *_ in batch]
-    root = str(cast("LocalStore", setters[0].store).root)
+    root = driver.root
     if len(batch) > 1 and not is_located(root):
         await asyncio.to_thread(find_location, root)
     # A rename waits for the file system (ext4 allocates the blocks then), so that several threads
@@ -109,7 +108,7 @@ async def write_batch(
     is_quick = is_little and not is_replaced and is_known_to_be_local(root)
     threads = 1 if is_quick else threads_for(root, len(batch))
     if in_place and isinstance(array := value.as_ndarray_like(), np.ndarray):
-        apart = apart_from_files(array, (f"{root}/{setter.path}" for setter in setters))
+        apart = apart_from_files(array, (f"{root}/{setter.path}" for setter, *_ in batch))
         value = value if apart is array else type(value).from_ndarray_like(apart)
     await in_threads(partial(map, write_to_file), batch, threads)
 
@@ -137,16 +136,6 @@ def _check_shape(batch: Sequence[ChunkOfWrite], value: NDBuffer) -> None:
             f"elements of shape {value.shape} do not fit the selection, which has the shape"
             f" {tuple(needed)}"
         )
-
-
-def is_local_chunk(setter: ByteSetter) -> TypeGuard[StorePath]:
-    """Whether the chunk is a file that this package writes itself, without its store."""
-    return (
-        CAN_REPLACE
-        and isinstance(setter, StorePath)
-        and type(setter.store) is LocalStore
-        and not setter.store.read_only  # the store raises the error
-    )
 
 
 class Edit:
@@ -178,10 +167,9 @@ class Edit:
         self.is_in_place = not self.keeps_nothing
         self._index: tuple[ChunkFile, AnyIndex] | None = None
 
-    def to_file(self, setter: StorePath, *, in_place: bool) -> None:
+    def to_file(self, key: str, root: str, *, in_place: bool) -> None:
         """Write to a local file, `in_place` if possible; in a thread that may wait."""
-        root = str(cast("LocalStore", setter.store).root)
-        path = f"{root}/{setter.path}"
+        path = f"{root}/{key}"
         if in_place:
             self._elements = apart_from_files(self._elements, [path])
         written = 0
@@ -190,8 +178,8 @@ class Edit:
         if counters.counters:
             counters.note(root, chunks=1, opens=int(written > 0), written=written)
 
-    async def to_store(self, setter: ByteSetter, spec: ArraySpec) -> None:
-        """Replace the object behind any `setter`."""
+    async def to_store(self, setter: StorePath, spec: ArraySpec) -> None:
+        """Replace an object of any store."""
         prototype, format = spec.prototype, self._format
         stored: _Stored = _nothing
         existing = None if self.keeps_nothing else await setter.get(prototype)
@@ -210,7 +198,7 @@ class Edit:
             encoded = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
             written = encoded.size
             await setter.set(prototype.buffer.from_array_like(encoded))
-        if counters.counters and isinstance(setter, StorePath):
+        if counters.counters:
             if not self.keeps_nothing:
                 note_request(setter, None, existing)
             counters.note(setter.store, chunks=1, requests=1, written=written)

@@ -10,18 +10,16 @@ from zarr.buffer import cpu
 from zarr.codecs import BytesCodec as ZarrBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.registry import get_buffer_class, get_pipeline_class
-from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from zarr_bytes.activation import CLASSES, PIPELINE
-from zarr_bytes.array_blocks import why_not_in_place
 from zarr_bytes.chains import codec_name, own_chain
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.source import decided_by
 from zarr_bytes.commands.text import class_path, in_digits
-from zarr_bytes.io.range_support import comes_whole
+from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.layout.stored import Stored
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.settings import partial_writes_enabled, reading_cost
+from zarr_bytes.settings import partial_writes_enabled
 from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
@@ -173,25 +171,17 @@ def why_whole(
     `key` is that of a chunk, which has `nbytes`; `selected` are with the indexes of shards, `total`
     those of all chunks, and `is_whole` says whether one is fetched whole.
     """
-    store = key.store
-    if type(store) is MemoryStore:
-        return "the chunks are in memory, where reading one whole costs nothing"
-    if comes_whole(key):
-        if isinstance(store, ZipStore):
-            return "the zip file is compressed: make it with zipfile.ZIP_STORED to read parts"
-        return (
-            f"{store} has answered a byte range with a whole object, or refused it: a server that"
-            " answers ranges is needed to read parts"
-        )
+    driver = driver_of(key.store)
+    if reason := driver.why_whole(key.path):
+        return reason
     if selected >= fetched:
         is_all = fetched >= total
         return "the selection reaches from the first element of each chunk to the last" * is_all
-    cost = reading_cost(store)
+    cost = driver.cost()
     if cost is None:
         name = "zarr_bytes.partial_reads"
         return f"{name} is False ({decided_by(name)}): set it to True to read parts"
-    where = "local" if isinstance(store, LocalStore | ZipStore) else "remote"
-    gap = f"{in_digits(cost.gap)} bytes (zarr_bytes.gap.{where})"
+    gap = f"{in_digits(cost.gap)} bytes (zarr_bytes.gap.{driver.where})"
     if not is_whole:
         return f"gaps of up to {gap} are read, to save requests"
     if nbytes <= cost.gap:
@@ -204,7 +194,7 @@ def why_whole(
 
 def why_replaced(backend: Backend, store: Store) -> str:
     """The first reason why no write replaces less than a chunk, or an empty text."""
-    if (reason := why_not_in_place(store)) or backend.in_place:
+    if (reason := driver_of(store).why_not_in_place()) or backend.in_place:
         return reason
     return (
         f"{_PARTIAL_WRITES} was False when the array was opened: set it to True (for a command,"

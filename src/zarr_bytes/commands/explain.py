@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
 from zarr_bytes.commands.backend import backend_of, why_replaced, why_whole
 from zarr_bytes.commands.result import Result, Table, verdict
@@ -27,19 +26,21 @@ from zarr_bytes.indexing.chunk_grid import c_strides
 from zarr_bytes.indexing.plan import plan_of
 from zarr_bytes.indexing.selection import is_basic
 from zarr_bytes.io.counters import Counts
+from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import ChunkFile
 from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.new_files import IS_REPLACED, is_replaced
 from zarr_bytes.io.opening import READABLE, WRITABLE, opened
-from zarr_bytes.io.range_support import comes_whole
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
 from zarr_bytes.layout.stored import format_of
 from zarr_bytes.read import Reader, as_read, index_in
-from zarr_bytes.write import APART, is_local_chunk
+from zarr_bytes.write import APART
 from zarr_bytes.zarr_versions import axes_of, indexer_of, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from zarr.storage import StorePath
 
     from zarr_bytes.commands.backend import Backend
     from zarr_bytes.commands.result import Cell, Part
@@ -312,11 +313,12 @@ def _fetched(
     `out` is the array that it is read into, and None for the codec in zarr's pipelines.
     """
     getter, spec, selection, *_ = chunk
+    driver = driver_of(getter.store)
     if out is None:
-        if type(getter.store) is MemoryStore:
+        if driver.is_memory:
             return 1, format_of(spec, stored).nbytes, True
         chunk, _, out = as_read(getter, selection, spec, _array_without_memory)
-    return Reader(out, drop_axes, stored, getter.store).fetched(chunk, index)
+    return Reader(out, drop_axes, stored, driver).fetched(chunk, index)
 
 
 def _array_without_memory(
@@ -336,7 +338,7 @@ class _Walk:
     def __init__(
         self, array: zarr.Array[Any], backend: Backend, indexer: Indexer, *, is_write: bool
     ) -> None:
-        metadata, stored, store = array.metadata, backend.stored, array.store
+        metadata, stored, driver = array.metadata, backend.stored, driver_of(array.store)
         spec = spec_of(metadata) if metadata.zarr_format == 3 else None
         if spec is None and metadata.zarr_format == 3:
             raise ValueError(f"the chunks of {array.store_path} have several shapes")
@@ -355,10 +357,10 @@ class _Walk:
         self._out, self._drop_axes = None, indexer.drop_axes
         if backend.is_pipeline:
             self._out = _array_without_memory(tuple(indexer.shape), array.dtype, array.order)
-        self._root = str(store.root) if type(store) is LocalStore else ""
-        self.is_local = is_local_chunk(array.store_path) if is_write else bool(self._root)
+        self._driver, self._root = driver, driver.root
+        self.is_local = not driver.why_not_in_place() if is_write else bool(driver.root)
         self._looks = _LOOKED_AT if self.is_local and (is_write or self.index_nbytes) else 0
-        self._why_replaced = why_replaced(backend, store)
+        self._why_replaced = why_replaced(backend, array.store)
         self.counts, self.assumed, self.in_place = Counts(), 0, 0
         self.has_whole = False  # chunks that are read whole though a part is selected
         self.why = ""  # the first reason why a chunk is replaced, or left to zarr
@@ -373,12 +375,12 @@ class _Walk:
             return
         self.counts.chunks += 1
         self.counts.opens += self.is_local
-        if self.counts.chunks == 1 or isinstance(self._array.store, ZipStore):
+        if self.counts.chunks == 1 or self._driver.is_mixed:
             self.key = self._key_of(place)  # of any chunk, except for members of a zip file
         getter, index = self.key, self._look(place, to_write=False)[0]
         if index is None:  # a missing shard
             self.assumed, index = self.assumed + 1, self._complete(place)
-        if self.index_nbytes and comes_whole(getter):
+        if self.index_nbytes and self._driver.why_whole(getter.path):
             self._fetch(index.count * self._inner + self.index_nbytes, is_range=False)
             return
         self._fetch(self.index_nbytes)

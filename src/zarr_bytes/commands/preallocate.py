@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from shutil import disk_usage
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 from zarr.storage import LocalStore
 
-from zarr_bytes.array_blocks import plain_parts, why_not_in_place
+from zarr_bytes.array_blocks import plain_parts
 from zarr_bytes.commands.result import Progress, Result, Table, verdict
 from zarr_bytes.commands.stores import Listing, member_is_missing, opened
 from zarr_bytes.commands.text import in_digits, number
 from zarr_bytes.errors import StoreError, in_words, no_array
 from zarr_bytes.indexing.chunk_grid import ChunkGrid
+from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
 from zarr_bytes.layout.stored import format_of
 from zarr_bytes.pipeline import BatchedBytesPipeline
@@ -223,7 +224,7 @@ def preallocate_store(
 def _new_files(array: zarr.Array[Any], *, any_size: bool) -> tuple[str, ChunkGrid, Format]:
     """Root of the store, division into chunks, and their format; else a StoreError."""
     stored, spec = _parts_of(array)
-    root, format = str(cast("LocalStore", array.store).root), format_of(spec, stored)
+    root, format = driver_of(array.store).root, format_of(spec, stored)
     grid = ChunkGrid(array.shape, spec.shape)
     nbytes = format.index_nbytes + (format.nbytes if any(format.fill) else 0)
     option = "`any_size=True`, or --any-size on the command line, makes them"
@@ -253,7 +254,7 @@ def _paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
 
 def _parts_of(array: zarr.Array[Any]) -> tuple[Stored, ArraySpec]:
     """Storage of the chunks and chunk spec of an array; else a StoreError."""
-    if reason := why_not_in_place(array.store):
+    if reason := driver_of(array.store).why_not_in_place():
         raise StoreError(reason)
     _, _, spec = plain_parts(array)
     pipeline = array.async_array.codec_pipeline

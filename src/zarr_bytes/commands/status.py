@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import zarr
 from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
-from zarr.storage import LocalStore
 
 from zarr_bytes.activation import CLASSES, PIPELINE, VARIABLES
 from zarr_bytes.commands.result import Result, Table
@@ -309,8 +308,8 @@ def _data_type(name: str) -> DataType:
 def _problems() -> Iterator[str]:
     """Errors in the values of settings, in the words that reading an array would raise."""
     checks = (
-        partial(reading_cost, LocalStore(".", read_only=True)),
-        partial(reading_cost, None),
+        partial(reading_cost, "local"),
+        partial(reading_cost, "remote"),
         partial_writes_enabled,
         fill_values_are_lenient,
         pipeline_of_other_chains,

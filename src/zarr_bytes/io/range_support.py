@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from zarr.storage import MemoryStore, StorePath, ZipStore
-
-from zarr_bytes.zarr_versions import is_deflated
+from zarr.storage import StorePath
 
 if TYPE_CHECKING:
     from zarr.abc.store import ByteGetter
@@ -31,18 +29,9 @@ def says_that_there_are_no_ranges(error: Exception) -> bool:
     )
 
 
-def comes_whole(getter: ByteGetter | SyncByteGetter) -> bool:
-    """Whether a range costs as much as the whole object: in memory, or where there are no ranges.
-
-    A store without ranges has answered one with the whole object, or refused it. The members of a
-    zip archive have none where they are compressed.
-    """
-    store = store_of(getter)
-    return (
-        _is_among(_without_ranges, getter)
-        or type(store) is MemoryStore
-        or (isinstance(store, ZipStore) and is_deflated(store, cast("StorePath", getter).path))
-    )
+def ignores_ranges(store: object) -> bool:
+    """Whether a store has answered a range with the whole object, or refused it."""
+    return _without_ranges.get(id(store)) is store
 
 
 def has_answered_ranges(getter: ByteGetter | SyncByteGetter) -> bool:

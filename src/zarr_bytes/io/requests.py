@@ -23,7 +23,6 @@ from zarr_bytes.caller import warn_caller
 from zarr_bytes.errors import partly_missing, wrong_size
 from zarr_bytes.io import counters
 from zarr_bytes.io.range_support import (
-    comes_whole,
     has_answered_ranges,
     note_ranges,
     note_whole_object,
@@ -64,8 +63,10 @@ class Requests:
         prototype: BufferPrototype,
         *,
         is_sync: bool = False,
+        is_asked_whole: bool = False,
     ) -> None:
         self.is_sync = is_sync
+        self._is_asked_whole = is_asked_whole  # also for the index of a shard
         self.key = str(getter)
         self._getter = getter
         self._plan = plan
@@ -89,10 +90,9 @@ class Requests:
         """The bytes of the index of a shard, in one request, and its size, if that is known."""
         nbytes = format.index_nbytes
         request = RangeByteRequest(0, nbytes) if format.first else SuffixByteRequest(nbytes)
-        is_asked_whole = comes_whole(self._getter)
         slots, _ = self._slots()
         async with slots:
-            if is_asked_whole:
+            if self._is_asked_whole:
                 buffer, is_range = await self._get(None), False
             else:
                 buffer, is_range = await self._get_range(request)
@@ -104,7 +104,7 @@ class Requests:
             note_ranges(self._getter)
             return content, None
         self._chunk = content
-        if not is_asked_whole:
+        if not self._is_asked_whole:
             self._note_whole_object()
         start = format.index_start(content.size)
         return content[start : start + nbytes], content.size

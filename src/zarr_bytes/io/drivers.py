@@ -1,0 +1,168 @@
+"""The kinds of stores: what reading, writing, views and commands ask of a store.
+
+`driver_of` alone looks at the class of a store. A new kind is a class with members of `Driver` of
+its own, and one line in `_DRIVERS`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
+from zarr.buffer import cpu
+from zarr.storage import LocalStore, ZipStore
+
+from zarr_bytes.errors import wrong_size
+from zarr_bytes.io.mapping import mapped
+from zarr_bytes.io.new_files import CAN_REPLACE
+from zarr_bytes.io.range_support import ignores_ranges
+from zarr_bytes.io.requests import Requests
+from zarr_bytes.settings import reading_cost
+from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated, sync
+
+if TYPE_CHECKING:
+    from zarr.abc.buffer import BufferPrototype
+    from zarr.storage import StorePath
+
+    from zarr_bytes.indexing.plan import Plan
+    from zarr_bytes.io.mapping import ChangedFiles
+    from zarr_bytes.layout.elements import Bytes
+    from zarr_bytes.settings import Cost
+
+Where: TypeAlias = Literal["local", "remote"]
+
+
+class Driver:
+    """A store of any class: its `get` is asked for byte ranges, and its `set` takes new objects."""
+
+    where: Where = "remote"  # whose settings have the cost of a request
+    root = ""  # of files that are opened here, in threads; empty where the store is asked
+    is_memory = False  # objects are buffers of this process
+    is_mixed = False  # ranges cost less than the whole for some objects alone
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+
+    def cost(self) -> Cost | None:
+        """Cost of a request, as of `reading_cost`."""
+        return reading_cost(self.where)
+
+    def why_whole(self, key: str) -> str:  # noqa: ARG002
+        """Why a range of an object costs as much as all of it; empty where it costs less."""
+        if not ignores_ranges(self.store):
+            return ""
+        return (
+            f"{self.store} has answered a byte range with a whole object, or refused it: a server"
+            " that answers ranges is needed to read parts"
+        )
+
+    def cost_of(self, key: str) -> Cost | None:
+        """`cost` of one object: None, too, where it comes whole."""
+        return None if self.why_whole(key) else self.cost()
+
+    def requests(
+        self, key: StorePath, plan: Plan, prototype: BufferPrototype, *, is_sync: bool = False
+    ) -> Requests:
+        """The requests for one object."""
+        is_asked_whole = bool(self.why_whole(key.path))
+        return Requests(key, plan, prototype, is_sync=is_sync, is_asked_whole=is_asked_whole)
+
+    def why_not_in_place(self) -> str:
+        """Why objects are not written as files, in place or not, and what to do; or empty."""
+        kind = type(self.store).__name__
+        must = "must be a folder (LocalStore): only chunks in files are changed in place"
+        return f"its store is a {kind}, and {must}"
+
+    def why_no_view(self) -> str:
+        """Why there are no views of objects; or empty, where there is their `content`."""
+        kind = type(self.store).__name__
+        return f"its store is a {kind}, and must be a LocalStore or a MemoryStore"
+
+    def content(self, key: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
+        """The bytes of an object for a view, of `nbytes` if that is given; None if it is missing.
+
+        `changed` gets files that the view may change.
+        """
+        raise NotImplementedError
+
+
+class _LocalRequests(Driver):
+    where: Where = "local"
+
+
+class FileDriver(_LocalRequests):
+    """A folder, whose files are read, written and mapped without the store."""
+
+    def __init__(self, store: LocalStore) -> None:
+        super().__init__(store)
+        self.root = str(store.root)
+
+    def why_not_in_place(self) -> str:
+        """As of `Driver`."""
+        if self.store.read_only:
+            return 'it was opened to be read only: open it with mode="r+"'
+        return "" if CAN_REPLACE else "this system has no positioned writes"
+
+    def content(self, key: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
+        """The bytes of a file, mapped."""
+        return mapped(f"{self.root}/{key}", nbytes, changed)
+
+    def why_no_view(self) -> str:
+        """As of `Driver`."""
+        return ""
+
+
+class MemoryDriver(Driver):
+    """A store of buffers of this process."""
+
+    is_memory = True
+
+    def why_whole(self, key: str) -> str:  # noqa: ARG002
+        """As of `Driver`."""
+        return "the chunks are in memory, where reading one whole costs nothing"
+
+    def content(self, key: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
+        """The bytes of a buffer, used in place."""
+        del changed
+        buffer = sync(self.store.get(key, cpu.buffer_prototype))
+        if buffer is None:
+            return None
+        content = np.asarray(buffer.as_array_like()).view(np.uint8)
+        if nbytes is not None and content.size != nbytes:
+            raise wrong_size(key, 0, nbytes, content.size)
+        content.flags.writeable = False  # of this NumPy array alone
+        return content
+
+    def why_no_view(self) -> str:
+        """As of `Driver`."""
+        return ""
+
+
+class ZipDriver(_LocalRequests):
+    """A zip file, whose compressed members are inflated from their start."""
+
+    is_mixed = True
+
+    def why_whole(self, key: str) -> str:
+        """As of `Driver`."""
+        if is_deflated(self.store, key):
+            return "the zip file is compressed: make it with zipfile.ZIP_STORED to read parts"
+        return super().why_whole(key)
+
+
+_DRIVERS: Final[dict[type, type[Driver]]] = {
+    LocalStore: FileDriver,
+    ZipStore: ZipDriver,
+    **dict.fromkeys(MEMORY_STORES, MemoryDriver),
+}
+# Of subclasses, which may answer in any way.
+_OF_SUBCLASSES: Final[dict[type, type[Driver]]] = {ZipStore: ZipDriver, LocalStore: _LocalRequests}
+
+
+def driver_of(store: object) -> Driver:
+    """The driver for a store."""
+    made = _DRIVERS.get(type(store))
+    if made is None:
+        kinds = (kind for kind in _OF_SUBCLASSES if isinstance(store, kind))
+        made = _OF_SUBCLASSES.get(next(kinds, object), Driver)
+    return made(store)
