@@ -4,14 +4,11 @@ import contextlib
 import gc
 import itertools
 import json
-import multiprocessing
-import operator
 import os
 import pickle
 import sys
 import tempfile
-import threading
-import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +19,7 @@ from fuzz import TYPES, document_of, fuzz, same, store_with
 from fuzz_arrays import arrays, sharded
 from hypothesis import event, given, reject
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import basic_indices, integer_array_indices
+from hypothesis.extra.numpy import array_shapes, basic_indices, integer_array_indices
 from shards import shard_of, sharding
 from stored_arrays import (
     IN_PLACE,
@@ -36,42 +33,25 @@ from stored_arrays import (
 from zarr.storage import MemoryStore, ZipStore
 
 import zarr_bytes
-from zarr_bytes import ChunkFileError, ChunkSizeError, ShardIndexError, StoreError, block_selection
-from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE
-from zarr_bytes.io import mapping
+from zarr_bytes import ChunkFileError, ChunkSizeError, ShardIndexError, StoreError
 
+needs_maps = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="lists mapped files")
 needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="changed in place on POSIX")
 
 SHAPE, CHUNKS = (9, 8, 10), (4, 5, 10)
 VALUES = numbers(SHAPE, "f4") + 1
-RECORD = "?,i2"
 REFUSED = (ValueError, TypeError, OverflowError)
-NUMBERS = [0, 1, -1, 300, 2**70, 1.5, float("nan"), 1e300, 1j, True, "7", "x", None, b"7"]
-NUMBERS += [
-    np.uint8(200),
-    np.int64(300),
-    np.float64(2.5),
-    np.float32("nan"),
-    np.datetime64("NaT", "s"),
-]
-ODD_VALUES = dict.fromkeys(["i2", "u1", "f4", "?"], NUMBERS) | {  # by the type of the array
-    "M8[s]": [
-        0,
-        1.5,
-        "2020-01-02",
-        "x",
-        np.datetime64("2020-01-02", "D"),
-        np.timedelta64(1, "s"),
-        None,
-    ],
-    "U3": ["", "abcdef", 12345, 1.5, b"ab", np.str_("ü"), None],
-    "S3": ["", "abcdef", 12345, b"ab\0c", "ü", np.bytes_(b"abcd")],
-    RECORD: [(1, 2), (True, 300), (0, 2**20), 5, (1,), "x", np.array((1, 7), RECORD)[()]],
+NAT = np.datetime64("NaT", "s")
+NUMBERS = [0, -1, 300, 2**70, 1.5, float("nan"), 1j, True, "7", "x", None, np.uint8(200), NAT]
+ODD_VALUES = {  # by the type of the array
+    **dict.fromkeys(["i2", "f4", "?"], NUMBERS),
+    "M8[s]": [0, 1.5, "2020-01-02", "x", np.datetime64("2020-01-02", "D"), None],
+    "S3": ["", "abcdef", 12345, b"ab\0c", "ü"],
+    "?,i2": [(1, 2), (True, 300), (0, 2**20), 5, (1,), "x", np.array((1, 7), "?,i2")[()]],
 }
 FORMS = {  # parameters of zarr.create_array
     "one chunk": {"chunks": SHAPE},
     "chunks": {"chunks": CHUNKS},
-    "rows": {"chunks": (4, 8, 10)},
     "shards": {"chunks": (2, 5, 5), "shards": (4, 5, 10)},
 }
 
@@ -102,7 +82,7 @@ def any_view(data, mode="r", **options):
     with tempfile.TemporaryDirectory() as folder, zarr.config.set(IN_PLACE):
         store = store_with(kind, example.objects(example.values()), Path(folder))
         array = zarr.open_array(store, mode="r+")
-        if is_swapped and dtype.num >= FIRST_USER_TYPE:
+        if is_swapped and dtype.num >= 256:
             reason = f"its {dtype} is stored {example.endian}-endian, a type that NumPy does not"
             with pytest.raises(StoreError, match=rf"{reason} have; read it .*`array\[\.\.\.\]`"):
                 zarr_bytes.view(array, mode)
@@ -111,8 +91,10 @@ def any_view(data, mode="r", **options):
         yield example, array, zarr_bytes.view(array, mode)
 
 
-def alive(references):
-    return sum(reference() is not None for reference in references)
+def mapped(folder):
+    """Chunks below `folder` that this process has mapped, one for each mapping."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line.partition("/c/")[2] for line in lines if f" {folder}/" in line]
 
 
 def lowest_descriptor():
@@ -158,11 +140,11 @@ def selections(draw, shape):
     if kind == "basic":
         return draw(basic_indices(shape, allow_newaxis=False))
     if kind == "points":
-        points = draw(integer_array_indices(shape))
-        return tuple(
-            draw(st.sampled_from([i, int(i.flat[0]), np.uint8(i.flat[0] % n)])) if n < 256 else i
-            for i, n in zip(points, shape, strict=True)
-        )
+        sizes = array_shapes(min_side=0, max_dims=3)
+        points = draw(integer_array_indices(shape, result_shape=sizes))
+        odd = lambda i, n: [int(i.flat[0]), np.uint8(i.flat[0] % n)] if i.size else []  # noqa: E731
+        pairs = zip(points, shape, strict=True)
+        return tuple(draw(st.sampled_from([i, *odd(i, n)])) for i, n in pairs)
     entries = [draw(st.integers(-n, n - 1) | st.slices(n)) for n in shape]
     axis = draw(st.integers(0, len(shape) - 1))
     n = shape[axis]
@@ -173,25 +155,37 @@ def selections(draw, shape):
 
 
 class TestSelections:
-    @fuzz(examples=80)
+    @fuzz(examples=60)
     @given(st.data())
     def test_they_are_numpys_of_any_array_and_layout(self, data):
-        with (
-            any_view(data, can_be_missing=True) as (example, _, view),
-            pytest.MonkeyPatch.context() as patch,
-        ):
+        with any_view(data, can_be_missing=True) as (example, _, view):
             values, selection = example.values(), data.draw(selections(example.shape))
-            piece = data.draw(st.sampled_from([1, 100, 2**20]))  # many, where they are small
-            patch.setattr(block_selection, "_PIECE", piece)
             found, expected = view[selection], values[selection]
             assert isinstance(found, np.ndarray) == isinstance(expected, np.ndarray)
             same(found, expected)
             same(view, values)
+            # Each block is a chunk or an inner chunk, cut to the array.
+            assert len(view.blocks) == len(list(view.blocks))
+            for place in np.ndindex(view.blocks.shape):
+                sizes = zip(place, view.chunks, strict=True)
+                part = tuple(slice(i * n, (i + 1) * n) for i, n in sizes)
+                from_the_end = np.subtract(place, view.blocks.shape).tolist()
+                for block in view.blocks[place], view.blocks[tuple(from_the_end)]:
+                    same(block, values[part])
+                    assert not block.flags.owndata
 
-    @pytest.mark.parametrize("rows", [[1, 2, 0], [5, -8, 0]])
-    def test_dots_separate_arrays_also_where_they_stand_for_no_axis(self, form, rows):
+    def test_rows_of_more_than_a_cache_holds_come_in_any_order(self, tmp_path):
+        values = numbers((700, 1000), "u4")
+        array, view = changed(tmp_path, values=values, chunks=(300, 700))
+        rows = np.random.default_rng(0).permutation(700)
+        same(view[rows], values[rows])
+        if hasattr(os, "pwrite"):
+            view[rows] = values
+            same(array[...], values[np.argsort(rows)])
+
+    def test_dots_separate_arrays_also_where_they_stand_for_no_axis(self, form):
         view = zarr_bytes.view(stored({}, **form))
-        for entries in itertools.permutations([rows, 3, slice(1, 4)]):
+        for entries in itertools.permutations([[5, -8, 0], 3, slice(1, 4)]):
             for place in range(4):
                 selection = (*entries[:place], ..., *entries[place:])
                 same(view[selection], VALUES[selection])
@@ -206,14 +200,6 @@ class TestSelections:
             assert np.shares_memory(part, block)
             assert not part.flags.writeable
 
-    def test_an_index_out_of_the_array_is_an_error_that_names_the_axis(self, form):
-        view = zarr_bytes.view(stored({}, **form))
-        for selection in (9, -10, np.int64(9), (0, 8), (0, 0, -11), (0, 0, 10), [0, 9], (8, 8, 9)):
-            with pytest.raises(IndexError, match=r"is outside axis \d, which has \d+ elements"):
-                view[selection]
-        with pytest.raises(IndexError, match="4 entries, and the array 3 axes"):
-            view[0, 0, 0, 0]
-
     @pytest.mark.parametrize(
         ("selection", "advice"),
         [
@@ -227,54 +213,62 @@ class TestSelections:
             (([0, 1], [0, 1]), r"array\.vindex\[\.\.\.\]"),
             (1.5, "found 1.5 of type float"),
             ([0.5], "of type list"),
-            (([0, 1], [0, 1, 2], 0), r"shapes \(2,\) and \(3,\) cannot be broadcast"),
             (([], [0, 1], 0), r"shapes \(0,\) and \(2,\) cannot be broadcast"),
             ([[1], [1, 2]], r"\[\[1\], \[1, 2\]\], which is no array"),
             (slice("a", None), r"slice\('a', None, None\), which has bounds of other types"),
+            (np.int64(9), "is outside axis 0, which has 9 elements"),
+            ((0, 0, -11), "is outside axis 2"),
+            ([0, 9], "is outside axis 0"),
+            ((0, 0, 0, 0), "4 entries, and the array 3 axes"),
         ],
     )
-    def test_another_form_is_an_error_that_says_what_to_call(self, form, selection, advice):
-        view = zarr_bytes.view(stored({}, **form))
+    def test_another_form_is_an_error_that_says_what_to_call(self, selection, advice):
+        view = zarr_bytes.view(stored({}))
         with pytest.raises(IndexError, match=advice):
             view[selection]
 
-    def test_empty_points_are_broadcast(self, form):
-        view = zarr_bytes.view(stored({}, **form))
-        for points in ((np.zeros((0, 2), int), [[0, 0]], 1), ([], 0, [1]), ([[]], [[1]], [])):
-            same(view[points], np.zeros(np.broadcast_shapes(*map(np.shape, points)), "f4"))
-
-    @pytest.mark.parametrize("shape", [(2**62,), (2**40, 2**40)])
-    def test_an_array_may_have_more_elements_than_offsets_have(self, shape):
-        options = {"dtype": "i4", "chunks": (2**10,) * len(shape), "fill_value": 3}
-        view = zarr_bytes.view(zarr.create_array({}, shape=shape, compressors=None, **options))
-        rest = (slice(1020, 1030),) * (len(shape) - 1)
-        for rows, count in ((np.s_[-2000:], 2000), (np.s_[[5, 2**39]], 2), (np.s_[5:15], 10)):
-            same(view[rows, *rest], np.full((count, *[10] * len(rest)), 3, "i4"))
-        assert view[0:0].shape == (0, *shape[1:])
-        assert next(iter(view.blocks)).shape == view.chunks
-
-    def test_what_does_not_fit_an_integer_of_the_machine_is_said(self):
-        options = {"dtype": "i4", "chunks": (2**4,) * 2, "compressors": None}
+    def test_an_array_may_have_more_elements_than_offsets_have(self):
+        options = {"dtype": "i4", "chunks": (2**4,) * 2, "fill_value": 3, "compressors": None}
         view = zarr_bytes.view(zarr.create_array({}, shape=(2**40, 2**40), **options))
+        for rows, count in ((np.s_[-2000:], 2000), (np.s_[[5, 2**39]], 2)):
+            same(view[rows, 1020:1030], np.full((count, 10), 3, "i4"))
+        assert next(iter(view.blocks)).shape == view.chunks
         with pytest.raises(IndexError, match=r"points .* less than 2\*\*62 elements"):
             view[[1, 2], [3, 4]]
         with pytest.raises(OverflowError, match=f"there are {2**72} blocks"):
             len(view.blocks)
 
-    def test_an_array_without_axes_has_no_length(self):
-        with pytest.raises(TypeError, match="without axes"):
-            len(zarr_bytes.view(stored({}, np.array(3, "i2"), chunks=())))
+    @pytest.mark.parametrize("place", [(3, 0, 0), (-4, 0, 0), (0, 0), 0, (0, 0, slice(None))])
+    def test_another_place_of_a_block_is_an_error(self, place):
+        with pytest.raises(IndexError, match="block"):
+            zarr_bytes.view(stored({})).blocks[place]
+
+    def test_a_missing_block_has_the_fill_value_bit_for_bit_and_takes_no_memory(self, tmp_path):
+        document = document_of("float32", (10, 10), (2, 10), "big") | {"fill_value": "0x7fa00001"}
+        view = zarr_bytes.view(zarr.open_array(written_documents(tmp_path, document), mode="r"))
+        block = view.blocks[4, 0]
+        assert (block.shape, block.strides, block.flags.writeable) == ((2, 10), (0, 0), False)
+        assert view[:].tobytes() == b"\x7f\xa0\x00\x01" * 100
+
+    def test_a_transposed_block_has_other_strides(self):
+        filters = [zarr.codecs.TransposeCodec(order=(2, 0, 1))]
+        view = zarr_bytes.view(stored({}, filters=filters, chunks=SHAPE))
+        assert view.blocks[0, 0, 0].strides == (4 * 8, 4, 4 * 8 * 9)
+        same(view, VALUES)
 
 
 class TestArrays:
     """What libraries ask of an array."""
 
-    def test_its_properties_are_those_of_the_array(self, form):
+    def test_its_properties_and_samples_are_those_of_the_array(self, form):
         view = zarr_bytes.view(stored({}, **form))
+        same(np.stack(list(view)), VALUES)  # as `torch.utils.data.DataLoader` draws them
         assert (view.shape, view.ndim, view.size, len(view)) == (SHAPE, 3, 720, 9)
         assert (view.dtype, view.chunks, view.nbytes) == (">f4", form["chunks"], 2880)
         assert "dtype=>f4" in repr(view)
         assert "shape=" in repr(view.blocks)
+        with pytest.raises(TypeError, match="without axes"):
+            len(zarr_bytes.view(stored({}, np.array(3, "i2"), chunks=())))
 
     def test_numpy_makes_an_array_of_it_and_copies_one_chunk_only_where_it_is_asked_to(self, form):
         view = zarr_bytes.view(stored({}, **form))
@@ -290,26 +284,6 @@ class TestArrays:
             with pytest.raises(ValueError, match="only as a copy"):
                 np.array(view, copy=False)
 
-    def test_it_is_a_dataset_of_which_samples_are_drawn_one_by_one(self, form):
-        """What `torch.utils.data.DataLoader` calls: `len`, and an integer for each sample."""
-        dataset = zarr_bytes.view(stored({}, **form))
-        drawn = np.random.default_rng(0).permutation(len(dataset)).tolist()
-        same(np.stack([dataset[i] for i in drawn]), VALUES[drawn])
-        same(np.stack(list(dataset)), VALUES)
-
-    def test_dask_computes_with_it(self):
-        dask = pytest.importorskip("dask.array", reason="dask is not installed (extra stores)")
-        lazy = dask.from_array(zarr_bytes.view(stored({}, **FORMS["shards"])))
-        same(lazy[2:8, :, 3].compute(scheduler="threads"), VALUES[2:8, :, 3])
-
-    @pytest.mark.parametrize("method", sorted({"spawn", *multiprocessing.get_all_start_methods()}))
-    @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-    def test_it_goes_to_other_processes(self, tmp_path, method):
-        view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
-        before = view[3]
-        with multiprocessing.get_context(method).Pool(1) as pool:
-            same(pool.apply(operator.getitem, (view, 3)), before)
-
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
     @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
     def test_a_forked_process_goes_on_with_it(self, tmp_path, form):
@@ -324,120 +298,62 @@ class TestArrays:
     def test_it_is_pickled_with_its_mode(self, tmp_path, mode):
         with zarr.config.set(IN_PLACE):
             view = zarr_bytes.view(stored(tmp_path), mode)
+        assert view[1, 2, 3] == VALUES[1, 2, 3]
         again = pickle.loads(pickle.dumps(view))  # noqa: S301
         assert again.mode == mode
         if mode == "r+":
             again[1, 2, 3] = -1
         assert view[1, 2, 3] == (-1 if mode == "r+" else VALUES[1, 2, 3])
 
-    def test_threads_share_it(self, tmp_path, form):
+    def test_threads_share_it(self, tmp_path):
         with zarr.config.set({"zarr_bytes.mappings": 2}):
-            view = zarr_bytes.view(stored(tmp_path, **form))
-        wrong = []
+            view = zarr_bytes.view(stored(tmp_path))
 
         def read(seed):
             points = map(tuple, np.random.default_rng(seed).integers(0, SHAPE, (300, 3)).tolist())
-            wrong.extend([point for point in points if view[point] != VALUES[point]])
+            return [point for point in points if view[point] != VALUES[point]]
 
-        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
-
-
-class TestBlocks:
-    @fuzz(examples=40)
-    @given(st.data())
-    def test_each_is_a_chunk_or_an_inner_chunk_cut_to_the_array(self, data):
-        with any_view(data) as (example, _, view):
-            assert len(view.blocks) == len(list(view.blocks))
-            for place in np.ndindex(view.blocks.shape):
-                sizes = zip(place, view.chunks, strict=True)
-                part = tuple(slice(i * n, (i + 1) * n) for i, n in sizes)
-                from_the_end = np.subtract(place, view.blocks.shape).tolist()
-                for block in view.blocks[place], view.blocks[tuple(from_the_end)]:
-                    same(block, example.values()[part])
-                    assert not block.flags.owndata
-
-    @pytest.mark.parametrize("place", [(3, 0, 0), (-4, 0, 0), (0, 0), 0, (0, 0, slice(None))])
-    def test_another_place_is_an_error(self, place):
-        with pytest.raises(IndexError, match="block"):
-            zarr_bytes.view(stored({})).blocks[place]
-
-    def test_a_missing_one_has_the_fill_value_bit_for_bit_and_takes_no_memory(self, tmp_path):
-        document = document_of("float32", (10, 10), (2, 10), "big") | {"fill_value": "0x7fa00001"}
-        view = zarr_bytes.view(zarr.open_array(written_documents(tmp_path, document), mode="r"))
-        block = view.blocks[4, 0]
-        assert block.shape == (2, 10)
-        assert block.strides == (0, 0)
-        assert not block.flags.writeable
-        assert view[:].tobytes() == b"\x7f\xa0\x00\x01" * 100
-
-    def test_a_transposed_one_has_other_strides(self):
-        filters = [zarr.codecs.TransposeCodec(order=(2, 0, 1))]
-        view = zarr_bytes.view(stored({}, filters=filters, chunks=SHAPE))
-        assert view.blocks[0, 0, 0].strides == (4 * 8, 4, 4 * 8 * 9)
-        same(view, VALUES)
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(read, range(4))) == [[]] * 4
 
 
 class TestMappings:
-    @pytest.fixture
-    def made(self, monkeypatch):
-        """References to all mappings, one after another."""
-        found = []
-
-        class Mapping(mapping.Mapping):
-            def __init__(self, *args, **kwargs):
-                found.append(weakref.ref(self))
-
-        monkeypatch.setattr(mapping, "Mapping", Mapping)
-        return found
-
-    def test_an_array_that_must_not_be_a_copy_is_refused_before_any_chunk_is_mapped(
-        self, tmp_path, made
-    ):
-        view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
-        with pytest.raises(ValueError, match="only as a copy"):
-            np.array(view, copy=False)
-        assert made == []
-
+    @needs_maps
     @pytest.mark.parametrize("most", [1, 2, 3])
-    def test_the_setting_bounds_their_number(self, tmp_path, made, form, most):
+    def test_the_setting_bounds_their_number(self, tmp_path, form, most):
         with zarr.config.set({"zarr_bytes.mappings": most}):
             view = zarr_bytes.view(stored(tmp_path, **form))
         for point in map(tuple, np.random.default_rng(0).integers(0, SHAPE, (100, 3)).tolist()):
             assert view[point] == VALUES[point]
-            assert 0 < alive(made) <= most
+            assert 0 < len(mapped(tmp_path)) <= most
 
-    def test_those_used_last_are_kept(self, tmp_path, made):
+    @needs_maps
+    def test_those_used_last_are_kept(self, tmp_path):
         with zarr.config.set({"zarr_bytes.mappings": 2}):
             view = zarr_bytes.view(stored(tmp_path, chunks=(1, 8, 10)))
-        for i, count in [(0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)]:
+        for i, kept in [(0, "0"), (1, "01"), (0, "01"), (2, "02"), (0, "02"), (1, "01")]:
             assert view[i, 0, 0] == VALUES[i, 0, 0]
-            assert len(made) == count
+            assert sorted(mapped(tmp_path)) == [f"{j}/0/0" for j in kept]
 
-    def test_an_array_that_is_held_keeps_its_own(self, tmp_path, made, form):
-        view = zarr_bytes.view(stored(tmp_path, **form))
-        row = view[:2, 0, :2]
-        view.refresh()
-        del view
-        gc.collect()
-        assert alive(made) == 1
-        same(row, VALUES[:2, 0, :2])
-        del row
-        assert alive(made) == 0
-
-    def test_they_come_with_the_first_selection_and_go_with_the_view(self, tmp_path, made, form):
+    @needs_maps
+    def test_they_come_with_the_first_selection_and_go_with_the_last_array(self, tmp_path, form):
+        """An array that must not be a copy is refused before any chunk is mapped."""
         gc.disable()
         try:
             view = zarr_bytes.view(stored(tmp_path, **form))
-            assert alive(made) == 0
+            if form != FORMS["one chunk"]:
+                with pytest.raises(ValueError, match="only as a copy"):
+                    np.array(view, copy=False)
+            assert mapped(tmp_path) == []
             same(view, VALUES)
-            assert alive(made) > 0
+            row = view[:2, 0, :2]
+            assert len(mapped(tmp_path)) >= 1
+            view.refresh()
             del view
-            assert alive(made) == 0
+            assert mapped(tmp_path) == ["0/0/0"]
+            same(row, VALUES[:2, 0, :2])
+            del row
+            assert mapped(tmp_path) == []
         finally:
             gc.enable()
 
@@ -454,75 +370,49 @@ class TestMappings:
             assert lowest_descriptor() == before
         assert number > 5
 
-    def test_any_number_may_be_kept(self):
-        with zarr.config.set({"zarr_bytes.mappings": 2**70}):
-            same(zarr_bytes.view(stored({})), VALUES)
-
-    @pytest.mark.parametrize("value", [0, -1, "many", 1.5, True, "9" * 5000])
-    def test_another_number_is_an_error(self, value):
+    @pytest.mark.parametrize("value", [2**70, 0, -1, "many", 1.5, True, "9" * 5000])
+    def test_any_number_from_1_on_may_be_kept(self, value):
         array = stored({})
-        with (
-            zarr.config.set({"zarr_bytes.mappings": value}),
-            pytest.raises(ValueError, match=r"zarr_bytes\.mappings is .* integer from 1 on"),
-        ):
-            zarr_bytes.view(array)
+        with zarr.config.set({"zarr_bytes.mappings": value}):
+            if value == 2**70:
+                same(zarr_bytes.view(array), VALUES)
+            else:
+                with pytest.raises(ValueError, match=r"zarr_bytes\.mappings is .* from 1 on"):
+                    zarr_bytes.view(array)
 
     @pytest.mark.parametrize("store", [MemoryStore, tempfile.mkdtemp])
-    def test_a_replaced_chunk_stays_what_it_was_until_refresh(self, store, form):
-        array = stored(store(), **form)
-        view = zarr_bytes.view(array)
-        same(view[0], VALUES[0])
-        held = view[0, 0, :2]
-        array[...] = -VALUES
-        same(held, VALUES[0, 0, :2])
-        same(view[0], VALUES[0])
-        view.refresh()
-        same(view[0], -VALUES[0])
-
-    def test_a_chunk_that_comes_or_goes_is_seen_after_refresh(self, tmp_path, form):
+    def test_a_chunk_stays_what_it_was_until_refresh(self, store, form):
         options = {"shape": SHAPE, "dtype": "f4", "compressors": None, "fill_value": 7}
-        array = zarr.create_array(tmp_path, **options, **form)
+        array = zarr.create_array(store(), **options, **form)
         view = zarr_bytes.view(array)
-        assert view[0, 0, 0] == 7
-        array[...] = VALUES
-        assert view[0, 0, 0] == 7
-        view.refresh()
-        same(view, VALUES)
+        for before, after in (np.full(SHAPE, 7, "f4"), VALUES), (VALUES, -VALUES):
+            held = view[0, 0, :2]
+            array[...] = after
+            same(held, before[0, 0, :2])
+            same(view[0, 0], before[0, 0])
+            view.refresh()
+            same(view, after)
 
 
 PLAIN = document_of("int16", (4,), (4,), "big")
 SHARD = PLAIN | {"codecs": [sharding((2,), PLAIN["codecs"])]}
 PARTS = [b"\0\1\0\2"] * 2
-LONG, ELSEWHERE = shard_of(PARTS, entries={0: (0, 7)}), shard_of(PARTS, entries={0: (100, 4)})
-WRONG_SHARDS = {  # the content, and what the error says
-    **{f"{size} bytes": (shard_of(PARTS)[:size], "truncated|checksum") for size in (0, 3, 30, 43)},
-    "long inner chunk": (LONG, r"inner chunk \(0\) .* has 7 bytes, and must have 4"),
-    "inner chunk elsewhere": (ELSEWHERE, r"inner chunk \(0\) .* ends at byte 104"),
+DAMAGED = {  # the document, the content, and what the error says
+    "long chunk": (PLAIN, bytes(9), "c/0 are 8 bytes, found 9"),
+    "short shard": (SHARD, shard_of(PARTS)[:30], "truncated|checksum"),
+    "long inner chunk": (SHARD, shard_of(PARTS, entries={0: (0, 7)}), r"\(0\) .* 7 bytes"),
+    "inner chunk elsewhere": (SHARD, shard_of(PARTS, entries={0: (100, 4)}), "ends at byte 104"),
 }
 
 
 class TestFaults:
-    @pytest.fixture(params=["local", "memory"])
-    def viewed(self, tmp_path, request):
-        """Function that makes a view of one chunk, in a store of each kind."""
-
-        def viewed(document, content, **options):
-            objects = {"zarr.json": json.dumps(document).encode(), "c/0": content}
-            store = store_with(request.param, objects, tmp_path)
-            return zarr_bytes.view(zarr.open_array(store, mode="r"), **options)
-
-        return viewed
-
-    @pytest.mark.parametrize("size", [7, 9])
-    def test_a_chunk_of_another_size(self, viewed, size):
-        with pytest.raises(ChunkSizeError, match=f"c/0 are 8 bytes, found {size}"):
-            viewed(PLAIN, bytes(size))[0]
-
-    @pytest.mark.parametrize("case", WRONG_SHARDS)
-    def test_a_wrong_shard_is_an_error_where_its_damage_is(self, viewed, case):
-        content, says = WRONG_SHARDS[case]
-        view = viewed(SHARD, content)
-        with pytest.raises(ShardIndexError, match=says):
+    @pytest.mark.parametrize("kind", ["local", "memory"])
+    @pytest.mark.parametrize("case", DAMAGED)
+    def test_a_wrong_size_or_index_is_an_error_where_the_damage_is(self, tmp_path, case, kind):
+        document, content, says = DAMAGED[case]
+        objects = {"zarr.json": json.dumps(document).encode(), "c/0": content}
+        view = zarr_bytes.view(zarr.open_array(store_with(kind, objects, tmp_path), mode="r"))
+        with pytest.raises((ChunkSizeError, ShardIndexError), match=says):
             view[0]
         if "inner chunk" in case:
             assert view[2] == 1
@@ -546,15 +436,17 @@ class TestFaults:
             file.write(bytes(64))
         assert view[3, 4, 9] == VALUES[3, 4, 9]
 
-    def test_values_are_not_checked(self, viewed):
-        view = viewed(document_of("bool", (3,), (3,), "big"), b"\0\1\2")
-        assert view[...].view("u1").tolist() == [0, 1, 2]
-
 
 def in_zip(folder):
     with ZipStore(folder / "a.zip", mode="w") as store:
         stored(store)
     return zarr.open_array(ZipStore(folder / "a.zip"), mode="r")
+
+
+def of_other_byte_order(_):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16
+    codec = zarr.codecs.BytesCodec(endian={"little": "big", "big": "little"}[sys.byteorder])
+    return zarr.create_array({}, data=np.ones(3, dtype), serializer=codec, compressors=None)
 
 
 def of_nested_shards(_):
@@ -571,20 +463,13 @@ class TestRefusals:
             (lambda _: stored(CountingStore(MemoryStore())), "its store is a CountingStore"),
             (in_zip, "its store is a ZipStore"),
             (of_nested_shards, "its codecs are shard"),
+            (of_other_byte_order, "its bfloat16 is stored (little|big)-endian"),
         ],
-        ids=["compressed", "format 2", "store in another", "archive", "nested shards"],
+        ids=["compressed", "format 2", "store in another", "archive", "nested shards", "swapped"],
     )
     def test_the_error_names_the_reason_and_the_call_of_zarr(self, array_in, reason, tmp_path):
         array = array_in(tmp_path)
         with pytest.raises(StoreError, match=rf"{reason}.*read it through zarr, as in `array\["):
-            zarr_bytes.view(array)
-
-    def test_a_byte_order_that_numpy_does_not_have_is_a_reason(self):
-        ml_dtypes = pytest.importorskip("ml_dtypes")
-        other = {"little": "big", "big": "little"}[sys.byteorder]
-        values, codec = np.ones(3, ml_dtypes.bfloat16), zarr.codecs.BytesCodec(endian=other)
-        array = zarr.create_array({}, data=values, serializer=codec, compressors=None)
-        with pytest.raises(StoreError, match=f"its bfloat16 is stored {other}-endian"):
             zarr_bytes.view(array)
 
     def test_what_is_no_array_of_zarr(self):
@@ -597,8 +482,6 @@ class TestRefusals:
         pipeline = {"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}
         with zarr.config.set(pipeline | {"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}):
             same(zarr_bytes.view(stored({}, **form)), VALUES)
-        new = zarr.create_array({}, data=VALUES, compressors=None, **form)
-        same(zarr_bytes.view(new), VALUES)
 
 
 class TestReadOnly:
@@ -627,7 +510,7 @@ class TestReadOnly:
 
 @needs_pwrite
 class TestWriting:
-    @fuzz(examples=50)
+    @fuzz(examples=40)
     @given(st.data())
     def test_selections_are_assigned_to_as_numpy_does_and_stored_at_once(self, data):
         with any_view(data, "r+", least_size=1) as (example, array, view):
@@ -647,73 +530,47 @@ class TestWriting:
             same(array[...], values)
 
     @pytest.mark.filterwarnings("ignore")  # of lossy conversions and of types without a document
-    @fuzz(examples=200)
-    @given(st.data(), st.sampled_from(sorted(ODD_VALUES)), st.booleans())
-    def test_values_are_converted_broadcast_and_refused_as_by_numpy(self, data, dtype, is_one):
+    @pytest.mark.parametrize("dtype", ODD_VALUES)
+    def test_values_are_converted_broadcast_and_refused_as_by_numpy(self, tmp_path, dtype):
         values = np.ones((6, 4), dtype)
-        value = data.draw(st.sampled_from(ODD_VALUES[dtype]))
-        choice = [np.s_[:], np.s_[1], np.s_[2:5, 1], np.s_[0, 0], np.s_[0, ..., 0], np.s_[4:4]]
-        choice += [np.s_[[5, 0, 3]], np.s_[[], :2], np.s_[[0, 5], [1, 1]], np.s_[0, [1, 0]]]
-        # NumPy takes its own NaN and NaT for integers where arrays of integers select, only there.
-        is_inexact = isinstance(value, np.floating | np.datetime64)
-        choice = choice[:5] if is_inexact else choice
-        selection = data.draw(st.sampled_from(choice))
-        sizes = data.draw(
-            st.sampled_from([None, *[(1,) * n + (2,) for n in range(4)], (1, 3), (7,)])
-        )
-        if sizes is not None and dtype == RECORD:
-            value = np.ones(sizes, RECORD)
-        elif sizes is not None:
-            value = np.full(sizes, value)
-            # NumPy refuses lists of more levels than axes are selected.
-            is_list = len(sizes) <= np.ndim(values[selection]) and data.draw(st.booleans())
-            value = value.tolist() if is_list else value
-        with tempfile.TemporaryDirectory() as folder:
-            array, view = changed(folder, values=values, chunks=(6, 4) if is_one else (2, 2))
-            try:
+        array, view = changed(tmp_path, values=values, chunks=(4, 2))
+        selected = np.s_[:, 1, (slice(2, 5), 1), (0, 0), (0, ..., 0), 4:4]
+        selected += np.s_[[5, 0, 3], ([], slice(2)), ([0, 5], [1, 1]), (0, [1, 0])]
+        for value, selection in itertools.product(ODD_VALUES[dtype], selected):
+            is_record = dtype == "?,i2"
+            for form in [value] if is_record else [value, *[np.full(n, value) for n in (2, 4, 7)]]:
                 expected = values.copy()
-                expected[selection] = value
-            except REFUSED:
-                expected = values
-                with pytest.raises(REFUSED):
-                    view[selection] = value
-            else:
-                # Of nothing, NumPy converts no array.
-                with contextlib.suppress(*REFUSED if not values[selection].size else []):
-                    view[selection] = value
-            assert array[...].tobytes() == expected.tobytes()
-            del view
+                try:
+                    expected[selection] = form
+                except REFUSED:
+                    refused = pytest.raises(REFUSED)
+                    expected = values
+                else:  # of nothing, NumPy converts no array
+                    refused = contextlib.suppress(*REFUSED if not values[selection].size else ())
+                # NumPy takes its own NaT for integers where arrays of integers select, only there.
+                if value is not NAT or "[" not in str(selection):
+                    with refused:
+                        view[selection] = form
+                    same(view, expected)
+                    view[...] = values
+        assert array[...].tobytes() == values.tobytes()
 
-    @fuzz(examples=60)
-    @given(st.data(), st.sampled_from(sorted(FORMS)), st.booleans())
-    def test_a_value_may_overlap_its_target(self, data, form, is_refreshed):
-        n = data.draw(st.integers(1, 9))
-        slices = st.integers(0, 9 - n).map(lambda i: slice(i, i + n))
-        target, source = data.draw(slices), data.draw(slices)
-        step = data.draw(st.sampled_from([1, -1]))
-        with tempfile.TemporaryDirectory() as folder:
-            array, view = changed(folder, **FORMS[form])
-            expected = VALUES.copy()
-            expected[target] = expected[source][::step].copy()
-            value = view[source][::step]
+    @pytest.mark.parametrize("is_refreshed", [False, True])
+    @pytest.mark.parametrize("step", [1, -1])
+    def test_a_value_may_overlap_its_target(self, tmp_path, form, step, is_refreshed):
+        """As a part of the view, and of another mapping of the same file."""
+        array, view = changed(tmp_path, **form)
+        expected = VALUES.copy()
+        starts = [(0, 1, 8), (1, 0, 8), (2, 4, 5), (5, 3, 2), (0, 0, 9)]
+        for target, source, n in starts:
+            expected[target : target + n] = expected[source : source + n][::step].copy()
+            value = view[source : source + n][::step]
             if is_refreshed:
                 view.refresh()
-            view[target] = value
+            view[target : target + n] = value
             same(array[...], expected)
-            del view, value
-
-    @pytest.mark.parametrize("step", [1, -1])
-    def test_a_value_may_be_of_another_mapping_of_the_same_file(self, tmp_path, step):
-        array, view = changed(tmp_path, chunks=SHAPE)
-        value = view[:8][::step]
-        view.refresh()
-        view[1:] = value
-        same(array[...], np.concatenate([VALUES[:1], VALUES[:8][::step]]))
-
-    def test_a_view_may_be_the_value(self, tmp_path):
-        array, view = changed(tmp_path, values=np.arange(6.0), chunks=3)
         view[::-1] = view
-        same(array[...], np.arange(6.0)[::-1])
+        same(array[...], expected[::-1])
 
     @pytest.mark.filterwarnings("ignore:.*does not have a Zarr V3 specification")
     @pytest.mark.parametrize("chunks", [4, 2])
@@ -728,24 +585,16 @@ class TestWriting:
         assert flags.tolist() == (values.view("u1").reshape(4, -1)[:, -1] != 0).tolist()
         array[...]  # which is refused with another bool
 
-    @pytest.mark.parametrize("chunks", [4, 2])
-    @pytest.mark.parametrize(
-        "selection", [np.s_[:], np.s_[[3, 2, 1, 0]], np.s_[3], np.s_[[1]], np.s_[-1, ...]]
-    )
-    def test_narrow_negative_numbers_are_stored_with_their_sign_bits(
-        self, tmp_path, chunks, selection
-    ):
+    @pytest.mark.parametrize("selection", [np.s_[:], np.s_[[3, 2, 1, 0]], np.s_[3], np.s_[-1, ...]])
+    def test_narrow_negative_numbers_are_stored_with_their_sign_bits(self, tmp_path, selection):
         ml_dtypes = pytest.importorskip("ml_dtypes")
         ones = np.ones(4, ml_dtypes.int4)
-        for value in (-1, ml_dtypes.int4(-1), np.array([-1], ml_dtypes.int4), np.int64(-1)):
-            array, view = changed(tmp_path, values=ones, chunks=chunks, overwrite=True)
-            if np.ndim(value) and np.ndim(ones[selection]) == 0:
-                value = value[0]
+        for value in (-1, ml_dtypes.int4(-1), np.int64(-1)):
+            _, view = changed(tmp_path, values=ones, chunks=2, overwrite=True)
             view[selection] = value
             expected = np.ones(4, "u1")
             expected[selection] = 0xFF
             assert b"".join(block.tobytes() for block in view.blocks) == expected.tobytes()
-            assert array[...].astype(int).tolist() == expected.view("i1").tolist()
 
     def test_a_value_that_numpy_refuses_is_an_error_before_anything_is_changed(self, tmp_path):
         array, view = changed(tmp_path)
@@ -760,16 +609,11 @@ class TestWriting:
 
     def test_a_missing_chunk_is_an_error_before_anything_is_changed(self, tmp_path, form):
         array, view = changed(tmp_path, **form)
-        if view.blocks.shape == (1, 1, 1):
-            (tmp_path / "c/0/0/0").unlink()
-        else:
-            (tmp_path / "c/2/1/0").unlink(missing_ok=True)
-            (tmp_path / "c/2/0/0").unlink(missing_ok=True)
+        max((tmp_path / "c").rglob("*/*/0")).unlink()
         before = array[...]
-        with pytest.raises(ValueError, match=r"missing.*zarr_bytes\.preallocate\(array\)"):
-            view[...] = 1
-        with pytest.raises(ValueError, match=r"missing"):
-            view[8, 7, 9] = 1
+        for selection in (..., np.s_[8, 7, 9]):
+            with pytest.raises(ValueError, match=r"missing.*zarr_bytes\.preallocate\(array\)"):
+                view[selection] = 1
         same(array[...], before)
         zarr_bytes.preallocate(array)
         view.refresh()
@@ -795,19 +639,24 @@ class TestWriting:
         with pytest.raises(ChunkFileError, match=r"c.0.0.0 was deleted"):
             view.flush()
 
-    def test_changes_before_refresh_are_synced_and_no_path_is_kept_for_ever(
+    def test_flush_syncs_every_changed_file_once_also_those_of_before_a_refresh(
         self, tmp_path, monkeypatch
     ):
-        synced = []
+        synced, files = [], {}
         with zarr.config.set({"zarr_bytes.mappings": 1}):
             _, view = changed(tmp_path)
-        monkeypatch.setattr(mapping.os, "fsync", synced.append)
+        monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
         view[...] = 1
         view.refresh()
-        for count in (6, 7, 8):
-            view.flush()
-            assert len(synced) == count
-            view[0, 0, 0] = 1
+        view.flush()
+        files = {path.stat().st_ino for path in tmp_path.rglob("c/*/*/*")}
+        assert sorted(synced) == sorted(files)
+        synced.clear()
+        view[0, 0, 0] = 1
+        view.flush()
+        view.flush()
+        assert (tmp_path / "c/0/0/0").stat().st_ino in synced
+        assert len(set(synced)) == 1
 
     @pytest.mark.parametrize("kind", ["symbolic link", "other name", "write-protected"])
     def test_a_file_that_others_see_is_not_changed(self, tmp_path, kind):
