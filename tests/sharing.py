@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import threading
 from contextlib import contextmanager
 from shutil import rmtree
@@ -10,10 +9,8 @@ from shutil import rmtree
 import numpy as np
 import zarr
 from stored_arrays import IN_PLACE, numbers
-from system_calls import before_each
 
 from zarr_bytes import preallocate
-from zarr_bytes.io import file_writing, mapped_writing
 
 COUNT = 4  # processes
 PLAIN_ZARR = {
@@ -143,52 +140,3 @@ def race(call, folder, layout, beside, rounds):
         lost.append(int((~is_kept.all(axis=1)).sum()))
         rmtree(path)
     return lost
-
-
-def exit_code_of(function, *args):
-    """How a process ends that is forked from this one, which has no threads."""
-    child = os.fork()
-    if child == 0:
-        try:
-            function(*args)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def write_and_die(path, selection, number, call):
-    """Write a number in place, and be killed before this call of the system that concerns files.
-
-    Copies into a mapping count too; each takes few ranges here.
-    """
-    with zarr.config.set(IN_PLACE):
-        array = zarr.open_array(path, mode="r+")
-    calls, scatter = [], mapped_writing.scatter
-
-    def count(*arguments):
-        calls.append(arguments)
-        if len(calls) > call:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def scatter_or_die(*arguments):
-        count("scatter")
-        return scatter(*arguments)
-
-    # This process ends with the write, so that nothing has to be put back.
-    mapped_writing.scatter = scatter_or_die
-    mapped_writing._BATCH = 4
-    file_writing.is_local = lambda file: True
-    with before_each(count):
-        array[selection] = number
-
-
-def write_until_killed(path, selection, pipe):
-    """Write one number after another in place, and say so each time."""
-    with zarr.config.set(IN_PLACE):
-        array = zarr.open_array(path, mode="r+")
-    number = 0
-    while True:
-        number = number % 100 + 1
-        array[selection] = number
-        pipe.send(number)

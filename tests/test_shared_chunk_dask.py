@@ -92,19 +92,12 @@ def with_store(path, blocks):
     blocks.store(target, regions=(ROWS,), lock=False)
 
 
-def with_to_zarr_of_dask(path, blocks):
-    target = zarr.open_array(path / "v", mode="r+")
-    # It makes blocks as large as it finds right for this configuration: a chunk may be too large.
-    with dask.config.set({"array.chunk-size": VALUES.nbytes // 2}):
-        blocks.to_zarr(target, region=(ROWS, slice(0, 4)))
-
-
 def with_to_zarr_of_xarray(path, blocks):
     dataset = xarray.Dataset({"v": (("t", "x"), blocks)})
     dataset.to_zarr(path, region={"t": ROWS}, safe_chunks=False)
 
 
-WRITERS = [with_store, with_to_zarr_of_dask, with_to_zarr_of_xarray]
+WRITERS = [with_store, with_to_zarr_of_xarray]
 
 
 def kept(path):
@@ -118,13 +111,9 @@ def kept(path):
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_without_the_setting_one_of_four_blocks_is_left(client, path, write, pipeline):
+def test_one_of_four_blocks_is_left_and_none_is_lost_with_the_setting(client, path, write):
     write(path, dask_array.from_array(VALUES, chunks=BLOCK))
     assert sum(kept(path)) == 1
-
-
-@pytest.mark.parametrize("write", WRITERS)
-def test_with_the_setting_no_block_is_lost(client, path, write):
     with zarr.config.set({SETTING: True}):  # in this process; the arrays are opened here
         write(path, dask_array.from_array(VALUES, chunks=BLOCK))
     assert kept(path) == [True] * BLOCKS
@@ -144,17 +133,14 @@ def write_in_the_workers(client, path):
 
 
 def test_an_array_that_a_worker_opens_has_the_setting_of_the_worker(client, path):
-    with zarr.config.set({SETTING: True}):  # does not reach the workers
-        write_in_the_workers(client, path)
-    assert sum(kept(path)) == 1
-
-
-def test_the_setting_can_be_made_in_running_workers(client, path):
     def switch(value):  # `zarr.config.set` itself would be sent with this process's configuration
         import zarr
 
         zarr.config.set({"zarr_bytes.partial_writes": value})
 
+    with zarr.config.set({SETTING: True}):  # does not reach the workers
+        write_in_the_workers(client, path)
+    assert sum(kept(path)) == 1
     client.run(switch, True)
     try:
         write_in_the_workers(client, path)

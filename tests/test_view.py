@@ -323,7 +323,9 @@ class TestMappings:
     def test_the_setting_bounds_their_number(self, tmp_path, form, most):
         with zarr.config.set({"zarr_bytes.mappings": most}):
             view = zarr_bytes.view(stored(tmp_path, **form))
-        for point in map(tuple, np.random.default_rng(0).integers(0, SHAPE, (100, 3)).tolist()):
+        for point in map(
+            tuple, np.random.default_rng(0).integers(np.negative(SHAPE), SHAPE, (100, 3)).tolist()
+        ):
             assert view[point] == VALUES[point]
             assert 0 < len(mapped(tmp_path)) <= most
 
