@@ -892,7 +892,7 @@ def test_bytes_that_zarr_alone_knows_are_not_known_in_advance(tmp_path, options)
 
 
 def test_everything_that_a_text_can_select_is_selected():
-    from zarr_bytes.commands.selections import selection_of_text, text_of_selection
+    from zarr_bytes.commands.explain import selection_of_text, text_of_selection
 
     for text in ("[:, 7, 3]", "[..., ::2]", "[-1]", "[1:-2:3, [1, 2]]", "oindex[[1, 2], :, 3]"):
         name, selection = selection_of_text(text)

@@ -14,8 +14,8 @@ from zarr.registry import get_buffer_class, get_pipeline_class
 from zarr_bytes.activation import CLASSES, PIPELINE
 from zarr_bytes.chains import codec_name, own_chain
 from zarr_bytes.codec import BytesCodec
-from zarr_bytes.commands.source import decided_by
-from zarr_bytes.commands.text import class_path, in_digits
+from zarr_bytes.commands.result import class_path, in_digits
+from zarr_bytes.commands.status import decided_by
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.layout.stored import Stored
 from zarr_bytes.pipeline import BatchedBytesPipeline

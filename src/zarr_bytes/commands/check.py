@@ -25,9 +25,8 @@ from zarr.storage import MemoryStore
 
 from zarr_bytes.activation import CLASSES
 from zarr_bytes.chains import codec_name, plain_chain
-from zarr_bytes.commands.result import Progress, Result, Table, verdict
+from zarr_bytes.commands.result import Progress, Result, Table, brief, in_digits, number, verdict
 from zarr_bytes.commands.stores import DOCUMENT, Listing, copies_in, is_path, opened, within
-from zarr_bytes.commands.text import brief, in_digits, number
 from zarr_bytes.errors import in_words
 from zarr_bytes.indexing.chunk_grid import ChunkGrid
 from zarr_bytes.io.tasks import for_each

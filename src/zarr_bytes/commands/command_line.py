@@ -16,13 +16,11 @@ from zarr.storage import LocalStore
 
 import zarr_bytes
 from zarr_bytes.commands.check import check
-from zarr_bytes.commands.explain import explain
+from zarr_bytes.commands.explain import explain, selection_of_text
 from zarr_bytes.commands.preallocate import preallocate_store
-from zarr_bytes.commands.result import progress_bar, screen
-from zarr_bytes.commands.selections import selection_of_text
+from zarr_bytes.commands.result import as_json, printable, progress_bar, screen
 from zarr_bytes.commands.status import status
 from zarr_bytes.commands.stores import member_is_missing, opened, storage_options
-from zarr_bytes.commands.text import as_json, printable
 from zarr_bytes.errors import StoreError, in_words
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from zarr_bytes.commands.result import Result, Table
-from zarr_bytes.commands.text import number
+from zarr_bytes.commands.result import Result, Table, number
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 

@@ -11,9 +11,8 @@ import zarr
 from zarr.storage import LocalStore
 
 from zarr_bytes.array_blocks import plain_parts
-from zarr_bytes.commands.result import Progress, Result, Table, verdict
+from zarr_bytes.commands.result import Progress, Result, Table, in_digits, number, verdict
 from zarr_bytes.commands.stores import Listing, member_is_missing, opened
-from zarr_bytes.commands.text import in_digits, number
 from zarr_bytes.errors import StoreError, in_words, no_array
 from zarr_bytes.indexing.chunk_grid import ChunkGrid
 from zarr_bytes.io.drivers import driver_of

@@ -1,44 +1,48 @@
-"""Results of commands: plain data that prints as lines and tables, by `rich` where it is installed.
+"""Results of commands: plain data that prints as lines and tables, and as JSON.
 
-What a result shows are parts: first its verdict as a line, then further lines and tables. All texts
-are escaped here, so a name from a store cannot act on the terminal.
+What a result shows are parts: first its verdict as a line, then further lines and tables. `rich`,
+where it is installed, gives them colours and the width of the terminal. All texts are escaped here,
+so a name from a store cannot act on the terminal.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from importlib.util import find_spec
+from itertools import zip_longest
+from math import isfinite, log10
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-from zarr_bytes.commands.text import cut, in_digits, printable
+from unicodedata import east_asian_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.measure import Measurement
-    from rich.text import Text
-
 _LONGEST: Final = 400  # characters of a cell
+_NARROWEST: Final = 8  # columns of a terminal, for a column of a table
 _PATIENCE: Final = 1.0  # seconds before the progress bar appears
+_UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_ENCODER: Final = json.JSONEncoder(default=str)
+_LONGEST_INTEGER: Final = 4000  # bits; Python prints and reads 4,300 digits, which is more
 
 Value: TypeAlias = str | int
 Cell: TypeAlias = Value | tuple[Value, str]
 """A value, or a value and its style in the words of `rich`."""
 Line: TypeAlias = tuple[Cell, ...]
 """Cells side by side; a line that begins with a space is to be copied, and never broken."""
+_Texts: TypeAlias = "list[tuple[str, str]]"  # side by side, with their styles
 
 
 @dataclass(frozen=True)
 class Table:
     """Rows below the names of their columns; of more than `most`, the first, and a number."""
 
-    columns: Sequence[Cell]
+    columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     most: int = sys.maxsize
     advice: str = ""  # after the number of rows that are not shown
@@ -59,7 +63,7 @@ class Result:
         return vars(self)
 
     def __repr__(self) -> str:
-        return "\n".join(map(_plain, self._parts()))
+        return "\n".join(_plain(line) for part in self._parts() for line in _lines(part))
 
 
 @dataclass(frozen=True)
@@ -80,16 +84,28 @@ def verdict(text: str, colour: str, *things: Cell) -> Line:
 
 def screen(result: Result, *, in_full: bool = False) -> str:
     """A result as text for standard output; its verdict again at the end of more than a screen."""
-    show = _by_rich if _has_rich() else _plain
     first, *others = result._parts(in_full=in_full)
-    text = "\n".join([show(first, is_whole=True), *map(show, others)])
-    if text.count("\n") + 3 > shutil.get_terminal_size().lines:  # and the prompt
-        text += "\n\n" + show(first, is_whole=True)
-    return text
+    size, lines = shutil.get_terminal_size(), list(_lines(first))
+    width = size.columns if find_spec("rich") else sys.maxsize
+    lines += [line for part in others for line in _lines(part, width)]
+    if len(lines) + 2 > size.lines:  # and the prompt
+        lines += [[], lines[0]]
+    if not find_spec("rich"):
+        return "\n".join(map(_plain, lines))
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    with console.capture() as captured:
+        for line in lines:
+            text = Text.assemble(*line)
+            text.rstrip()
+            console.print(text, soft_wrap=True)
+    return captured.get().removesuffix("\n")
 
 
-def _has_rich() -> bool:
-    return find_spec("rich") is not None
+def _plain(line: _Texts) -> str:
+    return "".join([text for text, _ in line]).rstrip()
 
 
 def _text(cell: Cell, longest: int = sys.maxsize) -> tuple[str, str]:
@@ -98,114 +114,79 @@ def _text(cell: Cell, longest: int = sys.maxsize) -> tuple[str, str]:
     return printable(cut(in_digits(value) if isinstance(value, int) else value, longest)), style
 
 
-def _cells(table: Table) -> Iterator[list[tuple[str, str]]]:
-    """The texts and styles of the columns' names and of each row that is shown."""
-    for row in (table.columns, *table.rows[: table.most]):
-        yield [_text(cell, _LONGEST) for cell in row]
+def _lines(part: Part, width: int = sys.maxsize) -> Iterator[_Texts]:
+    """A part in lines of `width` columns, and a table below an empty line.
 
-
-def _rest(table: Table) -> Iterator[str]:
-    if (rest := len(table.rows) - table.most) > 0:
-        yield f"... and {rest:,} more{table.advice}"
-
-
-def _plain(part: Part, *, is_whole: bool = True) -> str:
-    """A part without colours, and a table as wide as its texts, below an empty line.
-
-    Examples
-    --------
-    >>> print(_plain(("Two", " things:")))
-    Two things:
-    >>> print(_plain(Table("AB", [("1", "x y")])))
-    <BLANKLINE>
-    A   B
-    -------
-    1   x y
+    >>> [_plain(line) for line in _lines(Table("AB", [("1", "x y")]))]
+    ['', 'A   B', '-------', '1   x y']
     """
-    del is_whole  # nothing is broken here
     if isinstance(part, tuple):
-        return "".join(_text(cell)[0] for cell in part)
-    rows = [[text for text, _ in row] for row in _cells(part)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    return "\n".join(["", lines[0], "-" * max(map(len, lines)), *lines[1:], *_rest(part)])
+        texts = [_text(cell) for cell in part]
+        yield from [texts] if texts[0][0].startswith(" ") else _broken(texts, width)
+        return
+    rows = [[_text((name, "bold")) for name in part.columns]]
+    rows += [[_text(cell, _LONGEST) for cell in row] for row in part.rows[: part.most]]
+    widths = [max([_width(text) for text, _ in column]) for column in zip(*rows, strict=True)]
+    while sum(widths) + 3 * len(widths) - 3 > width and max(widths) > _NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    yield []
+    for number, row in enumerate(rows):
+        columns = [_broken([text], n) for text, n in zip(row, widths, strict=True)]
+        for cells in zip_longest(*columns, fillvalue=list[tuple[str, str]]()):
+            line: _Texts = []
+            for texts, n in zip(cells, widths, strict=True):
+                line += [*texts, (" " * (n + 3 - sum([_width(text) for text, _ in texts])), "")]
+            yield line
+        if number == 0:
+            yield [("-" * (sum(widths) + 3 * len(widths) - 3), "")]
+    if (rest := len(part.rows) - part.most) > 0:
+        yield [(f"... and {rest:,} more{part.advice}", "dim")]
 
 
-def _by_rich(part: Part, *, is_whole: bool = False) -> str:
-    """A part as wide as the terminal at most, and in colours if standard output is one."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    console = Console()
-    with console.capture() as captured:
-        if isinstance(part, tuple):
-            text = Text.assemble(*map(_text, part))
-            console.print(text, soft_wrap=is_whole or text.plain.startswith(" "))
-        else:
-            table = RichTable(
-                box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold"
-            )
-            columns, *rows = _cells(part)
-            for column in columns:
-                table.add_column(_folded(*column), overflow="fold")
-            for row in rows:
-                table.add_row(*(_folded(*cell) for cell in row))
-            console.print("", table, *(Text(rest, "dim") for rest in _rest(part)), sep="\n")
-    return captured.get().removesuffix("\n")
+def _broken(texts: _Texts, width: int) -> Iterator[_Texts]:
+    """Texts side by side, in lines of `width` columns."""
+    line, left = list[tuple[str, str]](), width
+    for text, style in texts:
+        for piece in _pieces(text, width):
+            if line and _width(piece.rstrip()) > left:
+                line[-1] = line[-1][0].rstrip(), line[-1][1]
+                yield line
+                line, left = [], width
+            line.append((piece, style))
+            left -= _width(piece)
+    yield line
 
 
-class _Path:
-    """A text without spaces, broken after ``/``, ``.`` or ``,`` if it does not fit on a line."""
-
-    def __init__(self, path: str, style: str) -> None:
-        self._parts, self._style = re.findall(r"[^/\\.,]*[/\\.,]+|[^/\\.,]+", path), style
-
-    def __rich_measure__(self, _: Console, options: ConsoleOptions) -> Measurement:
-        from rich.cells import cell_len
-        from rich.measure import Measurement
-
-        widths = [cell_len(part) for part in self._parts]
-        return Measurement(max(widths, default=0), sum(widths)).with_maximum(options.max_width)
-
-    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
-        from rich.cells import cell_len
-        from rich.text import Text
-
-        line = ""
-        for part in self._parts:
-            if line and cell_len(line + part) > options.max_width:
-                yield Text(line, self._style, overflow="fold")
-                line = ""
-            line += part
-        yield Text(line, self._style, overflow="fold")
+def _pieces(text: str, width: int) -> Iterator[str]:
+    """The words of a text; in pieces, as after ``/``, where a word is too long for a line."""
+    for word in re.findall(r"\S+\s*|\s+", text):
+        if _width(word.rstrip()) <= width:
+            yield word
+            continue
+        for piece in re.findall(r"[^/\\.,]*[/\\.,]+\s*|[^/\\.,]+", word):
+            step = max(width * len(piece) // _width(piece), 1)
+            yield from (piece[i : i + step] for i in range(0, len(piece), step))
 
 
-def _folded(text: str, style: str) -> RenderableType:
-    from rich.text import Text
-
-    return Text(text, style) if " " in text else _Path(text, style)
+def _width(text: str) -> int:
+    """Columns of a terminal that a text takes."""
+    return len(text) + sum([east_asian_width(character) in "WF" for character in text])
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
     """A progress bar on a terminal with `rich`, for commands that take longer than a second."""
-    if not (_has_rich() and sys.stderr.isatty()):
+    if not (find_spec("rich") and sys.stderr.isatty()):
         yield lambda _: None
         return
     from rich import progress
     from rich.console import Console
 
+    text = progress.TextColumn("{task.description}", markup=False)
     bar = progress.Progress(
-        progress.BarColumn(bar_width=20),
-        progress.TextColumn("{task.fields[counts]}", markup=False),
-        progress.TextColumn("{task.description}", markup=False),
-        console=Console(stderr=True),
-        transient=True,
+        progress.BarColumn(bar_width=20), text, console=Console(stderr=True), transient=True
     )
-    task = bar.add_task("", total=None, counts="")
-    started = time.monotonic()
+    task, started = bar.add_task("", total=None), time.monotonic()
 
     def show(done: Progress) -> None:
         if time.monotonic() - started < _PATIENCE:
@@ -215,16 +196,108 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
         if done.chunks:
             counts += f", chunk {done.chunks_done:,} of {in_digits(done.chunks)}"
             part = min(done.chunks_done / done.chunks, 1)
-        bar.update(
-            task,
-            description=cut(printable(f"/{done.path}"), 24),
-            completed=done.nodes_done + part,
-            total=done.nodes_found,
-            counts=counts,
-        )
+        description = f"{counts} {cut(printable(f'/{done.path}'), 24)}"
+        completed, total = done.nodes_done + part, done.nodes_found
+        bar.update(task, description=description, completed=completed, total=total)
 
     try:
         yield show
     finally:
         if bar.live.is_started:
             bar.stop()
+
+
+def printable(text: str) -> str:
+    r"""`text` with escapes for the characters that a terminal interprets or cannot show.
+
+    These are C0, DEL, C1, the bidirectional overrides and isolates, and lone surrogates, which
+    stand for the bytes of file names that are not UTF-8.
+
+    Examples
+    --------
+    >>> printable("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def cut(text: str, longest: int) -> str:
+    """`text`, or its beginning and end if it has more than `longest` characters."""
+    if len(text) <= longest:
+        return text
+    head = (longest - 5) // 2
+    return f"{text[:head]} ... {text[len(text) - (longest - 5 - head) :]}"
+
+
+def brief(value: object, longest: int = 80) -> str:
+    """`value` as JSON, cut after `longest` characters; the rest is not even made.
+
+    Examples
+    --------
+    >>> brief([1, "a"])
+    '[1, "a"]'
+    """
+    text = ""
+    for piece in _ENCODER.iterencode(value):  # lazy, so that no depth is too deep
+        text += piece
+        if len(text) > longest:
+            return text[: longest - 4] + " ..."
+    return text
+
+
+def in_digits(number: int) -> str:
+    """`number` with separators of thousands, or its magnitude if it has very many digits.
+
+    Examples
+    --------
+    >>> in_digits(10**6), in_digits(-(10**5000))
+    ('1,000,000', 'about -10^5000')
+    """
+    if abs(number) < 10**18:
+        return f"{number:,}"
+    return f"about {'-' * (number < 0)}10^{log10(abs(number)):.0f}"
+
+
+def in_units(nbytes: int) -> str:
+    """A size in its largest whole unit.
+
+    Examples
+    --------
+    >>> in_units(2**15), in_units(1000)
+    ('32 KiB', '1,000 bytes')
+    """
+    units = [unit for unit, size in _UNITS.items() if nbytes % size == 0]
+    unit = units[-1] if nbytes else units[0]
+    return f"{in_digits(nbytes // _UNITS[unit])} {unit}"
+
+
+def number(count: int, noun: str) -> str:
+    """`count` things in words."""
+    return f"{count:,} {noun}" + "s" * (count != 1)
+
+
+def class_path(class_: type) -> str:
+    """A class as it is named in zarr's configuration."""
+    return f"{class_.__module__}.{class_.__qualname__}"
+
+
+def as_json(document: object) -> str:
+    """`document` as strict JSON in ASCII; numbers that are not JSON are text."""
+    return json.dumps(_permitted(document), indent=2)
+
+
+def _permitted(value: object) -> object:
+    match value:
+        case bool() | None | str():
+            return value
+        case int():
+            return value if value.bit_length() <= _LONGEST_INTEGER else in_digits(value)
+        case float():
+            return value if isfinite(value) else str(value)
+        case dict():
+            return {str(name): _permitted(member) for name, member in value.items()}
+        case list() | tuple():
+            return [_permitted(item) for item in value]
+    return _permitted(vars(value)) if is_dataclass(value) else str(value)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, Final
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import zarr
 from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
 
 from zarr_bytes.activation import CLASSES, PIPELINE, VARIABLES
-from zarr_bytes.commands.result import Result, Table
-from zarr_bytes.commands.source import Source, overridden, source_of
-from zarr_bytes.commands.text import class_path, in_units
+from zarr_bytes.commands.result import Result, Table, class_path, in_units
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.data_type.real import ExtensionDataType
 from zarr_bytes.errors import HOW_TO_INSTALL, MissingPackageError
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.result import Cell, Line, Part
 
+_MISSING: Final = object()
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _PIPELINE: Final = "codec_pipeline.path"
 _ACTS_FOR: Final = {  # with this package's pipeline, or another
@@ -51,6 +54,27 @@ _SWITCHED_OFF: Final = (
     "zarr's own codec, also when they are reopened; serializer=zarr_bytes.BytesCodec() gives them"
     " this one"
 )
+
+
+@dataclass(frozen=True)
+class Source:
+    """The default, file, variable or code that decided a value of zarr's configuration.
+
+    Attributes
+    ----------
+    kind : {"default", "file", "environment variable", "code"}
+        "code" is any caller of ``zarr.config.set``.
+    name : str
+        The path of the file, the name of the variable, or empty.
+    """
+
+    kind: Literal["default", "file", "environment variable", "code"]
+    name: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "environment variable":
+            return f"environment: {self.name}"
+        return self.name or self.kind
 
 
 @dataclass(frozen=True)
@@ -352,3 +376,58 @@ def _advice(codecs: list[InForce]) -> Iterator[str]:
             yield f"{file} sets {key}, and {source_of(key).name} is read after it. To have the"
             yield "value of the first, put this line into ~/.config/zarr/zarr.yaml:"
             yield f"{section}: {{{name}: {value}}}"
+
+
+def source_of(key: str) -> Source:
+    """Source of the current value of `key` in zarr's configuration."""
+    source, decided = [(Source("default"), _MISSING), *_given(key)][-1]
+    in_force = zarr.config.get(key, _MISSING)
+    # An array, as code may set, is equal to something in each element.
+    is_equal = in_force is decided or (in_force == decided) is True
+    return source if is_equal else Source("code")
+
+
+def decided_by(key: str) -> str:
+    """The source of the current value of `key`, in the words of a sentence."""
+    source = source_of(key)
+    match source.kind:
+        case "default":
+            return "the default" if key.startswith("zarr_bytes") else "zarr's default"
+        case "code":
+            return "set by zarr.config.set"
+        case "file":
+            return f"set in {source.name}"
+    return f"set by the environment variable {source.name}"
+
+
+def overridden(key: str) -> list[tuple[str, object]]:
+    """Files whose value of `key` is replaced by the file of this package, and their values."""
+    source, in_force = source_of(key), zarr.config.get(key, _MISSING)
+    if Path(source.name).name != "zarr-bytes.yaml":
+        return []
+    before = takewhile(lambda given: given[0] != source, _given(key))
+    return [(o.name, value) for o, value in before if o.kind == "file" and value != in_force]
+
+
+def _given(key: str) -> Iterator[tuple[Source, object]]:
+    """Each source that gives `key`, and its value."""
+    for source, values in _sources():
+        value: Any = values
+        for name in key.split("."):
+            value = value.get(name, _MISSING) if isinstance(value, Mapping) else _MISSING
+        if value is not _MISSING:
+            yield source, value
+
+
+def _sources() -> Iterator[tuple[Source, object]]:
+    """Each source of zarr's configuration and its values, in the order in which zarr reads them."""
+    config = zarr.config
+    for default in config.defaults:
+        yield Source("default"), default
+    for path in map(Path, config.paths):
+        files = sorted(path.iterdir()) if path.is_dir() else [path] * path.is_file()
+        for file in files:
+            if file == path or file.suffix in (".json", ".yaml", ".yml"):
+                yield Source("file", str(file)), config.collect(paths=[str(file)], env={})
+    for name, value in os.environ.items():
+        yield Source("environment variable", name), config.collect(paths=[], env={name: value})

@@ -16,7 +16,7 @@ from zarr.abc.store import Store
 from zarr.buffer import cpu
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
-from zarr_bytes.commands.text import brief, in_digits
+from zarr_bytes.commands.result import brief, in_digits
 from zarr_bytes.errors import StoreError, in_words
 from zarr_bytes.zarr_versions import sync
 
