@@ -85,17 +85,19 @@ def verdict(text: str, colour: str, *things: Cell) -> Line:
 def screen(result: Result, *, in_full: bool = False) -> str:
     """A result as text for standard output; its verdict again at the end of more than a screen."""
     first, *others = result._parts(in_full=in_full)
-    size, lines = shutil.get_terminal_size(), list(_lines(first))
-    width = size.columns if find_spec("rich") else sys.maxsize
-    lines += [line for part in others for line in _lines(part, width)]
+    size, width, rule, console = shutil.get_terminal_size(), sys.maxsize, "-", None
+    if find_spec("rich"):
+        from rich.console import Console
+        from rich.text import Text
+
+        console, width = Console(), size.columns
+        rule = "─" if console.encoding.startswith("utf") else rule
+    lines = list(_lines(first))
+    lines += [line for part in others for line in _lines(part, width, rule)]
     if len(lines) + 2 > size.lines:  # and the prompt
         lines += [[], lines[0]]
-    if not find_spec("rich"):
+    if console is None:
         return "\n".join(map(_plain, lines))
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console()
     with console.capture() as captured:
         for line in lines:
             text = Text.assemble(*line)
@@ -114,7 +116,7 @@ def _text(cell: Cell, longest: int = sys.maxsize) -> tuple[str, str]:
     return printable(cut(in_digits(value) if isinstance(value, int) else value, longest)), style
 
 
-def _lines(part: Part, width: int = sys.maxsize) -> Iterator[_Texts]:
+def _lines(part: Part, width: int = sys.maxsize, rule: str = "-") -> Iterator[_Texts]:
     """A part in lines of `width` columns, and a table below an empty line.
 
     >>> [_plain(line) for line in _lines(Table("AB", [("1", "x y")]))]
@@ -138,7 +140,7 @@ def _lines(part: Part, width: int = sys.maxsize) -> Iterator[_Texts]:
                 line += [*texts, (" " * (n + 3 - sum([_width(text) for text, _ in texts])), "")]
             yield line
         if number == 0:
-            yield [("-" * (sum(widths) + 3 * len(widths) - 3), "")]
+            yield [(rule * (sum(widths) + 3 * len(widths) - 3), "")]
     if (rest := len(part.rows) - part.most) > 0:
         yield [(f"... and {rest:,} more{part.advice}", "dim")]
 
