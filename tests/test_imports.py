@@ -11,10 +11,11 @@ MODULES = {
 }
 WITHIN_FUNCTIONS = {
     # zarr imports the codecs and the pipeline in every process, also where nothing is read.
-    ("zarr_bytes.partial_codec", "zarr_bytes.read"),
+    ("zarr_bytes.codec", "zarr_bytes.read"),
     ("zarr_bytes.pipeline", "zarr_bytes.read"),
     ("zarr_bytes.pipeline", "zarr_bytes.write"),
-    ("zarr_bytes.pipeline", "zarr_bytes.layout.stored"),
+    ("zarr_bytes.codec", "zarr_bytes.layout.format"),
+    ("zarr_bytes.chains", "zarr_bytes.layout.format"),
 }
 
 

@@ -6,11 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from zarr_bytes.blocks import Blocks, Source
-from zarr_bytes.chains import codec_name, plain_chain, why_undivided
+from zarr_bytes.chains import codec_name, plain_chain, stored_by, why_undivided
 from zarr_bytes.errors import StoreError
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.layout.element import stored_dtype
-from zarr_bytes.layout.stored import stored_by
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.settings import partial_writes_enabled
 from zarr_bytes.zarr_versions import spec_of

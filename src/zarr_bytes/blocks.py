@@ -15,14 +15,12 @@ import numpy as np
 
 from zarr_bytes.indexing.chunk_grid import ChunkGrid, c_strides
 from zarr_bytes.layout.element import stored_dtype
-from zarr_bytes.layout.stored import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from zarr_bytes.layout.elements import Array, Bytes
-    from zarr_bytes.layout.format import AnyIndex, Format
-    from zarr_bytes.layout.stored import Stored
+    from zarr_bytes.layout.format import AnyIndex, Format, Stored
     from zarr_bytes.zarr_versions import ArraySpec
 
 
@@ -47,18 +45,16 @@ class Blocks:
         source: Source,
         most: int,
     ) -> None:
-        endian, order, _ = stored
-        native = spec.dtype.to_native_dtype()
-        dtype = stored_dtype(native, endian)
+        self._format = format = stored.format_of(spec)
+        dtype = stored_dtype(format.dtype, format.endian)
         if dtype is None:
-            raise TypeError(f"NumPy has no {native} in the byte order that is stored ({endian})")
+            raise TypeError(f"NumPy has no {format.dtype} that is stored {format.endian}-endian")
         self.dtype = dtype
-        self._format = format = format_of(spec, stored)
         self.sizes = format.inner_shape
         self.grid = ChunkGrid(shape, self.sizes)
         self.counts = self.grid.counts
         self._source = source
-        self._strides = c_strides(self.sizes, format.item_size, order)
+        self._strides = c_strides(self.sizes, format.item_size, format.order)
         self.most = most
         # Of shards, of which each has several blocks, half as many blocks are kept.
         self._is_divided = format.index_nbytes > 0

@@ -1,4 +1,4 @@
-"""Chains of codecs that store chunks uncompressed."""
+"""Chains of codecs that store chunks uncompressed, and how they store them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from zarr_bytes.codec import BytesCodec, EndianCodec
 from zarr_bytes.zarr_versions import endian_of, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from zarr.abc.codec import Codec
 
+    from zarr_bytes.layout.element import Endian
+    from zarr_bytes.layout.format import Stored
     from zarr_bytes.zarr_versions import ArrayMetadata, ArraySpec, ArrayV3Metadata
 
 _CODECS: Final = (BytesCodec, EndianCodec)
@@ -95,3 +97,37 @@ def codec_name(codec: Codec) -> str:
         return str(codec.to_dict()["name"])
     except (KeyError, NotImplementedError):
         return type(codec).__name__
+
+
+def stored_by(chain: Sequence[Codec]) -> Stored:
+    """Storage of the chunks of a chain that `own_chain` gives."""
+    from zarr_bytes.layout.format import Sharding, Stored
+
+    *transposes, last = chain
+    orders = [cast("TransposeCodec", codec).order for codec in transposes]
+    if not isinstance(last, ShardingCodec):
+        return Stored(endian_of(cast("BytesCodec", last)), _order_of(orders))
+    nesting = _order_of(orders) or tuple(range(len(last.chunk_shape)))
+    location = last.index_location  # an enum up to zarr 3.3, and a string after it
+    sharding = Sharding(
+        inner_shape=tuple([last.chunk_shape[nesting.index(i)] for i in range(len(nesting))]),
+        index_order=nesting,
+        is_at_end=getattr(location, "value", location) == "end",
+        index_endian=cast("Endian", endian_of(cast("BytesCodec", last.index_codecs[0]))),
+        has_checksum=len(last.index_codecs) > 1,
+        keeps_edges=not transposes,
+    )
+    inner_orders = [cast("TransposeCodec", codec).order for codec in last.codecs[:-1]]
+    endian = endian_of(cast("BytesCodec", last.codecs[-1]))
+    return Stored(endian, _order_of([*orders, *inner_orders]), sharding)
+
+
+def _order_of(transposes: Iterable[Sequence[int]]) -> tuple[int, ...] | None:
+    """Axis of the array that each stored axis is, after transposes one after another.
+
+    None where they are stored in their order.
+    """
+    composed: tuple[int, ...] = ()
+    for order in transposes:
+        composed = tuple(composed[i] if composed else i for i in order)
+    return None if composed == tuple(sorted(composed)) else composed

@@ -13,10 +13,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from copy import copy
+from functools import cached_property
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
+import numpy as np
 from zarr import codecs
+from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin
+from zarr.buffer import cpu
 from zarr.dtype import VariableLengthUTF8
 from zarr.registry import get_codec_class
 
@@ -24,22 +28,25 @@ from zarr_bytes.caller import warn_caller
 from zarr_bytes.errors import ConfigurationError
 from zarr_bytes.io import counters
 from zarr_bytes.layout.element import has_fixed_size, layout_of
-from zarr_bytes.layout.elements import decode_elements, encode_elements
-from zarr_bytes.partial_codec import PartialReads
+from zarr_bytes.layout.elements import decode_elements, decode_selected, encode_elements
 from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zarr.abc.buffer import Buffer, NDBuffer
+    from zarr.abc.buffer import Buffer, BufferPrototype, NDBuffer
+    from zarr.abc.store import ByteGetter
     from zarr.dtype import ZDType
     from zarr.types import JSON
 
     from zarr_bytes.layout.element import Endian
     from zarr_bytes.layout.elements import Array, Bytes
+    from zarr_bytes.layout.format import Stored
     from zarr_bytes.zarr_versions import (
         ArraySpec,
         ChunkGridMetadata,
+        SelectorTuple,
+        SyncByteGetter,
         TBaseDType,
         TBaseScalar,
     )
@@ -67,7 +74,7 @@ class Unchanging:
         return self  # nothing in it changes
 
 
-class BytesCodec(Unchanging, PartialReads):
+class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     """The `bytes` codec: array elements in C order, in one byte order.
 
     An instance of zarr's own ``zarr.codecs.BytesCodec``, equal to it where the byte order is the
@@ -197,6 +204,7 @@ class BytesCodec(Unchanging, PartialReads):
             return self
         codec = copy(self)  # with the configuration that was read, and the attributes of a subclass
         object.__setattr__(codec, "endian", None)
+        vars(codec).pop("_stored", None)
         return codec
 
     def validate(
@@ -233,6 +241,45 @@ class BytesCodec(Unchanging, PartialReads):
         dtype = chunk_spec.dtype.to_native_dtype()
         array = decode_elements(encoded, dtype, chunk_spec.shape, endian_of(self))
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(array)
+
+    async def _decode_partial_single(
+        self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
+    ) -> NDBuffer | None:
+        from zarr_bytes.read import as_read, is_in_memory, read_batch
+
+        if is_in_memory(byte_getter):
+            buffer = await byte_getter.get(chunk_spec.prototype)
+            return self._selected(buffer, selection, chunk_spec)
+        format, prototype = self._stored.format_of(chunk_spec), _numpy_prototype(chunk_spec)
+        item, rest, out = as_read(byte_getter, format, selection)
+        (is_there,) = await read_batch([item], out, (), prototype)
+        return _buffer(out[rest], chunk_spec) if is_there else None
+
+    def _decode_partial_sync(
+        self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
+    ) -> NDBuffer | None:
+        from zarr_bytes.read import as_read, is_in_memory, read_sync
+
+        if is_in_memory(byte_getter):
+            buffer = byte_getter.get_sync(prototype=chunk_spec.prototype)
+            return self._selected(buffer, selection, chunk_spec)
+        format, prototype = self._stored.format_of(chunk_spec), _numpy_prototype(chunk_spec)
+        item, rest, out = as_read(byte_getter, format, selection)
+        is_there = read_sync(item, out, prototype)
+        return _buffer(out[rest], chunk_spec) if is_there else None
+
+    def _selected(self, buffer: Buffer | None, selection: Any, spec: ArraySpec) -> NDBuffer | None:
+        if buffer is None:
+            return None
+        encoded, dtype = cast("Bytes", buffer.as_array_like()), spec.dtype.to_native_dtype()
+        array = decode_selected(encoded, dtype, spec.shape, endian_of(self), selection)
+        return _buffer(array, spec)
+
+    @cached_property
+    def _stored(self) -> Stored:
+        from zarr_bytes.layout.format import Stored
+
+        return Stored(endian_of(self))
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         return self._encode_sync(chunk_array, chunk_spec)
@@ -301,3 +348,20 @@ class EndianCodec(BytesCodec):
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:  # noqa: ARG002
         """The codec itself: every data type has an `endian`."""
         return self
+
+
+def is_for_numpy(spec: ArraySpec) -> bool:
+    """Whether chunks become arrays in the memory of this machine."""
+    return issubclass(spec.prototype.buffer, cpu.Buffer)
+
+
+def _numpy_prototype(spec: ArraySpec) -> BufferPrototype:
+    """The prototype of the bytes that are fetched: ranges are fetched into NumPy memory."""
+    return spec.prototype if is_for_numpy(spec) else cpu.buffer_prototype
+
+
+def _buffer(array: Any, spec: ArraySpec) -> NDBuffer:
+    array = np.asarray(array) if isinstance(array, np.generic) else array
+    if is_for_numpy(spec) or not isinstance(array, np.ndarray):
+        return spec.prototype.nd_buffer.from_ndarray_like(array)
+    return spec.prototype.nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))

@@ -10,17 +10,16 @@ from __future__ import annotations
 from functools import cached_property
 from importlib import metadata
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 import numpy as np
 import zarr
-from zarr.buffer import cpu
 from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
 
 from zarr_bytes.caller import warn_caller
-from zarr_bytes.chains import own_chain, why_undivided
-from zarr_bytes.codec import ChosenBy, Unchanging
+from zarr_bytes.chains import own_chain, stored_by, why_undivided
+from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
 from zarr_bytes.errors import ConfigurationError
 from zarr_bytes.settings import partial_writes_enabled, pipeline_of_other_chains
 from zarr_bytes.zarr_versions import BatchedCodecPipeline, unknown_in_pipeline
@@ -30,12 +29,13 @@ if TYPE_CHECKING:
 
     from zarr.abc.buffer import NDBuffer
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
-    from zarr.abc.store import ByteGetter, ByteSetter, Store
+    from zarr.abc.store import Store
 
-    from zarr_bytes.layout.stored import Stored
-    from zarr_bytes.read import ChunkOfRead
-    from zarr_bytes.write import ChunkOfWrite
+    from zarr_bytes.layout.format import Stored
+    from zarr_bytes.read import Chunk
     from zarr_bytes.zarr_versions import ArrayMetadata, ArraySpec, SelectorTuple
+
+_Item: TypeAlias = "tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]"  # of zarr's batch
 
 _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
@@ -102,8 +102,6 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     @cached_property
     def stored(self) -> Stored:
         """Storage of the chunks."""
-        from zarr_bytes.layout.stored import stored_by
-
         return stored_by((*self.array_array_codecs, self.array_bytes_codec))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -117,42 +115,54 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
 
     async def read(
         self,
-        batch_info: Iterable[tuple[ByteGetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
+        batch_info: Iterable[_Item],
         out: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> tuple[GetResult, ...]:
         """Read selections of chunks into `out`; for each chunk, whether it was there."""
-        batch = cast("list[ChunkOfRead]", list(batch_info))
+        batch = list(batch_info)
         array = out.as_ndarray_like()
         if not isinstance(array, np.ndarray) or not _is_taken(batch):
             return await super().read(batch, out, drop_axes)
         from zarr_bytes.read import read_batch
 
-        found = await read_batch(batch, array, drop_axes, self.stored)
+        found = await read_batch(self._chunks(batch), array, drop_axes, batch[0][1].prototype)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
 
     async def write(
         self,
-        batch_info: Iterable[tuple[ByteSetter, ArraySpec, SelectorTuple, SelectorTuple, bool]],
+        batch_info: Iterable[_Item],
         value: NDBuffer,
         drop_axes: tuple[int, ...] = (),
     ) -> None:
         """Write selections of chunks from `value`."""
-        batch = cast("list[ChunkOfWrite]", list(batch_info))
+        batch = list(batch_info)
         if not _is_taken(batch):
             await super().write(batch, value, drop_axes)
             return
         from zarr_bytes.write import write_batch
 
-        await write_batch(batch, value, drop_axes, self.stored, in_place=self.in_place)
+        await write_batch(
+            self._chunks(batch),
+            value,
+            drop_axes,
+            batch[0][1].prototype,
+            in_place=self.in_place,
+            leaves_out=not batch[0][1].config.write_empty_chunks,
+        )
+
+    def _chunks(self, batch: Sequence[_Item]) -> list[Chunk]:
+        """Zarr's batch as this package's own: what zarr tells a pipeline is known here alone."""
+        format_of = self.stored.format_of
+        return [
+            (cast("StorePath", key), format_of(spec), selection, place, is_complete)
+            for key, spec, selection, place, is_complete in batch
+        ]
 
 
-def _is_taken(batch: Sequence[ChunkOfRead] | Sequence[ChunkOfWrite]) -> bool:
+def _is_taken(batch: Sequence[_Item]) -> bool:
     """Whether a batch has chunks of stores, for the memory of this machine."""
-    if not batch:
-        return False
-    getter, spec, *_ = batch[0]
-    return isinstance(getter, StorePath) and issubclass(spec.prototype.buffer, cpu.Buffer)
+    return bool(batch) and isinstance(batch[0][0], StorePath) and is_for_numpy(batch[0][1])
 
 
 _unknown = unknown_in_pipeline(BatchedCodecPipeline)

@@ -10,7 +10,6 @@ else.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -38,10 +37,11 @@ from zarr_bytes.io.tasks import (
 )
 from zarr_bytes.layout.elements import bool_error, find_wrong_bool
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
-from zarr_bytes.layout.stored import format_of, is_for_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from zarr.abc.buffer import BufferPrototype
 
     from zarr_bytes.errors import BoolValueError
     from zarr_bytes.indexing.plan import Plan
@@ -50,21 +50,20 @@ if TYPE_CHECKING:
     from zarr_bytes.io.requests import Requests
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.format import AnyIndex, Format
-    from zarr_bytes.layout.stored import Stored
     from zarr_bytes.settings import Cost
-    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
 
-# A chunk's key in a store, its spec, the selection of the chunk, the place of this selection in the
-# result, and whether the selection has all of the chunk that is within the array.
-ChunkOfRead: TypeAlias = "tuple[StorePath, ArraySpec, SelectorTuple, SelectorTuple, bool]"
+# A chunk's key in a store, its format, the selection of the chunk, the place of this selection in
+# the array that is read into or written from, and whether the selection has all of the chunk that
+# is within the array. A plain tuple, which is made and taken apart for each of a thousand chunks.
+Chunk: TypeAlias = "tuple[StorePath, Format, Any, Any, bool]"
 
 
 async def read_batch(
-    batch: Sequence[ChunkOfRead], out: Array, drop_axes: tuple[int, ...], stored: Stored
+    batch: Sequence[Chunk], out: Array, drop_axes: tuple[int, ...], prototype: BufferPrototype
 ) -> list[bool]:
     """Read selections of chunks of one store into `out`; for each, whether it exists."""
     driver = driver_of(batch[0][0].store)
-    reader = Reader(out, drop_axes, stored, driver)
+    reader = Reader(out, drop_axes, driver, prototype)
     if not driver.root:
         return await for_each(reader.object, batch)
     root, nbytes = driver.root, out.nbytes
@@ -88,9 +87,9 @@ async def read_batch(
     return found
 
 
-def read_sync(item: ChunkOfRead, out: Array, stored: Stored) -> bool:
+def read_sync(item: Chunk, out: Array, prototype: BufferPrototype) -> bool:
     """`read_batch` of one chunk in the calling thread, through the `get_sync` of a store."""
-    reader = Reader(out, (), stored, driver_of(item[0].store))
+    reader = Reader(out, (), driver_of(item[0].store), prototype)
     if not reader.root:
         return finished(reader.object(item, is_sync=True))
     (is_there,) = reader.files([item])
@@ -100,16 +99,14 @@ def read_sync(item: ChunkOfRead, out: Array, stored: Stored) -> bool:
 
 
 def as_read(
-    getter: Any, selection: Any, spec: ArraySpec, empty: Callable[..., Any] = np.empty
-) -> tuple[ChunkOfRead, Any, Any]:
+    getter: Any, format: Format, selection: Any, empty: Callable[..., Any] = np.empty
+) -> tuple[Chunk, Any, Any]:
     """A chunk as a pipeline reads it, what NumPy selects of it then, and the array for it."""
     entries, rest = selection if isinstance(selection, tuple) else (selection,), ...
-    if not is_of_zarr(entries, spec.shape):
-        entries, rest = (slice(None),) * len(spec.shape), selection
-    if not is_for_numpy(spec):  # ranges are fetched into NumPy memory
-        spec = replace(spec, prototype=cpu.buffer_prototype)
-    out = empty(shape_of(entries, spec.shape), spec.dtype.to_native_dtype())
-    return (getter, spec, entries, tuple([slice(0, n) for n in out.shape]), False), rest, out
+    if not is_of_zarr(entries, format.shape):
+        entries, rest = (slice(None),) * len(format.shape), selection
+    out = empty(shape_of(entries, format.shape), format.dtype)
+    return (getter, format, entries, tuple([slice(0, n) for n in out.shape]), False), rest, out
 
 
 def is_in_memory(getter: object) -> bool:
@@ -131,15 +128,19 @@ class Reader:
     """Reads selections of the objects of one store into `out`."""
 
     def __init__(
-        self, out: Array, drop_axes: tuple[int, ...], stored: Stored, driver: Driver
+        self,
+        out: Array,
+        drop_axes: tuple[int, ...],
+        driver: Driver,
+        prototype: BufferPrototype = cpu.buffer_prototype,
     ) -> None:
-        self.out, self.drop_axes, self.stored = out, drop_axes, stored
+        self.out, self.drop_axes, self.prototype = out, drop_axes, prototype
         self.driver, self.root = driver, driver.root
         # Not in a thread, where a warning could not point at the line that has called zarr.
         self.cost = driver.cost() if self.root else None
         self.left_open: dict[str, ChunkFile] = {}  # by path, for the thread that continues
 
-    def files(self, batch: Iterable[ChunkOfRead], *, waits: bool = True) -> Iterator[bool]:
+    def files(self, batch: Iterable[Chunk], *, waits: bool = True) -> Iterator[bool]:
         """Read local files; for each, whether it exists.
 
         Raises
@@ -149,9 +150,9 @@ class Reader:
         """
         way: _Way | None = None
         out, root = self.out, self.root
-        for getter, spec, selection, place, _ in batch:
-            if way is None or not way.has(spec, selection, place):
-                way = self._way(spec, selection, place)
+        for getter, format, selection, place, _ in batch:
+            if way is None or not way.has(format, selection, place):
+                way = self._way(format, selection, place)
             one, plan = way.one, way.plan
             if plan is not None and not (waits or plan.is_little):
                 raise BlockingIOError
@@ -159,7 +160,7 @@ class Reader:
             file = self.left_open.pop(path, None) if self.left_open else None
             file = open_chunk(path, root, waits=waits, file=file)
             if file is None:
-                out[place] = way.format.fill_value
+                out[place] = format.fill_value
                 yield False
                 continue
             with file:
@@ -167,20 +168,19 @@ class Reader:
                     if one is not None:
                         one.read(file, out, place)
                     elif plan is not None:
-                        read_file(plan, file, self._view(way.format, selection, place))
+                        read_file(plan, file, self._view(format, selection, place))
                 except EndOfFileError as end:
                     if plan is None:
-                        plan = self._plan(way.format, selection, place, self.cost)
+                        plan = self._plan(format, selection, place, self.cost)
                     raise plan.end_of_file(path, end.offset) from None
             yield True
 
-    async def object(self, item: ChunkOfRead, *, is_sync: bool = False) -> bool:
+    async def object(self, item: Chunk, *, is_sync: bool = False) -> bool:
         """Read an object of any other store; whether it exists."""
-        getter, spec, selection, place, _ = item
-        format = format_of(spec, self.stored)
+        getter, format, selection, place, _ = item
         plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
         view = self._view(format, selection, place)
-        requests = self.driver.requests(getter, plan, spec.prototype, is_sync=is_sync)
+        requests = self.driver.requests(getter, plan, self.prototype, is_sync=is_sync)
         try:
             await read_object(plan, requests, view)
         except MissingChunkError:
@@ -188,38 +188,37 @@ class Reader:
             return False
         return True
 
-    def fetched(self, item: ChunkOfRead, index: AnyIndex) -> tuple[int, int, bool]:
+    def fetched(self, item: Chunk, index: AnyIndex) -> tuple[int, int, bool]:
         """Ranges and bytes that `files` or `object` fetches of an object, and whether it is whole.
 
         Beside the index, which is given. Nothing is read.
         """
-        getter, spec, selection, place, _ = item
+        getter, format, selection, place, _ = item
         if self.root:
-            way = self._way(spec, selection, place)
+            way = self._way(format, selection, place)
             if (one := way.one) is not None:
                 is_there = index.offset(one.number) is not None
                 return int(is_there), one.nbytes * is_there, one.start is None
-            plan, most = cast("Plan", way.plan), _most(self._view(way.format, selection, place))
-            is_whole = plan.is_whole and plan.format.nbytes <= limits.LIMITS.size_not_asked
+            plan, most = cast("Plan", way.plan), _most(self._view(format, selection, place))
+            is_whole = plan.is_whole and format.nbytes <= limits.LIMITS.size_not_asked
         else:
-            cost = self.driver.cost_of(getter.path)
-            plan = self._plan(format_of(spec, self.stored), selection, place, cost)
+            plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
             most, is_whole = plan.largest_request, plan.is_whole
         if is_whole:
-            return 1, plan.format.nbytes, True
+            return 1, format.nbytes, True
         fetches = [fetch.ranges for fetch in plan.fetches(index, most) if isinstance(fetch, Fetch)]
         ranges = sum([found.number_of_requests(plan.largest_request) for found in fetches])
         return ranges, sum([found.nbytes for found in fetches]), False
 
-    def _way(self, spec: ArraySpec, selection: Any, place: Any) -> _Way:
-        format, one, plan = format_of(spec, self.stored), None, None
+    def _way(self, format: Format, selection: Any, place: Any) -> _Way:
+        one, plan = None, None
         is_tried = format.is_plain and is_basic(selection)
         if is_tried and format.index_nbytes <= limits.LIMITS.loop_chunk:
             one = self._one_range(format, selection, place)
         if one is None:
             plan = self._plan(format, selection, place, self.cost)
             one = self._one_slab(plan, selection) if is_tried else None
-        return _Way(format, spec, selection, place, self.drop_axes, one, None if one else plan)
+        return _Way(format, selection, place, self.drop_axes, one, None if one else plan)
 
     def _one_range(self, format: Format, entries: tuple[Any, ...], place: Any) -> _OneRead | None:
         """The one range of a selection, before any plan; None if there are more."""
@@ -316,22 +315,21 @@ class _OneRead:
 
 
 class _Way:
-    """How all objects with one spec and one selection are read: by one range or by a plan."""
+    """How all objects of one format and one selection are read: by one range or by a plan."""
 
-    __slots__ = ("_along", "_selection", "_spec", "_types", "format", "one", "plan")
+    __slots__ = ("_along", "_format", "_selection", "_types", "one", "plan")
 
     def __init__(
         self,
         format: Format,
-        spec: ArraySpec,
         selection: Any,
         place: Any,
         drop_axes: tuple[int, ...],
         one: _OneRead | None,
         plan: Plan | None,
     ) -> None:
-        self.format, self.one, self.plan = format, one, plan
-        self._spec, self._selection, self._types = spec, selection, [*map(type, selection)]
+        self.one, self.plan = one, plan
+        self._format, self._selection, self._types = format, selection, [*map(type, selection)]
         # Axis of an array beside slices, whose places are in the plan.
         self._along: tuple[int, Any] | None = None
         arrays = [i for i, entry in enumerate(selection) if type(entry) not in (int, slice)]
@@ -340,10 +338,10 @@ class _Way:
         elif arrays:
             self._types = []  # not compared
 
-    def has(self, spec: ArraySpec, selection: Any, place: Any) -> bool:
+    def has(self, format: Format, selection: Any, place: Any) -> bool:
         """Whether an object is read in this way."""
         try:
-            is_alike = spec is self._spec and bool(selection == self._selection)
+            is_alike = format is self._format and bool(selection == self._selection)
             if is_alike and self._along is not None:
                 axis, given = self._along
                 is_alike = bool(place[axis] == given)

@@ -31,25 +31,21 @@ from zarr_bytes.io.requests import note_request
 from zarr_bytes.io.tasks import for_each, in_threads
 from zarr_bytes.layout.element_blocks import encode_in_blocks
 from zarr_bytes.layout.elements import check_size, encode_elements
-from zarr_bytes.layout.stored import format_of
 from zarr_bytes.read import index_in, threads_for
 from zarr_bytes.settings import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from zarr.abc.buffer import NDBuffer
+    from zarr.abc.buffer import BufferPrototype, NDBuffer
     from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import Part
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.format import AnyIndex, Format
-    from zarr_bytes.layout.stored import Stored
-    from zarr_bytes.zarr_versions import ArraySpec, SelectorTuple
+    from zarr_bytes.read import Chunk
 
-# As `zarr_bytes.read.ChunkOfRead`; the second selection is of the written values.
-ChunkOfWrite: TypeAlias = "tuple[StorePath, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 # Bytes of a stored inner chunk, which may be changed, by its number; None if it is absent.
 _Stored: TypeAlias = "Callable[[int], Bytes | None]"
 
@@ -59,12 +55,13 @@ APART: Final = Cost(0, EVERYTHING)
 
 
 async def write_batch(
-    batch: Sequence[ChunkOfWrite],
+    batch: Sequence[Chunk],
     value: NDBuffer,
     drop_axes: tuple[int, ...],
-    stored: Stored,
+    prototype: BufferPrototype,
     *,
     in_place: bool,
+    leaves_out: bool,
 ) -> None:
     """Write selections of chunks of one store straight from the array that the caller gave.
 
@@ -73,25 +70,23 @@ async def write_batch(
     """
     _check_shape(batch, value)
 
-    def edit(item: ChunkOfWrite) -> Edit:
-        _, spec, selection, place, is_complete = item
+    def edit(item: Chunk) -> Edit:
+        _, format, selection, place, is_complete = item
         elements = value
         if value.shape != ():
             elements = value[place]
             if drop_axes:
-                axes = range(len(spec.shape))
+                axes = range(len(format.shape))
                 elements = elements[tuple(None if i in drop_axes else slice(None) for i in axes)]
         # The caller may give anything with a shape.
         array: Array = np.asarray(elements.as_ndarray_like())
-        leaves_out = not spec.config.write_empty_chunks
-        format = format_of(spec, stored)
         return Edit(format, selection, array, is_complete=is_complete, leaves_out=leaves_out)
 
-    def write_to_file(item: ChunkOfWrite) -> None:
+    def write_to_file(item: Chunk) -> None:
         edit(item).to_file(item[0].path, driver.root, in_place=in_place)
 
-    async def write(item: ChunkOfWrite) -> None:
-        await edit(item).to_store(item[0], item[1])
+    async def write(item: Chunk) -> None:
+        await edit(item).to_store(item[0], prototype)
 
     driver = driver_of(batch[0][0].store)
     if driver.why_not_in_place():
@@ -113,7 +108,7 @@ async def write_batch(
     await in_threads(partial(map, write_to_file), batch, threads)
 
 
-def _check_shape(batch: Sequence[ChunkOfWrite], value: NDBuffer) -> None:
+def _check_shape(batch: Sequence[Chunk], value: NDBuffer) -> None:
     """Refuse a value that lacks elements for some chunks; one chunk is checked where it is written.
 
     zarr permits elements that nothing is written from.
@@ -178,9 +173,9 @@ class Edit:
         if counters.counters:
             counters.note(root, chunks=1, opens=int(written > 0), written=written)
 
-    async def to_store(self, setter: StorePath, spec: ArraySpec) -> None:
+    async def to_store(self, setter: StorePath, prototype: BufferPrototype) -> None:
         """Replace an object of any store."""
-        prototype, format = spec.prototype, self._format
+        format = self._format
         stored: _Stored = _nothing
         existing = None if self.keeps_nothing else await setter.get(prototype)
         if existing is not None:

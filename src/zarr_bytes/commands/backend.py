@@ -17,7 +17,7 @@ from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import class_path, in_digits
 from zarr_bytes.commands.status import decided_by
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.layout.stored import Stored
+from zarr_bytes.layout.format import Stored
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.settings import partial_writes_enabled
 from zarr_bytes.zarr_versions import endian_of
@@ -64,7 +64,7 @@ def backend_of(array: zarr.Array[Any], *, is_write: bool) -> Backend:
     if isinstance(pipeline, BatchedBytesPipeline) and not _has_device():
         stored, is_pipeline, in_place = pipeline.stored, True, pipeline.in_place
     elif len(chain) == 1 and isinstance(codec, BytesCodec) and not is_write:
-        stored = Stored(endian_of(codec), None, None)
+        stored = Stored(endian_of(codec))
         name = f"{class_path(type(codec))} in {name}"
     why_not_bytes = _why_not_bytes(chain, "chunks")
     is_plain = not (why_not_bytes or isinstance(chain[-1], ShardingCodec))

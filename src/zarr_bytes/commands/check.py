@@ -24,7 +24,7 @@ from zarr.dtype import data_type_registry
 from zarr.storage import MemoryStore
 
 from zarr_bytes.activation import CLASSES
-from zarr_bytes.chains import codec_name, plain_chain
+from zarr_bytes.chains import codec_name, plain_chain, stored_by
 from zarr_bytes.commands.result import Progress, Result, Table, brief, in_digits, number, verdict
 from zarr_bytes.commands.stores import DOCUMENT, Listing, copies_in, is_path, opened, within
 from zarr_bytes.errors import in_words
@@ -32,7 +32,6 @@ from zarr_bytes.indexing.chunk_grid import ChunkGrid
 from zarr_bytes.io.tasks import for_each
 from zarr_bytes.layout.elements import find_wrong_bool
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
-from zarr_bytes.layout.stored import format_of, stored_by
 from zarr_bytes.zarr_versions import spec_of, sync
 
 if TYPE_CHECKING:
@@ -263,7 +262,7 @@ class _Check:
             reason = "chunks of several shapes" if spec is None else "the store cannot list"
             report.not_checked = reason if chain else "not plain bytes"
             return
-        format, grid = format_of(spec, stored_by(chain)), ChunkGrid(metadata.shape, spec.shape)
+        format, grid = stored_by(chain).format_of(spec), ChunkGrid(metadata.shape, spec.shape)
         report.chunks, report.stored_chunks, chunks, strays = grid.count, 0, [], []
         for name in self._listing.below(node.path):
             if _is_chunk(name.rstrip("/"), metadata, grid.counts):

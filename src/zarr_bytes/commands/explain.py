@@ -33,7 +33,6 @@ from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.new_files import IS_REPLACED, is_replaced
 from zarr_bytes.io.opening import READABLE, WRITABLE, opened
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
-from zarr_bytes.layout.stored import format_of
 from zarr_bytes.read import Reader, as_read, index_in
 from zarr_bytes.write import APART
 from zarr_bytes.zarr_versions import axes_of, indexer_of, spec_of
@@ -47,8 +46,7 @@ if TYPE_CHECKING:
     from zarr_bytes.commands.result import Cell, Part
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.format import AnyIndex, Format
-    from zarr_bytes.layout.stored import Stored
-    from zarr_bytes.read import ChunkOfRead
+    from zarr_bytes.read import Chunk
     from zarr_bytes.zarr_versions import Indexer
 
 T = TypeVar("T")
@@ -304,23 +302,19 @@ def _written(format: Format, selection: Any) -> list[_Written]:
 
 
 def _fetched(
-    chunk: ChunkOfRead,
-    out: Array | None,
-    drop_axes: tuple[int, ...],
-    stored: Stored,
-    index: AnyIndex,
+    chunk: Chunk, out: Array | None, drop_axes: tuple[int, ...], index: AnyIndex
 ) -> tuple[int, int, bool]:
     """What the read of a chunk with this index fetches, as of `Reader.fetched`.
 
     `out` is the array that it is read into, and None for the codec in zarr's pipelines.
     """
-    getter, spec, selection, *_ = chunk
+    getter, format, selection, *_ = chunk
     driver = driver_of(getter.store)
     if out is None:
         if driver.is_memory:
-            return 1, format_of(spec, stored).nbytes, True
-        chunk, _, out = as_read(getter, selection, spec, _array_without_memory)
-    return Reader(out, drop_axes, stored, driver).fetched(chunk, index)
+            return 1, format.nbytes, True
+        chunk, _, out = as_read(getter, format, selection, _array_without_memory)
+    return Reader(out, drop_axes, driver).fetched(chunk, index)
 
 
 def _array_without_memory(
@@ -349,10 +343,9 @@ class _Walk:
         self.nbytes = prod(chunk_shape) * array.dtype.itemsize  # of a chunk, uncompressed
         # None where zarr reads or writes by itself.
         self._format: Format | None = None
-        self._spec, self._stored = spec, stored
         self._count, self._inner, self.index_nbytes = 1, self.nbytes, 0
         if spec is not None and stored is not None:
-            self._format = format = format_of(spec, stored)
+            self._format = format = stored.format_of(spec)
             self._count, self._inner = format.count, format.inner_nbytes
             self.index_nbytes = format.index_nbytes
         self.kind = "shard" if self.index_nbytes else "chunk"
@@ -372,7 +365,7 @@ class _Walk:
 
     def read(self, place: tuple[int, ...], selection: Any, out: Any, _: object) -> None:
         """Count the read of the selection of a chunk."""
-        if self._spec is None or self._stored is None:
+        if self._format is None:
             self._leave_to_zarr(is_read=True)
             return
         self.counts.chunks += 1
@@ -386,8 +379,8 @@ class _Walk:
             self._fetch(index.count * self._inner + self.index_nbytes, is_range=False)
             return
         self._fetch(self.index_nbytes)
-        chunk = getter, self._spec, selection, out, False
-        to = self._out, self._drop_axes, self._stored, index
+        chunk = getter, self._format, selection, out, False
+        to = self._out, self._drop_axes, index
         ranges, nbytes, is_whole = self._once(selection, index, lambda: _fetched(chunk, *to))
         self.has_whole |= is_whole
         self._fetch(nbytes, ranges, is_range=not is_whole)

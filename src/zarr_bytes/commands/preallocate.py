@@ -17,7 +17,6 @@ from zarr_bytes.errors import StoreError, in_words, no_array
 from zarr_bytes.indexing.chunk_grid import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
-from zarr_bytes.layout.stored import format_of
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.write import complete_shard, new_object
 from zarr_bytes.zarr_versions import sync
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
 
     from zarr_bytes.commands.result import Part
-    from zarr_bytes.layout.format import Format
-    from zarr_bytes.layout.stored import Stored
+    from zarr_bytes.layout.format import Format, Stored
     from zarr_bytes.zarr_versions import ArraySpec
 
 MOST_FILES: Final = 1_000_000
@@ -223,7 +221,7 @@ def preallocate_store(
 def _new_files(array: zarr.Array[Any], *, any_size: bool) -> tuple[str, ChunkGrid, Format]:
     """Root of the store, division into chunks, and their format; else a StoreError."""
     stored, spec = _parts_of(array)
-    root, format = driver_of(array.store).root, format_of(spec, stored)
+    root, format = driver_of(array.store).root, stored.format_of(spec)
     grid = ChunkGrid(array.shape, spec.shape)
     nbytes = format.index_nbytes + (format.nbytes if any(format.fill) else 0)
     option = "`any_size=True`, or --any-size on the command line, makes them"

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.selection import Offsets
     from zarr_bytes.layout.element import Endian
     from zarr_bytes.layout.elements import Array, Bytes
+    from zarr_bytes.zarr_versions import ArraySpec
 
 _ENTRY: Final = 16  # bytes of the index for each inner chunk
 _CHECKSUM: Final = 4  # bytes
 _ABSENT: Final = 2**64 - 1  # offset and size of an inner chunk that is missing
 _LARGEST: Final = 2**63 - 1  # offset in a file
+_FORMATS: Final = 128  # that are kept, of chunks of several shapes
 
 
 class Sharding(NamedTuple):
@@ -170,6 +172,49 @@ class Format:
             return view.view(layout.units), layout.stored
         numbers = view[..., np.newaxis].view(layout.number)
         return numbers, np.dtype((layout.number.newbyteorder(), numbers.shape[-1:]))
+
+
+class Stored:
+    """The storage of the chunks of an array, as its codecs name it, and their formats.
+
+    `endian` is that of (inner) chunks, None for the byte order of the data type; `order` as of
+    `Format`, None in order; `sharding` is there where the chunks are shards.
+    """
+
+    def __init__(
+        self,
+        endian: Endian | None,
+        order: tuple[int, ...] | None = None,
+        sharding: Sharding | None = None,
+    ) -> None:
+        self.endian, self.order, self.sharding = endian, order, sharding
+        self._formats: dict[Any, Format] = {}
+        self._last: tuple[ArraySpec, Format] | None = None  # one tuple: no thread sees half of it
+
+    def format_of(self, spec: ArraySpec) -> Format:
+        """Format of the chunks of a spec; zarr makes a spec for each read."""
+        if (kept := self._last) is not None:
+            last, format = kept
+            if spec is last or (
+                spec.dtype is last.dtype
+                and spec.shape == last.shape
+                and spec.fill_value is last.fill_value
+            ):
+                return format
+        dtype, fill_value = spec.dtype.to_native_dtype(), spec.fill_value
+        if fill_value is None:  # as zarr has it
+            fill_value = spec.dtype.default_scalar()
+        key = spec.shape, dtype, np.full(1, fill_value, dtype).tobytes()
+        if key not in self._formats:
+            if len(self._formats) >= _FORMATS:
+                self._formats.clear()
+            shape, _, fill = key
+            self._formats[key] = Format(shape, dtype, self.endian, self.order, self.sharding, fill)
+        self._last = spec, (format := self._formats[key])
+        return format
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stored, (self.endian, self.order, self.sharding)
 
 
 class ChunkIndex:
