@@ -1,6 +1,6 @@
 """What the metadata of the package says of its home: its addresses, and the README for an index.
 
-An index shows the README away from the repository, where a link such as ``docs/guide/limits.md``
+An index shows the README away from the repository, where a link such as ``docs/questions.md``
 leads nowhere. The README of the metadata links to the same file of the version instead.
 """
 

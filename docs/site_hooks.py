@@ -1,8 +1,8 @@
 """Files of the repository in the site: the pages link to them by their place beside `docs`.
 
-A link such as ``../tests/test_check.py`` works where the pages are read in the repository. For the
-site, every file that is linked becomes a page (sources, other documents) or is copied (pictures),
-and a link whose text is the name of a test leads to its line.
+A link such as ``../tests/test_check.py`` works where the pages are read in the repository. In the
+site, it leads to the file at the forge, and a link whose text is the name of a test to its line.
+The page of examples, which lies beside the scripts, and pictures become files of the site.
 
 For narrow screens, identifiers may break after ``_`` and ``.``, and the cells of a table name their
 column, so that its rows can be stacked.
@@ -14,6 +14,8 @@ import ast
 import html
 import posixpath
 import re
+import tomllib
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,21 +23,21 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, InclusionLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "repository"  # of the site, for what lies outside docs
+EXAMPLES = "examples/README.md"
 PICTURES = (".png", ".svg")
-LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml"}
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
+IS_TEST = re.compile(r"`?(?:Test\w+::)?test_\w+`?")
 
-TEST_LINK = re.compile(
-    r'<a href="(?P<target>[^"]*?repository/(?P<path>[^"]*/test_\w+\.py)\.html)">'
-    r"(?P<name>(?:Test\w+::)?test_\w+)</a>"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+FORGE = (
+    f"{PROJECT['tool']['hatch']['metadata']['hooks']['custom']['repository']}"
+    f"/blob/v{PROJECT['project']['version']}"
 )
 
 CODE = re.compile(r"<pre\b.*?</pre>|(<code\b[^>]*>)(.*?)(</code>)", re.DOTALL)
@@ -43,64 +45,54 @@ BREAK = re.compile(r"(?<=[\w)])(?:::|[_/]|\.(?!\d))(?=[\w(*])(?![^<]*>)")
 TABLE = re.compile(r"<table\b(?! class=\"highlighttable)[^>]*>.*?</table>", re.DOTALL)
 HEADING = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 
+GUIDE = re.compile(r'id="__nav_2"(?! checked)')  # the first group of the navigation
+
 DEFINITION = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the files of the repository that pages link to, and those that these link to."""
-    waiting = [
-        (f"docs/{page.src_uri}", page.content_string) for page in files.documentation_pages()
-    ]
-    while waiting:
-        source, text = waiting.pop()
-        for path in _outside(source, text):
-            uri = _site_uri(path)
-            if uri in files.src_uris:
+    """Add the page of examples, and the pictures outside of `docs` that pages show."""
+    text = (ROOT / EXAMPLES).read_text("utf-8")
+    files.append(File.generated(config, f"{FOLDER}/{EXAMPLES}", content=text))
+    for page in list(files.documentation_pages()):
+        for link in LINK.finditer(page.content_string):
+            path = _path_of(_source_of(page), link["target"])
+            uri = f"{FOLDER}/{path}"
+            if path.startswith("docs/") or not path.endswith(PICTURES) or uri in files.src_uris:
                 continue
-            if not (ROOT / path).is_file():
-                raise PluginError(f"{source} links to {path}, which is no file of the repository")
-            if path.endswith(PICTURES):
-                added = File.generated(config, uri, abs_src_path=str(ROOT / path))
-            else:
-                added = File.generated(config, uri, content=_page_of(path))
-                if path.endswith(".md"):
-                    waiting.append((path, (ROOT / path).read_text()))
+            added = File.generated(config, uri, abs_src_path=str(ROOT / path))
             added.inclusion = InclusionLevel.NOT_IN_NAV
             files.append(added)
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Lead links out of `docs` to the pages that `on_files` has added."""
-    uri = page.file.src_uri
-    source = uri.removeprefix(f"{FOLDER}/") if uri.startswith(f"{FOLDER}/") else f"docs/{uri}"
-    if not (ROOT / source).is_file():
-        return markdown  # the text of a source
+    """Lead links out of `docs` to the site or to the forge."""
+    source = _source_of(page.file)
 
     def rewritten(link: re.Match[str]) -> str:
-        path = _path_of(source, link["target"])
-        target = path.removeprefix("docs/") if path.startswith("docs/") else _site_uri(path)
-        target = posixpath.relpath(target, posixpath.dirname(uri) or ".")
-        return f"[{link['text']}]({target}{link['anchor'] or ''})"
+        path, anchor = _path_of(source, link["target"]), link["anchor"] or ""
+        if path.startswith("docs/") or path.endswith(PICTURES) or path == EXAMPLES:
+            uri = path.removeprefix("docs/") if path.startswith("docs/") else f"{FOLDER}/{path}"
+            target = posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".")
+            return f"[{link['text']}]({target}{anchor})"
+        if not (ROOT / path).exists():
+            raise PluginError(f"{source} links to {path}, which is not in the repository")
+        text = link["text"]
+        if IS_TEST.fullmatch(text):
+            text = f"`{text.strip('`')}`"
+            anchor = f"#L{_line_of(path, text.strip('`'))}"
+        return f"[{text}]({FORGE}/{path}{anchor})"
 
     return LINK.sub(rewritten, markdown)
 
 
-def on_page_content(content: str, **_: object) -> str:
-    """Lead links whose text is the name of a test to its line.
-
-    The lines get their anchors after mkdocs has looked for them, so that this is done on HTML.
-    """
-
-    def rewritten(link: re.Match[str]) -> str:
-        line = _line_of(link["path"], link["name"])
-        return f'<a href="{link["target"]}#__codelineno-0-{line}"><code>{link["name"]}</code></a>'
-
-    return TEST_LINK.sub(rewritten, content)
-
-
 def on_post_page(output: str, **_: object) -> str:
-    """Fit identifiers and tables to narrow screens, after the search has taken their text."""
+    """Open the guide in the navigation, and fit identifiers and tables to narrow screens.
+
+    After the search has taken their text.
+    """
+    output = GUIDE.sub(r"\g<0> checked", output)
     return TABLE.sub(_labelled, CODE.sub(_breakable, output))
 
 
@@ -124,34 +116,24 @@ def _labelled(table: re.Match[str]) -> str:
     return re.sub(r"<tr\b.*?</tr>", labelled, table[0], flags=re.DOTALL)
 
 
-def _outside(source: str, text: str) -> Iterator[str]:
-    """Paths of the files outside `docs` that a page links to, from the root of the repository."""
-    for link in LINK.finditer(text):
-        path = _path_of(source, link["target"])
-        if not path.startswith("docs/"):
-            yield path
+def _source_of(file: File) -> str:
+    """Path of a page, from the root of the repository."""
+    uri = file.src_uri
+    return uri.removeprefix(f"{FOLDER}/") if uri.startswith(f"{FOLDER}/") else f"docs/{uri}"
 
 
 def _path_of(source: str, target: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
 
 
-def _site_uri(path: str) -> str:
-    return f"{FOLDER}/{path}" + ("" if path.endswith((*PICTURES, ".md")) else ".md")
-
-
-def _page_of(path: str) -> str:
-    text = (ROOT / path).read_text()
-    if path.endswith(".md"):
-        return text
-    language = LANGUAGES.get(Path(path).suffix, "text" if "." in Path(path).name[1:] else "sh")
-    head = f"---\nsearch: {{exclude: true}}\nhide: [toc]\n---\n\n# {path}\n\n"
-    return f'{head}````{{ .{language} linenums="1" }}\n{text.rstrip()}\n````\n'
+@cache
+def _parsed(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text("utf-8"))
 
 
 def _line_of(path: str, name: str) -> int:
     """Line where the test `name` (``Class::test`` or ``test``) begins."""
-    line, body = 1, ast.parse((ROOT / path).read_text()).body
+    line, body = 1, _parsed(path).body
     for part in name.split("::"):
         node = next((n for n in body if isinstance(n, DEFINITION) and n.name == part), None)
         if node is None:

@@ -59,7 +59,7 @@ def test_a_chunk_that_becomes_empty_by_writes_in_place_stays(tmp_path, layout):
 
 
 def test_the_defaults_in_the_tables_of_the_guide_are_those_in_force():
-    page = Path(__file__).parents[1] / "docs/guide/settings.md"
+    page = Path(__file__).parents[1] / "docs/guide/pipeline.md"
     rows = re.findall(r"^\| `(zarr_bytes\.[a-z_.]+)` \| (.*?) \|", page.read_text(), re.MULTILINE)
     units = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
     said = {}

@@ -22,7 +22,7 @@ OURS: dict[str, str] = {}
 IN_PLACE = {"ZARR_ZARR_BYTES__PARTIAL_WRITES": "true"}
 
 NO_HELP = "no help with compressed data"
-VIEW = "`zarr_bytes.view`"
+VIEW = "with `zarr_bytes.view`"
 
 
 @dataclass(frozen=True)
@@ -270,15 +270,15 @@ CASES = [
     Case(
         "A whole read takes twice the memory",
         "zarr-python 2904",
-        "`array[:]` of 400 MB, in 10 chunks and in one",
+        "`array[:]` of 400 MB",
         store_two,
         [
-            Way(PLAIN, read_whole, ("memory", "time"), "10 chunks"),
-            Way(PLAIN, partial(read_whole, name="one.zarr"), ("memory", "time"), "one chunk"),
+            Way(PLAIN, read_whole, ("memory", "time"), "in 10 chunks"),
+            Way(PLAIN, partial(read_whole, name="one.zarr"), ("memory", "time"), "in one chunk"),
         ],
         [
-            Way(OURS, read_whole, ("memory", "time"), "10 chunks"),
-            Way(OURS, partial(read_whole, name="one.zarr"), ("memory", "time"), "one chunk"),
+            Way(OURS, read_whole, ("memory", "time"), "in 10 chunks"),
+            Way(OURS, partial(read_whole, name="one.zarr"), ("memory", "time"), "in one chunk"),
         ],
     ),
     Case(
@@ -293,10 +293,10 @@ CASES = [
     Case(
         "Slower than npy",
         "zarr-python 519",
-        "`array[:]` of 268 MB in one chunk, and `np.load`",
+        "`array[:]` of 268 MB in one chunk",
         store_as_npy_and_zarr,
         [Way(PLAIN, read_whole, ("time",))],
-        [Way(OURS, read_whole, ("time",)), Way(OURS, read_npy, ("time",), "`np.load`")],
+        [Way(OURS, read_whole, ("time",)), Way(OURS, read_npy, ("time",), "`np.load`, beside it")],
     ),
     Case(
         "Slower than npy, with the compression that `zarr.save` chooses",
@@ -315,7 +315,7 @@ CASES = [
         [
             Way(OURS, rows_in_memory, ("time",), calls=ROWS),
             Way(OURS, rows_viewed_in_memory, ("time",), VIEW, ROWS),
-            Way(OURS, rows_of_numpy, ("time",), "NumPy", ROWS),
+            Way(OURS, rows_of_numpy, ("time",), "NumPy, beside it", ROWS),
         ],
     ),
     Case(
@@ -374,12 +374,14 @@ CASES = [
         store_hdf5,
         [Way(PLAIN, read_kerchunk, ("read", "time"))],
         [
-            Way(OURS, read_kerchunk, ("read", "time"), "its references are of format 2, no help"),
+            Way(
+                OURS, read_kerchunk, ("read", "time"), "no help, as its references are of format 2"
+            ),
             Way(
                 OURS,
                 partial(read_virtual, parser="HDFParser", file="a.h5", selection=(0, 0)),
                 ("read", "time"),
-                "VirtualiZarr's `HDFParser`",
+                "with VirtualiZarr's `HDFParser`",
             ),
         ],
     ),

@@ -6,8 +6,8 @@ Each case is the essence of the script in its issue. It runs unchanged in proces
 plain zarr and with this package in turn: variables of the environment switch between the two. Bytes
 are those that Linux counts for the process, memory is the peak of the process over what it had
 before, times are medians over all processes, with a warm page cache. `--write` stores the figures
-in `cases.json` beside this script, and their tables in `docs/cases.md` and in the README. `--only`
-is for some of the cases, `--quick` for a look. Needs the extras `examples` and `stores`.
+in `cases.json` beside this script, and their tables in `docs/performance.md` and in the README.
+`--only` is for some of the cases, `--quick` for a look. Needs the extras `examples` and `stores`.
 """
 
 import argparse
@@ -26,11 +26,10 @@ from asked import CASES
 
 FIGURES = Path(__file__).with_suffix(".json")
 ROOT = Path(__file__).parents[2]
-PAGE, README = ROOT / "docs/cases.md", ROOT / "README.md"
+PAGE, README = ROOT / "docs/performance.md", ROOT / "README.md"
 IN_README = (
     "A whole read takes twice the memory",
     "Ten elements written cost the chunk",
-    "A memory map for small slices of large chunks",
     "Processes that write different chunks of one file",
 )
 BEGIN, END = "<!-- written by tests/benchmarks/cases.py -->\n", "\n<!-- end -->"
@@ -60,7 +59,7 @@ def main():
     for case in CASES:
         if options.only in f"{case.issue} {case.asked}":
             found["cases"][case.asked] = measure(case, 1 if options.quick else 3)
-            print(row(case, found["cases"]), flush=True)
+            print("\n".join(rows(case, found["cases"])), flush=True)
             if options.write:
                 write(found)
     print(f"\n{table(found)}")
@@ -166,29 +165,34 @@ def in_status(name):
 
 def table(found):
     """The table of the page, in Markdown, of what `cases.json` holds."""
-    lines = [
-        "| what was asked | issue | its script in short | plain zarr | with zarr-bytes |",
-        "| --- | --- | --- | --- | --- |",
-        *(row(case, found["cases"]) for case in CASES),
-        "",
-        ", ".join(f"{name} {version}" for name, version in found["versions"].items()) + ".",
-    ]
-    return "\n".join(lines)
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    return "\n".join(
+        [*HEAD, *(row for case in CASES for row in rows(case, found["cases"])), "", f"{versions}."]
+    )
 
 
 def table_in_readme(found):
     """A table of some cases, without versions and scripts."""
-    lines = ["| what was asked | plain zarr | with zarr-bytes |", "| --- | --- | --- |"]
-    for asked in IN_README:
-        case = case_of(asked)
-        before, after = results(case, found["cases"])
-        lines.append(f"| {asked} ({link(case)}) | {before} | {after} |")
-    return "\n".join(lines)
+    asked = map(case_of, IN_README)
+    return "\n".join([*HEAD, *(row for case in asked for row in rows(case, found["cases"], ""))])
 
 
-def row(case, found):
-    before, after = results(case, found)
-    return f"| {case.asked} | {link(case)} | {case.script} | {before} | {after} |"
+HEAD = ["| what was asked | bytes | time | memory |", "| --- | --- | --- | --- |"]
+COLUMNS = (("read", "written", "lost"), ("time",), ("memory",))
+
+
+def rows(case, found, script=None):
+    """The rows of a case, one for each way: what plain zarr takes, and this package."""
+    figures = found.get(case.asked)
+    script = f": {case.script}" if script is None else script
+    remark = f" ({case.remark})" if case.remark else ""
+    named = f"{case.asked} ({link(case)}){script}{remark}"
+    for number, after in enumerate(case.after):
+        sides = {f"before {number}": way for way in case.before[number : number + 1]}
+        sides[f"after {number}"] = after
+        cells = [in_cell(keys, sides, figures) for keys in COLUMNS]
+        first = after.label if number else f"{named}, {after.label}".removesuffix(", ")
+        yield f"| {first} | {' | '.join(cells)} |"
 
 
 def link(case):
@@ -196,17 +200,15 @@ def link(case):
     return f"[{case.issue}](https://github.com/{PROJECTS[project]}/issues/{number})"
 
 
-def results(case, found):
-    """What a case takes with plain zarr, and with this package, in words."""
-    figures = found.get(case.asked, {})
-    cells = {"before": [], "after": []}
-    for name, way in ways(case).items():
-        text = ", ".join(in_words(key, figures[name][key]) for key in way.figures if figures)
-        label = f"{way.label}: " if way.label else ""
-        cells[name.split()[0]].append(label + (text or "not measured"))
-    if case.remark:
-        cells["after"].append(case.remark)
-    return ("; ".join(texts) for texts in cells.values())
+def in_cell(keys, sides, figures):
+    """The figures of both sides for one column, in words."""
+    if not figures:
+        return "not measured"
+    texts = (
+        ", ".join(in_words(key, figures[name][key]) for key in keys if key in way.figures)
+        for name, way in sides.items()
+    )
+    return " → ".join(filter(None, texts))
 
 
 def in_words(name, figure):
@@ -215,10 +217,10 @@ def in_words(name, figure):
     if name == "time":
         factor, unit = next(((f, u) for f, u in TIMES if figure * f >= 1), TIMES[-1])
         return f"{figure * factor:.{0 if figure * factor >= 10 else 1}f} {unit}"
-    what = "of memory" if name == "memory" else name
+    what = "" if name == "memory" else f" {name}"
     if figure < 1e6:
-        return f"{figure:,.0f} bytes {what}"
-    return f"{figure / 1e6:,.{0 if figure >= 1e7 else 1}f} MB {what}"
+        return f"{figure:,.0f} bytes{what}"
+    return f"{figure / 1e6:,.{0 if figure >= 1e7 else 1}f} MB{what}"
 
 
 TIMES = ((1, "s"), (1e3, "ms"), (1e6, "µs"))
