@@ -45,6 +45,10 @@ def deep(root):
         lists = "[" * depth + "0" + "]" * depth
         for member in ARRAY:
             write(root / f"{depth}/{member}", with_text(ARRAY, member, lists))
+    codecs = "[]"
+    for _ in range(1000):
+        codecs = f'[{{"name":"sharding_indexed","configuration":{{"codecs":{codecs}}}}}]'
+    write(root / "shards", with_text(ARRAY, "codecs", codecs))
     write(root, GROUP)
 
 

@@ -13,11 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import pytest
 import zarr
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.buffer import cpu
 from zarr.core.array_spec import ArrayConfig, ArraySpec
-from zarr.storage import LocalStore, MemoryStore, WrapperStore
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, WrapperStore
 
 from zarr_bytes import BytesCodec
 from zarr_bytes.limits import Limits
@@ -182,6 +183,17 @@ def faulty(fault, values=None, store_class=FaultyStore, **options):
     array.store_path.store.requests.clear()
     array.store_path.store.fault = fault
     return array
+
+
+def store_at(url, client):
+    """A store of objects that an HTTP server has, by the package that fetches them."""
+    if client == "fsspec":
+        pytest.importorskip("aiohttp")
+        return FsspecStore.from_url(url)
+    pytest.importorskip("obstore")
+    from obstore.store import HTTPStore
+
+    return ObjectStore(HTTPStore(url, client_options={"allow_http": True}))
 
 
 KINDS_OF_NO_FILE = ["folder", "FIFO", "socket", "character device", "link to a FIFO"]

@@ -2,11 +2,9 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import unicodedata
-import warnings
 import zipfile
 from itertools import pairwise
 from pathlib import Path
@@ -23,16 +21,14 @@ from documents import (
     consolidated,
     memory,
     regular,
-    struct_of,
     text_of,
     with_text,
     write,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from shards import sharding
 from stored_arrays import KINDS_OF_NO_FILE, put
-from test_fuzz_documents import mutated
 
 import zarr_bytes
 
@@ -115,17 +111,14 @@ class TestWhatIsNoFile:
         assert finding["subject"] == "c/1"
 
     @pytest.mark.parametrize("kind", ["FIFO", "character device", "socket"])
-    def test_in_the_place_of_a_document_is_found(self, folder, kind):
+    @pytest.mark.parametrize(("place", "code"), [("b", 1), ("b/..", 2)])
+    def test_in_the_place_of_a_document_is_found(self, folder, kind, place, code):
         (folder / "b").mkdir()
-        put(kind, folder / "b/zarr.json")
+        (folder / place / "zarr.json").unlink(missing_ok=True)
+        put(kind, folder / place / "zarr.json")
         result = call("check", folder)
-        assert result.exit_code == 1
+        assert result.exit_code == code
         assert "it has 0 bytes" in " ".join(result.output.split())
-
-    def test_in_the_place_of_the_first_document_is_said_in_one_line(self, tmp_path):
-        os.mkfifo(tmp_path / "zarr.json")
-        result = call("check", tmp_path)
-        assert (result.exit_code, "it has 0 bytes" in result.stderr) == (2, True)
 
     def test_a_document_of_a_terabyte_is_not_read(self, folder):
         (folder / "b").mkdir()
@@ -207,12 +200,11 @@ class TestTerminal:
         assert "caf\\udce9" in call("check", folder).stdout
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-    def test_any_encoding_of_the_terminal_will_do(self, folder, encoding):
+    def test_any_encoding_of_the_terminal_will_do(self, folder):
         write(folder / "\u96ea\U0001f600", ARRAY)
         done = subprocess.run(
             [sys.executable, "-m", "zarr_bytes", "check", str(folder)],
-            env=os.environ | {"PYTHONIOENCODING": encoding},
+            env=os.environ | {"PYTHONIOENCODING": "ascii"},
             capture_output=True,
             check=False,
         )
@@ -229,56 +221,25 @@ class TestTerminal:
         return write(tmp_path, GROUP | {"attributes": {NAME: 1}})
 
 
-def nested(depth, by):
-    return "[" * depth + "]" * depth if by == "list" else '{"name":' * depth + "1" + "}" * depth
-
-
-DEEP = 1400 if sys.version_info >= (3, 12) else 600  # what Python's JSON reads
-
-
 @pytest.mark.slow
 class TestDepthsAndSizes:
-    """No traceback, and neither time nor memory without bound."""
+    """What is found of them; `test_fuzz_commands` has that they neither hang nor fail."""
 
-    @pytest.mark.parametrize("by", ["list", "object"])
-    def test_attributes_as_deep_as_zarr_reads_them(self, tmp_path, by):
-        attributes = f'{{"deep": {nested(DEEP, by)}}}'
+    def test_attributes_as_deep_as_zarr_reads_them(self, tmp_path):
+        depth = 1400 if sys.version_info >= (3, 12) else 600  # what Python's JSON reads
+        attributes = f'{{"deep": {"[" * depth + "]" * depth}}}'
         write(tmp_path, with_text(ARRAY, "attributes", attributes))
         assert nodes_of(tmp_path)[""]["findings"] == []
-
-    @pytest.mark.parametrize("member", [*ARRAY, "more", "consolidated_metadata"])
-    @pytest.mark.parametrize("depth", [100, 1400, 100_000])
-    @pytest.mark.parametrize("by", ["list", "object"])
-    def test_any_member_of_any_depth(self, tmp_path, by, depth, member):
-        """An error in the array and in the group, except for attributes."""
-        for kind in (ARRAY, GROUP):
-            document = with_text(kind, member, nested(depth, by))
-            write(tmp_path, document)
-            code = call("check", tmp_path, "--json").exit_code
-            assert call("check", tmp_path).exit_code == code
-            assert code == 1 or depth < 100_000
-
-    @pytest.mark.parametrize("depth", [10, 200, 1000])
-    def test_shards_within_shards(self, tmp_path, depth):
-        text = json.dumps(LITTLE)
-        for _ in range(depth):
-            text = f'[{{"name":"sharding_indexed","configuration":{{"codecs":{text}}}}}]'
-        write(tmp_path, with_text(ARRAY, "codecs", text))
-        for options in ([], ["--json"]):  # what shards must have is missing from these
-            assert call("check", tmp_path, *options).exit_code == 1
 
     @pytest.mark.parametrize(
         ("shape", "chunk_shape", "chunks"),
         [
             ([10**400], [1], 10**400),
-            ([10**400], [10**400], 1),
-            ([2**53 + 1], [1], 2**53 + 1),
             ([2**60 + 1], [2], 2**59 + 1),
             ([2**53 + 1, 10**400 - 1], [2, 3], (2**52 + 1) * ((10**400 - 1) // 3)),
             ([10**300] * 60, [1] * 60, "about 10^18000"),
-            ([2] * 70, [1] * 70, 2**70),
         ],
-        ids=["400 digits", "1", "above 2**53", "above 2**60", "both", "sixty", "seventy"],
+        ids=["400 digits", "above 2**60", "both", "sixty"],
     )
     def test_shapes_of_any_size_are_counted_exactly(self, tmp_path, shape, chunk_shape, chunks):
         write(tmp_path, ARRAY | {"shape": shape, "chunk_grid": regular(chunk_shape)})
@@ -303,12 +264,6 @@ class TestDepthsAndSizes:
         write(Path(), ARRAY)
         monkeypatch.chdir(tmp_path)
         assert call("check", "s").exit_code == 1
-
-    def test_an_element_of_two_gigabytes_is_not_made(self, tmp_path):
-        data_type = {"name": "raw_bytes", "configuration": {"length_bytes": 2**31 - 1}}
-        write(tmp_path, ARRAY | {"data_type": data_type, "fill_value": ""})
-        code, found = check_json(tmp_path)
-        assert (code, found["complete"]) == (0, False)
 
     def test_of_many_arrays_little_is_printed(self, tmp_path):
         arrays = {f"a{i}": DRAFT for i in range(300)}
@@ -343,45 +298,3 @@ class TestZipMembers:
         members = [("zarr.json", document), *chunks.items()]
         path = in_zip(tmp_path / "a.zip", members, zipfile.ZIP_DEFLATED)
         assert found_in(nodes_of(path)[""]) == [found]
-
-
-SHARD = {
-    "name": "sharding_indexed",
-    "configuration": {"chunk_shape": [1], "codecs": DRAFT["codecs"], "index_codecs": LITTLE},
-}
-FORMS = [
-    ARRAY,
-    DRAFT | {"codecs": [GZIP]},
-    ARRAY | {"codecs": [SHARD], "data_type": "float32", "fill_value": "NaN"},
-    ARRAY | {"data_type": struct_of(a="bool", b="float32"), "fill_value": {"a": True, "b": 0.0}},
-    ARRAY | {"data_type": "complex_bfloat16", "fill_value": [0.0, "NaN"]},
-    ARRAY | {"codecs": [{"name": "transpose", "configuration": {"order": [0]}}, *LITTLE]},
-    consolidated({"a": DRAFT, "g/b": ARRAY, "g": GROUP}),
-]
-
-
-@settings(max_examples=150)
-@given(st.sampled_from(FORMS).flatmap(mutated))
-def test_wrong_types_are_findings_or_none_and_never_an_error(document):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        store = memory({"": json.dumps(document), "a": ARRAY})
-        try:
-            found = zarr_bytes.check(store)
-        except zarr_bytes.StoreError:
-            assert document is None
-            return
-        for report in found:
-            assert report.kind in ("array", "group", "unreadable")
-        assert not has_danger(str(found))
-
-
-@given(st.integers(1, 10**30))
-def test_numbers_are_given_in_digits_or_by_magnitude(number):
-    document = ARRAY | {"shape": [number], "chunk_grid": regular([1])}
-    shown = re.search("0 of (.*) stored", str(zarr_bytes.check(memory({"": document}))))[1]
-    if number < 10**18:
-        assert shown == f"{number:,}"
-    else:
-        exponent = int(re.fullmatch(r"about 10\^(\d+)", shown)[1])
-        assert abs(len(str(number)) - exponent) <= 1

@@ -75,19 +75,16 @@ def test_the_defaults_in_the_tables_of_the_guide_are_those_in_force():
     }
 
 
-class TestGapsByDefault:
-    """As the table says, without any setting."""
-
-    @pytest.mark.parametrize(("kind", "gap"), [("local", 2**15), ("remote", 2**18)])
-    def test_a_gap_is_read_over_up_to_that_size(self, tmp_path, kind, gap):
-        store = LocalStore(tmp_path) if kind == "local" else CountingStore(MemoryStore())
-        shape = (4, gap + 2)
-        zarr.create_array(store, data=np.ones(shape, "u1"), chunks=shape, compressors=None)
-        array = zarr.open_array(store, mode="r")
-        for step, ranges in (gap + 1, 1), (gap + 2, 2):
-            with counting() as counted:
-                array.vindex[np.unravel_index([0, step], shape)]
-            assert counted.ranges == ranges
+@pytest.mark.parametrize(("kind", "gap"), [("local", 2**15), ("remote", 2**18)])
+def test_a_gap_is_read_over_up_to_the_size_in_the_table(tmp_path, kind, gap):
+    store = LocalStore(tmp_path) if kind == "local" else CountingStore(MemoryStore())
+    shape = (4, gap + 2)
+    zarr.create_array(store, data=np.ones(shape, "u1"), chunks=shape, compressors=None)
+    array = zarr.open_array(store, mode="r")
+    for step, ranges in (gap + 1, 1), (gap + 2, 2):
+        with counting() as counted:
+            array.vindex[np.unravel_index([0, step], shape)]
+        assert counted.ranges == ranges
 
 
 @needs_pwrite
