@@ -8,11 +8,9 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import suppress
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-import zarr
 from zarr.errors import ArrayNotFoundError, NodeTypeValidationError
-from zarr.storage import LocalStore
 
 import zarr_bytes
 from zarr_bytes.commands.check import check
@@ -20,7 +18,7 @@ from zarr_bytes.commands.explain import explain, selection_of_text
 from zarr_bytes.commands.preallocate import preallocate_store
 from zarr_bytes.commands.result import as_json, printable, progress_bar, screen
 from zarr_bytes.commands.status import status
-from zarr_bytes.commands.stores import member_is_missing, opened, storage_options
+from zarr_bytes.commands.stores import array_at, opened, storage_options, why_not_opened
 from zarr_bytes.errors import StoreError, in_words
 
 if TYPE_CHECKING:
@@ -67,9 +65,8 @@ def _parser() -> ArgumentParser:
         description="Reads of selected bytes in Zarr arrays: are they active, what do they cost.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {zarr_bytes.__version__}")
-    parser.set_defaults(as_json=False, in_full=False)  # where a command has no such option
     commands = parser.add_subparsers(metavar="COMMAND")
-    for command, options in _OPTIONS.items():
+    for command, names in _COMMANDS.items():
         text = dedent(f"    {command.__doc__}").strip()
         added = commands.add_parser(
             command.__name__.removeprefix("_"),
@@ -79,13 +76,12 @@ def _parser() -> ArgumentParser:
             allow_abbrev=False,
         )
         added.set_defaults(command=command)
-        for names, keywords in options.items():
-            added.add_argument(*names.split(), **keywords)
+        for name in names:
+            keywords = _ARGUMENTS[name]
+            if isinstance(keywords, str):
+                keywords = {"action": "store_true", "help": keywords}
+            added.add_argument(*name.split(), **keywords)
     return parser
-
-
-def _flag(text: str, **keywords: str) -> dict[str, str]:
-    return {"action": "store_true", "help": text, **keywords}
 
 
 def _status(given: Namespace) -> int:
@@ -126,7 +122,7 @@ def _preallocate(given: Namespace) -> int:
     with progress_bar() as progress:
         found = preallocate_store(given.store, any_size=given.any_size, progress=progress)
     _print(found, given)
-    return 1 if any(array.refused for array in found) else 0
+    return 1 if any(array.refused for array in found.arrays) else 0
 
 
 def _explain(given: Namespace) -> int:
@@ -142,21 +138,15 @@ def _explain(given: Namespace) -> int:
     name, selection = selection_of_text(given.selection)
     with opened(given.store, storage_options(given.storage_option)) as (store, _):
         try:
-            # In other stores nothing is written in place, which `explain` says.
-            is_written = given.write and isinstance(store, LocalStore)
-            target = store.with_read_only(read_only=False) if is_written else store
-            mode: Literal["r", "r+"] = "r+" if is_written else "r"
-            array = zarr.open_array(target, path=given.array, mode=mode)
+            array = array_at(store, given.array, is_written=given.write)
         except (ArrayNotFoundError, NodeTypeValidationError) as error:
             where = f"at {given.array!r}" if given.array else "at its root"
             raise StoreError(
                 f"there is no array {where}: name one with --array PATH; `zarr-bytes check` lists"
                 " the arrays of a store"
             ) from error
-        except KeyError as error:
-            raise StoreError(member_is_missing(error)) from error
         except Exception as error:  # whatever a store, zarr and any codec or data type raise
-            raise StoreError(in_words(error)) from error
+            raise StoreError(why_not_opened(error)) from error
         try:
             indexed = getattr(array, name) if name else array
             found = explain(indexed, selection, write=given.write)
@@ -167,54 +157,39 @@ def _explain(given: Namespace) -> int:
 
 
 def _print(found: Result, given: Namespace) -> None:
-    is_json = given.as_json
-    _write(as_json(found._document()) if is_json else screen(found, in_full=given.in_full))
-
-
-def _write(text: str) -> None:
+    in_full = any(vars(given).get(option) for option in ("all", "verbose"))
+    text = as_json(found._document()) if given.json else screen(found, in_full=in_full)
     sys.stdout.write(text + "\n")
 
 
-_STORE: Final[dict[str, dict[str, Any]]] = {
+_ARGUMENTS: Final[dict[str, str | dict[str, Any]]] = {  # texts are of options without a value
     "store": {
         "metavar": "STORE",
         "help": "a folder, a .zip file or a URL (http, s3, ...): one array or a hierarchy",
     },
+    "selection": {
+        "metavar": "SELECTION",
+        "nargs": "?",
+        "default": "[...]",
+        "help": "such as '[:, 7, 3]'; everything by default",
+    },
+    "--array": {"metavar": "PATH", "default": "", "help": "the array in a hierarchy"},
     "--storage-option": {
         "metavar": "KEY=VALUE",
         "action": "append",
         "default": [],
         "help": "what fsspec needs to open the URL, such as anon=true; may be repeated",
     },
+    "--json": "print one JSON document, for programs",
+    "--write": "explain a write",
+    "--any-size": "make more than a million files, or more than the disk has room for",
+    "-v --verbose": "list the data types, with their classes",
+    "--all": "list every array, also of many",
+    "--strict": "exit status 1 also where something is not checked",
 }
-_JSON: Final = {"--json": _flag("print one JSON document, for programs", dest="as_json")}
-_OPTIONS: Final[dict[Callable[[Namespace], int], dict[str, dict[str, Any]]]] = {
-    _status: {
-        **_JSON,
-        "-v --verbose": _flag("list the data types, with their classes", dest="in_full"),
-    },
-    _check: {
-        **_STORE,
-        **_JSON,
-        "--all": _flag("list every array, also of many", dest="in_full"),
-        "--strict": _flag("exit status 1 also where something is not checked"),
-    },
-    _explain: {
-        "store": _STORE["store"],
-        "selection": {
-            "metavar": "SELECTION",
-            "nargs": "?",
-            "default": "[...]",
-            "help": "such as '[:, 7, 3]'; everything by default",
-        },
-        "--array": {"metavar": "PATH", "default": "", "help": "the array in a hierarchy"},
-        "--storage-option": _STORE["--storage-option"],
-        **_JSON,
-        "--write": _flag("explain a write"),
-    },
-    _preallocate: {
-        "store": {"metavar": "STORE", "help": "a folder: one array or a hierarchy"},
-        "--any-size": _flag("make more than a million files, or more than the disk has room for"),
-        **_JSON,
-    },
+_COMMANDS: Final[dict[Callable[[Namespace], int], list[str]]] = {
+    _status: ["--json", "-v --verbose"],
+    _check: ["store", "--storage-option", "--json", "--all", "--strict"],
+    _explain: ["store", "selection", "--array", "--storage-option", "--json", "--write"],
+    _preallocate: ["store", "--any-size", "--json"],
 }

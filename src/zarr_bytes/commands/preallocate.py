@@ -8,12 +8,11 @@ from shutil import disk_usage
 from typing import TYPE_CHECKING, Any, Final
 
 import zarr
-from zarr.storage import LocalStore
 
 from zarr_bytes.array_blocks import plain_parts
 from zarr_bytes.commands.result import Progress, Result, Table, in_digits, number, verdict
-from zarr_bytes.commands.stores import Listing, member_is_missing, opened
-from zarr_bytes.errors import StoreError, in_words, no_array
+from zarr_bytes.commands.stores import Listing, array_at, opened, why_not_opened
+from zarr_bytes.errors import StoreError, no_array
 from zarr_bytes.indexing.chunk_grid import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
 
     from zarr_bytes.commands.result import Part
-    from zarr_bytes.layout.format import Format, Stored
-    from zarr_bytes.zarr_versions import ArraySpec
+    from zarr_bytes.commands.stores import Node
+    from zarr_bytes.layout.format import Format
 
 MOST_FILES: Final = 1_000_000
 """Number of files that are made without `any_size`."""
@@ -58,47 +57,31 @@ class Allocated(Result):
     refused: str = ""
 
     def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
-        del in_full
-        return _allocated([self])
+        return Preallocation("", [self])._parts(in_full=in_full)
 
 
 @dataclass(repr=False)
 class Preallocation(Result):
-    """The chunks of all arrays of a store, made in advance.
-
-    Attributes
-    ----------
-    store : str
-        Path of the store.
-    arrays : list of Allocated
-        One for each array.
-    """
+    """The chunks of all arrays of a store, made in advance."""
 
     store: str
     arrays: list[Allocated]
 
-    def __iter__(self) -> Iterator[Allocated]:
-        return iter(self.arrays)
-
     def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
         del in_full
-        return _allocated(self.arrays)
-
-
-def _allocated(arrays: list[Allocated]) -> Iterator[Part]:
-    made, completed = sum(a.made for a in arrays), sum(a.completed for a in arrays)
-    steps = [f"{number(made, 'chunk')} made"]
-    steps += [f"{number(completed, 'shard')} completed"] * bool(completed)
-    refused = {array.path: array.refused for array in arrays if array.refused}
-    steps += [f"{len(refused):,} of {number(len(arrays), 'array')} refused"] * bool(refused)
-    there = f"{sum(array.chunks for array in arrays):,} there now"
-    yield verdict(", ".join(steps), "red" if refused else "green", there)
-    if len(arrays) > 1:
-        rows = [(f"/{a.path}", a.chunks, a.made, a.completed) for a in arrays]
-        yield Table(("Array", "There now", "Made", "Completed"), rows, _MANY)
-    if refused:
-        reasons = [(f"/{path}", (reason, "red")) for path, reason in refused.items()]
-        yield Table(("Refused", "Reason"), reasons, _MANY)
+        arrays, refused = self.arrays, [array for array in self.arrays if array.refused]
+        made, completed = sum(a.made for a in arrays), sum(a.completed for a in arrays)
+        steps = [f"{number(made, 'chunk')} made"]
+        steps += [f"{number(completed, 'shard')} completed"] * bool(completed)
+        steps += [f"{len(refused):,} of {number(len(arrays), 'array')} refused"] * bool(refused)
+        there = f"{sum(array.chunks for array in arrays):,} there now"
+        yield verdict(", ".join(steps), "red" if refused else "green", there)
+        if len(arrays) > 1:
+            rows = [(f"/{a.path}", a.chunks, a.made, a.completed) for a in arrays]
+            yield Table(("Array", "There now", "Made", "Completed"), rows, _MANY)
+        if refused:
+            reasons = [(f"/{array.path}", (array.refused, "red")) for array in refused]
+            yield Table(("Refused", "Reason"), reasons, _MANY)
 
 
 def preallocate(
@@ -150,7 +133,7 @@ def preallocate(
     if not isinstance(array, zarr.Array):
         raise no_array(array)
     try:
-        root, grid, format = _new_files(array, any_size=any_size)
+        root, format, grid = _new_files(array, any_size=any_size)
     except StoreError as error:
         message = f"chunks of {array.store_path} cannot be made in advance: {error}"
         raise StoreError(message) from error
@@ -166,62 +149,40 @@ def preallocate(
 
 
 def preallocate_store(
-    store: str | os.PathLike[str],
-    *,
-    any_size: bool = False,
-    progress: Callable[[Progress], None] = lambda _: None,
+    store: str, *, any_size: bool, progress: Callable[[Progress], None]
 ) -> Preallocation:
-    """`preallocate` of every array in a folder.
+    """`preallocate` of every array in a folder, or the reason why not."""
 
-    Parameters
-    ----------
-    store : str or os.PathLike
-        A folder with one array or a hierarchy.
-    any_size : bool, optional
-        As of `preallocate`.
-    progress : callable, optional
-        Called with a `Progress`.
-
-    Returns
-    -------
-    Preallocation
-        The numbers of chunks of each array, or the reason why none were made.
-
-    Raises
-    ------
-    StoreError
-        If the folder holds no Zarr metadata.
-    """
-
-    async def arrays(opened_store: Store) -> list[tuple[str, str]]:
-        """Paths of arrays, and the reason where one could not be read; else it is empty."""
-        nodes = Listing(opened_store).nodes()
-        return [(node.path, node.error) async for node in nodes if node.kind != "group"]
+    async def nodes(source: Store) -> list[Node]:
+        return [node async for node in Listing(source).nodes() if node.kind != "group"]
 
     with opened(store) as (source, name):
         found = Preallocation(name, [])
-        is_folder = isinstance(source, LocalStore)
-        target = source.with_read_only(read_only=False) if is_folder else source
-        for path, refused in sync(arrays(source)):
-            if refused:
-                found.arrays.append(Allocated(path, 0, refused=refused))
-                continue
+        for node in sync(nodes(source)):
+            allocated = Allocated(node.path, 0, refused=node.error)
             try:
-                array = zarr.open_array(target, path=path, mode="r+" if is_folder else "r")
-                found.arrays.append(preallocate(array, any_size=any_size, progress=progress))
-            except StoreError as error:
-                found.arrays.append(Allocated(path, 0, refused=str(error.__cause__)))
-            except KeyError as error:
-                found.arrays.append(Allocated(path, 0, refused=member_is_missing(error)))
+                if not node.error:
+                    array = array_at(source, node.path, is_written=True)
+                    allocated = preallocate(array, any_size=any_size, progress=progress)
             except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
-                found.arrays.append(Allocated(path, 0, refused=in_words(error)))
+                is_own = isinstance(error, StoreError)
+                allocated.refused = str(error.__cause__) if is_own else why_not_opened(error)
+            found.arrays.append(allocated)
     return found
 
 
-def _new_files(array: zarr.Array[Any], *, any_size: bool) -> tuple[str, ChunkGrid, Format]:
-    """Root of the store, division into chunks, and their format; else a StoreError."""
-    stored, spec = _parts_of(array)
-    root, format = driver_of(array.store).root, stored.format_of(spec)
+def _new_files(array: zarr.Array[Any], *, any_size: bool) -> tuple[str, Format, ChunkGrid]:
+    """Root of the store, format of the chunks, and their grid; else a StoreError."""
+    if reason := driver_of(array.store).why_not_in_place():
+        raise StoreError(reason)
+    _, _, spec = plain_parts(array)
+    pipeline = array.async_array.codec_pipeline
+    if not isinstance(pipeline, BatchedBytesPipeline):
+        raise StoreError(
+            f"its pipeline is {type(pipeline).__name__}, which does not share chunks; `zarr-bytes"
+            " status` says how to use that of this package"
+        )
+    root, format = driver_of(array.store).root, pipeline.stored.format_of(spec)
     grid = ChunkGrid(array.shape, spec.shape)
     nbytes = format.index_nbytes + (format.nbytes if any(format.fill) else 0)
     option = "`any_size=True`, or --any-size on the command line, makes them"
@@ -239,7 +200,7 @@ def _new_files(array: zarr.Array[Any], *, any_size: bool) -> tuple[str, ChunkGri
                 f"its missing chunks take {in_digits(needed)} bytes, and the file system has"
                 f" {free:,} bytes free: {option} until it is full"
             )
-    return root, grid, format
+    return root, format, grid
 
 
 def _paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
@@ -247,17 +208,3 @@ def _paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
     # By their numbers: `product` would keep the indices along each axis as a tuple.
     for index in map(grid.place_of, range(grid.count)):
         yield f"{root}/{(array.store_path / encode(index)).path}"
-
-
-def _parts_of(array: zarr.Array[Any]) -> tuple[Stored, ArraySpec]:
-    """Storage of the chunks and chunk spec of an array; else a StoreError."""
-    if reason := driver_of(array.store).why_not_in_place():
-        raise StoreError(reason)
-    _, _, spec = plain_parts(array)
-    pipeline = array.async_array.codec_pipeline
-    if not isinstance(pipeline, BatchedBytesPipeline):
-        raise StoreError(
-            f"its pipeline is {type(pipeline).__name__}, which does not share chunks; `zarr-bytes"
-            " status` says how to use that of this package"
-        )
-    return pipeline.stored, spec

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 from zipfile import BadZipFile, ZipFile
 
+import zarr
 from zarr.abc.store import Store
 from zarr.buffer import cpu
 from zarr.storage import FsspecStore, LocalStore, ZipStore
@@ -112,8 +113,17 @@ async def _close(store: Store) -> None:
     store.close()
 
 
-def member_is_missing(error: KeyError) -> str:
-    """Words for the error by which zarr refuses a metadata document without a member."""
+def array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
+    """The array at `path`, to be written if that is asked for and the store is a folder."""
+    if not (is_written and isinstance(store, LocalStore)):
+        return zarr.open_array(store, path=path, mode="r")
+    return zarr.open_array(store.with_read_only(read_only=False), path=path, mode="r+")
+
+
+def why_not_opened(error: Exception) -> str:
+    """Words for the error by which zarr, a codec or a data type refuses an array."""
+    if not isinstance(error, KeyError):
+        return in_words(error)
     return (
         f"zarr does not open the array, since its metadata has no {error}: `zarr-bytes check` says"
         " what is missing"
