@@ -134,24 +134,33 @@ def form(request):
 
 @st.composite
 def selections(draw, shape):
-    """As NumPy takes them: basic, an array along one axis, or points."""
-    kinds = ["basic", "rows", "points"] if shape and 0 not in shape else ["basic"]
+    """As NumPy takes them: basic, every combination of arrays beside others, or points."""
+    kinds = ["basic", "arrays", "points"] if shape and 0 not in shape else ["basic"]
     kind = draw(st.sampled_from(kinds))
-    if kind == "basic":
-        return draw(basic_indices(shape, allow_newaxis=False))
     if kind == "points":
         sizes = array_shapes(min_side=0, max_dims=3)
         points = draw(integer_array_indices(shape, result_shape=sizes))
         odd = lambda i, n: [int(i.flat[0]), np.uint8(i.flat[0] % n)] if i.size else []  # noqa: E731
         pairs = zip(points, shape, strict=True)
         return tuple(draw(st.sampled_from([i, *odd(i, n)])) for i, n in pairs)
-    entries = [draw(st.integers(-n, n - 1) | st.slices(n)) for n in shape]
-    axis = draw(st.integers(0, len(shape) - 1))
-    n = shape[axis]
-    indices = draw(st.lists(st.integers(-n, n - 1), max_size=9))
-    form = st.sampled_from([indices, np.array(indices, int), np.tile(indices, (2, 1)).astype(int)])
-    entries[axis] = draw(form | st.just(np.arange(n) % 3 == 0))
-    return tuple(entries[: draw(st.integers(axis + 1, len(shape)))])
+    like = draw(st.sampled_from([int, np.int64]))
+    if kind == "basic":
+        given = draw(basic_indices(shape, allow_newaxis=False))
+        entries = list(given if isinstance(given, tuple) else [given])
+    else:
+        entries = [draw(st.integers(-n, n - 1) | st.slices(n)) for n in shape]
+        axes = draw(st.permutations(range(len(shape))))[: draw(st.integers(1, len(shape)))]
+        is_open = draw(st.booleans())  # all of one number of axes, as of `numpy.ix_`
+        for place, axis in enumerate(axes):  # in the result
+            n = shape[axis]
+            indices = draw(st.lists(st.integers(-n, n - 1), max_size=9))
+            sides = [1] * place * is_open, [1] * (len(axes) - 1 - place)
+            entries[axis] = np.array(indices, int).reshape(*sides[0], -1, *sides[1])
+        if len(axes) == 1:
+            form = st.sampled_from([indices, np.tile(indices, (2, 1)).astype(int)])
+            entries[axis] = draw(st.just(entries[axis]) | form | st.just(np.arange(n) % 3 == 0))
+        entries = entries[: draw(st.integers(max(axes) + 1, len(shape)))]
+    return tuple([like(entry) if type(entry) is int else entry for entry in entries])
 
 
 class TestSelections:
@@ -183,12 +192,14 @@ class TestSelections:
             view[rows] = values
             same(array[...], values[np.argsort(rows)])
 
-    def test_dots_separate_arrays_also_where_they_stand_for_no_axis(self, form):
+    def test_the_axes_are_numpys_for_entries_of_any_kinds_in_any_order(self, form):
+        """Also with dots, which separate arrays where they stand for no axis."""
         view = zarr_bytes.view(stored({}, **form))
-        for entries in itertools.permutations([[5, -8, 0], 3, slice(1, 4)]):
-            for place in range(4):
-                selection = (*entries[:place], ..., *entries[place:])
-                same(view[selection], VALUES[selection])
+        for kinds in itertools.product([3, slice(1, 6, 2), list], repeat=3):
+            indices = iter(np.ix_(*[[5, -8, 0, 5], [-6, 7], [1, 6, -3]][: kinds.count(list)]))
+            entries = [next(indices) if kind is list else kind for kind in kinds]
+            for selection in [entries, *([*entries[:i], ..., *entries[i:]] for i in range(4))]:
+                same(view[tuple(selection)], VALUES[tuple(selection)])
 
     @pytest.mark.parametrize("store", [MemoryStore, tempfile.mkdtemp])
     def test_a_selection_of_one_block_copies_nothing(self, store, form):
