@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from zarr.dtype import data_type_registry
 
-from zarr_bytes.activation import say_where_undecided
 from zarr_bytes.codec import BytesCodec, EndianCodec
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.errors import (
@@ -29,6 +28,7 @@ from zarr_bytes.errors import (
     StoreError,
 )
 from zarr_bytes.pipeline import BatchedBytesPipeline
+from zarr_bytes.settings import say_where_undecided
 
 if TYPE_CHECKING:
     from zarr_bytes.commands.check import check

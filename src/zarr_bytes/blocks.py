@@ -7,101 +7,84 @@ order, cut at the edges of the array.
 from __future__ import annotations
 
 import sys
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import index
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zarr_bytes.chains import plain_parts, stored_by
+from zarr_bytes.errors import StoreError
 from zarr_bytes.indexing.chunk_grid import ChunkGrid, c_strides
+from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.layout.element import stored_dtype
+from zarr_bytes.layout.format import CHUNK_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import zarr
+
+    from zarr_bytes.io.mapping import ChangedFiles
     from zarr_bytes.layout.elements import Array, Bytes
-    from zarr_bytes.layout.format import AnyIndex, Format, Stored
-    from zarr_bytes.zarr_versions import ArraySpec
-
-
-class Source(NamedTuple):
-    """The source of the bytes of chunks: their paths or keys, by their places, and their bytes.
-
-    The bytes are of the given size, unless that is None; None if the chunk is missing.
-    """
-
-    name_of: Callable[[tuple[int, ...]], str]
-    bytes_of: Callable[[str, int | None], Bytes | None]
+    from zarr_bytes.layout.format import AnyIndex
 
 
 class Blocks:
-    """The blocks of one array, of which the last `most` are kept: of shards, half as many."""
+    """The blocks of an array, of which the last `most` are kept: of shards, half as many.
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        spec: ArraySpec,
-        stored: Stored,
-        source: Source,
-        most: int,
-    ) -> None:
-        self._format = format = stored.format_of(spec)
+    A StoreError with the reason if NumPy cannot view them. `changed` gets the files that may be
+    changed through them.
+    """
+
+    def __init__(self, array: zarr.Array[Any], changed: ChangedFiles | None, most: int) -> None:
+        self._driver, self._changed = driver_of(array.store), changed
+        if reason := self._driver.why_no_view():
+            raise StoreError(reason)
+        chain, metadata, spec = plain_parts(array)
+        self._format = format = stored_by(chain).format_of(spec)
         dtype = stored_dtype(format.dtype, format.endian)
         if dtype is None:
-            raise TypeError(f"NumPy has no {format.dtype} that is stored {format.endian}-endian")
-        self.dtype = dtype
-        self.sizes = format.inner_shape
-        self.grid = ChunkGrid(shape, self.sizes)
-        self.counts = self.grid.counts
-        self._source = source
+            stored = f"{format.dtype} is stored {format.endian}-endian"
+            raise StoreError(f"its {stored}, a type that NumPy does not have")
+        self.dtype, self.sizes = dtype, format.inner_shape
+        self.grid = ChunkGrid(array.shape, self.sizes)
         self._strides = c_strides(self.sizes, format.item_size, format.order)
-        self.most = most
-        # Of shards, of which each has several blocks, half as many blocks are kept.
-        self._is_divided = format.index_nbytes > 0
-        if self._is_divided:
-            self.most = most // 2
-            self._object = lru_cache(most - self.most)(partial(_open_shard, source, format))
+        self._encode, self._prefix = metadata.encode_chunk_key, f"{array.path}/" * bool(array.path)
+        # A shard, which has several blocks, is opened once for them.
+        self.most = most // 2 if format.index_nbytes else most
+        self._kept_object = lru_cache(most - self.most)(self._object)
 
     def load(self, *place: int) -> Array:
         """The block with an index along each axis."""
-        if not all(0 <= i < count for i, count in zip(place, self.counts, strict=True)):
-            raise IndexError(f"there is no block {place} in {self.counts} blocks")
-        shape = tuple(
-            [
-                min(size, n - i * size)
-                for i, size, n in zip(place, self.sizes, self.grid.shape, strict=True)
-            ]
-        )
-        found = self._found(place)
-        if found is None:
-            return np.ndarray(shape, self.dtype, self._format.fill, 0, (0,) * len(shape))
-        buffer, offset = found
-        return np.ndarray(shape, self.dtype, buffer, offset, self._strides)
+        grid, format = self.grid, self._format
+        if not all(0 <= i < count for i, count in zip(place, grid.counts, strict=True)):
+            raise IndexError(f"there is no block {place} in {grid.counts} blocks")
+        axes = zip(place, self.sizes, grid.shape, strict=True)
+        shape = tuple([min(size, n - i * size) for i, size, n in axes])
+        counts = [format.grid.counts[i] for i in format.back]
+        among = [divmod(i, n) for i, n in zip(place, counts, strict=True)]
+        content, index = self._kept_object(tuple([i for i, _ in among]))
+        inner = format.grid.number_of(format.stored_order([i for _, i in among]))
+        offset = None if content is None else index.offset(inner)
+        if offset is None:
+            return np.ndarray(shape, self.dtype, format.fill, 0, (0,) * len(shape))
+        block: Array = np.ndarray(shape, self.dtype, content, offset, self._strides)
+        if block.flags.writeable and not index.are_apart([offset]):
+            block.flags.writeable = False  # a change would be one of the other inner chunk too
+        return block
 
     def refresh(self) -> None:
         """Forget the shards, so that they are opened again."""
-        if self._is_divided:
-            self._object.cache_clear()
+        self._kept_object.cache_clear()
 
-    def _found(self, place: tuple[int, ...]) -> tuple[Bytes, int] | None:
-        """Bytes that have a block, and its offset there; None if it is missing."""
-        format, name_of = self._format, self._source.name_of
-        if not self._is_divided:
-            content = self._source.bytes_of(name_of(place), format.stored_nbytes)
-            return None if content is None else (content, 0)
-        counts = [format.grid.counts[i] for i in format.back]
-        among = [divmod(i, n) for i, n in zip(place, counts, strict=True)]
-        found = self._object(name_of(tuple([i for i, _ in among])))
-        if found is None:
-            return None
-        content, index = found
-        offset = index.offset(format.grid.number_of(format.stored_order([i for _, i in among])))
-        if offset is None:
-            return None
-        if content.flags.writeable and not index.are_apart([offset]):
-            content = content.view()
-            content.flags.writeable = False  # a change would be one of the other inner chunk too
-        return content, offset
+    def _object(self, place: tuple[int, ...]) -> tuple[Bytes | None, AnyIndex]:
+        """The bytes of a chunk or shard, None if it is missing, and its index."""
+        key = f"{self._prefix}{self._encode(place)}"
+        content = self._driver.content(key, self._format.stored_nbytes, self._changed)
+        if content is None:
+            return None, CHUNK_INDEX
+        return content, self._format.index_of(content, f"{self._driver.store}/{key}")
 
 
 class BlockViews:
@@ -146,9 +129,3 @@ class BlockViews:
 
     def __repr__(self) -> str:
         return f"<BlockViews shape={self.shape}>"
-
-
-def _open_shard(source: Source, format: Format, name: str) -> tuple[Bytes, AnyIndex] | None:
-    """The bytes of a shard, and its index; None if it is missing."""
-    content = source.bytes_of(name, None)
-    return None if content is None else (content, format.index_of(content, name))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import zarr
 from zarr import codecs as zarr_codecs
 from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 
-from zarr_bytes.activation import CLASSES
 from zarr_bytes.codec import BytesCodec, EndianCodec
+from zarr_bytes.errors import StoreError
+from zarr_bytes.settings import CLASSES
 from zarr_bytes.zarr_versions import endian_of, spec_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,25 @@ def codec_name(codec: Codec) -> str:
         return str(codec.to_dict()["name"])
     except (KeyError, NotImplementedError):
         return type(codec).__name__
+
+
+def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadata, ArraySpec]:
+    """Codecs, metadata and chunk spec of an array with chunks of plain bytes."""
+    metadata = array.metadata
+    if metadata.zarr_format != 3:
+        raise StoreError("it is of Zarr format 2")
+    chain = plain_chain(metadata.codecs)
+    if chain is None:
+        names = ", ".join(map(codec_name, metadata.codecs))
+        raise StoreError(
+            f"its codecs are {names}; permitted are transposes and bytes alone, or shards of them"
+        )
+    spec = spec_of(metadata)
+    if spec is None:
+        raise StoreError("its chunks have several shapes")
+    if reason := why_undivided(metadata):
+        raise StoreError(reason)
+    return chain, metadata, spec
 
 
 def stored_by(chain: Sequence[Codec]) -> Stored:

@@ -24,8 +24,7 @@ from zarr.buffer import cpu
 from zarr.dtype import VariableLengthUTF8
 from zarr.registry import get_codec_class
 
-from zarr_bytes.caller import warn_caller
-from zarr_bytes.errors import ConfigurationError
+from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io import counters
 from zarr_bytes.layout.element import has_fixed_size, layout_of
 from zarr_bytes.layout.elements import decode_elements, decode_selected, encode_elements

@@ -1,28 +1,18 @@
-"""The errors of this package. Each message names the value found and the permitted values."""
+"""The errors of this package, and warnings that point at the line that has called zarr.
+
+Each message names the value found and the permitted values.
+"""
+
+from __future__ import annotations
 
 import reprlib
-from typing import Final
+import sys
+import warnings
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
-__all__ = [
-    "HOW_TO_INSTALL",
-    "BoolValueError",
-    "ChunkFileError",
-    "ChunkSizeError",
-    "ConfigurationError",
-    "DataTypeNameError",
-    "FillValueError",
-    "FillValueWarning",
-    "MissingPackageError",
-    "ShardIndexError",
-    "StoreError",
-    "causes_of_a_wrong_size",
-    "in_short",
-    "in_words",
-    "no_array",
-    "partly_missing",
-    "wrong_size",
-]
-
+if TYPE_CHECKING:
+    from types import FrameType
 
 # Not by the extra `ml`, which pip finds only once zarr-bytes is on a package index.
 HOW_TO_INSTALL: Final = {"ml_dtypes": 'pip install "ml_dtypes>=0.6"'}
@@ -230,3 +220,40 @@ class StoreError(ValueError):
     Traceback (most recent call last):
     zarr_bytes.errors.StoreError: nowhere: it does not exist
     """
+
+
+_CALLED: Final = ("zarr", "zarr_bytes")
+
+
+def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None:
+    """Issue a warning for the line outside zarr and this package that led to this call.
+
+    A number of levels of the stack cannot say which line that is: zarr reads on an event loop in
+    a thread of its own, while the caller's thread waits.
+    """
+    frame = _calling_frame()
+    if frame is None:  # such as a callback of an event loop that nobody waits for
+        warnings.warn(message, category, stacklevel=2)
+        return
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals.get("__name__"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def _calling_frame() -> FrameType | None:
+    own: FrameType | None = sys._getframe()
+    for frame in chain([own], sys._current_frames().values()):
+        is_called = False
+        while frame is not None:
+            package = frame.f_globals.get("__name__", "").partition(".")[0]
+            is_called = is_called or package in _CALLED
+            # The standard library runs coroutines and threads, and is never meant.
+            if is_called and package not in _CALLED and package not in sys.stdlib_module_names:
+                return frame
+            frame = frame.f_back
+    return None

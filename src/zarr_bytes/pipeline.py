@@ -17,10 +17,9 @@ import zarr
 from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
 
-from zarr_bytes.caller import warn_caller
 from zarr_bytes.chains import own_chain, stored_by, why_undivided
 from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
-from zarr_bytes.errors import ConfigurationError
+from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.settings import partial_writes_enabled, pipeline_of_other_chains
 from zarr_bytes.zarr_versions import BatchedCodecPipeline, unknown_in_pipeline
 

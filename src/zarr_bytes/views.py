@@ -8,24 +8,28 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 import zarr
 
-from zarr_bytes.array_blocks import blocks_of, refusal_to_write
 from zarr_bytes.block_selection import Selected, elements_to_store
-from zarr_bytes.blocks import BlockViews
+from zarr_bytes.blocks import Blocks, BlockViews
 from zarr_bytes.errors import StoreError, no_array
+from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.mapping import ChangedFiles
-from zarr_bytes.settings import number_of_mappings
+from zarr_bytes.pipeline import BatchedBytesPipeline
+from zarr_bytes.settings import number_of_mappings, partial_writes_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from zarr_bytes.array_blocks import Mode
     from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.layout.elements import Array
+
+Mode: TypeAlias = Literal["r", "r+"]
+
+_SETTING: Final = 'with zarr.config.set({"zarr_bytes.partial_writes": True})'
 
 
 def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
@@ -71,7 +75,7 @@ def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
     if mode not in ("r", "r+"):
         raise ValueError(f"mode is {mode!r}; permitted are 'r' and 'r+'")
     made = ArrayView(array, mode)
-    if mode == "r+" and (reason := refusal_to_write(array)):
+    if mode == "r+" and (reason := _why_read_only(array)):
         raise StoreError(f"{array.store_path} cannot be changed through a view: {reason}")
     return made
 
@@ -121,7 +125,7 @@ class ArrayView:
         self._changed = ChangedFiles() if mode == "r+" else None
         most = number_of_mappings()
         try:
-            self._blocks = blocks_of(array, self._changed, most)
+            self._blocks = Blocks(array, self._changed, most)
         except StoreError as error:
             reason = f"{error}; read it through zarr, as in `array[...]`"
             raise StoreError(f"there is no view of {array.store_path}: {reason}") from None
@@ -133,7 +137,7 @@ class ArrayView:
         self._block = lru_cache(self._blocks.most)(self._blocks.load)
         self.blocks = BlockViews(self._block, self._blocks.grid)
         # By the number of entries of a selection: the place of the one block along all other axes.
-        counts = self._blocks.counts
+        counts = self._blocks.grid.counts
         self._rest = [
             (0,) * (self.ndim - n) if all(count == 1 for count in counts[n:]) else None
             for n in range(self.ndim + 1)
@@ -253,3 +257,15 @@ class ArrayView:
             f"<ArrayView {self.array.store_path} shape={self.shape} dtype={self.dtype}"
             f" chunks={self.chunks} mode={self.mode!r}>"
         )
+
+
+def _why_read_only(array: zarr.Array[Any]) -> str:
+    """The reason why chunks of an array are not changed in place, and what to do; or empty."""
+    if reason := driver_of(array.store).why_not_in_place():
+        return reason
+    pipeline = array.async_array.codec_pipeline
+    if partial_writes_enabled() or (
+        isinstance(pipeline, BatchedBytesPipeline) and pipeline.in_place
+    ):
+        return ""
+    return f"partial writes are off; open the array and its view in `{_SETTING}`"

@@ -29,8 +29,7 @@ from zarr_bytes.io.mapping import apart_from_files
 from zarr_bytes.io.opening import find_location, is_known_to_be_local, is_located
 from zarr_bytes.io.requests import note_request
 from zarr_bytes.io.tasks import for_each, in_threads
-from zarr_bytes.layout.element_blocks import encode_in_blocks
-from zarr_bytes.layout.elements import check_size, encode_elements
+from zarr_bytes.layout.elements import check_size, encode_elements, encode_in_blocks
 from zarr_bytes.read import index_in, threads_for
 from zarr_bytes.settings import Cost
 

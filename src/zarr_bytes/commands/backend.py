@@ -11,7 +11,6 @@ from zarr.codecs import BytesCodec as ZarrBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.registry import get_buffer_class, get_pipeline_class
 
-from zarr_bytes.activation import CLASSES, PIPELINE
 from zarr_bytes.chains import codec_name, own_chain
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import class_path, in_digits
@@ -19,7 +18,7 @@ from zarr_bytes.commands.status import decided_by
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.layout.format import Stored
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.settings import partial_writes_enabled
+from zarr_bytes.settings import CLASSES, PIPELINE, partial_writes_enabled
 from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:

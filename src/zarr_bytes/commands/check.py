@@ -23,7 +23,6 @@ from zarr.buffer import cpu
 from zarr.dtype import data_type_registry
 from zarr.storage import MemoryStore
 
-from zarr_bytes.activation import CLASSES
 from zarr_bytes.chains import codec_name, plain_chain, stored_by
 from zarr_bytes.commands.result import Progress, Result, Table, brief, in_digits, number, verdict
 from zarr_bytes.commands.stores import DOCUMENT, Listing, copies_in, is_path, opened, within
@@ -32,6 +31,7 @@ from zarr_bytes.indexing.chunk_grid import ChunkGrid
 from zarr_bytes.io.tasks import for_each
 from zarr_bytes.layout.elements import find_wrong_bool
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
+from zarr_bytes.settings import CLASSES
 from zarr_bytes.zarr_versions import spec_of, sync
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 
-from zarr_bytes.array_blocks import plain_parts
+from zarr_bytes.chains import plain_parts
 from zarr_bytes.commands.result import Progress, Result, Table, in_digits, number, verdict
 from zarr_bytes.commands.stores import Listing, array_at, opened, why_not_opened
 from zarr_bytes.errors import StoreError, no_array

@@ -17,13 +17,15 @@ import zarr
 from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
 
-from zarr_bytes.activation import CLASSES, PIPELINE, VARIABLES
 from zarr_bytes.commands.result import Result, Table, class_path, in_units
 from zarr_bytes.data_type.names import DATA_TYPES
 from zarr_bytes.data_type.real import ExtensionDataType
 from zarr_bytes.errors import HOW_TO_INSTALL, MissingPackageError
 from zarr_bytes.settings import (
+    CLASSES,
+    PIPELINE,
     SETTINGS,
+    VARIABLES,
     fill_values_are_lenient,
     number_of_mappings,
     partial_writes_enabled,

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.caller import warn_caller
 from zarr_bytes.data_type.fill_value import from_json, to_json
-from zarr_bytes.errors import FillValueError, FillValueWarning, in_short
+from zarr_bytes.errors import FillValueError, FillValueWarning, in_short, warn_caller
 from zarr_bytes.settings import fill_values_are_lenient
 from zarr_bytes.zarr_versions import array_being_read
 

@@ -13,8 +13,8 @@ from zarr.buffer import cpu
 from zarr.storage import LocalStore, ZipStore
 
 from zarr_bytes.errors import wrong_size
+from zarr_bytes.io.file_writing import CAN_REPLACE
 from zarr_bytes.io.mapping import mapped
-from zarr_bytes.io.new_files import CAN_REPLACE
 from zarr_bytes.io.range_support import ignores_ranges
 from zarr_bytes.io.requests import Requests
 from zarr_bytes.settings import reading_cost

@@ -1,5 +1,8 @@
 """Writing a chunk that is a file: byte ranges in place through one open file, or a new file.
 
+A new file is made under a temporary name, so that it appears at once and complete. Nothing is
+synchronised to the disk, as with zarr.
+
 A missing chunk is made complete under a temporary name, which is then linked to its own. So it
 appears at once, and a second writer at the same moment writes into it. `locks` says why no write
 is lost.
@@ -10,9 +13,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from uuid import uuid4
 
 from zarr_bytes import limits
 from zarr_bytes.errors import wrong_size
@@ -20,33 +25,30 @@ from zarr_bytes.io import counters
 from zarr_bytes.io.files import ChunkFile, open_chunk
 from zarr_bytes.io.locks import lock, unlock
 from zarr_bytes.io.mapped_writing import CAN_MAP, write_mapped
-from zarr_bytes.io.new_files import (
-    IS_REPLACED,
-    StoppedError,
-    delete_file,
-    failed,
-    is_at,
-    is_replaced,
-    make_file,
-    replace,
-    replace_file,
-    write_all,
-)
 from zarr_bytes.io.opening import (
     READABLE,
+    TEMPORARY,
     WRITABLE,
     closing,
     is_local,
+    is_temporary,
     no_file,
     note_location,
     opened,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from zarr_bytes.indexing.plan import ByteRanges
     from zarr_bytes.layout.elements import Bytes
+
+CAN_REPLACE: Final = hasattr(os, "pwrite")
+"""Whether files are replaced here. On Windows, zarr's store does it: a file that is open elsewhere
+cannot be replaced at once there, and the store tries again."""
+# Errors of opening a symbolic link (EMLINK on FreeBSD), or a file that must not be written.
+IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
+T = TypeVar("T")
 
 # Windows has only `link`. Where one of the three is missing, chunks are replaced, as zarr does.
 _IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
@@ -54,6 +56,15 @@ _IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NO
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 _ATTEMPTS: Final = 100  # to open or make the chunk while other processes replace or delete it
+
+
+class _StoppedError(Exception):
+    """The system has stopped a write."""
+
+    def __init__(self, offset: int, written: int) -> None:
+        super().__init__(offset, written)
+        self.offset = offset  # in the file
+        self.written = written  # bytes of the selection
 
 
 class _TakenError(Exception):
@@ -135,7 +146,7 @@ def create_file(path: str, new: NewObject) -> bool:
             raise no_file(path, mode)
         return False
     outcome = "the chunk has not been made"
-    is_made = make_file(path, lambda file: _fill(file, new), _link, outcome)
+    is_made = _make_file(path, lambda file: _fill(file, new), _link, outcome)
     if is_made is False:
         raise OSError(errno.ENOTSUP, f"this file system has no links; {outcome}", path)
     return bool(is_made)
@@ -188,9 +199,9 @@ def _overwrite(file: ChunkFile, edit: Edit, size: int) -> int | None:
     ranges, data = found
     try:
         _write_ranges(file.descriptor, ranges, data, size)
-    except StoppedError as error:
+    except _StoppedError as error:
         outcome = f"{error.written} bytes of the selection have been written"
-        raise failed(error, file.path, outcome) from error.__cause__
+        raise _failed(error, file.path, outcome) from error.__cause__
     size_now = os.fstat(file.descriptor).st_size
     if size_now != size:
         raise wrong_size(file.path, 0, size, size_now)
@@ -200,9 +211,9 @@ def _overwrite(file: ChunkFile, edit: Edit, size: int) -> int | None:
 def _replace(path: str, edit: Edit, file: ChunkFile | None, *, is_dense: bool) -> int:
     parts = edit.rebuilt(file, is_dense=is_dense)
     if parts is None:
-        delete_file(path)
+        _delete_file(path)
         return 0
-    return replace_file(path, parts)
+    return _replace_file(path, parts)
 
 
 def _replace_other(path: str, root: str, edit: Edit) -> int | None:
@@ -234,7 +245,7 @@ def _make(path: str, edit: Edit) -> int:
     """`write_file` where none is: another process may make one first."""
     if not edit.is_in_place:
         parts = edit.rebuilt(None, is_dense=not edit.keeps_nothing)
-        return 0 if parts is None else replace_file(path, parts, _publish)
+        return 0 if parts is None else _replace_file(path, parts, _publish)
     found = edit.in_new()
     if found is None:
         return 0
@@ -244,7 +255,7 @@ def _make(path: str, edit: Edit) -> int:
         _fill(file, new)
         _write_ranges(file, ranges, data, new.size)
 
-    make_file(path, write, _publish, "the chunk has not been made")
+    _make_file(path, write, _publish, "the chunk has not been made")
     return new.size
 
 
@@ -254,7 +265,7 @@ def _publish(temporary: str, path: str) -> None:
     if is_made is None:
         raise _TakenError
     if not is_made:
-        replace(temporary, path)
+        _rename(temporary, path)
 
 
 def _link(temporary: str, path: str) -> bool | None:
@@ -274,15 +285,15 @@ def _fill(file: int, new: NewObject) -> None:
     try:
         os.truncate(file, new.size)
     except OSError as error:
-        raise StoppedError(0, 0) from error
+        raise _StoppedError(0, 0) from error
     begin = len(new.before)
     if any(new.fill):
         count = min(max(limits.LIMITS.filled // len(new.fill), 1), new.nbytes // len(new.fill))
         block = memoryview(new.fill * count)
         for start in range(0, new.nbytes, len(block)):
-            write_all(file, block[: new.nbytes - start], begin + start, 0)
-    write_all(file, memoryview(new.before), 0, 0)
-    write_all(file, memoryview(new.after), begin + new.nbytes, 0)
+            _write_all(file, block[: new.nbytes - start], begin + start, 0)
+    _write_all(file, memoryview(new.before), 0, 0)
+    _write_all(file, memoryview(new.after), begin + new.nbytes, 0)
 
 
 def _write_ranges(file: int, ranges: ByteRanges, data: Bytes, size: int) -> None:
@@ -299,4 +310,149 @@ def _write_ranges(file: int, ranges: ByteRanges, data: Bytes, size: int) -> None
             return  # an error of the caller; writing would make the file longer
     memory = memoryview(data)
     for start, stop, position in islice(ranges.ranges(), done, None):
-        write_all(file, memory[position : position + stop - start], start, position)
+        _write_all(file, memory[position : position + stop - start], start, position)
+
+
+def _make_file(
+    path: str,
+    write: Callable[[int], None],
+    publish: Callable[[str, str], T],
+    outcome: str,
+) -> T:
+    """Make a file beside `path` by `write`, and `publish` it under its name once it is complete.
+
+    `outcome` is the state of the chunk after an error, for its message. No temporary file is left.
+    """
+    temporary = f"{path}.{uuid4().hex}{TEMPORARY}"
+    with _named_errors(path, outcome):
+        file = _new_file(temporary)
+        try:
+            with closing(file):
+                write(file)
+            return publish(temporary, path)
+        finally:
+            with suppress(OSError):  # after a rename it is gone
+                os.unlink(temporary)  # noqa: PTH108 -- a string, as everywhere here
+
+
+def _replace_file(
+    path: str,
+    parts: Iterable[tuple[int, Bytes]],
+    publish: Callable[[str, str], None] | None = None,
+) -> int:
+    """Make the file at `path` anew, of bytes at offsets; their number. `publish` as above.
+
+    A ChunkFileError if something other than a file is at `path`. After an OSError, the file at
+    `path` is unchanged.
+    """
+    done = 0
+
+    def write(file: int) -> None:
+        nonlocal done
+        for start, data in parts:
+            _write_all(file, memoryview(data), start, start)
+            done += data.size
+
+    _make_file(path, write, publish or _rename, "the chunk has not been replaced")
+    return done
+
+
+def _delete_file(path: str) -> None:
+    """Delete the file at `path`, if there is one; a ChunkFileError for anything but a file."""
+    with _named_errors(path, "the chunk has not been deleted"):
+        _check_is_replaceable(path)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(path)  # noqa: PTH108
+
+
+def _write_all(file: int, memory: memoryview, start: int, before: int) -> None:
+    """Write all of `memory` at `start`, after `before` bytes of the selection."""
+    done = 0
+    while done < len(memory):
+        try:
+            count = os.pwrite(file, memory[done:], start + done)
+        except OSError as error:
+            raise _StoppedError(start + done, before + done) from error
+        if not count:
+            raise _StoppedError(start + done, before + done)
+        done += count
+
+
+def _failed(error: _StoppedError, path: str, outcome: str) -> OSError:
+    """Error for a write that was stopped, with its place in the chunk at `path`."""
+    number = getattr(error.__cause__, "errno", None) or errno.EIO
+    return OSError(
+        number,
+        f"{os.strerror(number)}: byte {error.offset} of the chunk could not be written; {outcome}",
+        path,
+    )
+
+
+def _new_file(temporary: str) -> int:
+    flags = WRITABLE | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(temporary, flags, 0o666)
+    except FileNotFoundError:
+        Path(temporary).parent.mkdir(parents=True, exist_ok=True)
+        return os.open(temporary, flags, 0o666)
+
+
+def _rename(temporary: str, path: str) -> None:
+    """Rename the complete file `temporary` to `path`, for `_make_file`."""
+    _check_is_replaceable(path)
+    os.replace(temporary, path)  # noqa: PTH105
+
+
+def _check_is_replaceable(path: str) -> None:
+    """Refuse to replace or delete anything but a file: a FIFO, a socket, a folder."""
+    with suppress(OSError):  # nothing is there, or a symbolic link to nothing
+        mode = os.stat(path).st_mode  # noqa: PTH116
+        if not stat.S_ISREG(mode):
+            raise no_file(path, mode)
+
+
+@contextmanager
+def _named_errors(path: str, outcome: str) -> Iterator[None]:
+    """Let errors of the system name the chunk, or the folder where that is not writable."""
+    try:
+        yield
+    except _StoppedError as error:
+        raise _failed(error, path, outcome) from error.__cause__
+    except OSError as error:
+        number = error.errno or errno.EIO
+        if number not in (errno.EACCES, errno.EROFS):  # EPERM: what is at `path` is protected
+            raise OSError(number, f"{os.strerror(number)}: {outcome}", path) from None
+        folder = os.path.dirname(error.filename or path)  # noqa: PTH120
+        chunk = os.path.relpath(path, folder)
+        message = f"{os.strerror(number)}: {outcome}; to write {chunk!r}, make this folder writable"
+        raise OSError(number, message, folder) from None
+
+
+def is_replaced(file: int, status: os.stat_result, path: str) -> bool:
+    """Whether an open file must be replaced, not written: it has other names, or is read-only."""
+    # Root may write to any file, so the mode decides.
+    is_read_only = not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+    return is_read_only or _has_other_names(file, status, path)
+
+
+def _has_other_names(file: int, status: os.stat_result, path: str) -> bool:
+    """Whether the open file has more names than the name of its chunk and a temporary one.
+
+    A new chunk has both for a moment, between linking and the deletion of the temporary name.
+    """
+    if status.st_nlink <= 1:
+        return False
+    folder, name = os.path.split(path)
+    with os.scandir(folder) as entries:
+        temporary = sum(
+            is_temporary(entry.name, name) and is_at(entry.path, status) for entry in entries
+        )
+    return status.st_nlink - temporary > 1 and os.fstat(file).st_nlink > 1
+
+
+def is_at(path: str, status: os.stat_result, *, follows: bool = False) -> bool:
+    """Whether the file at `path`, or where a link at `path` leads, is the file with this status."""
+    try:  # `DirEntry.inode()` is another number on overlay file systems
+        return os.path.samestat(os.stat(path) if follows else os.lstat(path), status)  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return False

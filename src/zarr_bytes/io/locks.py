@@ -15,8 +15,7 @@ from time import monotonic, sleep
 from typing import Final
 
 from zarr_bytes import limits
-from zarr_bytes.io.new_files import is_temporary
-from zarr_bytes.io.opening import closing, has_advisory_locks, note_location, opened
+from zarr_bytes.io.opening import closing, has_advisory_locks, is_temporary, note_location, opened
 from zarr_bytes.io.tasks import EndedError, is_ended
 
 try:

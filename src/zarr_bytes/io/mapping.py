@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from zarr_bytes.errors import ChunkFileError, wrong_size
-from zarr_bytes.io.new_files import IS_REPLACED, is_replaced
+from zarr_bytes.io.file_writing import IS_REPLACED, is_replaced
 from zarr_bytes.io.opening import READABLE, WRITABLE, closing, no_file, open_into, opened
 
 if TYPE_CHECKING:

@@ -27,6 +27,8 @@ _ALWAYS: Final = _NONBLOCK | getattr(os, "O_NOCTTY", 0)
 READABLE: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | _ALWAYS
 WRITABLE: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _ALWAYS
 
+TEMPORARY: Final = ".partial"  # the end of a temporary name, as zarr's LocalStore has it
+
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _LOCAL: Final = (
     *("bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3"),
@@ -46,6 +48,11 @@ _TRUSTED: Final = 60.0  # seconds: mounts change
 # By root of a store: until when nothing is read on the event loop, after a read would have waited.
 _busy: dict[str, float] = {}
 _RETRY_AFTER: Final = 1.0  # seconds
+
+
+def is_temporary(other: str, name: str) -> bool:
+    """Whether `other` is a temporary name of a new file that gets this name."""
+    return other.startswith(f"{name}.") and other.endswith(TEMPORARY)
 
 
 @contextmanager

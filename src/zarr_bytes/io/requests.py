@@ -19,8 +19,7 @@ import numpy as np
 from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
 from zarr.storage import StorePath
 
-from zarr_bytes.caller import warn_caller
-from zarr_bytes.errors import partly_missing, wrong_size
+from zarr_bytes.errors import partly_missing, warn_caller, wrong_size
 from zarr_bytes.io import counters
 from zarr_bytes.io.range_support import (
     has_answered_ranges,

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from zarr_bytes import limits
 from zarr_bytes.errors import BoolValueError, ChunkSizeError, causes_of_a_wrong_size
 from zarr_bytes.layout.element import layout_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.layout.element import ElementLayout, Endian
 
@@ -52,6 +55,27 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
             flags = encoded.reshape(-1, layout.item_size)[:, offset]
             flags[...] = flags != 0
     return set_unused_bits(encoded, layout, repeat_sign=True)
+
+
+def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
+    """`encode_elements`, in blocks of bounded size, or as a whole where that is a view."""
+    if array.flags.c_contiguous:
+        layout = layout_of(array.dtype, endian)
+        is_view = layout.is_stored_as_is and not (layout.bool_offsets or layout.narrow_bytes)
+        if is_view or array.nbytes <= limits.LIMITS.block:
+            yield encode_elements(array, endian)
+            return
+        array = array.reshape(-1)
+    elif array.nbytes <= limits.LIMITS.block:
+        yield encode_elements(array, endian)
+        return
+    rows = limits.LIMITS.block * len(array) // array.nbytes
+    if rows == 0 and array.ndim > 1:
+        for row in array:
+            yield from encode_in_blocks(row, endian)
+        return
+    for start in range(0, len(array), rows or 1):
+        yield encode_elements(array[start : start + (rows or 1)], endian)
 
 
 def decode_selected(
