@@ -22,6 +22,7 @@ from zarr_bytes.errors import wrong_size
 from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, joined, plan_of
 from zarr_bytes.indexing.selection import shape_of, view_of
 from zarr_bytes.io import counters
+from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import NewObject, write_file
 from zarr_bytes.io.files import EndOfFileError, open_chunk
@@ -132,12 +133,79 @@ def _check_shape(batch: Sequence[Chunk], value: NDBuffer) -> None:
         )
 
 
-class Edit:
+class Change:
+    """What the write of a selection changes in one object, whatever the new elements are.
+
+    `is_complete` says that the selection has everything within the array, so that the rest becomes
+    the fill value.
+    """
+
+    def __init__(self, format: Format, entries: Any, *, is_complete: bool = False) -> None:
+        self._format = format
+        self._plan = plan = plan_of(format, entries, APART)
+        is_complete = is_complete and not format.keeps_edges
+        self.keeps_nothing = is_complete or plan.selection.has_all_of(format.grid.shape)
+
+    @cached_property
+    def _changed(self) -> list[tuple[int, int, bool]]:
+        """Number of each inner chunk, the bytes written in it, and whether these are all."""
+        plan, size = self._plan, self._format.item_size
+        return [
+            (part.number, part.slabs.span.fetched * size, plan.selects_all_of(part))
+            for part in plan.parts()
+        ]
+
+    def counts(
+        self, index: AnyIndex | None, *, is_file: bool, in_place: bool, why: str
+    ) -> tuple[Counts, str]:
+        """The counts of the write of an object with this index, and why the object is replaced.
+
+        The index is None if the object is missing or nothing of it is kept. `in_place` is as of
+        `write_file`, and `why` says why this object is replaced; inner chunks alone may say so,
+        too.
+        """
+        format, counts, changed = self._format, Counts(chunks=1), self._changed
+        inner, indexes = format.inner_nbytes, 0
+        starts = [] if index is None else [index.offset(number) for number, *_ in changed]
+        if index is not None and not why:
+            indexes, why = 1, _why_rebuilt(index, starts)
+        if self.keeps_nothing:
+            number = len(changed)
+        elif index is None:
+            number = format.count if in_place else len(changed)
+        elif not why:
+            number = 0
+            counts.bytes_written = sum([nbytes for _, nbytes, _ in changed])
+        else:
+            there = [change for change, at in zip(changed, starts, strict=True) if at is not None]
+            number = format.count if in_place else index.count + len(changed) - len(there)
+            indexes += 1
+            kept = index.count - sum([is_whole for *_, is_whole in there]) * is_file
+            counts.bytes_fetched = kept * inner
+            counts.opens, counts.requests, counts.ranges = is_file, not is_file, kept * is_file
+        if number:
+            counts.bytes_written = number * inner + format.index_nbytes
+        counts.bytes_fetched += indexes * format.index_nbytes
+        counts.ranges += indexes * is_file * bool(format.index_nbytes)
+        counts.opens += is_file
+        counts.requests += not is_file
+        return counts, why
+
+
+def _why_rebuilt(index: AnyIndex, starts: Sequence[int | None]) -> str:
+    """Why inner chunks that begin there are not written in place; or empty."""
+    if None in starts:
+        return "a shard lacks inner chunks that are selected: `preallocate` adds them"
+    if not index.are_apart(cast("list[int]", starts)):
+        return "inner chunks of a shard share bytes: `preallocate` parts them"
+    return ""
+
+
+class Edit(Change):
     """New elements for a selection of one object.
 
     `elements` are in the shape of ``chunk[selection]``, without its axes of length 1, or one
-    element for all. `is_complete` says that the selection has everything within the array, so that
-    the rest becomes the fill value.
+    element for all.
     """
 
     def __init__(
@@ -149,15 +217,12 @@ class Edit:
         is_complete: bool = False,
         leaves_out: bool = False,
     ) -> None:
-        self._format = format
-        self._plan = plan = plan_of(format, entries, APART)
+        super().__init__(format, entries, is_complete=is_complete)
         self._elements = _in_shape(elements, shape_of(entries, format.shape))
         if elements.dtype.newbyteorder("=") != format.dtype.newbyteorder("="):
             self._elements = self._elements.astype(format.dtype)  # zarr compares names of types
         self._entries = entries
         self._leaves_out = leaves_out
-        is_complete = is_complete and not format.keeps_edges
-        self.keeps_nothing = is_complete or plan.selection.has_all_of(format.grid.shape)
         self.is_in_place = not self.keeps_nothing
         self._index: tuple[ChunkFile, AnyIndex] | None = None
 
@@ -232,16 +297,12 @@ class Edit:
         return self._index[1]
 
     def _located(self, index: AnyIndex) -> tuple[ByteRanges, Bytes] | None:
-        bases, found = [], []
-        for part, encoded in self._encoded:
-            base = index.offset(part.number)
-            if base is None:
-                return None
-            bases.append(base)
-            ranges = part.slabs.whole.ranges
-            found.append(ByteRanges(base + ranges.start, encoded.size, ranges.table))
-        if not index.are_apart(bases):
+        starts, found = [index.offset(part.number) for part, _ in self._encoded], []
+        if _why_rebuilt(index, starts):
             return None
+        for start, (part, encoded) in zip(cast("list[int]", starts), self._encoded, strict=True):
+            ranges = part.slabs.whole.ranges
+            found.append(ByteRanges(start + ranges.start, encoded.size, ranges.table))
         data = [encoded for _, encoded in self._encoded]
         if not data:
             return _NO_BYTES
@@ -367,9 +428,9 @@ class _Completion(Edit):
         return ()
 
     def in_file(self, file: ChunkFile) -> tuple[ByteRanges, Bytes] | None:
-        index, count = self._index_in(file), self._format.count
-        starts = [start for n in range(count) if (start := index.offset(n)) is not None]
-        return _NO_BYTES if len(starts) == count and index.are_apart(starts) else None
+        index = self._index_in(file)
+        starts = [index.offset(number) for number in range(self._format.count)]
+        return None if _why_rebuilt(index, starts) else _NO_BYTES
 
 
 def complete_shard(path: str, root: str, format: Format) -> bool:

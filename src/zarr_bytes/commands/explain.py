@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import zarr
@@ -34,7 +34,7 @@ from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.opening import READABLE, WRITABLE, opened
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
 from zarr_bytes.read import Reader, as_read, index_in
-from zarr_bytes.write import APART
+from zarr_bytes.write import APART, Change
 from zarr_bytes.zarr_versions import axes_of, indexer_of, spec_of
 
 if TYPE_CHECKING:
@@ -284,23 +284,6 @@ def _name_of(indexed: Any, array: zarr.Array[Any]) -> str:
     return "".join(name for name in _INDEXED if type(getattr(array, name)) is type(indexed))
 
 
-class _Written(NamedTuple):
-    """The elements of an inner chunk that a write changes."""
-
-    number: int  # of the inner chunk
-    nbytes: int
-    is_whole: bool
-
-
-def _written(format: Format, selection: Any) -> list[_Written]:
-    """The elements that the write of a selection changes, each once, by the plan that writes."""
-    plan = plan_of(format, selection, APART)
-    return [
-        _Written(p.number, p.slabs.span.fetched * format.item_size, plan.selects_all_of(p))
-        for p in plan.parts()
-    ]
-
-
 def _fetched(
     chunk: Chunk, out: Array | None, drop_axes: tuple[int, ...], index: AnyIndex
 ) -> tuple[int, int, bool]:
@@ -343,11 +326,10 @@ class _Walk:
         self.nbytes = prod(chunk_shape) * array.dtype.itemsize  # of a chunk, uncompressed
         # None where zarr reads or writes by itself.
         self._format: Format | None = None
-        self._count, self._inner, self.index_nbytes = 1, self.nbytes, 0
+        self.index_nbytes = 0
         if spec is not None and stored is not None:
-            self._format = format = stored.format_of(spec)
-            self._count, self._inner = format.count, format.inner_nbytes
-            self.index_nbytes = format.index_nbytes
+            self._format = stored.format_of(spec)
+            self.index_nbytes = self._format.index_nbytes
         self.kind = "shard" if self.index_nbytes else "chunk"
         self._out, self._drop_axes = None, indexer.drop_axes
         if backend.is_pipeline:
@@ -376,7 +358,7 @@ class _Walk:
         if index is None:  # a missing shard
             self.assumed, index = self.assumed + 1, self._complete(place)
         if self.index_nbytes and self._driver.why_whole(getter.path):
-            self._fetch(index.count * self._inner + self.index_nbytes, is_range=False)
+            self._fetch(index.count * self._format.inner_nbytes + self.index_nbytes, is_range=False)
             return
         self._fetch(self.index_nbytes)
         chunk = getter, self._format, selection, out, False
@@ -387,56 +369,25 @@ class _Walk:
 
     def write(self, place: tuple[int, ...], selection: Any, _: object, is_complete: object) -> None:
         """Count the write of the selection of a chunk."""
-        format = self._format
+        format, counts, why = self._format, self.counts, self._why_replaced
         if format is None or not self._backend.is_pipeline:
             self._leave_to_zarr(is_read=not is_complete, is_written=True)
             return
-        self.counts.chunks += 1
-        parts = self._once(selection, None, lambda: _written(format, selection))
-        if format.keeps_edges:
-            is_complete = False
-        if is_complete or (len(parts) == self._count and all(part.is_whole for part in parts)):
-            self._replace(len(parts))
-            return
-        index, why = self._look(place, to_write=not self._why_replaced)
-        why = self._why_replaced or why or self._why_rebuilt(parts, index)
-        if why:
-            self._rebuild(parts, index, why)
-            return
-        self.in_place += 1
-        if index is None:
-            self._replace(self._count)
-        else:
-            self.counts.opens += 1
-            self.counts.bytes_written += sum([part.nbytes for part in parts])
-
-    def _why_rebuilt(self, parts: list[_Written], index: AnyIndex | None) -> str:
-        """Why a file that may be written is replaced all the same, or an empty text."""
-        if index is None:
-            return ""
-        self._fetch(self.index_nbytes)
-        starts = [start for part in parts if (start := index.offset(part.number)) is not None]
-        if len(starts) < len(parts):
-            return "a shard lacks inner chunks that are selected: `preallocate` adds them"
-        if not index.are_apart(starts):
-            return "inner chunks of a shard share bytes: `preallocate` parts them"
-        return ""
-
-    def _rebuild(self, parts: list[_Written], index: AnyIndex | None, why: str) -> None:
-        """Count a new file or object with the new elements and the ones that are kept."""
-        present, there = 0, []
+        change = self._once(
+            selection,
+            is_complete,
+            lambda: Change(format, selection, is_complete=bool(is_complete)),
+        )
+        index: AnyIndex | None = None
+        if not change.keeps_nothing:
+            index, found = self._look(place, to_write=not why)
+            why = why or found
+        in_place = not self._why_replaced
+        added, why = change.counts(index, is_file=self.is_local, in_place=in_place, why=why)
+        counts.add(added)
+        self.in_place += not (why or change.keeps_nothing)
         if index is not None:
-            self.why, present = self.why or why, index.count
-            there = [part for part in parts if index.offset(part.number) is not None]
-            if self.is_local:
-                kept = present - sum([part.is_whole for part in there])
-                self.counts.opens += 1
-                self._fetch(self.index_nbytes)
-                self._fetch(kept * self._inner, kept)
-            else:
-                self._fetch(present * self._inner + self.index_nbytes, is_range=False)
-        is_dense = not self._why_replaced
-        self._replace(self._count if is_dense else present + len(parts) - len(there))
+            self.why = self.why or why
 
     def may_share(self) -> bool | None:
         """As of `Explanation`."""
@@ -461,12 +412,6 @@ class _Walk:
         counts.bytes_fetched += nbytes
         counts.ranges += ranges * is_any * (is_range or self.is_local)
         counts.requests += ranges * is_any * (not self.is_local)
-
-    def _replace(self, inner_chunks: int) -> None:
-        """Count a new file or object."""
-        self.counts.bytes_written += inner_chunks * self._inner + self.index_nbytes
-        self.counts.opens += self.is_local
-        self.counts.requests += not self.is_local
 
     def _key_of(self, place: tuple[int, ...]) -> StorePath:
         """The key of a chunk."""
@@ -516,10 +461,10 @@ class _Walk:
         if self.is_local and self._backend.in_place:  # as this package writes shards then
             within = format.shape
         if within not in self._indexes:
-            parts = _written(format, tuple([slice(0, n) for n in within]))
-            starts = np.full(self._count, -1, np.int64)
+            parts = plan_of(format, tuple([slice(0, n) for n in within]), APART).parts()
             numbers = sorted([part.number for part in parts])
-            starts[numbers] = format.first + np.arange(len(parts)) * self._inner
+            starts = np.full(format.count, -1, np.int64)
+            starts[numbers] = format.first + np.arange(len(numbers)) * format.inner_nbytes
             content = np.frombuffer(format.content_of_index(starts), np.uint8)
             self._indexes[within] = Index(format, "", content, None)
         return self._indexes[within]
