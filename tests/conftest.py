@@ -104,9 +104,11 @@ def pytest_configure(config):
 def pytest_collection_finish(session):
     """The time of the profile is divided evenly among the fuzz tests that were chosen."""
     chosen = [item for item in session.items if item.get_closest_marker("fuzz")]
-    seconds = FUZZ_SECONDS.get(session.config.getoption("hypothesis_profile", None))
+    profile = session.config.getoption("hypothesis_profile", None)
+    seconds = FUZZ_SECONDS.get(profile)
     if chosen and seconds:
         run, given = sys.modules["fuzz"].RUN, session.config.getoption("hypothesis_seed", None)
+        run.is_exact = profile == "gate"
         run.seconds = float(os.environ.get("ZARR_BYTES_FUZZ_SECONDS", seconds)) / len(chosen)
         run.seed = secrets.randbits(32) if given is None else int(given)
 

@@ -25,6 +25,8 @@ from zarr.storage import LocalStore, MemoryStore
 from zarr_bytes import BatchedBytesPipeline, BytesCodec, EndianCodec
 from zarr_bytes.zarr_versions import unknown_in_pipeline
 
+pytestmark = pytest.mark.zarr
+
 NAME = "zarr_bytes.BatchedBytesPipeline"
 ZARRS_OWN = PIPELINES["BatchedCodecPipeline"]
 TRANSPOSED = TransposeCodec(order=(1, 0))

@@ -33,7 +33,7 @@ DATA_TYPES = (
 ).split() + [[("a", "<i2"), ("b", [("c", "<f8"), ("d", "u1")]), ("e", "<c8")]]
 
 # zarr warns that raw_bytes, null_terminated_bytes and, in 3.1, structured types are not specified.
-pytestmark = pytest.mark.filterwarnings("ignore:The data type")
+pytestmark = [pytest.mark.zarr, pytest.mark.filterwarnings("ignore:The data type")]
 
 
 def values_of(dtype, shape=(6, 8)):

@@ -32,6 +32,7 @@ from zarr.storage import LocalStore
 from zarr_bytes import BytesCodec, preallocate
 
 pytestmark = [
+    pytest.mark.zarr,
     pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files are known by descriptor"),
     pytest.mark.skipif(not hasattr(os, "pwrite"), reason="files are written in place on POSIX"),
 ]

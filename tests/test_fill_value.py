@@ -26,6 +26,8 @@ from zarr_bytes.data_type.fill_value import (
     raw_to_json,
 )
 
+pytestmark = pytest.mark.zarr
+
 CODES = {"float16": ("H", "e"), "float32": ("I", "f"), "float64": ("Q", "d")}
 
 

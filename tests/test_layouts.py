@@ -32,6 +32,8 @@ from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError, counting, explain, view
 
+pytestmark = pytest.mark.zarr
+
 ORDERS = list(permutations(range(3)))
 SHAPE, INNER = (4, 6, 8), (2, 1, 2)  # every size of INNER divides every size of SHAPE
 PLAIN_ZARR = {

@@ -28,9 +28,12 @@ import zarr_bytes
 from zarr_bytes import StoreError, counting, explain, preallocate
 
 # zarr warns that some of its types have no specification, and of shards behind a transpose.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:The data type", "ignore:.*answer byte ranges", "ignore:Combining a"
-)
+pytestmark = [
+    pytest.mark.zarr,
+    pytest.mark.filterwarnings(
+        "ignore:The data type", "ignore:.*answer byte ranges", "ignore:Combining a"
+    ),
+]
 
 OWN = "BatchedBytesPipeline"
 STORES = [kind for kind in KINDS if kind != "zip"] + [

@@ -54,7 +54,10 @@ from zarr_bytes.io.tasks import in_threads
 
 pytest.importorskip("resource", reason="files are replaced by this package on POSIX systems")
 
-pytestmark = pytest.mark.filterwarnings("ignore:The data type", "ignore:.*does not answer byte")
+pytestmark = [
+    pytest.mark.zarr,
+    pytest.mark.filterwarnings("ignore:The data type", "ignore:.*does not answer byte"),
+]
 
 MEBIBYTE = 2**20
 

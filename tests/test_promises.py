@@ -18,6 +18,8 @@ from zarr.storage import LocalStore, MemoryStore
 import zarr_bytes
 from zarr_bytes import counting, explain, preallocate, view
 
+pytestmark = pytest.mark.zarr
+
 VALUES = numbers((8, 6), "i4") + 1
 LAYOUTS = {
     "chunks": {"chunks": (4, 6)},

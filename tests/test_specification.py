@@ -14,6 +14,8 @@ from documents import BIG, LITTLE, open_document, rewritten_document, stored_chu
 
 from zarr_bytes import BoolValueError, BytesCodec, DataTypeNameError, EndianCodec, FillValueError
 
+pytestmark = pytest.mark.zarr
+
 MULTI_BYTE = {
     "int16": "h",
     "int32": "i",
