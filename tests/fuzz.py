@@ -28,7 +28,7 @@ from zarr.buffer.cpu import Buffer
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ZipStore
 
 from zarr_bytes import limits
-from zarr_bytes.io import file_writing, mapped_writing
+from zarr_bytes.io import range_writing
 from zarr_bytes.limits import Limits
 
 
@@ -305,8 +305,8 @@ def conditions(draw, pipeline, **others):
     ):
         patch.setattr(limits, "LIMITS", draw(thresholds()))
         if draw(st.booleans()):  # as on a file system that is known, where writes may be mapped
-            patch.setattr(file_writing, "is_local", lambda file: True)
-            patch.setattr(mapped_writing, "_BATCH", 2)
+            patch.setattr(range_writing, "is_local", lambda file: True)
+            patch.setattr(range_writing, "_BATCH", 2)
         yield
 
 

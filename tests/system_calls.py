@@ -22,7 +22,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from zarr_bytes.io import mapped_writing, opening
+from zarr_bytes.io import opening, range_writing
 
 try:
     import fcntl
@@ -50,7 +50,7 @@ def _replaced(names, replacement):
     the package that hold a function by a name of their own get the replacement too.
     """
     package = [module for name, module in sys.modules.items() if name.startswith("zarr_bytes")]
-    homes = (os, *([fcntl] if fcntl else []), mmap, mapped_writing)
+    homes = (os, *([fcntl] if fcntl else []), mmap, range_writing)
     functions = {}
     for home in homes:
         found = {name: getattr(home, name, None) for name in names}
@@ -261,7 +261,7 @@ def watched(root, **options):
 def written_to(path):
     """Offset and length of each write to the file at `path`, by system call or mapping."""
     ranges, mapped_at = [], []
-    pwrite, scatter, mapped = os.pwrite, mapped_writing.scatter, mmap.mmap
+    pwrite, scatter, mapped = os.pwrite, range_writing.scatter, mmap.mmap
 
     def is_chunk(file):
         with suppress(FileNotFoundError):
@@ -286,14 +286,14 @@ def written_to(path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "pwrite", counting_pwrite)
-        patch.setattr(mapped_writing, "scatter", counting_scatter)
+        patch.setattr(range_writing, "scatter", counting_scatter)
         patch.setattr(mmap, "mmap", counting_mmap)
         yield ranges
 
 
 def fail_at(monkeypatch, name, call, error=None, before=None):
     """Let ``os.<name>``, or `scatter`, do something else first at its `call`-th call, from 0."""
-    module = mapped_writing if name == "scatter" else os
+    module = range_writing if name == "scatter" else os
     real, calls = getattr(module, name), []
 
     def wrapped(*args, **options):

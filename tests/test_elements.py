@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from stored_arrays import most_memory
 
 from zarr_bytes import BoolValueError, ChunkSizeError
-from zarr_bytes.layout.element import layout_of
-from zarr_bytes.layout.elements import decode_elements, encode_elements
+from zarr_bytes.layout.elements import decode_elements, encode_elements, layout_of
 
 ENDIANS = ("little", "big")
 RECORD = np.dtype(

@@ -38,7 +38,7 @@ from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
 from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError, ShardIndexError
-from zarr_bytes.io import file_writing, mapped_writing, opening
+from zarr_bytes.io import file_writing, opening, range_writing
 
 pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
@@ -290,9 +290,9 @@ def test_a_file_of_another_size_is_an_error_before_a_byte_is_written(chunk, sele
 @pytest.fixture
 def mapped(monkeypatch):
     """Whatever file system the tests run on."""
-    if not file_writing.CAN_MAP:
+    if not range_writing.CAN_MAP:
         pytest.skip("files are mapped on Linux")
-    monkeypatch.setattr(file_writing, "is_local", lambda device: True)
+    monkeypatch.setattr(range_writing, "is_local", lambda device: True)
 
 
 def put_another(chunk, number):
@@ -453,9 +453,9 @@ class TestFaults:
 
     @pytest.mark.usefixtures("mapped")
     def test_a_mapping_that_takes_less_is_finished_by_system_calls(self, chunk, monkeypatch):
-        scatter = mapped_writing.scatter
+        scatter = range_writing.scatter
         monkeypatch.setattr(
-            mapped_writing,
+            range_writing,
             "scatter",
             lambda source, places, begin: scatter(source, places[:9], begin),
         )

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_arrays import most_memory
 
-from zarr_bytes.indexing.chunk_grid import ChunkGrid
 from zarr_bytes.indexing.plan import EVERYTHING, Absent, Plan, plan_of
-from zarr_bytes.indexing.selection import Selection, is_of_zarr, shape_of, view_of
+from zarr_bytes.indexing.selection import ChunkGrid, Selection, is_of_zarr, shape_of, view_of
 from zarr_bytes.layout.format import CHUNK_INDEX, Format, Sharding
 from zarr_bytes.settings import Cost
 

@@ -379,7 +379,7 @@ class TestFaults:
     def test_a_write_that_fails_leaves_every_other_byte(
         self, array, tmp_path, location, monkeypatch, selection, call
     ):
-        monkeypatch.setattr("zarr_bytes.io.file_writing.is_local", lambda file: False)
+        monkeypatch.setattr("zarr_bytes.io.range_writing.is_local", lambda file: False)
         fail_at(monkeypatch, "pwrite", call, error=OSError(errno.EIO, "the disk"))
         message = r"byte \d+ of the chunk could not be written; (\d+) bytes of the selection have"
         with pytest.raises(OSError, match=message) as caught:

@@ -609,7 +609,7 @@ class TestInPlace:
         (tmp_path / "c/0/0").write_bytes(shard_of(parts, places=places))
         before = entries_in((tmp_path / "c/0/0").read_bytes(), 128)
         for way in True, False:
-            monkeypatch.setattr("zarr_bytes.io.file_writing.is_local", lambda file: way)  # noqa: B023
+            monkeypatch.setattr("zarr_bytes.io.range_writing.is_local", lambda file: way)  # noqa: B023
             array[:, 9:20:5] = values[:, 9:20:5] = -values[:, 9:20:5]
             assert np.array_equal(array[...], values)
         assert entries_in((tmp_path / "c/0/0").read_bytes(), 128) == before
@@ -617,7 +617,7 @@ class TestInPlace:
     def test_a_column_of_a_new_shard_behind_its_index_is_written_through_a_mapping(
         self, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr("zarr_bytes.io.file_writing.is_local", lambda file: True)
+        monkeypatch.setattr("zarr_bytes.io.range_writing.is_local", lambda file: True)
         form = "index at the start"
         array = in_place(made(tmp_path, (64, 64), (64, 64), (4, 8), form=form))
         values = np.zeros((64, 64))

@@ -12,15 +12,13 @@ import numpy as np
 from zarr_bytes.errors import in_short
 from zarr_bytes.indexing.selection import Selection, combination
 from zarr_bytes.io.mapping import owner_of
-from zarr_bytes.layout.element import layout_of
-from zarr_bytes.layout.elements import encode_elements
+from zarr_bytes.layout.elements import encode_elements, layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from zarr_bytes.data_type.number_formats import DType
-    from zarr_bytes.indexing.chunk_grid import ChunkGrid
-    from zarr_bytes.indexing.selection import Dim, Offsets
+    from zarr_bytes.indexing.selection import ChunkGrid, Dim, Offsets
     from zarr_bytes.layout.elements import Array
 
 Entry: TypeAlias = "int | range | Offsets"  # without negative integers

@@ -15,9 +15,9 @@ import numpy as np
 
 from zarr_bytes.chains import plain_parts, stored_by
 from zarr_bytes.errors import StoreError
-from zarr_bytes.indexing.chunk_grid import ChunkGrid, c_strides
+from zarr_bytes.indexing.selection import ChunkGrid, c_strides
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.layout.element import stored_dtype
+from zarr_bytes.layout.elements import stored_dtype
 from zarr_bytes.layout.format import CHUNK_INDEX
 
 if TYPE_CHECKING:

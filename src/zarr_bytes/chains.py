@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from zarr.abc.codec import Codec
 
-    from zarr_bytes.layout.element import Endian
+    from zarr_bytes.layout.elements import Endian
     from zarr_bytes.layout.format import Stored
     from zarr_bytes.zarr_versions import ArrayMetadata, ArraySpec, ArrayV3Metadata
 

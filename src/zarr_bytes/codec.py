@@ -26,8 +26,13 @@ from zarr.registry import get_codec_class
 
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io import counters
-from zarr_bytes.layout.element import has_fixed_size, layout_of
-from zarr_bytes.layout.elements import decode_elements, decode_selected, encode_elements
+from zarr_bytes.layout.elements import (
+    decode_elements,
+    decode_selected,
+    encode_elements,
+    has_fixed_size,
+    layout_of,
+)
 from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
@@ -38,8 +43,7 @@ if TYPE_CHECKING:
     from zarr.dtype import ZDType
     from zarr.types import JSON
 
-    from zarr_bytes.layout.element import Endian
-    from zarr_bytes.layout.elements import Array, Bytes
+    from zarr_bytes.layout.elements import Array, Bytes, Endian
     from zarr_bytes.layout.format import Stored
     from zarr_bytes.zarr_versions import (
         ArraySpec,

@@ -19,9 +19,8 @@ from zarr.buffer import cpu
 from zarr.storage import StorePath
 
 from zarr_bytes import limits
-from zarr_bytes.indexing.chunk_grid import c_strides
 from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, Fetch, plan_of
-from zarr_bytes.indexing.selection import is_basic, is_of_zarr, shape_of, view_of
+from zarr_bytes.indexing.selection import c_strides, is_basic, is_of_zarr, shape_of, view_of
 from zarr_bytes.io import counters
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, WouldWaitError, open_chunk

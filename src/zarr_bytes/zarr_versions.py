@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from zarr.core.metadata.v3 import ChunkGridMetadata as ChunkGridMetadata
     from zarr.storage import ZipStore
 
-    from zarr_bytes.layout.element import Endian
+    from zarr_bytes.layout.elements import Endian
 
 
 def _data_type_validation_error() -> type[ValueError]:

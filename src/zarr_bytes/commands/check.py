@@ -27,7 +27,7 @@ from zarr_bytes.chains import codec_name, plain_chain, stored_by
 from zarr_bytes.commands.result import Progress, Result, Table, brief, in_digits, number, verdict
 from zarr_bytes.commands.stores import DOCUMENT, Listing, copies_in, is_path, opened, within
 from zarr_bytes.errors import in_words
-from zarr_bytes.indexing.chunk_grid import ChunkGrid
+from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.tasks import for_each
 from zarr_bytes.layout.elements import find_wrong_bool
 from zarr_bytes.layout.format import CHUNK_INDEX, Index

@@ -23,9 +23,8 @@ import zarr
 from zarr_bytes.commands.backend import backend_of, why_replaced, why_whole
 from zarr_bytes.commands.result import Result, Table, verdict
 from zarr_bytes.errors import StoreError, no_array
-from zarr_bytes.indexing.chunk_grid import c_strides
 from zarr_bytes.indexing.plan import plan_of
-from zarr_bytes.indexing.selection import is_basic
+from zarr_bytes.indexing.selection import c_strides, is_basic
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import IS_REPLACED, is_replaced

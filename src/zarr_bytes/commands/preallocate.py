@@ -13,7 +13,7 @@ from zarr_bytes.chains import plain_parts
 from zarr_bytes.commands.result import Progress, Result, Table, in_digits, number, verdict
 from zarr_bytes.commands.stores import Listing, array_at, opened, why_not_opened
 from zarr_bytes.errors import StoreError, no_array
-from zarr_bytes.indexing.chunk_grid import ChunkGrid
+from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
 from zarr_bytes.pipeline import BatchedBytesPipeline

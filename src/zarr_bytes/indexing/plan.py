@@ -19,8 +19,13 @@ import numpy as np
 
 from zarr_bytes import limits
 from zarr_bytes.errors import ChunkSizeError, wrong_size
-from zarr_bytes.indexing.chunk_grid import runs_of_equals
-from zarr_bytes.indexing.selection import Selection, combination, has_all_of, is_basic
+from zarr_bytes.indexing.selection import (
+    Selection,
+    combination,
+    has_all_of,
+    is_basic,
+    runs_of_equals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

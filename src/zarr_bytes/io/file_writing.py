@@ -14,7 +14,6 @@ import errno
 import os
 import stat
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
@@ -24,18 +23,17 @@ from zarr_bytes.errors import wrong_size
 from zarr_bytes.io import counters
 from zarr_bytes.io.files import ChunkFile, open_chunk
 from zarr_bytes.io.locks import lock, unlock
-from zarr_bytes.io.mapped_writing import CAN_MAP, write_mapped
 from zarr_bytes.io.opening import (
     READABLE,
     TEMPORARY,
     WRITABLE,
     closing,
-    is_local,
     is_temporary,
     no_file,
     note_location,
     opened,
 )
+from zarr_bytes.io.range_writing import StoppedError, write_all, write_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,15 +54,6 @@ _IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NO
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 _ATTEMPTS: Final = 100  # to open or make the chunk while other processes replace or delete it
-
-
-class _StoppedError(Exception):
-    """The system has stopped a write."""
-
-    def __init__(self, offset: int, written: int) -> None:
-        super().__init__(offset, written)
-        self.offset = offset  # in the file
-        self.written = written  # bytes of the selection
 
 
 class _TakenError(Exception):
@@ -198,8 +187,8 @@ def _overwrite(file: ChunkFile, edit: Edit, size: int) -> int | None:
         return None
     ranges, data = found
     try:
-        _write_ranges(file.descriptor, ranges, data, size)
-    except _StoppedError as error:
+        write_ranges(file.descriptor, ranges, data, size)
+    except StoppedError as error:
         outcome = f"{error.written} bytes of the selection have been written"
         raise _failed(error, file.path, outcome) from error.__cause__
     size_now = os.fstat(file.descriptor).st_size
@@ -253,7 +242,7 @@ def _make(path: str, edit: Edit) -> int:
 
     def write(file: int) -> None:
         _fill(file, new)
-        _write_ranges(file, ranges, data, new.size)
+        write_ranges(file, ranges, data, new.size)
 
     _make_file(path, write, _publish, "the chunk has not been made")
     return new.size
@@ -285,32 +274,15 @@ def _fill(file: int, new: NewObject) -> None:
     try:
         os.truncate(file, new.size)
     except OSError as error:
-        raise _StoppedError(0, 0) from error
+        raise StoppedError(0, 0) from error
     begin = len(new.before)
     if any(new.fill):
         count = min(max(limits.LIMITS.filled // len(new.fill), 1), new.nbytes // len(new.fill))
         block = memoryview(new.fill * count)
         for start in range(0, new.nbytes, len(block)):
-            _write_all(file, block[: new.nbytes - start], begin + start, 0)
-    _write_all(file, memoryview(new.before), 0, 0)
-    _write_all(file, memoryview(new.after), begin + new.nbytes, 0)
-
-
-def _write_ranges(file: int, ranges: ByteRanges, data: Bytes, size: int) -> None:
-    done = 0
-    # Only on a local file system: others send every mapped page whole.
-    if (
-        CAN_MAP
-        and ranges.number_of_ranges() >= limits.LIMITS.mapped_ranges
-        and ranges.nbytes <= ranges.number_of_ranges() * limits.LIMITS.mapped_range
-        and is_local(file)
-    ):
-        done = write_mapped(file, ranges, data, size)
-        if os.fstat(file).st_size != size:
-            return  # an error of the caller; writing would make the file longer
-    memory = memoryview(data)
-    for start, stop, position in islice(ranges.ranges(), done, None):
-        _write_all(file, memory[position : position + stop - start], start, position)
+            write_all(file, block[: new.nbytes - start], begin + start, 0)
+    write_all(file, memoryview(new.before), 0, 0)
+    write_all(file, memoryview(new.after), begin + new.nbytes, 0)
 
 
 def _make_file(
@@ -350,7 +322,7 @@ def _replace_file(
     def write(file: int) -> None:
         nonlocal done
         for start, data in parts:
-            _write_all(file, memoryview(data), start, start)
+            write_all(file, memoryview(data), start, start)
             done += data.size
 
     _make_file(path, write, publish or _rename, "the chunk has not been replaced")
@@ -365,20 +337,7 @@ def _delete_file(path: str) -> None:
             os.unlink(path)  # noqa: PTH108
 
 
-def _write_all(file: int, memory: memoryview, start: int, before: int) -> None:
-    """Write all of `memory` at `start`, after `before` bytes of the selection."""
-    done = 0
-    while done < len(memory):
-        try:
-            count = os.pwrite(file, memory[done:], start + done)
-        except OSError as error:
-            raise _StoppedError(start + done, before + done) from error
-        if not count:
-            raise _StoppedError(start + done, before + done)
-        done += count
-
-
-def _failed(error: _StoppedError, path: str, outcome: str) -> OSError:
+def _failed(error: StoppedError, path: str, outcome: str) -> OSError:
     """Error for a write that was stopped, with its place in the chunk at `path`."""
     number = getattr(error.__cause__, "errno", None) or errno.EIO
     return OSError(
@@ -416,7 +375,7 @@ def _named_errors(path: str, outcome: str) -> Iterator[None]:
     """Let errors of the system name the chunk, or the folder where that is not writable."""
     try:
         yield
-    except _StoppedError as error:
+    except StoppedError as error:
         raise _failed(error, path, outcome) from error.__cause__
     except OSError as error:
         number = error.errno or errno.EIO

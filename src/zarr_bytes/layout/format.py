@@ -18,17 +18,15 @@ import numpy as np
 
 from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE
 from zarr_bytes.errors import ShardIndexError
-from zarr_bytes.indexing.chunk_grid import ChunkGrid, c_strides
-from zarr_bytes.layout.element import layout_of
-from zarr_bytes.layout.elements import decode_elements, encode_elements, largest
+from zarr_bytes.indexing.selection import ChunkGrid, c_strides
+from zarr_bytes.layout.elements import decode_elements, encode_elements, largest, layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from zarr_bytes.data_type.number_formats import DType
     from zarr_bytes.indexing.selection import Offsets
-    from zarr_bytes.layout.element import Endian
-    from zarr_bytes.layout.elements import Array, Bytes
+    from zarr_bytes.layout.elements import Array, Bytes, Endian
     from zarr_bytes.zarr_versions import ArraySpec
 
 _ENTRY: Final = 16  # bytes of the index for each inner chunk

@@ -1,11 +1,11 @@
-"""Writing many small ranges of a file through a memory mapping.
+"""Writing byte ranges of an open file: a call of the system for each, or through a mapping.
 
-A system call for each range takes four times as long as reading and writing the whole chunk. Here
-one call copies a thousand ranges, from a file in memory into the mapping. The system does the
-copying, so that a file that another process shortens meanwhile, or a full disk, is an error of the
-call and doesn't end the process.
+Of many small ranges, a call for each takes four times as long as reading and writing the whole
+chunk. Through a mapping, one call copies a thousand ranges, from a file in memory. The system does
+the copying, so that a file that another process shortens meanwhile, or a full disk, is an error of
+the call and doesn't end the process.
 
-The call is the C library's `preadv`: `os.preadv` takes a Python object for each range, and making
+That call is the C library's `preadv`: `os.preadv` takes a Python object for each range, and making
 these objects takes ten times as long as the copying.
 """
 
@@ -16,12 +16,14 @@ import mmap
 import os
 import sys
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from zarr_bytes.io.opening import closing
+from zarr_bytes import limits
+from zarr_bytes.io.opening import closing, is_local
 
 if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import ByteRanges
@@ -31,6 +33,15 @@ Places: TypeAlias = npt.NDArray[np.uintp]
 
 _BATCH: Final = 2**10  # ranges, the most that one `preadv` takes (IOV_MAX)
 _AT_ONCE: Final = 2**16  # ranges that are made ready at a time
+
+
+class StoppedError(Exception):
+    """The system has stopped a write."""
+
+    def __init__(self, offset: int, written: int) -> None:
+        super().__init__(offset, written)
+        self.offset = offset  # in the file
+        self.written = written  # bytes of the selection
 
 
 def _c_preadv() -> Any:  # ctypes has no types for functions of C
@@ -51,7 +62,38 @@ CAN_MAP: Final = _preadv is not None and hasattr(os, "memfd_create")
 """Whether the system has these calls: Linux does."""
 
 
-def write_mapped(file: int, ranges: ByteRanges, data: Bytes, nbytes: int) -> int:
+def write_ranges(file: int, ranges: ByteRanges, data: Bytes, size: int) -> None:
+    """Write the bytes of ranges, one after another in `data`, to an open file of `size` bytes."""
+    done = 0
+    # Only on a local file system: others send every mapped page whole.
+    if (
+        CAN_MAP
+        and ranges.number_of_ranges() >= limits.LIMITS.mapped_ranges
+        and ranges.nbytes <= ranges.number_of_ranges() * limits.LIMITS.mapped_range
+        and is_local(file)
+    ):
+        done = _write_mapped(file, ranges, data, size)
+        if os.fstat(file).st_size != size:
+            return  # an error of the caller; writing would make the file longer
+    memory = memoryview(data)
+    for start, stop, position in islice(ranges.ranges(), done, None):
+        write_all(file, memory[position : position + stop - start], start, position)
+
+
+def write_all(file: int, memory: memoryview, start: int, before: int) -> None:
+    """Write all of `memory` at `start`, after `before` bytes of the selection."""
+    done = 0
+    while done < len(memory):
+        try:
+            count = os.pwrite(file, memory[done:], start + done)
+        except OSError as error:
+            raise StoppedError(start + done, before + done) from error
+        if not count:
+            raise StoppedError(start + done, before + done)
+        done += count
+
+
+def _write_mapped(file: int, ranges: ByteRanges, data: Bytes, nbytes: int) -> int:
     """Write the ranges of a file of `nbytes`, up to the first that cannot be; how many were.
 
     Fewer than all where the file cannot be mapped or has become shorter, or the disk is full.
