@@ -1,0 +1,487 @@
+"""What chunks cost: opens, requests, bytes, memory, and room on the disk.
+
+The offset of each element comes from its layout, laid out by hand. Read and written are the
+selected bytes and the gaps that settings permit, and nothing else.
+"""
+
+import asyncio
+import gc
+import os
+import weakref
+import zipfile
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import zarr
+from conftest import HAS_FUSED_PIPELINE, PIPELINES
+from fuzz import SynchronousStore, encoded, store_with
+from shards import divided, shard_of
+from stored_arrays import IN_PLACE, CountingStore, created, keys_of, most_memory, numbers, stored
+from system_calls import watched, written_to
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.buffer import cpu
+from zarr.codecs import ShardingCodec, TransposeCodec
+from zarr.storage import LocalStore, MemoryStore, ZipStore
+
+from zarr_bytes import BytesCodec, counting, explain
+
+OWN = "BatchedBytesPipeline"
+BIG = BytesCodec(endian="big")
+TRANSPOSE = TransposeCodec(order=(2, 0, 1))  # not its own inverse
+SHAPE, INNER = (12, 16, 10), (4, 8, 2)  # of 8 bytes; a plane is so many ranges that it is mapped
+VALUES = numbers(SHAPE) + 1
+INDEX = 16 * prod(n // c for n, c in zip(SHAPE, INNER, strict=True)) + 4  # bytes of an index
+KEY = "c/0/0/0"
+MEBIBYTE = 2**20
+
+needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in place on POSIX")
+needs_preadv = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
+
+
+class Layout(NamedTuple):
+    options: dict
+    inner: tuple = INNER
+    order: tuple = (0, 1, 2)  # of the axes of an inner chunk
+    begin: int = 0  # of the first inner chunk
+    index: tuple = ()  # how the index is asked for, if there is one
+
+    def ranges(self, selection):
+        """Offset and length of each run of selected bytes."""
+        offsets = np.empty(SHAPE, int)
+        for number, part in enumerate(divided(offsets, self.inner)):
+            part = part.transpose(self.order)
+            first = self.begin + 8 * number * part.size
+            part[...] = first + 8 * np.arange(part.size).reshape(part.shape)
+        return merged((int(offset), 8) for offset in np.unique(offsets[selection]))
+
+
+def sharding(*codecs, location="end"):
+    return {"serializer": ShardingCodec(chunk_shape=INNER, codecs=codecs, index_location=location)}
+
+
+END, START = (SuffixByteRequest(INDEX),), (RangeByteRequest(0, INDEX),)
+LAYOUTS = {
+    "chunk": Layout({"serializer": BIG}, SHAPE),
+    "transposed": Layout({"serializer": BIG, "filters": [TRANSPOSE]}, SHAPE, (2, 0, 1)),
+    "shard": Layout(sharding(BIG), index=END),
+    "index at the start": Layout(sharding(BIG, location="start"), begin=INDEX, index=START),
+    "transposed inner chunks": Layout(sharding(TRANSPOSE, BIG), order=(2, 0, 1), index=END),
+}
+SELECTIONS = {
+    "point": np.s_[7, 8, 9],
+    "row": np.s_[7, 8],
+    "part of a row": np.s_[7, 8, 3:6],
+    "plane": np.s_[7],
+    "planes": np.s_[4:8],
+    "column": np.s_[:, 5, 6],
+    "middle plane": np.s_[:, :, 3],
+    "box": np.s_[2:9, 3:11, 5:10],
+    "steps": np.s_[::3, 1, ::4],
+    "half": np.s_[:, :8],
+    "inner chunk": np.s_[4:8, 8:, 2:4],
+    "lists": np.ix_([0, 3, 11], [15, 1], [5, 2]),
+    "points": ([7, 0, 11], [0, 9, 3], [4, 4, 4]),
+}
+every_layout = pytest.mark.parametrize("layout", LAYOUTS)
+every_pipeline_and_layout = pytest.mark.parametrize(
+    ("pipeline", "layout"), [*((OWN, name) for name in LAYOUTS), *((p, "chunk") for p in PIPELINES)]
+)
+
+
+def merged(ranges):
+    """Ranges, joined where one begins at the end of another."""
+    found = []
+    for start, nbytes in sorted(ranges):
+        if found and sum(found[-1]) == start:
+            start, nbytes = found[-1][0], found.pop()[1] + nbytes
+        found.append((start, nbytes))
+    return found
+
+
+def array_of(layout, store, pipeline=OWN):
+    with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
+        return stored(store, VALUES, **LAYOUTS[layout].options)
+
+
+def gap_of(nbytes):
+    return zarr.config.set({"zarr_bytes.gap": {"local": nbytes, "remote": nbytes}})
+
+
+def read(array, selection):
+    if isinstance(selection, tuple) and isinstance(selection[0], np.ndarray):
+        return array.oindex[tuple(entry.ravel() for entry in selection)]
+    if isinstance(selection, tuple) and isinstance(selection[0], list):
+        return array.vindex[selection]
+    return array[selection]
+
+
+class TestReading:
+    @needs_preadv
+    @every_layout
+    @pytest.mark.parametrize("waits_after", [0, 100, 2**62])
+    def test_a_file_is_opened_once_and_read_at_the_selected_bytes(
+        self, tmp_path, layout, waits_after
+    ):
+        """Also where a thread reads on, because bytes have to be waited for."""
+        array = array_of(layout, LocalStore(tmp_path))
+        assert array[0, 0, 0] == 1  # now the file system is known
+        index = [INDEX] * len(LAYOUTS[layout].index)
+        for name, selection in SELECTIONS.items():
+            with gap_of(0), watched(tmp_path, waits_after=waits_after) as files:
+                assert np.array_equal(read(array, selection), VALUES[selection])
+            found = [(offset, nbytes) for _, offset, nbytes in files.reads]
+            assert files.opened == {KEY: 1}
+            if waits_after > 2**60:
+                assert [nbytes for _, nbytes in found[: len(index)]] == index
+                found = merged(found[len(index) :])
+                assert (name, found) == (name, LAYOUTS[layout].ranges(selection))
+
+    @every_pipeline_and_layout
+    def test_a_store_is_asked_for_the_index_and_each_run_of_selected_bytes(self, pipeline, layout):
+        array = array_of(layout, CountingStore(MemoryStore()), pipeline)
+        index = LAYOUTS[layout].index
+        for name, selection in SELECTIONS.items():
+            array.store.requests.clear()
+            with gap_of(0):
+                assert np.array_equal(read(array, selection), VALUES[selection])
+            found = array.store.requests
+            assert tuple(found[: len(index)]) == index
+            ranges = sorted((r.start, r.end - r.start) for r in found[len(index) :])
+            assert (name, ranges) == (name, LAYOUTS[layout].ranges(selection))
+
+    @pytest.mark.parametrize(
+        ("selection", "settings", "requests", "nbytes"),
+        [
+            (np.s_[7, :, ::5], {"gap": 72}, 1, 8 * (15 * 10 + 6)),
+            (np.s_[:, 5, 6], {"gap": 1271}, 12, 12 * 8),
+            (np.s_[:, 5, 6], {"gap": 1272}, 1, 11 * 1280 + 8),
+            (np.s_[[3, 4, 10], 7], {"gap": 7000}, 2, 2 * 80 + 1280 - 80 + 80),
+            (np.s_[2:4], {"largest_request": 1000}, 4, 2560),
+            (np.s_[2:4], {"largest_request": 1280}, 2, 2560),
+            (np.s_[2:4], {"largest_request": 10**30}, 1, 2560),
+            (np.s_[2:4], {"partial_reads": False}, 1, None),
+            (..., {"gap": 0}, 1, None),
+        ],
+        ids=str,
+    )
+    def test_requests_are_as_large_as_the_settings_say(
+        self, pipeline, selection, settings, requests, nbytes
+    ):
+        """Also before it is known that the store has ranges."""
+        array = array_of("chunk", CountingStore(MemoryStore()), pipeline)
+        settings = {
+            f"zarr_bytes.{name}" + ".remote" * (name != "partial_reads"): value
+            for name, value in ({"gap": 0} | settings).items()
+        }
+        for _ in "unknown", "known":
+            array.store.counted()
+            with zarr.config.set(settings):
+                assert np.array_equal(array[selection], VALUES[selection])
+            assert array.store.counted() == (requests, nbytes)
+
+    @pytest.mark.parametrize("kind", ["local", "requests"])
+    def test_a_gap_is_read_over_up_to_its_last_byte(self, tmp_path, kind):
+        for item_size in 1, 2, 4, 8:
+            values = numbers((6, 100), f"u{item_size}")
+            store = LocalStore(tmp_path / str(item_size))
+            array = stored(store if kind == "local" else CountingStore(MemoryStore()), values)
+            for unread in 1, 2, 3:
+                selection = np.s_[2, : (unread + 1) * 4 : unread + 1]  # four elements
+                nbytes = unread * item_size
+                for gap, ranges in (nbytes - 1, 4), (nbytes, 1), (nbytes + 1, 1):
+                    with gap_of(gap), counting() as counted:
+                        assert np.array_equal(array[selection], values[selection])
+                        expected = explain(array, selection)
+                    assert (gap, counted.ranges) == (gap, ranges)
+                    assert counted.bytes_fetched == (4 + 3 * unread * (ranges == 1)) * item_size
+                    assert expected.ranges == counted.ranges
+                    assert expected.bytes_fetched == counted.bytes_fetched
+
+    @pytest.mark.parametrize("location", ["end", "start"])
+    def test_a_gap_between_inner_chunks_is_read_over_too(self, location):
+        name = "shard" if location == "end" else "index at the start"
+        array = array_of(name, CountingStore(MemoryStore()))
+        ranges = LAYOUTS[name].ranges(np.s_[7, 8])  # of 16 bytes in inner chunks of 512
+        for most, largest in (10**9, 4 * 512 + 16), (1200, 2 * 512 + 16):
+            array.store.requests.clear()
+            with gap_of(496), zarr.config.set({"zarr_bytes.largest_request.remote": most}):
+                assert np.array_equal(array[7, 8], VALUES[7, 8])
+            found = array.store.requests[1:]
+            assert max(r.end - r.start for r in found) == largest
+            assert (found[0].start, found[-1].end) == (ranges[0][0], sum(ranges[-1]))
+
+    def test_a_setting_that_is_not_permitted_is_an_error(self, pipeline):
+        array = array_of("chunk", CountingStore(MemoryStore()), pipeline)
+        error = pytest.raises(ValueError, match=r"zarr_bytes.gap.remote is .* permitted")
+        with zarr.config.set({"zarr_bytes.gap.remote": -1}), error:
+            array[7]
+
+    @every_pipeline_and_layout
+    def test_a_missing_chunk_costs_one_round_trip(self, pipeline, layout):
+        array = array_of(layout, CountingStore(MemoryStore()), pipeline)
+        asyncio.run(array.store.delete(KEY))
+        array.store.requests.clear()
+        with gap_of(0):
+            assert not array[7, 8].any()
+            assert len(array.store.requests) == 1
+            assert not array[:, :, 6].any()
+        assert len(array.store.requests) <= 1 + zarr.config.get("async.concurrency")
+
+    def test_a_chunk_with_a_compressor_is_read_whole(self, pipeline):
+        store = CountingStore(MemoryStore())
+        codec = zarr.codecs.ZstdCodec()
+        zarr.create_array(store, data=VALUES, chunks=VALUES.shape, compressors=codec)
+        array = zarr.open_array(store, mode="r+")
+        store.counted()
+        assert np.array_equal(array[3, ::7], VALUES[3, ::7])
+        assert store.counted() == (1, None)
+
+    @every_layout
+    def test_memory_is_not_asked_for_ranges(self, monkeypatch, layout):
+        array, asked, get = array_of(layout, MemoryStore()), [], MemoryStore.get
+
+        async def counted(self, key, prototype=None, byte_range=None):
+            asked.append(byte_range)
+            return await get(self, key, prototype, byte_range)
+
+        monkeypatch.setattr(MemoryStore, "get", counted)
+        assert np.array_equal(array[1, :6], VALUES[1, :6])
+        assert asked == [None]
+
+    @every_pipeline_and_layout
+    @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    def test_a_deflated_member_of_an_archive_comes_whole_and_once(
+        self, tmp_path, compression, pipeline, layout
+    ):
+        """A range of it is inflated from its start, each time."""
+        asked = []
+
+        class CountingZip(ZipStore):
+            async def get(self, key, prototype, byte_range=None):
+                asked.append(byte_range)
+                return await super().get(key, prototype, byte_range)
+
+        objects = {
+            key: (tmp_path / "a" / key).read_bytes()
+            for key in ["zarr.json", *keys_of(array_of(layout, LocalStore(tmp_path / "a")).store)]
+        }
+        with zipfile.ZipFile(tmp_path / "a.zip", "w", compression) as archive:
+            for key, content in objects.items():
+                archive.writestr(key, content)
+        expected = LAYOUTS[layout].index + tuple(
+            RangeByteRequest(start, start + nbytes)
+            for start, nbytes in LAYOUTS[layout].ranges((1, 2, 3))
+        )
+        with (
+            zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}),
+            CountingZip(tmp_path / "a.zip", mode="r") as store,
+            gap_of(0),
+        ):
+            array = zarr.open_array(store, mode="r")
+            assert np.array_equal(array[2:9, ::3], VALUES[2:9, ::3])
+            asked.clear()
+            assert array[1, 2, 3] == VALUES[1, 2, 3]
+        assert asked == ([None] if compression == zipfile.ZIP_DEFLATED else list(expected))
+
+    if HAS_FUSED_PIPELINE:
+
+        def test_a_store_that_reads_synchronously_is_asked_for_one_range_after_another(self):
+            array = array_of("chunk", SynchronousStore(MemoryStore()), "FusedCodecPipeline")
+            array.store.requests.clear()
+            with gap_of(100):
+                assert np.array_equal(array[:, 0, 7], VALUES[:, 0, 7])
+            assert [r.start for r in array.store.requests] == [56 + 1280 * i for i in range(12)]
+
+    @needs_preadv
+    def test_inner_chunks_in_another_order_are_read_together(self, tmp_path):
+        """The index, and all of them."""
+        array = array_of("shard", LocalStore(tmp_path))
+        parts = [encoded(part, "float64", "big") for part in divided(VALUES, INNER)]
+        (tmp_path / KEY).write_bytes(shard_of(parts, places=range(len(parts) - 1, -1, -1)))
+        with gap_of(0), watched(tmp_path) as files:
+            assert np.array_equal(array[...], VALUES)
+        assert len(files.reads) == 2
+
+    @needs_preadv
+    def test_absent_inner_chunks_are_not_read(self, tmp_path):
+        options = {"shape": SHAPE, "dtype": "f8", "compressors": None, "fill_value": 7.5}
+        array = zarr.create_array(tmp_path, **options, chunks=SHAPE, **sharding(BIG))
+        array[:4, :8, :2] = VALUES[:4, :8, :2]
+        with gap_of(0), watched(tmp_path) as files:
+            assert (array[4:, :8] == 7.5).all()
+        assert files.nbytes == {KEY: INDEX}
+        with gap_of(0), watched(tmp_path) as files:
+            assert (array[1, 2] == [*VALUES[1, 2, :2], *[7.5] * 8]).all()
+        assert files.nbytes == {KEY: INDEX + 16}
+
+
+def bytes_written():
+    """Bytes that this process has handed to the system to write; None where that is not known."""
+    path = Path("/proc/self/io")
+    return int(path.read_text().split("wchar:")[1].split()[0]) if path.exists() else None
+
+
+@needs_pwrite
+class TestWriting:
+    @every_layout
+    def test_the_selected_bytes_are_written_in_place_and_no_others(self, tmp_path, layout):
+        """By calls of the system, or through a mapping."""
+        array_of(layout, LocalStore(tmp_path))
+        with zarr.config.set(IN_PLACE):
+            array = zarr.open_array(tmp_path, mode="r+")
+        array[0, 0, 0] = array[:, :, 0] = 1  # whatever is written once in a process has been
+        for name, selection in SELECTIONS.items():
+            value = -np.zeros(SHAPE)[selection] - 1
+            before = bytes_written()
+            with written_to(tmp_path / KEY) as ranges:
+                if isinstance(selection, tuple) and isinstance(selection[0], list):
+                    array.set_coordinate_selection(selection, value)
+                elif isinstance(selection, tuple) and isinstance(selection[0], np.ndarray):
+                    array.set_orthogonal_selection(tuple(e.ravel() for e in selection), value)
+                else:
+                    array[selection] = value
+            if before is not None:
+                assert (name, bytes_written() - before) == (name, value.nbytes)
+            assert (name, merged(ranges)) == (name, LAYOUTS[layout].ranges(selection))
+
+    @every_layout
+    def test_a_whole_chunk_is_another_file_under_its_name(self, tmp_path, layout):
+        with zarr.config.set(IN_PLACE):
+            array = zarr.open_array(array_of(layout, LocalStore(tmp_path)).store, mode="r+")
+        with written_to(tmp_path / KEY) as ranges, (tmp_path / KEY).open("rb") as before:
+            array[...] = 1
+            assert os.fstat(before.fileno()).st_nlink == 0
+        assert ranges == []
+
+    @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
+    @pytest.mark.parametrize("kind", ["local", "memory"])
+    @pytest.mark.parametrize("layout", ["chunk", "transposed", "shard"])
+    def test_a_chunk_of_which_all_is_written_is_not_read(self, tmp_path, kind, way, layout):
+        """It would be an error here; nor at the edge of the array, where zarr fills up a chunk."""
+        options = {
+            "chunk": {},
+            "transposed": {"filters": [TransposeCodec(order=(1, 0))]},
+            "shard": {"serializer": ShardingCodec(chunk_shape=(2, 2), codecs=[BIG])},
+        }[layout]
+        store = store_with(kind, {}, tmp_path)
+        created(store, (5, 3), "u1", chunks=(4, 4), fill_value=9, **options)
+        with zarr.config.set(way):
+            array = zarr.open_array(store, mode="r+")
+        if layout == "shard":  # zarr keeps what it has behind the edge
+            array.resize((4, 4))
+        asyncio.run(store.set("c/0/0", cpu.Buffer.from_bytes(b"damaged")))
+        asyncio.run(store.set("c/1/0", cpu.Buffer.from_bytes(b"damaged")))
+        array[:4] = expected = np.arange(4 * array.shape[1]).reshape(4, -1)
+        assert np.array_equal(array[:4], expected)
+        if layout != "shard":
+            array[4:] = [[2, 3, 4]]
+            array.resize((8, 4))
+            assert array[4:].tolist() == [[2, 3, 4, 9], *3 * [[9, 9, 9, 9]]]
+
+    @pytest.mark.parametrize("dtype", [">f8", "<f8"])
+    def test_a_chunk_that_differs_at_its_beginning_is_not_compared_to_its_end(
+        self, tmp_path, monkeypatch, dtype
+    ):
+        compared, array_equal = [], np.array_equal
+        monkeypatch.setattr(
+            np, "array_equal", lambda a, b: (compared.append(a.nbytes), array_equal(a, b))[1]
+        )
+        values = np.zeros(MEBIBYTE, dtype)
+        values[100] = 1
+        array = created(LocalStore(tmp_path), values.shape, "f8")
+        array[...] = values
+        assert sum(compared) <= 2**16
+        compared.clear()
+        array[...] = np.zeros(MEBIBYTE, dtype)  # and an empty one is
+        assert sum(compared) > 7 * MEBIBYTE
+        assert keys_of(array.store) == []
+
+    @pytest.mark.parametrize("layout", ["chunk", "shard"])
+    def test_zeros_take_no_room_on_the_disk(self, tmp_path, layout):
+        shape = (2**15, 2**15)  # a chunk of 1 GiB
+        inner = ShardingCodec(chunk_shape=(2**12, 2**12), codecs=[BIG])
+        options = {"serializer": inner} if layout == "shard" else {}
+        array = created(LocalStore(tmp_path), shape, "u1", **options)
+        array[5] = 1
+        status = (tmp_path / "c/0/0").stat()
+        assert status.st_size == 2**30 + (16 * 64 + 4) * (layout == "shard")
+        if 512 * status.st_blocks > 2**29:
+            pytest.skip("this file system has no sparse files")
+        assert 512 * status.st_blocks < MEBIBYTE
+        assert array[4:7].sum() == 2**15
+
+
+class TestMemory:
+    """A chunk of 48 MiB, that zarr's own way copies whole at least once."""
+
+    SHAPE = (2048, 3072)  # of 8 bytes
+    LIMIT = 20 * MEBIBYTE  # less than half of the chunk
+    every_order = pytest.mark.parametrize(
+        "filters", [[], [TransposeCodec(order=(1, 0))]], ids=["plain", "transposed"]
+    )
+
+    def array(self, folder, endian="big", **options):
+        codec = BytesCodec(endian=endian)
+        return created(LocalStore(folder), self.SHAPE, "f8", serializer=codec, **options)
+
+    @pytest.mark.slow
+    @every_order
+    def test_of_writing_a_whole_chunk_is_that_of_a_few_blocks(self, tmp_path, filters):
+        for endian, order in [("big", "C"), ("little", "F"), ("big", "F")]:
+            values = np.zeros(self.SHAPE, order=order)
+            values[...] = np.arange(3072)
+            array = self.array(tmp_path / endian / order, endian, filters=filters)
+            _, peak = most_memory(lambda: array.__setitem__(..., values))  # noqa: B023
+            assert peak < self.LIMIT
+            assert (tmp_path / endian / order / "c/0/0").stat().st_size == values.nbytes
+
+    @pytest.mark.slow
+    @every_order
+    def test_of_reading_is_that_of_the_result_and_a_few_blocks(self, tmp_path, filters):
+        array, values = self.array(tmp_path, filters=filters), np.arange(3072.0)
+        array[...] = np.broadcast_to(values, self.SHAPE)
+        for selection in np.s_[...], np.s_[:, 100:3000], np.s_[::2], np.s_[::3, ::2]:
+            found, peak = most_memory(lambda: array[selection])  # noqa: B023
+            assert peak < found.nbytes + self.LIMIT
+            assert np.array_equal(found, np.broadcast_to(values, self.SHAPE)[selection])
+        rows = np.random.default_rng(0).permutation(2048)
+        found, peak = most_memory(lambda: array.oindex[rows, :])
+        assert peak < found.nbytes + 64 * MEBIBYTE
+        assert np.array_equal(found[5], values)
+
+    def test_what_was_fetched_is_not_kept(self):
+        """A memory store gives the whole shard, of which the index is a part."""
+        array = array_of("shard", MemoryStore())
+        objects = array.store._store_dict
+        content = np.frombuffer(objects[KEY].to_bytes(), "u1").copy()
+        objects[KEY] = cpu.Buffer.from_array_like(content)
+        assert np.array_equal(array[:5, 1, :6], VALUES[:5, 1, :6])
+        kept = weakref.ref(content)
+        del array, objects, content
+        gc.collect()
+        assert kept() is None
+
+    def test_no_more_tasks_are_made_than_there_are_ranges(self):
+        """However many requests zarr permits: its limit may be None, for any number."""
+        tasks = []
+
+        class Counted(CountingStore):
+            async def get(self, key, prototype, byte_range=None):
+                tasks.append(len(asyncio.all_tasks()))
+                return await super().get(key, prototype, byte_range)
+
+        array = array_of("shard", Counted(MemoryStore()))
+        tasks.clear()
+        with gap_of(0), zarr.config.set({"async.concurrency": 10_000}):
+            assert np.array_equal(array[0, :, 0], VALUES[0, :, 0])
+        assert max(tasks) <= 20
+
+    def test_a_view_in_memory_is_not_copied_before_zarr_copies_it(self):
+        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
+            array = stored(MemoryStore(), numbers((50, 5000)))
+        read, peak = most_memory(lambda: array[3:9, ::2])
+        assert np.array_equal(read, numbers((50, 5000))[3:9, ::2])
+        assert peak < 1.2 * read.nbytes
