@@ -177,21 +177,20 @@ def failing(folder, number, error):
 
 
 ERRORS = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOLCK, errno.ENOMEM]
-QUICK = [("EIO", "transposed chunk of another fill value"), ("EIO", "shard")]
+QUICK = {"transposed chunk of another fill value": [*OPERATIONS][:8], "shard": [*OPERATIONS][8:]}
 
 
 def cases(*errors):
     """Operations and layouts, with each of the errors; all of them but a few are slow."""
     return [
         pytest.param(
-            operation,
-            layout,
-            *([error] if error else []),
-            marks=[pytest.mark.slow] * ((error or "EIO", layout) not in QUICK),
+            *(operation, layout, *([error] if error else [])),
+            marks=[pytest.mark.slow] * (not is_quick or error not in (None, "EIO")),
         )
         for operation in OPERATIONS
         for layout in LAYOUTS
         if "shard" in layout or "inner" not in operation
+        for is_quick in [operation in QUICK.get(layout, [])]
         for error in errors
     ]
 

@@ -297,6 +297,17 @@ class TestWhatIsThere:
 class TestOthersAtTheSameMoment:
     """What another process may do between two system calls, that `test_meanwhile.py` has not."""
 
+    @pytest.mark.parametrize(
+        ("happens", "of"), [(lambda c: c.put_another(8), 8), (lambda c: c.path.unlink(), 0)]
+    )
+    def test_a_selection_is_written_into_the_file_that_is_there_at_last(
+        self, chunk, selection, monkeypatch, happens, of
+    ):
+        """And not into the one that was opened, of which another took the name, or nothing."""
+        fail_at(monkeypatch, "fstat", 0, before=lambda: happens(chunk))
+        chunk.array[selection] = 5
+        assert np.array_equal(chunk.values, expected(selection, 5, of))
+
     def test_a_chunk_that_is_just_created_has_two_names_and_is_written_in_place(
         self, chunk, selection, monkeypatch
     ):

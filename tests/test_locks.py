@@ -129,42 +129,30 @@ def begin(waits):
         yield begin
 
 
+@pytest.mark.parametrize("is_replaced_first", [False, True], ids=["in place", "replaced"])
 @pytest.mark.parametrize("case", REPLACING)
-class TestTwoAtTheSameMoment:
-    def test_a_writer_who_replaces_the_file_waits_for_one_who_writes_in_place(
-        self, tmp_path, monkeypatch, begin, case
-    ):
-        layout, before, meanwhile, replace = REPLACING[case]
-        chunk, begun = Chunk(tmp_path, layout), []
-        before(chunk)
-        values = chunk.array[...]
-
-        def at_the_same_moment():
-            meanwhile(chunk)
-            begun.append(begin(replace, chunk.array))
-
-        fail_at(monkeypatch, "pwrite", 0, before=at_the_same_moment)
-        write_first(chunk.array)
-        begun[0].result(30)
-        assert chunk.array[...].tolist() == after(values, write_first, replace)
-
-    def test_a_writer_in_place_waits_for_one_who_replaces_the_file(
-        self, tmp_path, monkeypatch, begin, case
-    ):
-        layout, before, meanwhile, replace = REPLACING[case]
-        chunk, begun = Chunk(tmp_path, layout), []
-        before(chunk)
+def test_one_who_writes_in_place_and_one_who_replaces_the_file_wait_for_each_other(
+    tmp_path, monkeypatch, begin, case, is_replaced_first
+):
+    layout, before, meanwhile, replace = REPLACING[case]
+    chunk, begun = Chunk(tmp_path, layout), []
+    before(chunk)
+    if is_replaced_first:
         meanwhile(chunk)
-        values = chunk.array[...]
+    values = chunk.array[...]
+    first, second = (replace, write_first) if is_replaced_first else (write_first, replace)
 
-        def at_the_same_moment():
-            begun.append(begin(write_first, chunk.array))
+    def at_the_same_moment():
+        if not is_replaced_first:
+            meanwhile(chunk)
+        begun.append(begin(second, chunk.array))
 
-        call = "unlink" if replace is write_empty else "replace"
-        fail_at(monkeypatch, call, 0, before=at_the_same_moment)
-        replace(chunk.array)
-        begun[0].result(30)
-        assert chunk.array[...].tolist() == after(values, replace, write_first)
+    call = "unlink" if replace is write_empty else "replace"
+    call = call if is_replaced_first else "pwrite"
+    fail_at(monkeypatch, call, 0, before=at_the_same_moment)
+    first(chunk.array)
+    begun[0].result(30)
+    assert chunk.array[...].tolist() == after(values, first, second)
 
 
 @pytest.mark.parametrize("layout", ["chunk", "shard"])
@@ -222,11 +210,7 @@ class TestWaiting:
     def test_a_writer_who_goes_on_writing_is_waited_for_longer(self, held, monkeypatch, name):
         """In place, or a file that is to take the place of the chunk's."""
         chunk, file = held
-        other, times, seconds = (
-            chunk.path.with_name(name),
-            iter(range(10)),
-            iter(range(0, 10**4, 25)),
-        )
+        other, times, seconds = chunk.path.with_name(name), iter(range(10)), iter(range(0, 999, 25))
 
         def going_on(_):
             number = next(times)
@@ -322,17 +306,16 @@ class TestFileSystems:
         monkeypatch.setattr(fcntl, "flock", refused)
 
     @pytest.mark.usefixtures("without_locks")
-    @pytest.mark.parametrize("case", REPLACING)
-    def test_chunks_are_written_all_the_same(self, tmp_path, case):
-        layout, before, meanwhile, replace = REPLACING[case]
-        chunk = Chunk(tmp_path, layout)
-        before(chunk)
-        meanwhile(chunk)
-        values = chunk.array[...]
-        replace(chunk.array)
-        write_first(chunk.array)
-        assert chunk.array[...].tolist() == after(values, replace, write_first)
-        assert not locks.can_lock(str(chunk.path))
+    def test_chunks_are_written_all_the_same(self, tmp_path):
+        for case, (layout, before, meanwhile, replace) in REPLACING.items():
+            chunk = Chunk(tmp_path / case, layout)
+            before(chunk)
+            meanwhile(chunk)
+            values = chunk.array[...]
+            replace(chunk.array)
+            write_first(chunk.array)
+            assert chunk.array[...].tolist() == after(values, replace, write_first)
+            assert not locks.can_lock(str(chunk.path))
 
     def test_the_file_and_the_folder_of_a_missing_one_are_asked(self, held):
         chunk, file = held
@@ -365,17 +348,30 @@ def together():
         yield call
 
 
-ROUNDS = [3, pytest.param(100, marks=pytest.mark.slow)]
+QUICK = {
+    ("chunk missing", "rows"),
+    ("chunk complete", "whole"),
+    ("chunk with another name", "rows"),
+    ("shard missing", "preallocate"),
+    ("shard incomplete", "rows"),
+    ("shard behind a link", "whole"),
+}
+RACES = [
+    *(pytest.param(*race, 3, id=", ".join(race)) for race in sorted(QUICK)),
+    *(
+        pytest.param(layout, beside, 100, marks=pytest.mark.slow)
+        for layout in LAYOUTS_OF_RACES
+        for beside in ("rows", "preallocate", "whole")
+    ),
+]
 
 
-@pytest.mark.parametrize("rounds", ROUNDS)
-@pytest.mark.parametrize("beside", ["rows", "preallocate", "whole"])
-@pytest.mark.parametrize("layout", LAYOUTS_OF_RACES)
+@pytest.mark.parametrize(("layout", "beside", "rounds"), RACES)
 def test_four_processes_lose_no_row(tmp_path, together, layout, beside, rounds):
     assert race(together, tmp_path, layout, beside, rounds) == [0] * rounds
 
 
-@pytest.mark.parametrize("rounds", ROUNDS)
+@pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("layout", LAYOUTS_OF_RACES)
 def test_four_threads_lose_no_row(tmp_path, layout, rounds):
     barrier = threading.Barrier(4)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from shards import divided, shard_of
 from stored_arrays import IN_PLACE, CountingStore, created, numbers
 from system_calls import at_each_call_below
 from zarr.buffer.cpu import Buffer
@@ -52,13 +53,19 @@ needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in 
 
 def contents_of_versions(layout):
     """The bytes of a chunk or shard of each version."""
-    found = []
     for values in OLD, NEW:
         store = MemoryStore()
         array = created(store, SHAPE, "i4", fill_value=FILL_VALUE, **LAYOUTS[layout])
         array[...] = values
-        found.append(zarr.core.sync.sync(StorePath(store, KEY).get()).to_bytes())
-    return found
+        yield zarr.core.sync.sync(StorePath(store, KEY).get()).to_bytes()
+
+
+def in_another_order(layout):
+    """The bytes of the new version, whose inner chunks lie elsewhere than those of the old one."""
+    if "shard" not in layout:
+        return list(contents_of_versions(layout))[1]
+    parts = [part.astype(">i4").tobytes() for part in divided(NEW, (20, 4))]
+    return shard_of(parts, "start" if "start" in layout else "end", places=[3, 1, 0, 2, 7, 4, 6, 5])
 
 
 class File:
@@ -67,6 +74,7 @@ class File:
     def __init__(self, folder, layout, settings):
         self.folder, self.path = folder, folder / KEY
         self.old, self.new = contents_of_versions(layout)
+        self.replacing = in_another_order(layout)
         created(LocalStore(folder), SHAPE, "i4", fill_value=FILL_VALUE, **LAYOUTS[layout])
         self.path.parent.mkdir(parents=True)
         with zarr.config.set(settings):
@@ -81,7 +89,7 @@ class File:
         other.replace(self.path)
 
     def replaced(self):
-        self.put(self.new)
+        self.put(self.replacing)
 
     def deleted(self):
         self.path.unlink(missing_ok=True)
@@ -201,8 +209,15 @@ EVENTS_OF_WRITES = {
 @needs_pwrite
 @needs_descriptors
 @pytest.mark.parametrize("event", EVENTS_OF_WRITES)
-@every_layout
-@pytest.mark.parametrize("settings", [IN_PLACE, {}], ids=["in place", "replaced"])
+@pytest.mark.parametrize(
+    ("layout", "settings"),
+    [
+        pytest.param(layout, settings, marks=[pytest.mark.slow] * is_slow, id=f"{layout}, {way}")
+        for way, settings, quick in (("in place", IN_PLACE, "shard"), ("replaced", {}, "chunk"))
+        for layout in LAYOUTS
+        for is_slow in [layout != quick]
+    ],
+)
 def test_a_write_to_a_file_that_others_change_is_done_to_one_version(
     tmp_path, layout, event, settings
 ):
@@ -270,7 +285,7 @@ class Server(CountingStore):
 @pytest.mark.parametrize("is_partial", [True, False], ids=["in ranges", "whole"])
 def test_an_object_that_others_change_reads_old_or_new_or_is_named(layout, event, is_partial):
     """With several requests, elements may be of two versions; never beside the fill value."""
-    contents = contents_of_versions(layout)
+    contents = list(contents_of_versions(layout))
     versions, _ = EVENTS_OF_READS[event]
     store = Server(MemoryStore(), contents, event)
     created(store, SHAPE, "i4", fill_value=FILL_VALUE, **LAYOUTS[layout])
