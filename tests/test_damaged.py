@@ -105,23 +105,23 @@ class TestSizes:
     @pytest.mark.parametrize("rows", [10, 3000])
     def test_the_first_range_that_is_not_there_is_named(self, tmp_path, kind, rows):
         """Of so many that they are fetched together, too."""
-        values = numbers((rows, 100), "u1")
+        values = numbers((rows, 100), "u4")
         objects = contents_of(stored(MemoryStore(), values).store)
         content = objects[KEY]
-        cuts = [0, 1, 51, 150, 151, 349, 350, 351, 745] + [99_950, 299_951] * (rows > 10)
+        cuts = [0, 1, 201, 600, 602, 1399, 1400, 1403, 2999] + [400_000, 1_199_801] * (rows > 10)
         with zarr.config.set(NO_GAP):
             array = opened(kind, tmp_path / "all", objects)
-            assert np.array_equal(array[:, 50:52], values[:, 50:52])
+            assert np.array_equal(array[:, 50], values[:, 50])
             for cut in cuts:
                 objects[KEY] = content[:cut]
                 array = opened(kind, tmp_path / str(cut), objects)
-                start = next(at for at in range(50, 100 * rows, 100) if at + 2 > cut)
+                start = next(at for at in range(200, 400 * rows, 400) if at + 4 > cut)
                 found = max(cut - start, 0)
-                ranges = rf"bytes {start} to {start + 2} of .*{KEY} are 2 bytes, found {found}: "
+                ranges = rf"bytes {start} to {start + 4} of .*{KEY} are 4 bytes, found {found}: "
                 if kind == "requests":  # of which any may come first
                     ranges = rf"bytes \d+ to \d+ of .*{KEY} are \d+ bytes, found"
                 with pytest.raises(ChunkSizeError, match=ranges):
-                    array[:, 50:52]
+                    array[:, 50]
 
     def test_chunks_that_no_store_holds_read_as_their_fill_value(self, tmp_path, pipeline):
         for shape in [(2**60,), (2**63,), (2**40, 2**40), (2**70, 3)]:
