@@ -37,6 +37,8 @@ INDEX = 16 * prod(n // c for n, c in zip(SHAPE, INNER, strict=True)) + 4  # byte
 KEY = "c/0/0/0"
 MEBIBYTE = 2**20
 
+pytestmark = pytest.mark.zarr
+
 needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in place on POSIX")
 needs_preadv = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
 

@@ -47,6 +47,8 @@ KINDS = ["local", "memory", "requests"]
 NO_GAP = {"zarr_bytes.gap": {"local": 0, "remote": 0}}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
+pytestmark = pytest.mark.zarr
+
 
 def opened(kind, folder, objects, config=()):
     """An array with these objects in a store of a kind, opened with these settings."""
