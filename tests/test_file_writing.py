@@ -37,7 +37,7 @@ from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
 from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError
-from zarr_bytes.io import file_writing, mapped_writing, opening
+from zarr_bytes.io import opening, range_writing
 
 pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
@@ -108,9 +108,9 @@ def selection(request):
 @pytest.fixture
 def mapped(monkeypatch):
     """Whatever file system the tests run on."""
-    if not file_writing.CAN_MAP:
+    if not range_writing.CAN_MAP:
         pytest.skip("files are mapped on Linux")
-    monkeypatch.setattr(file_writing, "is_local", lambda device: True)
+    monkeypatch.setattr(range_writing, "is_local", lambda device: True)
 
 
 def expected(selection, number, of=7):
@@ -424,8 +424,8 @@ class TestFileSystems:
 
     @pytest.mark.usefixtures("mapped")
     def test_a_mapping_that_takes_less_is_finished_by_system_calls(self, chunk, monkeypatch):
-        scatter = mapped_writing.scatter
-        monkeypatch.setattr(mapped_writing, "scatter", lambda s, p, b: scatter(s, p[:9], b))
+        scatter = range_writing.scatter
+        monkeypatch.setattr(range_writing, "scatter", lambda s, p, b: scatter(s, p[:9], b))
         chunk.array[COLUMN] = np.arange(3000)
         assert np.array_equal(chunk.values, expected(COLUMN, np.arange(3000)))
 

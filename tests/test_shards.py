@@ -239,7 +239,7 @@ class TestInPlace:
     def test_a_column_of_a_new_shard_behind_its_index_is_written_through_a_mapping(
         self, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr("zarr_bytes.io.file_writing.is_local", lambda file: True)
+        monkeypatch.setattr("zarr_bytes.io.range_writing.is_local", lambda file: True)
         array = again(made(tmp_path, (64, 64), (64, 64), (4, 8), form="index at the start"))
         values = np.zeros((64, 64))
         array[:, 9:60:5] = values[:, 9:60:5] = numbers((64, 64))[:, 9:60:5]
