@@ -31,8 +31,7 @@ from zarr import dtype as zarr_dtype
 from zarr.storage import MemoryStore
 
 from zarr_bytes import FillValueError, FillValueWarning
-from zarr_bytes.data_type import core
-from zarr_bytes.data_type.names import DATA_TYPES
+from zarr_bytes.data_type import DATA_TYPES, core
 from zarr_bytes.zarr_versions import HAS_STRUCT
 
 CORE = {name: cls for name, cls in DATA_TYPES.items() if cls in core.CORE.values()}

@@ -35,7 +35,7 @@ from stored_arrays import CountingStore
 from zarr.storage import MemoryStore
 
 from zarr_bytes import FillValueError
-from zarr_bytes.data_type.names import DATA_TYPES
+from zarr_bytes.data_type import DATA_TYPES
 
 ENDIANS = {"little": LITTLE, "big": BIG}
 # Of 16 bits, every pattern takes seconds.

@@ -23,7 +23,6 @@ from zarr_bytes.data_type.fill_value import (
     float_to_json,
     int_from_json,
     raw_from_json,
-    raw_to_json,
 )
 
 pytestmark = pytest.mark.zarr
@@ -184,7 +183,7 @@ def test_every_complex_number_goes_to_json_and_back(name, data):
 @given(raw=st.binary(min_size=1, max_size=40))
 def test_every_raw_element_goes_to_json_and_back(raw):
     scalar = np.frombuffer(raw, f"V{len(raw)}")[0]
-    assert raw_from_json(through_json(raw_to_json(scalar)), len(raw)).tobytes() == raw
+    assert raw_from_json(through_json(list(scalar.tobytes())), len(raw)).tobytes() == raw
 
 
 JSON = st.recursive(

@@ -21,7 +21,7 @@ import pytest
 import zarr
 from packaging.version import Version
 
-from zarr_bytes.data_type.names import DATA_TYPES
+from zarr_bytes.data_type import DATA_TYPES
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from shards import sharding
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes import BytesCodec, EndianCodec
-from zarr_bytes.data_type.names import DATA_TYPES
+from zarr_bytes.data_type import DATA_TYPES
 
 LOAD = """
 import json, pickle, sys

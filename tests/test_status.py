@@ -14,7 +14,7 @@ from command import call
 from packaging.version import Version
 
 import zarr_bytes
-from zarr_bytes.data_type.names import DATA_TYPES
+from zarr_bytes.data_type import DATA_TYPES
 from zarr_bytes.settings import SETTINGS
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"

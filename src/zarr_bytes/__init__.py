@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from zarr.dtype import data_type_registry
 
 from zarr_bytes.codec import BytesCodec, EndianCodec
-from zarr_bytes.data_type.names import DATA_TYPES
+from zarr_bytes.data_type import DATA_TYPES
 from zarr_bytes.errors import (
     BoolValueError,
     ChunkFileError,

@@ -17,7 +17,7 @@ from zarr_bytes.layout.elements import encode_elements, layout_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.indexing.selection import ChunkGrid, Dim, Offsets
     from zarr_bytes.layout.elements import Array
 

@@ -24,7 +24,7 @@ from zarr_bytes.settings import number_of_mappings, partial_writes_enabled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.layout.elements import Array
 
 Mode: TypeAlias = Literal["r", "r+"]

@@ -18,7 +18,7 @@ from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
 
 from zarr_bytes.commands.result import Result, Table, class_path, in_units
-from zarr_bytes.data_type.names import DATA_TYPES
+from zarr_bytes.data_type import DATA_TYPES
 from zarr_bytes.data_type.real import ExtensionDataType
 from zarr_bytes.errors import HOW_TO_INSTALL, MissingPackageError
 from zarr_bytes.settings import (

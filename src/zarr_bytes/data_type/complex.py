@@ -25,7 +25,7 @@ from zarr_bytes.zarr_versions import DataTypeValidationError
 if TYPE_CHECKING:
     from zarr.types import DTypeJSON
 
-    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.zarr_versions import TBaseDType
 
 
@@ -53,11 +53,7 @@ class _Pair(_Complex, MultiByteDataType):
 
 
 class _ComplexRecord(_Complex):
-    """A complex type whose NumPy type is a record of `real` and `imag`.
-
-    zarr takes such a NumPy type for a structured data type: pass the name of the complex type,
-    ``dtype="complex_float8_e5m2"``.
-    """
+    """A complex type whose NumPy type is a record of `real` and `imag`: zarr's structured type."""
 
     @classmethod
     def _native(cls) -> DType:

@@ -20,7 +20,6 @@ from zarr_bytes.data_type.fill_value import (
     component_of,
     float_from_json,
     raw_from_json,
-    raw_to_json,
     refused,
 )
 from zarr_bytes.errors import DataTypeNameError, FillValueError, in_short
@@ -52,18 +51,7 @@ class _Core(ReplacesZarrs):
         return Taken.of(scalar, data, refusal) if is_real else taken(scalar, data, refusal)
 
     def cast_scalar(self, data: object) -> Any:
-        """NumPy scalar of a fill value from metadata or from Python.
-
-        Raises
-        ------
-        FillValueError
-            If the value came from metadata, is not permitted as a fill value, and the setting
-            ``zarr_bytes.fill_values`` is "strict".
-        TypeError
-            If `data` is not a number.
-        ValueError
-            If `data` is out of range.
-        """
+        """NumPy scalar of a fill value from Python, or from metadata and `Taken`."""
         dtype = self.to_native_dtype()
         if isinstance(data, Taken):
             return taken(dtype.type(data), data.found, data.refusal)
@@ -79,18 +67,13 @@ class _Core(ReplacesZarrs):
             ) from None
 
 
-def _core(name: str) -> type[_Core]:
-    """The class for zarr's of that name."""
-    zarrs = getattr(zarr_dtype, name)
-    doc = f"Data type `{zarrs._zarr_v3_name}` of zarr, with exact fill values."
-    return type(name, (_Core, zarrs), {"__module__": __name__, "__doc__": doc})
-
-
-_NAMES: Final = [
-    *("Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"),
-    *("Float16", "Float32", "Float64", "Complex64", "Complex128"),
-]
-CORE: Final = {name: _core(name) for name in _NAMES}
+CORE: Final[dict[str, type[_Core]]] = {
+    name: type(name, (_Core, getattr(zarr_dtype, name)), {"__module__": __name__})
+    for name in (
+        *("Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"),
+        *("Float16", "Float32", "Float64", "Complex64", "Complex128"),
+    )
+}
 """The core data types, by the names of their classes."""
 
 globals().update(CORE)
@@ -102,22 +85,8 @@ class RawBits(Exact, zarr_dtype.RawBytes):
     """The raw data types `r8`, `r16`, `r24`, ...: elements of N bits, N a multiple of 8.
 
     Their NumPy type is void, which zarr maps to its own ``raw_bytes``: pass ``dtype="r16"`` to
-    choose this one. The fill value is an array of N/8 integers from 0 to 255.
-
-    Parameters
-    ----------
-    length : int
-        Size of an element, in bytes.
-
-    Notes
-    -----
-    Specification: data types, "Core data types" (`r*`) and "Permitted fill values" (`r<N>`).
-
-    Examples
-    --------
-    >>> from zarr.dtype import parse_dtype
-    >>> parse_dtype("r16", zarr_format=3)
-    RawBits(length=2)
+    choose this one. The fill value is an array of N/8 integers from 0 to 255. Specification: data
+    types, "Core data types" (`r*`) and "Permitted fill values" (`r<N>`).
     """
 
     _zarr_v3_name = "r*"  # type: ignore[assignment]  # the base has one name
@@ -136,22 +105,17 @@ class RawBits(Exact, zarr_dtype.RawBytes):
         # Only names of raw data types begin with an "r" without a letter after it.
         if not isinstance(data, str) or not re.match("r[^a-zA-Z_]", data):
             raise DataTypeValidationError(f"{data!r} is not a raw data type: r8, r16, r24, ...")
-        bits, name = data[1:], reprlib.repr(data)
-        # NumPy's item sizes end before 2**31 bytes, which is 11 digits in bits.
-        if not (bits.isascii() and bits.isdigit() and bits[0] != "0"):
+        bits, name = data[1:], f"data type {reprlib.repr(data)}"
+        if not re.fullmatch("[1-9][0-9]*", bits) or (len(bits) < 12 and int(bits) % 8):
             raise DataTypeNameError(
-                f"data type {name}: 'r' is followed by digits alone, without a leading"
-                " zero: a number of bits that is a multiple of 8"
+                f"{name}: 'r' is followed by digits alone, without a leading zero: a number of bits"
+                " that is a multiple of 8, such as r16"
             )
+        # NumPy's item sizes end before 2**31 bytes, which is 11 digits in bits.
         if len(bits) > 11 or int(bits) // 8 > _LARGEST_ITEM_SIZE:
             raise DataTypeNameError(
-                f"data type {name}: NumPy has no elements of more than {_LARGEST_ITEM_SIZE}"
-                f" bytes, which is r{8 * _LARGEST_ITEM_SIZE}"
-            )
-        if int(bits) % 8:
-            raise DataTypeNameError(
-                f"data type {name}: the number of bits is a multiple of 8, such as"
-                f" r{int(bits) + -int(bits) % 8}"
+                f"{name}: NumPy has no elements of more than {_LARGEST_ITEM_SIZE} bytes, which is"
+                f" r{8 * _LARGEST_ITEM_SIZE}"
             )
         return cls(length=int(bits) // 8)
 
@@ -165,17 +129,11 @@ class RawBits(Exact, zarr_dtype.RawBytes):
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
         """JSON form of a fill value: a list with one integer for each byte."""
         if zarr_format == 3:
-            return raw_to_json(self.cast_scalar(data))
+            return list(self.cast_scalar(data).tobytes())
         return super().to_json_scalar(data, zarr_format=zarr_format)
 
     def cast_scalar(self, data: object) -> np.void:
-        """NumPy scalar of a fill value from Python: bytes, a void scalar, or a list of integers.
-
-        Raises
-        ------
-        FillValueError
-            If `data` is anything else, or does not have the size of an element.
-        """
+        """NumPy scalar of a fill value from Python: bytes, a void scalar, or a list of integers."""
         if isinstance(data, np.void | bytes):
             return raw_from_json(list(bytes(data)), self.length)
         return raw_from_json([data] if isinstance(data, str) else data, self.length)
@@ -184,13 +142,7 @@ class RawBits(Exact, zarr_dtype.RawBytes):
 if HAS_STRUCT:
 
     class Struct(ReplacesZarrs, zarr_dtype.Struct):
-        """Data type `struct`: a record. The fill value is an object with one for each field.
-
-        Examples
-        --------
-        >>> Struct(fields=(("a", CORE["UInt8"]()),)).from_json_scalar({"a": 1}, zarr_format=3)
-        np.void((1,), dtype=[('a', 'u1')])
-        """
+        """Data type `struct`: a record. The fill value is an object with one for each field."""
 
         # Any struct: its fields are pickled by themselves.
         _pickled_as = {  # noqa: RUF012

@@ -23,7 +23,7 @@ from zarr_bytes.zarr_versions import array_being_read
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat
 
-    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.data_type.fill_value import DType
 
 
 class Exact(zarr_dtype.ZDType[Any, Any]):
@@ -47,26 +47,10 @@ class Exact(zarr_dtype.ZDType[Any, Any]):
             return self._read_as_zarr(data, refusal)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value from a metadata document.
+        """Fill value from a metadata document; those of Zarr format 2 are read by zarr.
 
-        Parameters
-        ----------
-        data : JSON value
-            In Zarr format 3, a value that the specification permits ("Permitted fill values"), or
-            that zarr takes, which causes a `FillValueWarning`.
-        zarr_format : {2, 3}
-            Fill values of Zarr format 2 are read by zarr.
-
-        Returns
-        -------
-        NumPy scalar
-            Of this data type.
-
-        Raises
-        ------
-        FillValueError
-            If the value is not permitted, and zarr refuses it too, or the setting
-            ``zarr_bytes.fill_values`` is "strict".
+        A `FillValueError` if it is not permitted, and zarr refuses it too or the setting
+        ``zarr_bytes.fill_values`` is "strict"; a `FillValueWarning` if zarr alone takes it.
         """
         if zarr_format != 3:
             return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]

@@ -1,7 +1,8 @@
-"""Fill values from JSON and to JSON, bit for bit.
+"""Fill values from JSON and to JSON, bit for bit, and the number formats that they are in.
 
-Specification: data types, "Permitted fill values", and the README of each extension data type. Any
-other value is a `FillValueError`. A `dtype` is a type of NumPy or of ml_dtypes.
+Specification: data types, "Permitted fill values", and the README of each extension data type
+(zarr-extensions, data-types/). Any other value is a `FillValueError`. A `dtype` is a type of NumPy
+or of ml_dtypes, which is not needed here.
 
 A NaN never passes through a Python float: that would set its quiet bit.
 
@@ -15,24 +16,123 @@ import base64
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from math import inf
-from typing import TYPE_CHECKING, Any
+from math import copysign, inf
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from zarr_bytes.data_type.number_formats import FLOATS, INTEGERS, nearest_bits
 from zarr_bytes.errors import FillValueError, in_short
 
-if TYPE_CHECKING:
-    from zarr_bytes.data_type.number_formats import DType
+DType: TypeAlias = np.dtype[Any]  # the type of the elements of a chunk is known only at run time
+
+FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numbers
+
+
+class FloatFormat(NamedTuple):
+    """A sign, an exponent, and a mantissa with a hidden bit, as IEEE 754.
+
+    With a mantissa of 0 bits every bit pattern is a power of two: there is no zero.
+    """
+
+    bits: int  # width of a number
+    mantissa: int  # width of the mantissa
+    bias: int  # subtracted from the stored exponent
+    nan: int | None  # the bits that are written "NaN"; None if the format has no NaN
+    has_infinity: bool = True
+    has_sign: bool = True
+
+    @property
+    def sign(self) -> int:
+        """Bit of the sign; in a format without a sign, the bit above all others."""
+        return 1 << (self.bits - self.has_sign)
+
+    @property
+    def end(self) -> int:
+        """Bits that follow the largest number: bits of infinity, of a NaN, or of the sign."""
+        if self.has_infinity:
+            return self.sign - (1 << self.mantissa)
+        return min(self.sign, self.nan or self.sign)
+
+
+FLOATS: Final = {
+    "float16": FloatFormat(16, 10, 15, 0x7E00),
+    "float32": FloatFormat(32, 23, 127, 0x7FC00000),
+    "float64": FloatFormat(64, 52, 1023, 0x7FF8000000000000),
+    "bfloat16": FloatFormat(16, 7, 127, 0x7FC0),
+    "float8_e3m4": FloatFormat(8, 4, 3, 0x78),
+    "float8_e4m3": FloatFormat(8, 3, 7, 0x7C),
+    "float8_e4m3b11fnuz": FloatFormat(8, 3, 11, 0x80, has_infinity=False),
+    "float8_e4m3fn": FloatFormat(8, 3, 7, 0x7F, has_infinity=False),  # TensorStore's
+    "float8_e4m3fnuz": FloatFormat(8, 3, 8, 0x80, has_infinity=False),
+    "float8_e5m2": FloatFormat(8, 2, 15, 0x7E),
+    "float8_e5m2fnuz": FloatFormat(8, 2, 16, 0x80, has_infinity=False),
+    "float8_e8m0fnu": FloatFormat(8, 0, 127, 0xFF, has_infinity=False, has_sign=False),
+    "float6_e2m3fn": FloatFormat(6, 3, 1, None, has_infinity=False),
+    "float6_e3m2fn": FloatFormat(6, 2, 3, None, has_infinity=False),
+    "float4_e2m1fn": FloatFormat(4, 1, 1, None, has_infinity=False),
+}
+
+# The integers narrower than a byte, in two's complement.
+INTEGERS: Final = {
+    "int2": range(-2, 2),
+    "int4": range(-8, 8),
+    "uint2": range(4),
+    "uint4": range(16),
+}
+
+
+def unused_bits(dtype: DType) -> tuple[int, bool] | None:
+    """Number of upper bits of a byte that `dtype` lacks, and whether they repeat the sign."""
+    if dtype.name in INTEGERS:
+        numbers = INTEGERS[dtype.name]
+        return 9 - len(numbers).bit_length(), numbers[0] < 0
+    bits = FLOATS[dtype.name].bits if dtype.name in FLOATS else 8
+    return (8 - bits, False) if bits < 8 else None
+
+
+def nearest_bits(value: float, form: FloatFormat) -> int | None:
+    """Bits of the number of a format nearest to `value`, an integer or no NaN; ties to even.
+
+    A value that is rounded beyond the largest number is infinity, as in IEEE 754, and None if the
+    format has none; so is a negative value if the format has no sign. It is computed with integers:
+    casts may round twice, NumPy's an integer of more than 64 bits, ml_dtypes' any number.
+    """
+    is_negative = copysign(1, value) < 0 if isinstance(value, float) else value < 0
+    if is_negative and not form.has_sign:
+        return None
+    if not value:
+        bits = 0  # without a zero, the smallest number
+    elif abs(value) == inf:
+        bits = form.end
+    else:
+        bits = _nearest_positive(*abs(value).as_integer_ratio(), form)
+    if bits >= form.end:
+        if not form.has_infinity:
+            return None
+        bits = form.end
+    has_negative_zero = form.nan != form.sign
+    return bits | form.sign if is_negative and (bits or has_negative_zero) else bits
+
+
+def _nearest_positive(numerator: int, denominator: int, form: FloatFormat) -> int:
+    """Bits of the nearest number, as if exponents were unlimited; `denominator` a power of two.
+
+    The bits of positive numbers count up from zero: after all bits of the mantissa are set, the
+    next number has the next exponent. Even numbers have even bits.
+    """
+    exponent = numerator.bit_length() - denominator.bit_length()  # of the leading bit, exactly
+    # Exponents of two: of the distance between the smallest numbers, and between numbers nearby.
+    lowest = 1 - form.bias - form.mantissa
+    unit = max(exponent - form.mantissa, lowest if form.mantissa else lowest - 1)
+    denominator <<= max(unit, 0)
+    count, rest = divmod(numerator << max(-unit, 0), denominator)
+    bits = ((unit - lowest) << form.mantissa) + count
+    is_nearer_to_next = 2 * rest > denominator or (2 * rest == denominator and bits % 2)
+    return max(bits + is_nearer_to_next, 0)  # -1 below the smallest number, without a zero
 
 
 def from_json(value: object, dtype: DType, name: str = "") -> np.generic:
-    """Number or bool of `dtype`; `name` is the data type's, for a message, if `dtype` has another.
-
-    >>> from_json([1, "Infinity"], np.dtype("complex64"))
-    np.complex64(1+infj)
-    """
+    """Number or bool of `dtype`; `name` is that of the data type, where NumPy's is another."""
     if dtype.kind == "b":
         return bool_from_json(value)
     if dtype.name in FLOATS:
@@ -43,11 +143,7 @@ def from_json(value: object, dtype: DType, name: str = "") -> np.generic:
 
 
 def to_json(value: np.generic) -> Any:
-    """JSON form of a number or bool: a NaN of other bits than the usual ones as its bits.
-
-    >>> to_json(np.float32("nan")), to_json(np.uint32(0x7F800001).view("f4")), to_json(np.int8(-1))
-    ('NaN', '0x7f800001', -1)
-    """
+    """JSON form of a number or bool: a NaN of other bits than the usual ones as its bits."""
     dtype = value.dtype
     if dtype.name in FLOATS:
         return float_to_json(value)
@@ -64,24 +160,16 @@ def bool_from_json(value: object) -> np.bool_:
 
 
 def int_from_json(value: object, dtype: DType) -> np.generic:
-    """Integer of `dtype` for a JSON number in its range, without a fraction.
-
-    >>> int_from_json(-8, np.dtype("int16"))
-    np.int16(-8)
-    """
-    if dtype.name in INTEGERS:
-        least, largest = INTEGERS[dtype.name][0], INTEGERS[dtype.name][-1]
-    else:
-        info = np.iinfo(dtype)
-        least, largest = int(info.min), int(info.max)
+    """Integer of `dtype` for a JSON number in its range, without a fraction."""
+    numbers = INTEGERS.get(dtype.name) or range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
     if (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and least <= value <= largest
+        and numbers[0] <= value <= numbers[-1]
         and int(value) == value
     ):
         return _scalar(np.array(int(value)).astype(dtype))
-    raise refused(dtype, value, f"an integer from {least} to {largest}")
+    raise refused(dtype, value, f"an integer from {numbers[0]} to {numbers[-1]}")
 
 
 def float_from_json(value: object, dtype: DType) -> np.generic:
@@ -89,9 +177,6 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
 
     A number is rounded to the nearest, ties to even. Beyond the largest it is an infinity, as in
     IEEE 754, and refused if the type has none.
-
-    >>> float_to_json(float_from_json("0x7f800001", np.dtype("f4")))
-    '0x7f800001'
     """
     form = FLOATS[dtype.name]
     bits = None
@@ -124,11 +209,7 @@ def _permitted(dtype: DType) -> str:
 
 
 def float_to_json(value: np.generic) -> float | str:
-    """JSON form of a floating-point scalar: a number, a name, or the bits of another NaN.
-
-    >>> float_to_json(np.float32(1.5)), float_to_json(np.float32("-inf"))
-    (1.5, '-Infinity')
-    """
+    """JSON form of a floating-point scalar: a number, a name, or the bits of another NaN."""
     number = float(value)
     if number != number:
         bits = int(value.view(f"u{value.dtype.itemsize}"))
@@ -151,11 +232,7 @@ def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic
 
 
 def complex_to_json(value: np.generic) -> tuple[float | str, float | str]:
-    """JSON form of a complex number: its real and imaginary component.
-
-    >>> complex_to_json(np.complex64(complex(1, float("inf"))))
-    (1.0, 'Infinity')
-    """
+    """JSON form of a complex number: its real and imaginary component."""
     real, imaginary = np.array([value]).view(component_of(value.dtype))
     return float_to_json(real), float_to_json(imaginary)
 
@@ -169,11 +246,7 @@ def component_of(dtype: DType) -> DType:
 
 
 def raw_from_json(value: object, size: int) -> np.void:
-    r"""Raw element of `size` bytes for an array of integers, or the base64 text of its bytes.
-
-    >>> raw_from_json([0, 255], 2).tobytes()
-    b'\x00\xff'
-    """
+    """Raw element of `size` bytes for an array of integers, or the base64 text of its bytes."""
     raw = None
     if isinstance(value, str):
         with suppress(ValueError):  # text that is not base64, or not ASCII
@@ -183,11 +256,6 @@ def raw_from_json(value: object, size: int) -> np.void:
     if raw is None or len(raw) != size:
         raise refused(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255")
     return np.void(raw)
-
-
-def raw_to_json(value: np.void) -> list[int]:
-    """JSON form of a raw element: one integer for each byte."""
-    return list(value.tobytes())
 
 
 def _scalar(array: Any) -> np.generic:

@@ -1,9 +1,7 @@
 """The registered extension data types of real numbers, whose NumPy types come from ml_dtypes.
 
-Specification: zarr-extensions, data-types/, the README of each type ("Fill value representation",
-"Codec compatibility"). The package ml_dtypes is imported when such a type is used. Without the
-package the data types are registered all the same, so that the error for an array of such a type
-names the missing package.
+Specification: zarr-extensions, data-types/, the README of each type. ml_dtypes is imported when a
+type is used: without it the types are registered all the same, and the error names the package.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from zarr.dtype import ZDType
     from zarr.types import JSON, DTypeJSON, ZarrFormat
 
-    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.zarr_versions import TBaseDType
 
 _PACKAGE: Final = "ml_dtypes"
@@ -59,7 +57,7 @@ class ExtensionDataType(Exact, HasItemSize):
 
     @property
     def item_size(self) -> int:
-        """Size of an element, in bytes."""
+        """Bytes of an element."""
         return self.to_native_dtype().itemsize
 
     @classmethod
@@ -96,11 +94,7 @@ class ExtensionDataType(Exact, HasItemSize):
         return from_json(data, self._native(), self._zarr_v3_name)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
-        """Fill value from a metadata document, in either format in the form of the core data types.
-
-        It is rounded once, to the nearest number, ties to even. A number out of range is a
-        `FillValueError`, and so is a NaN or an infinity that the data type does not have.
-        """
+        """Fill value from a metadata document, in either format in the form of core data types."""
         return super().from_json_scalar(data, zarr_format=3)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
@@ -135,11 +129,7 @@ class ExtensionDataType(Exact, HasItemSize):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiByteDataType(ExtensionDataType, HasEndianness):
-    """An extension data type of numbers with a byte order.
-
-    `endianness` is the one in memory. ml_dtypes computes in the byte order of the machine; zarr's
-    own codec passes the stored byte order.
-    """
+    """An extension data type of numbers with a byte order: `endianness` is the one in memory."""
 
     endianness: Literal["little", "big"] = sys.byteorder  # zarr's own is "little", up to 3.4.0
 
@@ -171,8 +161,7 @@ def define(
 ) -> None:
     """Make the class of a data type in a module, with the name in ml_dtypes if it is another."""
     names = {"_zarr_v3_name": name, "_name_in_package": in_package or name}
-    doc = f"Data type `{name}`."
-    made = type(class_name, bases, {"__module__": module, "__doc__": doc, **names})
+    made = type(class_name, bases, {"__module__": module, **names})
     setattr(sys.modules[module], class_name, made)
     EXTENSIONS[name] = made
 

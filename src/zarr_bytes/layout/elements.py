@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from zarr_bytes import limits
-from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE, unused_bits
+from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE, unused_bits
 from zarr_bytes.errors import BoolValueError, ChunkSizeError, causes_of_a_wrong_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.data_type.fill_value import DType
 
 # Arrays of other libraries have the methods used here, but no common type that declares them.
 Array: TypeAlias = npt.NDArray[np.generic]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import google_crc32c
 import numpy as np
 
-from zarr_bytes.data_type.number_formats import FIRST_USER_TYPE
+from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE
 from zarr_bytes.errors import ShardIndexError
 from zarr_bytes.indexing.selection import ChunkGrid, c_strides
 from zarr_bytes.layout.elements import decode_elements, encode_elements, largest, layout_of
@@ -24,7 +24,7 @@ from zarr_bytes.layout.elements import decode_elements, encode_elements, largest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zarr_bytes.data_type.number_formats import DType
+    from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.indexing.selection import Offsets
     from zarr_bytes.layout.elements import Array, Bytes, Endian
     from zarr_bytes.zarr_versions import ArraySpec
