@@ -37,7 +37,7 @@ from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
 from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError
-from zarr_bytes.io import opening, range_writing
+from zarr_bytes.io import location, range_writing
 
 pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
@@ -419,7 +419,7 @@ class TestFileSystems:
         with mounted_as("ext4", chunk.path, mounts), chunk.path.open() as file:
             for kind in "ext4", "nfs4":
                 mounts.write_text(mounts.read_text().replace("ext4", kind))
-                found.append(opening.is_local(file.fileno()))
+                found.append(location.is_local(file.fileno()))
         assert found == finds
 
     @pytest.mark.usefixtures("mapped")

@@ -25,9 +25,9 @@ from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import NewObject, write_file
-from zarr_bytes.io.files import EndOfFileError, open_chunk
+from zarr_bytes.io.files import EndOfFileError, find_location, open_chunk
+from zarr_bytes.io.location import is_known_to_be_local, is_located
 from zarr_bytes.io.mapping import apart_from_files
-from zarr_bytes.io.opening import find_location, is_known_to_be_local, is_located
 from zarr_bytes.io.requests import note_request
 from zarr_bytes.io.tasks import for_each, in_threads
 from zarr_bytes.layout.elements import check_size, encode_elements, encode_in_blocks

@@ -28,9 +28,8 @@ from zarr_bytes.indexing.selection import c_strides, is_basic
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import IS_REPLACED, is_replaced
-from zarr_bytes.io.files import ChunkFile
+from zarr_bytes.io.files import READABLE, WRITABLE, ChunkFile, opened
 from zarr_bytes.io.locks import can_lock
-from zarr_bytes.io.opening import READABLE, WRITABLE, opened
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
 from zarr_bytes.read import Reader, as_read, index_in
 from zarr_bytes.write import APART, Change

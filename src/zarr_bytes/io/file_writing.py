@@ -21,18 +21,19 @@ from uuid import uuid4
 from zarr_bytes import limits
 from zarr_bytes.errors import wrong_size
 from zarr_bytes.io import counters
-from zarr_bytes.io.files import ChunkFile, open_chunk
-from zarr_bytes.io.locks import lock, unlock
-from zarr_bytes.io.opening import (
+from zarr_bytes.io.files import (
     READABLE,
     TEMPORARY,
     WRITABLE,
+    ChunkFile,
     closing,
     is_temporary,
     no_file,
-    note_location,
+    open_chunk,
     opened,
 )
+from zarr_bytes.io.location import note_location
+from zarr_bytes.io.locks import lock, unlock
 from zarr_bytes.io.range_writing import StoppedError, write_all, write_ranges
 
 if TYPE_CHECKING:

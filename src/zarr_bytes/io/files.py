@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, Self
@@ -20,18 +21,111 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from zarr_bytes import limits
-from zarr_bytes.errors import wrong_size
+from zarr_bytes.errors import ChunkFileError, wrong_size
 from zarr_bytes.io import counters
-from zarr_bytes.io.opening import no_file, note_location, note_wait, opened, opened_now
+from zarr_bytes.io.location import note_location, note_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from zarr_bytes.indexing.plan import ByteRanges
     from zarr_bytes.layout.elements import Array, Bytes
 
+# Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for its
+# other end; with O_NOCTTY, a terminal that is opened is nobody's. No symbolic link is written to.
+_NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)
+_ALWAYS: Final = _NONBLOCK | getattr(os, "O_NOCTTY", 0)
+READABLE: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | _ALWAYS
+WRITABLE: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _ALWAYS
+
+TEMPORARY: Final = ".partial"  # the end of a temporary name, as zarr's LocalStore has it
+
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _ONE_MORE: Final = bytearray(1)  # for the byte behind a whole file, which must not exist
+
+
+def is_temporary(other: str, name: str) -> bool:
+    """Whether `other` is a temporary name of a new file that gets this name."""
+    return other.startswith(f"{name}.") and other.endswith(TEMPORARY)
+
+
+@contextmanager
+def closing(file: int) -> Iterator[int]:
+    """The descriptor of an open file, which is closed at the end."""
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def opened(path: str, flags: int = READABLE) -> int | None:
+    """Descriptor of the file at `path`, or None if it is missing; in a thread that may wait."""
+    held: list[int] = []
+    open_into(held, path, flags)
+    return held[0] if held else None
+
+
+def open_into(held: list[int], path: str, flags: int) -> None:
+    """`opened`, with the descriptor in a list, where an interrupt (Ctrl-C) doesn't lose it.
+
+    Python handles no signal between the opening of the file and the change of the list.
+    """
+    try:
+        held.extend(map(os.open, (path,), (flags,)))
+    except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
+        return
+    except OSError as error:
+        # A socket, or a device without a driver (ENXIO); a folder, for writing (EISDIR) or on
+        # Windows (EACCES); or a file that another process has a lease on, such as a Samba server,
+        # which may wait (EAGAIN).
+        if error.errno not in (errno.ENXIO, errno.EISDIR, errno.EACCES, errno.EAGAIN):
+            raise
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            mode = os.stat(path).st_mode  # noqa: PTH116 -- a string, as everywhere here
+            if not stat.S_ISREG(mode):
+                raise no_file(path, mode) from None
+            if error.errno != errno.EAGAIN:
+                raise
+            held.extend(map(os.open, (path,), (flags & ~_NONBLOCK,)))
+
+
+def opened_now(path: str) -> int | None:
+    """`opened` for reading, on the event loop."""
+    try:
+        return os.open(path, READABLE)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        raise BlockingIOError from None
+
+
+def kind_of_file(mode: int) -> str:
+    """What has a mode, in words."""
+    kinds = {
+        stat.S_IFREG: "a file",
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a character device",
+        stat.S_IFBLK: "a block device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "something else")
+
+
+def no_file(path: str, mode: int) -> ChunkFileError:
+    """Error for something other than a file in the place of a chunk, by its mode."""
+    return ChunkFileError(
+        f"{path} is {kind_of_file(mode)}, and a chunk is a regular file: move it out of the array"
+        " (the chunk is missing then, and reads as the fill value), or put the chunk's file there"
+    )
+
+
+def find_location(root: str) -> None:
+    """`note_location` for the `root` itself, in a thread."""
+    with suppress(OSError):  # the folder will be made, or the caller gets the error of a chunk
+        file = os.open(root, READABLE)
+        with closing(file):
+            note_location(file, root)
 
 
 class EndOfFileError(Exception):

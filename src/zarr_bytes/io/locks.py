@@ -15,7 +15,8 @@ from time import monotonic, sleep
 from typing import Final
 
 from zarr_bytes import limits
-from zarr_bytes.io.opening import closing, has_advisory_locks, is_temporary, note_location, opened
+from zarr_bytes.io.files import closing, is_temporary, opened
+from zarr_bytes.io.location import has_advisory_locks, note_location
 from zarr_bytes.io.tasks import EndedError, is_ended
 
 try:

@@ -19,7 +19,7 @@ import numpy as np
 
 from zarr_bytes.errors import ChunkFileError, wrong_size
 from zarr_bytes.io.file_writing import IS_REPLACED, is_replaced
-from zarr_bytes.io.opening import READABLE, WRITABLE, closing, no_file, open_into, opened
+from zarr_bytes.io.files import READABLE, WRITABLE, closing, no_file, open_into, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
