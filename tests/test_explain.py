@@ -546,6 +546,7 @@ class TestTheFirstReasonThatHolds:
         later = zarr_bytes.explain(array, 7)
         assert "opened before zarr-bytes was chosen" in later.reason
         assert "would be read and written by zarr-bytes" in later.reopened
+        assert all(f": {text}." in str(later) for text in (later.reason, later.reopened))
 
     def test_partial_reads_that_are_off(self, tmp_path):
         array = stored(LocalStore(tmp_path), VALUES)

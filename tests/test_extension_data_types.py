@@ -259,8 +259,9 @@ class TestFillValues:
         ],
     )
     def test_from_python_any_number_of_the_type_is_taken(self, name, given, json_form):
-        array = zarr.create_array(MemoryStore(), shape=2, dtype=name, fill_value=given)
-        assert stored_document(array)["fill_value"] == json_form
+        for form in [given, *[np.array(given)] * isinstance(given, np.generic)]:
+            array = zarr.create_array(MemoryStore(), shape=2, dtype=name, fill_value=form)
+            assert stored_document(array)["fill_value"] == json_form
 
     @pytest.mark.parametrize(
         ("name", "given"),

@@ -20,6 +20,7 @@ from zarr.buffer.cpu import Buffer
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
+import zarr_bytes
 from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError, ShardIndexError
 
 SHAPE, FILL_VALUE = (80, 8), 9
@@ -239,6 +240,22 @@ def test_a_write_to_a_file_that_others_change_is_done_to_one_version(
                 possible = [*(changed(version, selection) for version in to), *undone]
                 found = file.values
                 assert any(np.array_equal(found, version) for version in possible)
+
+
+@needs_pwrite
+@needs_descriptors
+@every_layout
+@pytest.mark.parametrize("is_there", [True, False], ids=["there", "missing"])
+def test_what_others_put_there_is_kept_by_preallocate(tmp_path, layout, is_there):
+    file, was_put = File(tmp_path, layout, IN_PLACE), []
+    for moment in each_moment(file, file.replaced):
+        if not is_there:
+            file.deleted()
+        with moment:
+            allocated = zarr_bytes.preallocate(file.array)
+        assert (allocated.chunks, allocated.made + is_there) in ((1, 0), (1, 1))
+        was_put.append(np.array_equal(file.values, NEW))
+    assert was_put == [True] * (len(was_put) - 1) + [False]
 
 
 @needs_pwrite

@@ -106,13 +106,17 @@ class TestWhatIsLeftToZarr:
         noted = Noted.from_codecs(pipeline_of(array))
         object.__setattr__(array._async_array, "codec_pipeline", noted)
         with written_to(tmp_path / "c/0/0") as ranges:
-            for selection, values in ((np.s_[2, 3:5], [7, 8]), (np.s_[5:], np.ones((3, 9)))):
-                array.set_basic_selection(selection, np.array(values, "i4"), prototype=DEVICE)
+            for selection, values in (
+                (np.s_[2, 3:5], [7, 8]),
+                (np.s_[5:], np.ones((3, 9))),
+                (([6, 1, 4], 3), [10, 11, 12]),
+            ):
+                array.set_orthogonal_selection(selection, np.array(values, "i4"), prototype=DEVICE)
                 model[selection] = values
         assert ranges == []
         found = array.get_basic_selection(np.s_[1:7, 3], prototype=DEVICE)
         assert np.array_equal(found, model[1:7, 3])
-        assert asked == ["write", "write", "read"]
+        assert asked == ["write", "write", "write", "read"]
 
 
 def buffer_for(draw, values):
