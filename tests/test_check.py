@@ -863,6 +863,21 @@ class TestCommand:
         subjects = [finding["subject"] for finding in nodes_of(tmp_path)[""]["findings"]]
         assert subjects == sorted(f"c/{i}" for i in range(30))
 
+    @pytest.mark.skipif(importlib.util.find_spec("rich") is None, reason="rich counts columns")
+    @pytest.mark.parametrize("columns", [200, 60])
+    def test_columns_stand_below_each_other_in_any_script(self, tmp_path, monkeypatch, columns):
+        """A terminal shows some characters in two columns, which `rich` knows."""
+        from rich.cells import cell_len
+
+        for name in ("plain", "溫度" * 12):
+            zarr.create_array(tmp_path, name=name, shape=1, dtype="int8", compressors=None)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = call("check", tmp_path).stdout.splitlines()
+        rows = [line for line in lines if "int8" in line]
+        assert len(rows) == 2
+        assert len({cell_len(row.partition("int8")[0]) for row in rows}) == 1
+        assert max(cell_len(line) for line in lines if "溫" in line) <= columns
+
     @pytest.mark.slow
     @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX")
     @pytest.mark.skipif(importlib.util.find_spec("rich") is None, reason="the bar is rich's")
