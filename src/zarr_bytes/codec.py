@@ -255,7 +255,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
             return self._selected(buffer, selection, chunk_spec)
         format, prototype = self._stored.format_of(chunk_spec), _numpy_prototype(chunk_spec)
         item, rest, out = as_read(byte_getter, format, selection)
-        (is_there,) = await read_batch([item], out, (), prototype)
+        (is_there,) = await read_batch([item], out, (), prototype, is_all=False)
         return _buffer(out[rest], chunk_spec) if is_there else None
 
     def _decode_partial_sync(

@@ -56,6 +56,9 @@ class Limits(NamedTuple):
     mapped_range: int = 2**10
     # Seconds that a write waits for a lock that another program holds.
     lock_seconds: int = 60
+    # Size that longer ranges are cut to, at most, where slots are idle; the bytes that a connection
+    # brings while a request waits for its answer: 1 MiB in 20 ms at 50 MB/s.
+    piece: int = 2**20
 
 
 LIMITS = Limits()

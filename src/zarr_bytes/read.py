@@ -19,19 +19,20 @@ from zarr.buffer import cpu
 from zarr.storage import StorePath
 
 from zarr_bytes import limits
-from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, Fetch, plan_of
+from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, Fetch, plan_of, with_sizes
 from zarr_bytes.indexing.selection import c_strides, is_basic, is_of_zarr, shape_of, view_of
 from zarr_bytes.io import counters
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, WouldWaitError, open_chunk
 from zarr_bytes.io.location import is_known_to_be_local, is_tried
-from zarr_bytes.io.requests import MissingChunkError
+from zarr_bytes.io.requests import MissingChunkError, Requests
 from zarr_bytes.io.tasks import (
     finished,
     for_each,
     in_threads,
+    number_of_slots,
     number_of_threads,
-    slots_of_loop,
+    objects_at_once,
     together,
 )
 from zarr_bytes.layout.elements import bool_error, find_wrong_bool
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import Plan
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.files import ChunkFile
-    from zarr_bytes.io.requests import Requests
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.format import AnyIndex, Format
     from zarr_bytes.settings import Cost
@@ -58,13 +58,22 @@ Chunk: TypeAlias = "tuple[StorePath, Format, Any, Any, bool]"
 
 
 async def read_batch(
-    batch: Sequence[Chunk], out: Array, drop_axes: tuple[int, ...], prototype: BufferPrototype
+    batch: Sequence[Chunk],
+    out: Array,
+    drop_axes: tuple[int, ...],
+    prototype: BufferPrototype,
+    *,
+    is_all: bool = True,
 ) -> list[bool]:
-    """Read selections of chunks of one store into `out`; for each, whether it exists."""
+    """Read selections of chunks of one store into `out`; for each, whether it exists.
+
+    The batch `is_all` that is read, except for one chunk of those that zarr's pipelines read.
+    """
     driver = driver_of(batch[0][0].store)
     reader = Reader(out, drop_axes, driver, prototype)
     if not driver.root:
-        return await for_each(reader.object, batch)
+        objects = [objects_at_once(i, len(batch) if is_all else 2**31) for i in range(len(batch))]
+        return await for_each(lambda of: reader.object(*of), [*zip(batch, objects, strict=True)])
     root, nbytes = driver.root, out.nbytes
     found: list[bool] = []
     if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):
@@ -174,20 +183,20 @@ class Reader:
                     raise plan.end_of_file(path, end.offset) from None
             yield True
 
-    async def object(self, item: Chunk, *, is_sync: bool = False) -> bool:
-        """Read an object of any other store; whether it exists."""
+    async def object(self, item: Chunk, objects: int = 1, *, is_sync: bool = False) -> bool:
+        """Read one of the `objects` of any other store that are read at once; whether it exists."""
         getter, format, selection, place, _ = item
         plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
         view = self._view(format, selection, place)
-        requests = self.driver.requests(getter, plan, self.prototype, is_sync=is_sync)
+        requests = Requests(getter, self.driver, plan, self.prototype, is_sync=is_sync)
         try:
-            await read_object(plan, requests, view)
+            await read_object(plan, requests, view, objects)
         except MissingChunkError:
             self.out[place] = format.fill_value
             return False
         return True
 
-    def fetched(self, item: Chunk, index: AnyIndex) -> tuple[int, int, bool]:
+    def fetched(self, item: Chunk, index: AnyIndex, objects: int = 1) -> tuple[int, int, bool]:
         """Ranges and bytes that `files` or `object` fetches of an object, and whether it is whole.
 
         Beside the index, which is given. Nothing is read.
@@ -202,12 +211,14 @@ class Reader:
             is_whole = plan.is_whole and format.nbytes <= limits.LIMITS.size_not_asked
         else:
             plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
-            most, is_whole = plan.largest_request, plan.is_whole
+            has_parts = plan.comes_in_parts(answers_ranges=self.driver.answers_ranges())
+            most, is_whole = plan.largest_request, not has_parts
         if is_whole:
             return 1, format.nbytes, True
-        fetches = [fetch.ranges for fetch in plan.fetches(index, most) if isinstance(fetch, Fetch)]
-        ranges = sum([found.number_of_requests(plan.largest_request) for found in fetches])
-        return ranges, sum([found.nbytes for found in fetches]), False
+        fetches = [fetch for fetch in plan.fetches(index, most) if isinstance(fetch, Fetch)]
+        sized = with_sizes(fetches, plan.largest_request, number_of_slots(), objects)
+        ranges = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
+        return ranges, sum([fetch.ranges.nbytes for fetch in fetches]), False
 
     def _way(self, format: Format, selection: Any, place: Any) -> _Way:
         one, plan = None, None
@@ -371,30 +382,36 @@ def _most(view: Array) -> int:
     return limits.LIMITS.block if is_in_order else limits.LIMITS.block_out_of_order
 
 
-async def read_object(plan: Plan, requests: Requests, view: Array) -> None:
+async def read_object(plan: Plan, requests: Requests, view: Array, objects: int) -> None:
     """Read the selected elements of an object of any other store; several requests at a time.
 
     A shard is read in two steps, the index and then all ranges together, so that no more than two
-    requests follow one another.
+    requests follow one another. Slots that are left by the `objects` are used by cutting ranges.
     """
     format, index = plan.format, cast("AnyIndex", CHUNK_INDEX)
     if format.index_nbytes:
         index = Index(format, requests.key, *await requests.fetch_index(format))
-    elif plan.is_whole:
+    elif not plan.comes_in_parts(answers_ranges=requests.answers_ranges):
         await requests.fetch_whole()
-    put, rest = scatter(plan, view), plan.filling(index, view, plan.largest_request)
+    put, largest = scatter(plan, view), plan.largest_request
+    rest = with_sizes(plan.filling(index, view, largest), largest, requests.slots, objects)
+
     # No more workers than fetches: zarr's limit may be large.
-    begun = list(islice(rest, 1 if requests.is_sync else slots_of_loop()[1]))
+    begun = list(islice(rest, requests.slots))
     fetches = chain(begun, rest)
 
-    async def work() -> None:
-        for fetch in fetches:
-            put(fetch, await requests.fetch(fetch.ranges))
+    async def work(*, waits: bool) -> None:
+        if waits:
+            await requests.known.wait()
+        for fetch, most in fetches:
+            async with requests.memory():
+                put(fetch, await requests.fetch(fetch.ranges, most))
 
     if len(begun) <= 1:
-        await work()
+        await work(waits=False)
     else:
-        await together([work() for _ in begun])
+        is_known = requests.answers_ranges
+        await together([work(waits=i > 0 and not is_known) for i in range(len(begun))])
 
 
 def index_in(file: ChunkFile, format: Format) -> AnyIndex:

@@ -20,7 +20,7 @@ zarr.
 
 The defaults were measured: those for local stores by `tests/benchmarks/test_read.py` (one more run
 of 512 bytes takes as long as reading over a gap of some 40 KiB), those for remote ones by
-`tests/benchmarks/test_remote.py`. A mapping keeps a file descriptor before Python 3.13, where the
+`tests/benchmarks/remote.py`. A mapping keeps a file descriptor before Python 3.13, where the
 default of `zarr_bytes.mappings` is 128.
 
 The codecs and the pipeline are chosen in zarr's configuration, too. The wheel brings

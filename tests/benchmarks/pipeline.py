@@ -15,14 +15,13 @@ import tempfile
 from collections import Counter
 from functools import partial
 from importlib.metadata import version
-from itertools import cycle, repeat
+from itertools import cycle
 from pathlib import Path
 from shutil import rmtree
 from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
-import obstore
 import tensorstore
 import zarr
 import zarrs  # noqa: F401 -- the peer
@@ -42,12 +41,10 @@ from benchmark import (
     values_of,
 )
 from drawing import save
-from slow_server import slow_server
 from zarr.codecs import TransposeCodec
-from zarr.storage import FsspecStore, ObjectStore, StorePath
 
 PIPELINE, TENSORSTORE = "zarr-bytes pipeline", "TensorStore"
-PEERS = ("zarr-bytes", "numpy", "zarr", "zarrs", "tensorstore", "obstore", "fsspec")
+PEERS = ("zarr-bytes", "numpy", "zarr", "zarrs", "tensorstore")
 CONTENDERS = {  # zarr's pipelines with this package's codec, and with zarr's own
     PIPELINE: ("zarr_bytes.BatchedBytesPipeline", OURS),
     "zarr-bytes, default": (DEFAULT, OURS),
@@ -80,7 +77,6 @@ TRANSPOSED_READS = {
     "column": np.s_[:, 200, 200],
 }
 IN_TURN = ("plane", "last axis")  # of two large chunks; the other reads are too short for that
-DELAY, REMOTE = 0.03, (100, 64, 64)  # seconds; a chunk of 32 KiB for each plane
 MANY = (16384, 32)
 UNITS = {"ms": 1e3, "us": 1e6}  # in a second
 
@@ -357,57 +353,12 @@ def writing(folder, rounds):
             yield Row(f"{endian}-endian, writing {what}", times, bars)
 
 
-def over_http(_, rounds):
-    """A column, of which every chunk has eight bytes, from a server that answers after 30 ms."""
-    chunk = (1, *REMOTE[1:])
-    metadata = {  # the server knows none
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": REMOTE,
-        "data_type": "float64",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": 1.0,
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-    }
-    concurrency = zarr.config.get("async.concurrency")
-    with slow_server(8 * REMOTE[1] * REMOTE[2], DELAY, 90e6) as url:
-        client = obstore.store.HTTPStore.from_url(url, client_options={"allow_http": True})
-        stores = {
-            "obstore": ObjectStore(client, read_only=True),
-            "fsspec": FsspecStore.from_url(url, read_only=True),
-        }
-        for store_name, store in stores.items():
-            reads = {}
-            for name, (pipeline, codec) in CONTENDERS.items():
-                settings = {"codecs.bytes": codec, "codec_pipeline.path": pipeline}
-                with zarr.config.set(settings):
-                    array = zarr.AsyncArray(metadata=metadata, store_path=StorePath(store))
-                reads[name] = partial(zarr.Array(array).__getitem__, np.s_[:, 5, 7])
-            kvstore = {"driver": "http", "base_url": url, "path": "/"}
-            theirs = open_tensorstore(kvstore, metadata)
-            reads[TENSORSTORE] = partial(read_tensorstore, repeat(theirs), np.s_[:, 5, 7])
-            for name in list(reads):
-                try:
-                    assert np.array_equal(reads[name](), np.zeros(REMOTE[0])), name
-                except Exception as error:  # noqa: BLE001 -- a peer that cannot
-                    print(f"{name} with {store_name}: {error}")
-                    del reads[name]
-            times = rounds.in_turn(reads, 5)
-            trips = REMOTE[0] / concurrency
-            trip = medians(20, bare=lambda: client.get_range("c/0/0/0", start=0, length=8))["bare"]
-            what = f"{trips:.0f} round trips of {in_words(trip).strip()}, as one takes alone"
-            bars = [Bar(1.1, what, trips * trip)]
-            yield Row(f"over HTTP with {store_name}, a column of 100 chunks", times, bars)
-
-
 SECTIONS = {
     "small": small_chunks,
     "many": many_chunks,
     "large": large_chunks,
     "transposed": transposed_chunk,
     "writing": writing,
-    "http": over_http,
 }
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import IS_REPLACED, is_replaced
 from zarr_bytes.io.files import READABLE, WRITABLE, ChunkFile, opened
 from zarr_bytes.io.locks import can_lock
+from zarr_bytes.io.tasks import number_of_slots, objects_at_once
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
 from zarr_bytes.read import Reader, as_read, index_in
 from zarr_bytes.write import APART, Change
@@ -97,6 +98,8 @@ class Explanation(Result):
     opens, requests, ranges : int
         Number of files opened, of requests to stores other than folders, and of byte ranges read,
         long ones in parts.
+    rounds : int
+        How many requests follow one another, as zarr's setting ``async.concurrency`` is now.
     bytes_selected : int
         Bytes of the selected elements.
     bytes_fetched, bytes_written : int or None
@@ -126,6 +129,7 @@ class Explanation(Result):
     chunks_in_place: int
     opens: int
     requests: int
+    rounds: int
     ranges: int
     bytes_selected: int
     bytes_fetched: int | None
@@ -163,6 +167,7 @@ class Explanation(Result):
         counts = {
             "opens": self.opens,
             "requests": self.requests,
+            "requests one after another": self.rounds,
             "ranges": self.ranges,
             f"{kind}s taken for stored": self.chunks_assumed,
         }
@@ -242,6 +247,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
             f"the selection {text} has more than {_LARGEST:,} bytes, and so has each chunk of"
             f" {array.store_path}, which is read in as many steps: explain a part of it"
         )
+    walk.count = prod(chunks) if chunks else sum(1 for _ in indexer)
     for chunk in indexer if 0 not in indexer.shape else ():
         (walk.write if write else walk.read)(*chunk)
     counts, nbytes = walk.counts, walk.counts.chunks * walk.nbytes
@@ -268,6 +274,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         chunks_in_place=walk.in_place,
         opens=counts.opens,
         requests=counts.requests,
+        rounds=walk.rounds,
         ranges=counts.ranges,
         bytes_selected=selected,
         bytes_fetched=counts.bytes_fetched if is_known else None,
@@ -283,7 +290,7 @@ def _name_of(indexed: Any, array: zarr.Array[Any]) -> str:
 
 
 def _fetched(
-    chunk: Chunk, out: Array | None, drop_axes: tuple[int, ...], index: AnyIndex
+    chunk: Chunk, out: Array | None, drop_axes: tuple[int, ...], index: AnyIndex, objects: int
 ) -> tuple[int, int, bool]:
     """What the read of a chunk with this index fetches, as of `Reader.fetched`.
 
@@ -295,7 +302,7 @@ def _fetched(
         if driver.is_memory:
             return 1, format.nbytes, True
         chunk, _, out = as_read(getter, format, selection, _array_without_memory)
-    return Reader(out, drop_axes, driver).fetched(chunk, index)
+    return Reader(out, drop_axes, driver).fetched(chunk, index, objects)
 
 
 def _array_without_memory(
@@ -337,6 +344,7 @@ class _Walk:
         self._looks = _LOOKED_AT if self.is_local and (is_write or self.index_nbytes) else 0
         self._why_replaced = why_replaced(backend, array.store)
         self.counts, self.assumed, self.in_place = Counts(), 0, 0
+        self.count, self._objects = 1, 1  # chunks, and those that are read at once
         self.has_whole = False  # chunks that are read whole though a part is selected
         self.why = ""  # the first reason why a chunk is replaced, or left to zarr
         self.key = array.store_path  # of a chunk
@@ -359,8 +367,12 @@ class _Walk:
             self._fetch(index.count * self._format.inner_nbytes + self.index_nbytes, is_range=False)
             return
         self._fetch(self.index_nbytes)
+        count = 2**31 if self._out is None else self.count
+        objects = objects_at_once(self.counts.chunks - 1, count)
+        if objects != self._objects:
+            self._objects, self._last = objects, (None, None, None)
         chunk = getter, self._format, selection, out, False
-        to = self._out, self._drop_axes, index
+        to = self._out, self._drop_axes, index, objects
         ranges, nbytes, is_whole = self._once(selection, index, lambda: _fetched(chunk, *to))
         self.has_whole |= is_whole
         self._fetch(nbytes, ranges, is_range=not is_whole)
@@ -386,6 +398,14 @@ class _Walk:
         self.in_place += not (why or change.keeps_nothing)
         if index is not None:
             self.why = self.why or why
+
+    @property
+    def rounds(self) -> int:
+        """As of `Explanation`; the index of a shard, or a first range, goes before all others."""
+        slots, requests = number_of_slots(), self.counts.requests
+        has_first = self.index_nbytes or not self._driver.answers_ranges()
+        first = min(self.counts.chunks, requests) if has_first else 0
+        return -(-first // slots) - (first - requests) // slots
 
     def may_share(self) -> bool | None:
         """As of `Explanation`."""

@@ -405,7 +405,7 @@ class Plan:
             or (self.ranges - 1) * self.gap + self.nbytes >= nbytes
         )
         if self.is_whole:
-            self.gap, self.largest_request = EVERYTHING, format.nbytes
+            self.gap = EVERYTHING
             self._slabs.clear()
             self._few = [self._part(part.number, part.dims) for part in self._few or ()]
             self.nbytes, self.ranges = format.nbytes, 1
@@ -448,6 +448,10 @@ class Plan:
         (part,) = self._few
         is_one = part.slabs.span.ranges == 1 and part.slabs.whole.among is None
         return part if is_one else None
+
+    def comes_in_parts(self, *, answers_ranges: bool) -> bool:
+        """Whether ranges are fetched; of a whole chunk, where it is too large for one request."""
+        return not self.is_whole or (answers_ranges and self.format.nbytes > self.largest_request)
 
     def slabs_of(self, dims: tuple[Dim, ...], gap: int) -> Slabs:
         """Slabs of indices in an inner chunk, with another gap than that of the plan."""
@@ -498,6 +502,34 @@ class Plan:
         ranges = (r for slab in slabs.divided(EVERYTHING, _AT_ONCE) for r in slab.ranges.ranges())
         start, stop, _ = next(found for found in ranges if found[1] > offset)
         return wrong_size(path, start, stop, max(offset - start, 0))
+
+
+def with_sizes(
+    fetches: Iterable[Fetch], largest: int, slots: int, objects: int
+) -> Iterator[tuple[Fetch, int]]:
+    """Fetches, each with the largest size of its requests, of which `slots` are under way at once.
+
+    `objects` are read at the same time. In their last round, when slots become idle, long ranges
+    are cut to the size with which all of them end first: a round of requests takes as long as one
+    of them, and the wait for its answer.
+    """
+    fetches, length = iter(fetches), -(-slots // objects)
+    following = list(islice(fetches, length))
+    while some := following:
+        following, size = list(islice(fetches, length)), largest
+        count = sum([fetch.ranges.number_of_requests(largest) for fetch in some])
+        if not following and largest < EVERYTHING and count <= 2 * slots:
+            requests = [r for fetch in some for r in fetch.ranges.requests(largest)]
+            sizes = [stop - start for start, stop, _ in requests]
+            most, piece = max(sizes), limits.LIMITS.piece
+            size = min(
+                [-(-most // n) for n in range(1, min(-(-most // piece), 2 * slots, _AT_ONCE) + 1)],
+                key=lambda n: (
+                    -(-objects * sum([-(-size // n) for size in sizes]) // slots) * (n + piece)
+                ),
+            )
+        for fetch in some:
+            yield fetch, size
 
 
 def plan_of(

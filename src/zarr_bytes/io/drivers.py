@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 from zarr.buffer import cpu
-from zarr.storage import LocalStore, ZipStore
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
 from zarr_bytes.errors import wrong_size
 from zarr_bytes.io.file_writing import CAN_REPLACE
 from zarr_bytes.io.mapping import mapped
-from zarr_bytes.io.range_support import ignores_ranges
-from zarr_bytes.io.requests import Requests
+from zarr_bytes.io.range_support import answers_ranges, ignores_ranges, origin_of
 from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated, sync
 
 if TYPE_CHECKING:
-    from zarr.abc.buffer import BufferPrototype
-    from zarr.storage import StorePath
-
-    from zarr_bytes.indexing.plan import Plan
     from zarr_bytes.io.mapping import ChangedFiles
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.settings import Cost
@@ -39,6 +34,7 @@ class Driver:
     root = ""  # of files that are opened here, in threads; empty where the store is asked
     is_memory = False  # objects are buffers of this process
     is_mixed = False  # ranges cost less than the whole for some objects alone
+    origin = ""  # the host or service behind the store, if it is known
 
     def __init__(self, store: Any) -> None:
         self.store = store
@@ -60,12 +56,9 @@ class Driver:
         """`cost` of one object: None, too, where it comes whole."""
         return None if self.why_whole(key) else self.cost()
 
-    def requests(
-        self, key: StorePath, plan: Plan, prototype: BufferPrototype, *, is_sync: bool = False
-    ) -> Requests:
-        """The requests for one object."""
-        is_asked_whole = bool(self.why_whole(key.path))
-        return Requests(key, plan, prototype, is_sync=is_sync, is_asked_whole=is_asked_whole)
+    def answers_ranges(self) -> bool:
+        """Whether the store is known to answer ranges with ranges."""
+        return answers_ranges(self.store, self.origin)
 
     def why_not_in_place(self) -> str:
         """Why objects are not written as files, in place or not, and what to do; or empty."""
@@ -150,9 +143,30 @@ class ZipDriver(_LocalRequests):
         return super().why_whole(key)
 
 
+class FsspecDriver(Driver):
+    """A file system of fsspec."""
+
+    def __init__(self, store: FsspecStore) -> None:
+        super().__init__(store)
+        protocol = store.fs.protocol
+        service = f"{protocol if isinstance(protocol, str) else protocol[0]}://"
+        self.origin = origin_of(service, store.path)
+
+
+class ObjectStoreDriver(Driver):
+    """A store of obstore."""
+
+    def __init__(self, store: ObjectStore[Any]) -> None:
+        super().__init__(store)
+        client = store.store
+        self.origin = origin_of(type(client).__name__, getattr(client, "url", ""))
+
+
 _DRIVERS: Final[dict[type, type[Driver]]] = {
     LocalStore: FileDriver,
     ZipStore: ZipDriver,
+    FsspecStore: FsspecDriver,
+    ObjectStore: ObjectStoreDriver,
     **dict.fromkeys(MEMORY_STORES, MemoryDriver),
 }
 # Of subclasses, which may answer in any way.

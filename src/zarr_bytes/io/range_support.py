@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import Final
+from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from zarr.storage import StorePath
-
-if TYPE_CHECKING:
-    from zarr.abc.store import ByteGetter
-
-    from zarr_bytes.zarr_versions import SyncByteGetter
-
-# Stores that have answered a range with a range, and stores that have not. By identity, since many
-# have no hash.
+# Hosts and stores that have answered a range with a range, services that always do, and stores that
+# have not. Stores by identity, since many have no hash.
+_SERVICES: Final = frozenset(("s3://", "gs://", "abfs://", "S3Store", "GCSStore", "AzureStore"))
+_origins: set[str] = {*_SERVICES}
 _with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _lock = threading.Lock()
@@ -34,38 +30,32 @@ def ignores_ranges(store: object) -> bool:
     return _without_ranges.get(id(store)) is store
 
 
-def has_answered_ranges(getter: ByteGetter | SyncByteGetter) -> bool:
-    """Whether the store of `getter` has answered a range with a range."""
-    return _is_among(_with_ranges, getter)
+def origin_of(service: str, address: str) -> str:
+    """A service that always answers ranges, or the host of an address; empty if there is none."""
+    return service if service in _SERVICES else urlsplit(address).netloc
 
 
-def note_ranges(getter: ByteGetter | SyncByteGetter) -> None:
-    """Remember that the store of `getter` has answered a range with a range."""
-    _remember(_with_ranges, getter)
+def answers_ranges(store: object, origin: str) -> bool:
+    """Whether a store, or the host or service behind it, is known to answer ranges with ranges."""
+    return origin in _origins or _with_ranges.get(id(store)) is store
 
 
-def note_whole_object(getter: ByteGetter | SyncByteGetter) -> bool:
+def note_ranges(store: object, origin: str) -> None:
+    """Remember that a store has answered a range with a range; so does all of its host then."""
+    if origin:
+        _origins.add(origin)
+    else:
+        _remember(_with_ranges, store)
+
+
+def note_whole_object(store: object) -> bool:
     """Remember that a range has brought the whole object; True for the first of a store."""
-    return _remember(_without_ranges, getter)
+    return _remember(_without_ranges, store)
 
 
-def store_of(getter: ByteGetter | SyncByteGetter) -> object:
-    """The store behind `getter`."""
-    return getter.store if isinstance(getter, StorePath) else getter
-
-
-def _is_among(
-    stores: WeakValueDictionary[int, object], getter: ByteGetter | SyncByteGetter
-) -> bool:
-    store = store_of(getter)
-    return stores.get(id(store)) is store
-
-
-def _remember(
-    stores: WeakValueDictionary[int, object], getter: ByteGetter | SyncByteGetter
-) -> bool:
-    """Add the store of `getter` to `stores`; whether it is new there."""
+def _remember(stores: WeakValueDictionary[int, object], store: object) -> bool:
+    """Add a store to `stores`; whether it is new there."""
     with _lock:
-        is_new = not _is_among(stores, getter)
-        stores[id(store_of(getter))] = store_of(getter)
+        is_new = stores.get(id(store)) is not store
+        stores[id(store)] = store
         return is_new

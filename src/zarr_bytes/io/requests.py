@@ -5,30 +5,28 @@ is an error, and so are missing ranges beside existing ones: the result never ha
 
 Some servers ignore ranges and send the whole object (HTTP status 200 instead of 206), and some
 stores refuse ranges. Both can be read: the whole object is the chunk if it has its size. Until a
-store has answered a range with a range, the first range of each chunk is requested alone, so that
-no chunk is sent several times.
+store is known to answer ranges with ranges, the first range of each chunk is requested alone, so
+that no chunk is sent several times, and a whole chunk in one request, however large.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
-from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
-from zarr.storage import StorePath
+from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 
 from zarr_bytes.errors import partly_missing, warn_caller, wrong_size
 from zarr_bytes.io import counters
 from zarr_bytes.io.range_support import (
-    has_answered_ranges,
     note_ranges,
     note_whole_object,
     says_that_there_are_no_ranges,
-    store_of,
 )
-from zarr_bytes.io.tasks import EnoughError, slots_of_loop, together
+from zarr_bytes.io.tasks import EnoughError, number_of_slots, slots_of_loop, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,13 +34,15 @@ if TYPE_CHECKING:
 
     from zarr.abc.buffer import Buffer, BufferPrototype
     from zarr.abc.store import ByteGetter
+    from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import ByteRanges, Plan
+    from zarr_bytes.io.drivers import Driver
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.format import Format
     from zarr_bytes.zarr_versions import SyncByteGetter
 
-_Request: TypeAlias = "RangeByteRequest | SuffixByteRequest"
+_Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
 
 
 class MissingChunkError(Exception):
@@ -57,29 +57,39 @@ class Requests:
 
     def __init__(
         self,
-        getter: ByteGetter | SyncByteGetter,
+        getter: StorePath,
+        driver: Driver,
         plan: Plan,
         prototype: BufferPrototype,
         *,
         is_sync: bool = False,
-        is_asked_whole: bool = False,
     ) -> None:
         self.is_sync = is_sync
-        self._is_asked_whole = is_asked_whole  # also for the index of a shard
         self.key = str(getter)
-        self._getter = getter
+        self._getter, self._driver = getter, driver
+        self._is_asked_whole = bool(driver.why_whole(getter.path))  # also for an index
         self._plan = plan
         self._prototype = prototype
         self._stored_nbytes = plan.format.stored_nbytes
         self._chunk: Bytes | None = None  # whole, once it has come
         self._is_there = False  # whether a range has come
+        self.known = asyncio.Event()  # set once the first answer has told what ranges bring
         if counters.counters:
-            counters.note(store_of(getter), chunks=1)
+            counters.note(getter.store, chunks=1)
+
+    @property
+    def slots(self) -> int:
+        """Number of requests that are under way at once; 1 for a chunk that has come."""
+        return 1 if self.is_sync or self._chunk is not None else number_of_slots()
+
+    @property
+    def answers_ranges(self) -> bool:
+        """Whether it is known that ranges are answered with ranges, or the chunk has come."""
+        return self._chunk is not None or self._driver.answers_ranges()
 
     async def fetch_whole(self) -> None:
         """Get the bytes of the chunk in one request, for `fetch`."""
-        slots, _ = self._slots()
-        async with slots:
+        async with self._slot():
             found = await self._get(None)
         if found is None:
             raise MissingChunkError
@@ -89,8 +99,7 @@ class Requests:
         """The bytes of the index of a shard, in one request, and its size, if that is known."""
         nbytes = format.index_nbytes
         request = RangeByteRequest(0, nbytes) if format.first else SuffixByteRequest(nbytes)
-        slots, _ = self._slots()
-        async with slots:
+        async with self._slot():
             if self._is_asked_whole:
                 buffer, is_range = await self._get(None), False
             else:
@@ -100,7 +109,7 @@ class Requests:
         self._is_there = True
         content: Bytes = buffer.as_numpy_array()
         if is_range and content.size <= nbytes:
-            note_ranges(self._getter)
+            self._note_ranges()
             return content, None
         self._chunk = content
         if not self._is_asked_whole:
@@ -108,27 +117,33 @@ class Requests:
         start = format.index_start(content.size)
         return content[start : start + nbytes], content.size
 
-    async def fetch(self, ranges: ByteRanges) -> Bytes:
-        """The bytes of ranges one after another, several requests at a time unless `is_sync`.
+    async def fetch(self, ranges: ByteRanges, largest: int) -> Bytes:
+        """The bytes of ranges one after another, in requests of at most `largest` bytes.
+
+        Several are under way at a time, unless `is_sync`. The last of a chunk that is read whole is
+        open-ended, which proves the size of the chunk.
 
         A request that fails cancels the others and waits for them; so does cancelling the caller.
         """
         if self._chunk is not None:
             return self._part(ranges)
-        collected = _Collected(self._getter, ranges.nbytes, self._stored_nbytes)
-        slots, limit = self._slots()
+        collected = _Collected(self.key, ranges.nbytes, self._stored_nbytes)
+        end = self._stored_nbytes if self._plan.is_whole else None
 
         async def work(requests: Iterable[tuple[int, int, int]]) -> None:
             for start, stop, position in requests:
-                async with slots:
-                    buffer, is_range = await self._get_range(RangeByteRequest(start, stop))
-                if not collected.add(buffer, start, stop, position, is_range=is_range):
+                request = RangeByteRequest(start, stop) if stop != end else OffsetByteRequest(start)
+                async with self._slot():
+                    buffer, is_range = await self._get_range(request)
+                if not collected.add(buffer, start, stop, position, is_range=is_range, end=end):
                     raise EnoughError
+                if not self.answers_ranges:
+                    self._note_ranges()
 
-        largest = self._plan.largest_request
         requests, count = ranges.requests(largest), ranges.number_of_requests(largest)
+        limit = self.slots
         try:
-            if count == 1 or limit == 1 or not has_answered_ranges(self._getter):
+            if count == 1 or limit == 1 or not self.answers_ranges:
                 await work(requests if limit == 1 else islice(requests, 1))
             if count > 1 and limit > 1:
                 await together([work(requests) for _ in range(min(limit, count))])
@@ -136,8 +151,12 @@ class Requests:
             pass  # the chunk is missing, or has come whole
         return self._result(collected, ranges)
 
-    def _slots(self) -> tuple[AbstractAsyncContextManager[object], int]:
-        return (nullcontext(), 1) if self.is_sync else slots_of_loop()
+    def memory(self) -> AbstractAsyncContextManager[object]:
+        """A slot for the bytes of a fetch: no more of them are in memory than there are slots."""
+        return nullcontext() if self.is_sync else slots_of_loop()[1]
+
+    def _slot(self) -> AbstractAsyncContextManager[object]:
+        return nullcontext() if self.is_sync else slots_of_loop()[0]
 
     async def _get(self, request: _Request | None) -> Buffer | None:
         if self.is_sync:
@@ -169,7 +188,7 @@ class Requests:
 
     async def _check_is_within(self, request: _Request, error: Exception) -> None:
         size = None if self.is_sync else await _size(self._getter)
-        if size is None or isinstance(request, SuffixByteRequest) or size >= request.end:
+        if size is None or not isinstance(request, RangeByteRequest) or size >= request.end:
             return
         found = max(size - request.start, 0)
         raise wrong_size(self.key, request.start, request.end, found) from error
@@ -192,6 +211,7 @@ class Requests:
         if expected is not None and chunk.size != expected:
             raise wrong_size(self.key, 0, expected, chunk.size)
         self._chunk = chunk
+        self.known.set()
 
     def _part(self, ranges: ByteRanges) -> Bytes:
         """The ranges, out of the whole chunk."""
@@ -203,55 +223,63 @@ class Requests:
             parts.append(chunk[start:stop])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
+    def _note_ranges(self) -> None:
+        note_ranges(self._getter.store, self._driver.origin)
+        self.known.set()
+
     def _note_whole_object(self) -> None:
-        if note_whole_object(self._getter):
+        if note_whole_object(self._getter.store):
             warn_caller(
-                f"{store_of(self._getter)} does not answer byte ranges, so chunks are fetched whole"
+                f"{self._getter.store} does not answer byte ranges, so chunks are fetched whole"
                 f" each time that a part of them is read: {self._plan.format.nbytes} bytes here,"
                 f" where {self._plan.nbytes} were needed; from a server that answers ranges, such"
                 " as nginx, only these are fetched"
             )
 
 
-def note_request(
-    getter: ByteGetter | SyncByteGetter, request: _Request | None, found: Buffer | None
-) -> None:
+def note_request(getter: StorePath, request: _Request | None, found: Buffer | None) -> None:
     """Count a request that a store has answered."""
     nbytes = 0 if found is None else len(found)
-    counters.note(store_of(getter), requests=1, ranges=int(request is not None), fetched=nbytes)
+    counters.note(getter.store, requests=1, ranges=int(request is not None), fetched=nbytes)
 
 
 class _Collected:
     """The bytes of the ranges so far, and whether the chunk is missing or has come whole."""
 
-    def __init__(
-        self, getter: ByteGetter | SyncByteGetter, nbytes: int, stored_nbytes: int | None
-    ) -> None:
-        self._getter = getter
+    def __init__(self, key: str, nbytes: int, stored_nbytes: int | None) -> None:
+        self._key = key
         self._nbytes = nbytes
         self._stored_nbytes = stored_nbytes  # None for a shard, whose index has come as a range
         self.fetched: Bytes | None = None
         self.is_missing = False
-        self._is_known = has_answered_ranges(getter)
         self.whole: Buffer | None = None
 
     def add(
-        self, buffer: Buffer | None, start: int, stop: int, position: int, *, is_range: bool
+        self,
+        buffer: Buffer | None,
+        start: int,
+        stop: int,
+        position: int,
+        *,
+        is_range: bool,
+        end: int | None,
     ) -> bool:
-        """Add the answer to a request; False if no other request is needed."""
+        """Add the answer to a request; False if no other request is needed.
+
+        That of a range to the `end` is never taken for the whole chunk, since ranges are answered.
+        """
         if buffer is None:
             self.is_missing = True
             return False
         nbytes = len(buffer)
+        if stop == end and is_range and nbytes > stop - start:
+            raise wrong_size(self._key, 0, stop, start + nbytes)
         if not is_range or (nbytes > stop - start and self._stored_nbytes is not None):
             self.whole = buffer
             return False
         if nbytes != stop - start:
-            raise wrong_size(str(self._getter), start, stop, nbytes)
+            raise wrong_size(self._key, start, stop, nbytes)
         part = buffer.as_numpy_array()
-        if not self._is_known:
-            self._is_known = True
-            note_ranges(self._getter)
         if part.size == self._nbytes:
             self.fetched = part
             return True
@@ -261,9 +289,9 @@ class _Collected:
         return True
 
 
-async def _size(getter: object) -> int | None:
+async def _size(getter: StorePath) -> int | None:
     """Size of the object behind `getter`, where the store has it without reading the object."""
-    if not isinstance(getter, StorePath) or type(getter.store).getsize is Store.getsize:
+    if type(getter.store).getsize is Store.getsize:
         return None
     try:
         return await getter.store.getsize(getter.path)

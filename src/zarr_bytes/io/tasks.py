@@ -36,7 +36,6 @@ async def for_each(work: Callable[[T], Coroutine[None, None, R]], items: Sequenc
 
     The first failure cancels the others, and its error is raised.
     """
-    _, limit = slots_of_loop()
     waiting = iter(enumerate(items))
     results: dict[int, R] = {}
 
@@ -44,7 +43,7 @@ async def for_each(work: Callable[[T], Coroutine[None, None, R]], items: Sequenc
         for i, item in waiting:
             results[i] = await work(item)
 
-    await together([run() for _ in range(min(limit, len(items)))])
+    await together([run() for _ in range(min(number_of_slots(), len(items)))])
     return [results[i] for i in range(len(items))]
 
 
@@ -63,17 +62,30 @@ async def together(workers: Iterable[Coroutine[None, None, None]]) -> None:
         raise failure
 
 
-# One semaphore an event loop, so that the chunks of a read share zarr's limit.
-_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, int]] = (
+def number_of_slots() -> int:
+    """Number of requests that are under way at once: zarr's limit."""
+    return zarr.config.get("async.concurrency") or 2**31
+
+
+def objects_at_once(number: int, count: int) -> int:
+    """How many of `count` objects are read at the same time as one: fewer in the last round."""
+    slots = number_of_slots()
+    return slots if number < count - count % slots else count % slots
+
+
+# Semaphores by event loop, so that the chunks of a read share zarr's limit.
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, ...]] = (
     WeakKeyDictionary()
 )
+_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
 
 
-def slots_of_loop() -> tuple[asyncio.Semaphore, int]:
-    """Slots that all requests of the event loop share, and their number: zarr's limit."""
-    loop, limit = asyncio.get_running_loop(), zarr.config.get("async.concurrency") or 2**31
-    if loop not in _slots or _slots[loop][1] != limit:
-        _slots[loop] = asyncio.Semaphore(limit), limit
+def slots_of_loop() -> tuple[asyncio.Semaphore, ...]:
+    """Slots that the event loop has for requests, and for fetches, whose bytes are in memory."""
+    loop, limit = asyncio.get_running_loop(), number_of_slots()
+    if _limits.get(loop) != limit:
+        _limits[loop] = limit
+        _slots[loop] = asyncio.Semaphore(limit), asyncio.Semaphore(limit)
     return _slots[loop]
 
 
