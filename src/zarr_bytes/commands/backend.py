@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import zarr
@@ -9,16 +10,17 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.buffer import cpu
 from zarr.codecs import BytesCodec as ZarrBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec
-from zarr.registry import get_buffer_class, get_pipeline_class
+from zarr.registry import get_buffer_class
 
-from zarr_bytes.chains import codec_name, own_chain
+from zarr_bytes.chains import codec_name
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import class_path, in_digits
 from zarr_bytes.commands.status import decided_by
+from zarr_bytes.errors import in_words
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.layout.format import Stored
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.settings import CLASSES, PIPELINE, partial_writes_enabled
+from zarr_bytes.settings import CLASSES, PIPELINE
 from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
@@ -74,11 +76,7 @@ def backend_of(array: zarr.Array[Any], *, is_write: bool) -> Backend:
         in_place=in_place,
         nbytes_are_known=stored is not None or is_plain,
         reason="" if stored is not None else why_not_bytes or _why_zarr(name, is_write=is_write),
-        reopened=_reopened(
-            chain,
-            is_own=is_pipeline or (len(chain) == 1 and isinstance(codec, BytesCodec)),
-            in_place=in_place,
-        ),
+        reopened=_reopened(array),
     )
 
 
@@ -141,18 +139,19 @@ def _why_not_bytes(chain: Sequence[Codec], what: str) -> str:
     return ""
 
 
-def _reopened(chain: Sequence[Codec], *, is_own: bool, in_place: bool) -> str:
+def _reopened(array: zarr.Array[Any]) -> str:
     """What opening an array again with the current settings would change."""
-    is_chosen = zarr.config.get(_CODECS, None) == CLASSES["bytes"]
-    has_pipeline = is_chosen and issubclass(get_pipeline_class(), BatchedBytesPipeline)
-    would_be_own = is_chosen and (
-        (has_pipeline and own_chain(chain) is not None)
-        or (len(chain) == 1 and isinstance(chain[0], ZarrBytesCodec))
-    )
+    metadata: Any = array.metadata
+    try:
+        with warnings.catch_warnings(action="ignore"):  # given when it was opened
+            metadata = type(metadata).from_dict(metadata.to_dict())
+            again = zarr.AsyncArray(metadata=metadata, store_path=array.store_path)
+    except (KeyError, TypeError, ValueError) as error:  # such as of a class that is not there
+        return f"opened again, the array would not open: {in_words(error)}"
+    (is_own, in_place), (would_be_own, would_be_in_place) = map(_acting, (array.async_array, again))
     if is_own != would_be_own:
         by = "zarr-bytes" if would_be_own else "zarr itself"
         return f"opened again, the array would be read and written by {by}"
-    would_be_in_place = has_pipeline and would_be_own and partial_writes_enabled()
     if in_place == would_be_in_place:
         return ""
     how = "would be written in place" if would_be_in_place else "would have its chunks replaced"
@@ -160,6 +159,14 @@ def _reopened(chain: Sequence[Codec], *, is_own: bool, in_place: bool) -> str:
         f"{_PARTIAL_WRITES} is {would_be_in_place} now ({decided_by(_PARTIAL_WRITES)}):"
         f" opened again, the array {how}"
     )
+
+
+def _acting(array: zarr.AsyncArray[Any]) -> tuple[bool, bool]:
+    """Whether this package reads the chunks of an array, and writes them in place."""
+    pipeline, chain = array.codec_pipeline, array.metadata.codecs
+    if isinstance(pipeline, BatchedBytesPipeline):
+        return True, pipeline.in_place
+    return len(chain) == 1 and isinstance(chain[0], BytesCodec), False
 
 
 def why_whole(

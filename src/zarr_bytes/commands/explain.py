@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.commands.backend import Backend
-    from zarr_bytes.commands.result import Cell, Part
+    from zarr_bytes.commands.result import Part
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.format import AnyIndex, Format
     from zarr_bytes.read import Chunk
@@ -152,30 +152,26 @@ class Explanation(Result):
             yield ("Reason: ", "bold"), f"{self.reason}."
         if self.reopened:
             yield ("Settings: ", "bold"), f"{self.reopened}."
-        kind, is_local = self.kind, bool(self.opens)
-        unknown = _CERTAIN if self.is_write and is_local else "not known in advance"
-        rows: list[tuple[Cell, ...]] = [
-            ("read and written by", self.acts),
-            (f"{kind}s with selected elements", self.chunks),
-            ("bytes selected", self.bytes_selected),
-            ("bytes fetched", unknown if self.bytes_fetched is None else self.bytes_fetched),
-        ]
-        if self.is_write:
-            nbytes = self.bytes_written
-            rows.append(("bytes written", unknown if nbytes is None else nbytes))
-        rows.append((f"bytes of these {kind}s", self.bytes_of_chunks))
-        counts = {
-            "opens": self.opens,
-            "requests": self.requests,
-            "requests one after another": self.rounds,
-            "ranges": self.ranges,
-            f"{kind}s taken for stored": self.chunks_assumed,
+        kind, unknown = self.kind, "not known in advance"
+        if self.is_write and self.opens:
+            unknown = _CERTAIN
+        shared = {None: _CERTAIN, True: "of different elements, on one machine", False: "no"}
+        values: dict[str, str | int | None] = {  # False where there is nothing to say
+            "read and written by": self.acts,
+            f"{kind}s with selected elements": self.chunks,
+            "bytes selected": self.bytes_selected,
+            "bytes fetched": self.bytes_fetched,
+            "bytes written": self.is_write and self.bytes_written,
+            f"bytes of these {kind}s": self.bytes_of_chunks,
+            "opens": self.opens or False,
+            "requests": self.requests or False,
+            "requests one after another": self.rounds or False,
+            "ranges": self.ranges or False,
+            f"{kind}s taken for stored": self.chunks_assumed or False,
+            f"writes by several processes to one {kind}": self.is_write and shared[self.may_share],
         }
-        rows += [(name, count) for name, count in counts.items() if count]
-        if self.is_write:
-            shared = "of different elements, on one machine" if self.may_share else "no"
-            shared = _CERTAIN if self.may_share is None else shared
-            rows.append((f"writes by several processes to one {kind}", shared))
+        shown = ((name, value) for name, value in values.items() if value is not False)
+        rows = [(name, unknown if value is None else value) for name, value in shown]
         yield Table(("A write" if self.is_write else "A read", ""), rows)
 
 
@@ -230,7 +226,8 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
             f"the selection has {fields!r}, and fields of records are not explained: permitted are"
             " integers, slices with positive steps, `...` and arrays of integers or bools"
         )
-    text = _name_of(indexed, array) + text_of_selection(selection)
+    name = "".join(name for name in _INDEXED if type(getattr(array, name)) is type(indexed))
+    text = name + text_of_selection(selection)
     # NumPy has no axis of 2**63 beside one of 0 either.
     if prod([max(n, 1) for n in indexer.shape]) * array.dtype.itemsize > sys.maxsize:
         raise IndexError(f"the selection {text} has more than 2**63 bytes, the most that NumPy has")
@@ -251,42 +248,35 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     for chunk in indexer if 0 not in indexer.shape else ():
         (walk.write if write else walk.read)(*chunk)
     counts, nbytes = walk.counts, walk.counts.chunks * walk.nbytes
-    is_looked_at = not (write and backend.is_pipeline and walk.is_local and walk.assumed)
-    is_known = backend.nbytes_are_known and is_looked_at
     selected = prod(indexer.shape) * array.dtype.itemsize
     is_partial = not walk.why if write else counts.bytes_fetched < nbytes
-    reason = walk.why
-    if not (write or reason) and counts.chunks:
+    reason = walk.why if counts.chunks else "no element is selected"
+    if not (write or reason):
         with_indexes = selected + counts.chunks * walk.index_nbytes
         sizes = {"selected": with_indexes, "fetched": counts.bytes_fetched, "total": nbytes}
         reason = why_whole(walk.key, walk.nbytes, **sizes, is_whole=walk.has_whole)
+    known: dict[str, Any] = vars(counts)
+    if not backend.nbytes_are_known or (
+        write and backend.is_pipeline and walk.is_local and walk.assumed
+    ):
+        known = known | {"bytes_fetched": None, "bytes_written": None}
     return Explanation(
         array=str(array.store_path),
         selection=text,
         is_write=write,
         acts=backend.name,
         is_partial=is_partial,
-        reason=reason if counts.chunks else "no element is selected",
+        reason=reason,
         reopened=backend.reopened,
         kind=walk.kind,
-        chunks=counts.chunks,
         chunks_assumed=walk.assumed,
         chunks_in_place=walk.in_place,
-        opens=counts.opens,
-        requests=counts.requests,
         rounds=walk.rounds,
-        ranges=counts.ranges,
         bytes_selected=selected,
-        bytes_fetched=counts.bytes_fetched if is_known else None,
-        bytes_written=counts.bytes_written if is_known else None,
         bytes_of_chunks=nbytes,
         may_share=walk.may_share() if write and counts.chunks else False,
+        **known,
     )
-
-
-def _name_of(indexed: Any, array: zarr.Array[Any]) -> str:
-    """The part of a selection before its brackets."""
-    return "".join(name for name in _INDEXED if type(getattr(array, name)) is type(indexed))
 
 
 def _fetched(
@@ -489,13 +479,7 @@ class _Walk:
 
 
 def text_of_selection(selection: Any) -> str:
-    """A selection as Python code, in brackets; long arrays by their shape.
-
-    Examples
-    --------
-    >>> text_of_selection((..., slice(None, 5), 7, [1, 2]))
-    '[..., :5, 7, [1, 2]]'
-    """
+    """A selection as Python code, in brackets; long arrays by their shape."""
     entries = selection if isinstance(selection, tuple) else (selection,)
     return f"[{', '.join(map(_text_of_entry, entries))}]"
 
@@ -517,20 +501,10 @@ def _text_of_entry(entry: Any) -> str:
 def selection_of_text(text: str) -> tuple[str, Any]:
     """The selection in a text such as ``[:, 7, 3]``, after a name such as ``oindex`` or none.
 
-    No code is run.
+    No code is run. A StoreError if the text has anything else.
 
-    Raises
-    ------
-    StoreError
-        If the text has another name than `oindex`, `vindex` or `blocks`, or other entries than
-        integers, slices, ``...`` and lists of integers.
-
-    Examples
-    --------
     >>> selection_of_text("[:, -7, ..., [1, 2]]")
     ('', (slice(None, None, None), -7, Ellipsis, [1, 2]))
-    >>> selection_of_text("oindex[[1, 2]]")
-    ('oindex', ([1, 2],))
     """
     name, bracket, code = text.strip().partition("[")
     if name not in ("", *_INDEXED) or not code.endswith("]"):

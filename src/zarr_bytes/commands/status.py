@@ -36,7 +36,7 @@ from zarr_bytes.settings import (
 from zarr_bytes.zarr_versions import LOADS_DATA_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from zarr_bytes.commands.result import Cell, Line, Part
 
@@ -197,10 +197,7 @@ class Status(Result):
         if self.data_types_need_import:
             text = f"zarr {self.versions['zarr']} does not load them by itself."
             yield ("Data types ", "bold"), (f"need `import zarr_bytes` first: {text}", "yellow")
-        if in_full:
-            yield Table(("Data type", "Class"), list(_rows(self.data_types)))
-        else:
-            yield _summary(self.data_types)
+        yield _of_data_types(self.data_types, in_full=in_full)
         settings = [(s.name, _in_units(s), _cell(s.source)) for s in self.settings]
         yield Table(("Setting", "Value", "Decided by"), settings)
         if texts := (*self.problems, *self.unknown, *self.advice):
@@ -234,32 +231,20 @@ def _in_units(setting: Setting) -> str:
     return in_units(value) if is_size and type(value) is int else str(value)
 
 
-def _summary(data_types: list[DataType]) -> Line:
-    """The number of data types with a class of this package."""
-    lacking = [d for d in data_types if d.lacks]
+def _of_data_types(data_types: list[DataType], *, in_full: bool) -> Part:
+    """Each data type and its class; or how many have one of this package, and why others don't."""
+    lacks = {d.name: f"{d.lacks}: {HOW_TO_INSTALL[d.lacks]}" for d in data_types if d.lacks}
     others = [d.name for d in data_types if not (d.is_active or d.lacks)]
-    active = len(data_types) - len(lacking) - len(others)
-    but = f"; {len(lacking)} lack {_how(lacking[0])}" if lacking else ""
+    if in_full:
+        rows: list[tuple[Cell, ...]] = [
+            (d.name, (f"lacks {lacks[d.name]}", "yellow") if d.lacks else d.found)
+            for d in data_types
+        ]
+        return Table(("Data type", "Class"), rows)
+    but = f"; {len(lacks)} lack {next(iter(lacks.values()))}" if lacks else ""
     but += f"; by others: {', '.join(others)}" if others else ""
-    found = f"{active} of {len(data_types)} by zarr-bytes"
+    found = f"{len(data_types) - len(lacks) - len(others)} of {len(data_types)} by zarr-bytes"
     return ("Data types: ", "bold"), found, (but, "yellow"), ("; --verbose lists them", "dim")
-
-
-def _how(data_type: DataType) -> str:
-    """The package missing for a data type, and the command that installs it."""
-    return f"{data_type.lacks}: {HOW_TO_INSTALL[data_type.lacks or '']}"
-
-
-def _rows(data_types: list[DataType]) -> Iterator[tuple[Cell, ...]]:
-    """One row for the active data types of each module, and one for each other data type."""
-    modules: dict[str, list[str]] = {}
-    for data_type in data_types:
-        if data_type.is_active and not data_type.lacks:
-            modules.setdefault(data_type.found.rpartition(".")[0], []).append(data_type.name)
-    yield from ((", ".join(names), module) for module, names in modules.items())
-    for d in data_types:
-        if d.lacks or not d.is_active:
-            yield d.name, (f"lacks {_how(d)}" if d.lacks else d.found, "yellow")
 
 
 def status() -> Status:
@@ -333,16 +318,11 @@ def _data_type(name: str) -> DataType:
 
 def _problems() -> Iterator[str]:
     """Errors in the values of settings, in the words that reading an array would raise."""
-    checks = (
-        partial(reading_cost, "local"),
-        partial(reading_cost, "remote"),
-        partial_writes_enabled,
-        fill_values_are_lenient,
-        pipeline_of_other_chains,
-        number_of_mappings,
-        get_pipeline_class,  # its error names the known pipelines
-    )
-    for check in checks:
+    settings = (partial_writes_enabled, fill_values_are_lenient, pipeline_of_other_chains)
+    costs = (partial(reading_cost, "local"), partial(reading_cost, "remote"))
+    checks: tuple[Callable[[], object], ...] = (*costs, *settings, number_of_mappings)
+    # The error of the last one names the known pipelines.
+    for check in (*checks, get_pipeline_class):
         try:
             with warnings.catch_warnings(action="ignore"):  # unknown settings are listed anyway
                 check()
@@ -392,14 +372,12 @@ def source_of(key: str) -> Source:
 def decided_by(key: str) -> str:
     """The source of the current value of `key`, in the words of a sentence."""
     source = source_of(key)
-    match source.kind:
-        case "default":
-            return "the default" if key.startswith("zarr_bytes") else "zarr's default"
-        case "code":
-            return "set by zarr.config.set"
-        case "file":
-            return f"set in {source.name}"
-    return f"set by the environment variable {source.name}"
+    return {
+        "default": "the default" if key.startswith("zarr_bytes") else "zarr's default",
+        "file": f"set in {source.name}",
+        "environment variable": f"set by the environment variable {source.name}",
+        "code": "set by zarr.config.set",
+    }[source.kind]
 
 
 def overridden(key: str) -> list[tuple[str, object]]:
