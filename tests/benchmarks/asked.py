@@ -296,7 +296,7 @@ CASES = [
         "`array[:]` of 268 MB in one chunk",
         store_as_npy_and_zarr,
         [Way(PLAIN, read_whole, ("time",))],
-        [Way(OURS, read_whole, ("time",)), Way(OURS, read_npy, ("time",), "`np.load`, beside it")],
+        [Way(OURS, read_whole, ("time",)), Way(OURS, read_npy, ("time",), "by `np.load`")],
     ),
     Case(
         "Slower than npy, with the compression that `zarr.save` chooses",
@@ -315,7 +315,7 @@ CASES = [
         [
             Way(OURS, rows_in_memory, ("time",), calls=ROWS),
             Way(OURS, rows_viewed_in_memory, ("time",), VIEW, ROWS),
-            Way(OURS, rows_of_numpy, ("time",), "NumPy, beside it", ROWS),
+            Way(OURS, rows_of_numpy, ("time",), "by NumPy alone", ROWS),
         ],
     ),
     Case(

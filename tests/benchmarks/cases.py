@@ -191,7 +191,9 @@ def rows(case, found, script=None):
         sides = {f"before {number}": way for way in case.before[number : number + 1]}
         sides[f"after {number}"] = after
         cells = [in_cell(keys, sides, figures) for keys in COLUMNS]
-        first = after.label if number else f"{named}, {after.label}".removesuffix(", ")
+        first = (
+            f"the same, {after.label}" if number else f"{named}, {after.label}".removesuffix(", ")
+        )
         yield f"| {first} | {' | '.join(cells)} |"
 
 

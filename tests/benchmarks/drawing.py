@@ -3,8 +3,8 @@
     python tests/benchmarks/drawing.py
 
 draws all pictures again, from the figures that are stored beside them. The look is that of the
-examples: blue is this package, grey is everything else, and there is no background. A picture is as
-wide as a phone shows it.
+examples: blue is this package, grey is zarr, and there is no background. Every contender has a mark
+of its own. A picture is as wide as a phone shows it.
 """
 
 import json
@@ -13,6 +13,17 @@ from pathlib import Path
 
 STYLE = Path(__file__).parents[2] / "examples/style.mplstyle"
 BLUE, GREY = "#2f86c9", "#7b8087"
+MARKS = {  # by the beginning of a name, in lower case; the last that fits
+    "": ("P", "#a0785a"),
+    "zarr": ("s", GREY),
+    "zarr fused": ("X", GREY),
+    "zarr's own codec, fused": ("X", GREY),
+    "zarrs": ("^", "#c9702f"),
+    "zarrista": ("v", "#a05fb5"),
+    "tensorstore": ("D", "#3f9a63"),
+    "hdf5": ("p", "#b3911f"),
+    "zarr-bytes": ("o", BLUE),
+}
 ROW = 0.19  # inches
 
 
@@ -45,8 +56,8 @@ def draw(path):
     figure, axes = plt.subplots(figsize=(width, 1 + ROW * y))
     for y, name, value in rows:
         if value is not None:
-            colour = BLUE if name.startswith("zarr-bytes") else GREY
-            axes.plot(value, y, "o", color=colour, markersize=6, clip_on=False)
+            mark, colour = mark_of(name)
+            axes.plot(value, y, mark, color=colour, markersize=6, clip_on=False)
             axes.annotate(
                 f"{in_words(value)} {unit}",
                 (value, y),
@@ -58,7 +69,7 @@ def draw(path):
     axes.set_yticks([y for y, _, _ in rows], [name for _, name, _ in rows])
     for label, (_, name, value) in zip(axes.get_yticklabels(), rows, strict=True):
         label.set_fontweight("bold" if value is None else "normal")
-        label.set_color(BLUE if name.startswith("zarr-bytes") else GREY)
+        label.set_color(GREY if value is None else mark_of(name)[1])
     axes.set_ylim(y + 0.6, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -73,6 +84,11 @@ def draw(path):
     plt.close(figure)
     with Image.open(path) as image:  # few colours make a small file
         image.quantize(64).save(path, optimize=True)
+
+
+def mark_of(name):
+    """The mark and the colour of a contender."""
+    return [mark for start, mark in MARKS.items() if name.lower().startswith(start)][-1]
 
 
 def in_words(value):
