@@ -219,13 +219,6 @@ def put(kind, path):
         Path(folder).rmdir()
 
 
-def fill(disk):
-    """Write a file to a small file system until nothing more fits."""
-    with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
-        while filler.write(bytes(4096)):
-            pass
-
-
 class DeviceBuffer(Buffer):
     """Bytes in a memory that is not NumPy's, as that of a device; no subclass of zarr's own."""
 

@@ -10,8 +10,6 @@ import os
 import re
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from contextlib import contextmanager, nullcontext
@@ -22,7 +20,7 @@ import numpy as np
 import pytest
 import zarr
 from shards import index_of
-from stored_arrays import IN_PLACE, KINDS_OF_NO_FILE, created, fill, numbers, put, stored
+from stored_arrays import IN_PLACE, KINDS_OF_NO_FILE, created, numbers, put, stored
 from system_calls import (
     Stop,
     before_each,
@@ -492,62 +490,6 @@ class TestLimits:
                 assert missing.path.exists() == is_there
                 assert (array[...] == 7 * is_there).all()
             missing.full_of(7)
-
-
-ON_A_FULL_DISK = {  # the selection, whether the chunk is there, and what the error says
-    "row": (np.s_[3], True, r"\d+ bytes of the selection"),
-    "column": (np.s_[:, 5], True, r"\d+ bytes of the selection"),
-    "rows of a new chunk": (np.s_[3:], False, "the chunk has not been made"),
-    "column of a new chunk": (np.s_[:, 5], False, "the chunk has not been made"),
-    "row of a new chunk that is filled": (np.s_[3], False, "the chunk has not been made"),
-    "all": (np.s_[...], True, "the chunk has not been replaced"),
-    "all, in another order": (np.s_[...], True, "the chunk has not been replaced"),
-}
-
-
-def write_to_a_full_disk(disk):
-    """On a file system of 1 MiB: each chunk has 4 MiB, which are mostly holes."""
-    arrays, shape, disk = {}, (512, 8192), Path(disk)
-    for name, (_, is_there, _) in ON_A_FULL_DISK.items():
-        fill_value = 9 * name.endswith("filled")
-        arrays[name] = created(LocalStore(disk / name), shape, "u1", fill_value=fill_value)
-        (disk / name / "c/0").mkdir(parents=True)
-        if is_there:
-            arrays[name][:2, :100] = 7
-    fill(disk)
-    for name, (selection, is_there, says) in ON_A_FULL_DISK.items():
-        path = disk / name / "c/0/0"
-        message = rf"byte \d+ of the chunk could not be written; {says}.*: '{path}'"
-        before = np.fromfile(path, "u1").reshape(shape) if is_there else None
-        value = np.full(shape, 5, "u1", order="F" if name.endswith("order") else "C")
-        with pytest.raises(OSError, match=message) as caught:
-            arrays[name][selection] = value[selection]
-        assert caught.value.errno == errno.ENOSPC, name
-        assert list(disk.rglob("*.partial")) == [], name
-        assert path.exists() == is_there, name
-        if is_there:
-            after = np.fromfile(path, "u1").reshape(shape)
-            if selection != np.s_[...]:
-                before[selection] = after[selection] = 0
-            assert np.array_equal(after, before), name
-    print("as expected")  # noqa: T201
-
-
-@pytest.mark.slow
-def test_a_full_disk(tmp_path):
-    """Parts of chunks and whole ones are written, in a process that mounts a file system."""
-    if not shutil.which("unshare"):
-        pytest.skip("there is no unshare")
-    mount = f"mount -t tmpfs -o size=1m none '{tmp_path}'"
-    if subprocess.run(["unshare", "-Urm", "sh", "-c", mount], capture_output=True).returncode:  # noqa: S607
-        pytest.skip("no permission to mount a file system")
-    script = "import sys, test_file_writing as t; t.write_to_a_full_disk(sys.argv[1])"
-    run = ["unshare", "-Urm", "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c"]
-    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [*run, script, tmp_path], capture_output=True, text=True, check=False, env=os.environ | path
-    )
-    assert done.stdout == "as expected\n", done.stderr
 
 
 class TestCancelling:
