@@ -9,7 +9,6 @@ import os
 import socket
 import tempfile
 import tracemalloc
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np

@@ -222,30 +222,6 @@ def test_a_bool_of_a_record_in_a_record_is_where_the_outer_one_has_it():
     assert encode_elements(array, "little").tolist() == [9, 7, 7, 1, 9, 7, 7, 1]
 
 
-@pytest.mark.parametrize("endian", ENDIANS)
-@pytest.mark.parametrize(
-    ("scalar", "unit"),
-    [
-        (ml_dtypes.bfloat16, "u2"),
-        (ml_dtypes.float8_e4m3fn, "u1"),
-        (ml_dtypes.complex32, "u2"),
-        (ml_dtypes.bcomplex32, "u2"),
-    ],
-    ids=lambda value: getattr(value, "__name__", value),
-)
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_types_of_other_packages_are_swapped_by_their_numbers(scalar, unit, endian, order):
-    """NumPy cannot swap these: `astype` to the other byte order leaves the bytes as they are."""
-    size = np.dtype(scalar).itemsize
-    units = np.arange(24 * size // np.dtype(unit).itemsize).astype(unit)
-    array = np.asarray(units.view(scalar).reshape(4, 6), order=order)
-    stored = units.astype(np.dtype(unit).newbyteorder(endian))
-    assert encode_elements(array, endian).tobytes() == stored.tobytes()
-    decoded = decode_elements(stored.view("u1"), array.dtype, (4, 6), endian)
-    assert decoded.dtype == array.dtype
-    assert bytes_of(decoded) == bytes_of(array)
-
-
 @pytest.mark.parametrize("dtype", [np.dtype("O"), np.dtypes.StringDType()], ids=str)
 def test_types_of_no_fixed_size_have_no_layout(dtype):
     with pytest.raises(ValueError, match="no fixed size"):

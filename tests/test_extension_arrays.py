@@ -51,18 +51,6 @@ class TestWhatUsersDo:
         array[...] = self.values(name)
         return zarr.open_array(array.store, mode="r+")
 
-    def test_info_and_fill_value(self, name):
-        array = self.created(name)
-        assert type(array.metadata.data_type).__name__ in str(array.info)
-        assert array.fill_value.dtype.kind == array.dtype.kind
-
-    def test_resizing_and_appending(self, name):
-        array, values = self.created(name), self.values(name)
-        array.append(values[:3])
-        same(array[6:], values[:3])
-        array.resize((10, 9))
-        same(array[9, 8], np.array(array.fill_value, array.dtype))
-
     # zarr up to 3.2 cannot write records into shards: its voids have no hash.
     @pytest.mark.parametrize(
         "name", [n for n in NAMES if n not in VOIDS or zarr.__version__ > "3.3"], indirect=True
@@ -92,16 +80,6 @@ class TestWhatUsersDo:
             target.create_array(key, chunks=array.chunks, **options)[...] = array[...]
         same(target["a"][...], self.values(name))
         assert target["a"].metadata.data_type == root["a"].metadata.data_type
-
-    @pytest.mark.slow
-    def test_opened_by_xarray(self, name):
-        xarray = pytest.importorskip("xarray", reason="xarray is not installed (extra stores)")
-        root = zarr.create_group(MemoryStore())
-        options = {"shape": (6, 8), "chunks": (4, 4), "dtype": TYPE_OF.get(name, name)}
-        root.create_array("a", dimension_names=("y", "x"), **options)[...] = self.values(name)
-        options = {"consolidated": False, "chunks": None, "mask_and_scale": False}
-        dataset = xarray.open_zarr(root.store, **options)
-        same(dataset["a"][1:5, 3].to_numpy(), self.values(name)[1:5, 3])
 
 
 class TestRecords:

@@ -15,7 +15,7 @@ from stored_arrays import most_memory
 
 from zarr_bytes.indexing.plan import EVERYTHING, Absent, Plan, plan_of
 from zarr_bytes.indexing.selection import ChunkGrid, Selection, is_of_zarr, shape_of, view_of
-from zarr_bytes.layout.format import CHUNK_INDEX, Format, Sharding
+from zarr_bytes.layout.format import Format, Sharding
 from zarr_bytes.settings import Cost
 
 GAPS = st.integers(0, 200)
@@ -202,12 +202,6 @@ def test_the_cost_is_never_above_that_of_the_whole_chunk(case, gap):
         assert plan.ranges * gap + plan.nbytes <= gap + 8 * prod(shape)
 
 
-def test_a_column_of_a_million_short_rows_is_one_request():
-    plan = chunk_plan((10**6, 10), np.s_[:, 3], Cost(2**15, 2**40))
-    assert plan.ranges == 1
-    assert plan.nbytes == 80 * (10**6 - 1) + 8
-
-
 @pytest.mark.parametrize(
     "selection",
     [
@@ -225,47 +219,12 @@ def test_memory_is_that_of_the_result(selection):
     assert peak < 200 * 10**6
 
 
-@pytest.mark.parametrize(
-    "selection",
-    [(0, slice(0, 10**9, 1000)), (np.zeros(10**6, int), np.arange(10**6) * 1000)],
-    ids=["stepped", "points"],
-)
-def test_ranges_take_no_memory_of_their_own_accord(selection):
-    """A million ranges of a byte: 64 MiB at most, beside the offsets of a million points."""
-    plan = chunk_plan((2, 10**9), selection, Cost(0, EVERYTHING), "u1")
-    ranges, peak = most_memory(
-        lambda: sum(fetch.ranges.number_of_ranges() for fetch in plan.fetches(CHUNK_INDEX, 2**24))
-    )
-    assert ranges == 10**6
-    assert peak < 64 * 2**20
-
-
 def test_a_selection_of_ten_billion_ranges_is_counted_without_being_made():
     plan, peak = most_memory(
         lambda: chunk_plan((10**5, 10**5, 10), np.s_[:, :, 3], Cost(0, EVERYTHING))
     )
     assert (plan.ranges, plan.nbytes) == (10**10, 8 * 10**10)
     assert peak < 10**5
-
-
-@pytest.mark.parametrize(
-    ("selection", "gap", "ranges"),
-    [
-        (np.s_[:, :, :], 0, [(0, 32000), (32000, 32000)]),
-        (np.s_[1, :, :], 0, [(32000, 32000)]),
-        (np.s_[:, 2:4, :], 0, [(16000, 16000), (48000, 16000)]),
-        (np.s_[:, :, 10:], 80, [(80, 31920), (32080, 31920)]),
-        (np.s_[:, ::2, :], 8000, [(0, 24000), (32000, 24000)]),
-        (np.s_[:, :, 7], 7992, [(56, 24008), (32056, 24008)]),
-    ],
-    ids=str,
-)
-def test_a_window_is_filled_as_far_as_the_gap_allows(selection, gap, ranges):
-    """Of chunks of eight rows of 8,000 bytes, of which a window holds four."""
-    plan = chunk_plan((2, 4, 1000), selection, Cost(0, EVERYTHING))
-    (part,) = plan.parts()
-    slabs = plan.slabs_of(part.dims, gap).divided(32000, 1)
-    assert [(slab.ranges.start, slab.ranges.nbytes) for slab in slabs] == ranges
 
 
 @pytest.mark.parametrize(("stop", "last"), [(13, (9, 4)), (10, (9, 1)), (9, (0, 7))])

@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ from zarr.buffer import cpu
 from zarr.storage import LocalStore
 
 from zarr_bytes import ChunkFileError, ChunkSizeError, limits
-from zarr_bytes.io.tasks import in_threads
 from zarr_bytes.limits import LIMITS, Limits
 
 
@@ -97,22 +95,6 @@ class TestOnTheEventLoop:
         shape, selection = (1, 8 * apart), np.s_[0, : apart + 1 : apart]
         found = self.read(tmp_path, shape, shape, selection, gap=apart)
         assert found == ((0, 0) if more else (1, LIMITS.loop))
-
-    @pytest.mark.parametrize("more", [0, 1])
-    def test_a_number_of_ranges(self, tmp_path, pipeline, more):
-        shape = (LIMITS.loop_ranges + more, 100)
-        found = self.read(tmp_path, shape, shape, np.s_[:, 3])
-        assert found == ((0, 0) if more else (1, LIMITS.loop_ranges))
-
-    @pytest.mark.parametrize("most", [2**62, 5], ids=["at once", "piecemeal"])
-    def test_small_chunks_and_missing_ones(self, tmp_path, pipeline, most):
-        array, expected = small_chunks(tmp_path)
-        (tmp_path / "c/7/0").unlink()
-        expected[7] = 0
-        for selection in np.s_[...], np.s_[:, 2:5], np.s_[::3, 4], np.s_[7, ::3]:
-            with watched(tmp_path, most=most) as files:
-                assert np.array_equal(on_the_loop(array, selection), expected[selection])
-            assert set(files.threads) == {threading.get_ident()}
 
     @pytest.mark.usefixtures("bytes_pipeline")
     def test_others_have_their_turn_between_many_chunks(self, tmp_path, monkeypatch):
@@ -360,17 +342,6 @@ class TestSeveralThreads:
         assert len(set(files.threads)) == count
         assert np.array_equal(zarr.open_array(root, mode="r")[...], expected)
 
-    def test_each_takes_the_next_item(self):
-        taken = Counter()
-
-        def work(items):
-            for item in items:
-                taken[item] += 1
-                yield -item
-
-        assert asyncio.run(in_threads(work, range(5000), 8)) == [-i for i in range(5000)]
-        assert taken == Counter(range(5000))
-
 
 class TestTheLastChunkIsReadFirst:
     """Results stand where they belong, in whatever order they come."""
@@ -407,11 +378,6 @@ class TestTheLastChunkIsReadFirst:
         found = asyncio.run(pipeline_of(array).read(batch, out))
         assert [f["status"] for f in found] == ["missing", "present", "present", "present"]
         assert np.array_equal(out.as_numpy_array(), numbers((4, 8)) * [[0], [1], [1], [1]])
-
-    def test_of_a_batch_of_zarrs_pipeline(self, array):
-        with zarr.config.set(BATCHES):
-            array = zarr.open_array(array.store, mode="r")
-            assert np.array_equal(array[...], numbers((4, 8)))
 
     @pytest.mark.usefixtures("bytes_pipeline")
     def test_of_files(self, array, tmp_path):
