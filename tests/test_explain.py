@@ -4,12 +4,10 @@ import errno
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
 from dataclasses import asdict
-from itertools import product
 from math import prod
 from pathlib import Path
 
@@ -25,8 +23,16 @@ from fuzz_arrays import Sharded, arrays, basic, blocks, orthogonal, sharded, sli
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from shards import divided
-from stored_arrays import IN_PLACE, CountingStore, DeviceBuffer, numbers, pipeline_of, stored
-from system_calls import before_each, watched, written_to
+from stored_arrays import (
+    IN_PLACE,
+    CountingStore,
+    DeviceBuffer,
+    created,
+    numbers,
+    pipeline_of,
+    stored,
+)
+from system_calls import before_each, watched
 from zarr.codecs import TransposeCodec
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
@@ -92,7 +98,7 @@ def complete_arrays(draw):
     return example
 
 
-@fuzz(examples=150)
+@fuzz(examples=100)
 @given(data=st.data())
 def test_a_read_is_what_was_explained(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("store")
@@ -125,33 +131,6 @@ def test_a_read_is_what_was_explained(tmp_path_factory, data):
         assert explained.requests == len(array.store.requests)
     assert explained.is_partial == (explained.bytes_fetched < explained.bytes_of_chunks)
     assert explained.is_partial or explained.reason
-
-
-@fuzz(examples=150)
-@given(data=st.data())
-def test_a_write_is_what_was_explained(tmp_path_factory, data):
-    folder = tmp_path_factory.mktemp("store")
-    example = data.draw(complete_arrays())
-    name, selection = data.draw(selections(example.shape, example.chunk_shape))
-    kind = data.draw(st.sampled_from(["local", "local", "memory"]))
-    store = store_with(kind, example.objects(example.values()), folder)
-    config = {
-        "codec_pipeline.path": data.draw(st.sampled_from([*PIPELINES.values()])),
-        "zarr_bytes.partial_writes": data.draw(st.booleans()),
-        "array.write_empty_chunks": True,
-    }
-    with zarr.config.set(config):
-        array = zarr.open_array(store, mode="r+")
-        of_array = getattr(array, name) if name else array
-        explained = zarr_bytes.explain(of_array, selection, write=True)
-        if explained.acts.startswith("zarr.") or not explained.chunks:
-            event("zarr writes it, or nothing")
-            return
-        values = of_array[selection]
-        with zarr_bytes.counting() as counted:
-            of_array[selection] = values
-    assert counts_of(explained) == counts_of(counted)
-    assert explained.bytes_written == counted.bytes_written
 
 
 SHARDS = {"shape": (10, 9), "shards": (6, 6), "chunks": (2, 3), "dtype": "u2", "compressors": None}
@@ -203,11 +182,16 @@ def shared_bytes(path):
     path.write_bytes(shard + google_crc32c.value(index.tobytes()).to_bytes(4, "little"))
 
 
+def refused(*_):
+    """In place of a lock."""
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
 STATES = [None, Path.unlink, hard_link, symbolic_link, link_to_nothing, read_only]
 OF_SHARDS = [*STATES, few_inner_chunks, shared_bytes]
 
 
-@fuzz(examples=200)
+@fuzz(examples=120)
 @given(data=st.data())
 def test_a_write_to_files_of_any_kind_is_what_was_explained(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("store")
@@ -270,29 +254,6 @@ def test_a_file_that_a_write_replaces_is_said_with_its_reason(tmp_path, options,
     assert explained.may_share is True  # who writes into the old file is waited for
 
 
-@pytest.mark.parametrize("options", [CHUNKS, SHARDS], ids=["chunks", "shards"])
-def test_a_missing_file_is_made_whole_by_a_write_in_place(tmp_path, options):
-    array = made(tmp_path, options, partial_writes=True)
-    (tmp_path / "c/0/0").unlink()
-    explained = zarr_bytes.explain(array, np.s_[2, 3], write=True)
-    array[2, 3] = 9
-    assert explained.bytes_written == (tmp_path / "c/0/0").stat().st_size
-    assert (explained.chunks_in_place, explained.may_share) == (1, True)
-    again = zarr_bytes.explain(array, np.s_[2, 3], write=True)
-    assert (again.bytes_written, again.chunks_in_place) == (2, 1)
-
-
-def test_inner_chunks_behind_the_edge_are_not_counted_where_none_is_stored(tmp_path):
-    array = made(tmp_path, SHARDS, partial_writes=False)
-    explained = zarr_bytes.explain(array, np.s_[9, 8], write=True)
-    with zarr_bytes.counting() as counted:
-        array[9, 8] = 9
-    # The shard has 4 by 3 elements within the array: two inner chunks of twelve bytes.
-    assert (explained.ranges, explained.bytes_fetched) == (3, 100 + 2 * 12)
-    assert counts_of(explained) == counts_of(counted)
-    assert explained.bytes_written == counted.bytes_written == 100 + 2 * 12
-
-
 def test_inner_chunks_behind_the_edge_are_taken_for_absent_where_no_shard_can_be_looked_at():
     for place, inner_chunks in ((0, 0), 6), ((9, 8), 2):
         store = MemoryStore()
@@ -306,7 +267,7 @@ def test_inner_chunks_behind_the_edge_are_taken_for_absent_where_no_shard_can_be
         assert explained.chunks_assumed == 1
 
 
-def test_a_read_of_shards_has_the_inner_chunks_that_the_index_has(tmp_path):
+def test_a_read_has_the_inner_chunks_in_the_index_and_all_of_a_missing_shard(tmp_path):
     array = made(tmp_path, SHARDS, partial_writes=True)
     for key in ("c/0/0", "c/0/1"):
         few_inner_chunks(tmp_path / key)
@@ -315,13 +276,9 @@ def test_a_read_of_shards_has_the_inner_chunks_that_the_index_has(tmp_path):
         array[:6]
     assert counts_of(explained) == counts_of(counted)
     assert (explained.bytes_fetched, explained.chunks_assumed) == (2 * (100 + 12), 0)
-
-
-def test_a_missing_shard_is_read_as_if_it_were_there(tmp_path):
-    array = made(tmp_path, SHARDS, partial_writes=False)
-    expected = zarr_bytes.explain(array, np.s_[:, 0])
+    expected = zarr_bytes.explain(array, np.s_[6:, 0])
     (tmp_path / "c/1/0").unlink()
-    explained = zarr_bytes.explain(array, np.s_[:, 0])
+    explained = zarr_bytes.explain(array, np.s_[6:, 0])
     assert explained.bytes_fetched == expected.bytes_fetched
     assert (expected.chunks_assumed, explained.chunks_assumed) == (0, 1)
     assert re.search("shards taken for stored +1$", str(explained))
@@ -339,16 +296,11 @@ def test_of_more_than_a_thousand_files_a_thousand_are_looked_at(tmp_path):
     assert (explained.bytes_written, explained.chunks_assumed) == (None, 1)
     assert explained.may_share is True
     assert re.search("bytes written +not known: `preallocate` makes it certain\n", str(explained))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fcntl.flock", refused)
+        assert zarr_bytes.explain(array, np.s_[:, 1], write=True).may_share is None
     known = zarr_bytes.explain(array, np.s_[:1000, 1], write=True)
     assert known.bytes_written == 1000 * 12
-
-
-@pytest.mark.parametrize("options", [CHUNKS, SHARDS], ids=["chunks", "shards"])
-def test_a_read_and_nothing_are_not_for_several_writers(tmp_path, options):
-    array = made(tmp_path, options, partial_writes=True)
-    assert zarr_bytes.explain(array, 2, write=True).may_share is True
-    assert zarr_bytes.explain(array, 2).may_share is False
-    assert zarr_bytes.explain(array, np.s_[3:3], write=True).may_share is False
 
 
 class TestWithoutLocks:
@@ -356,30 +308,19 @@ class TestWithoutLocks:
 
     @pytest.fixture(autouse=True)
     def _without_locks(self, monkeypatch):
-        fcntl = pytest.importorskip("fcntl")
-
-        def refused(*_):
-            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-        monkeypatch.setattr(fcntl, "flock", refused)
+        pytest.importorskip("fcntl")
+        monkeypatch.setattr("fcntl.flock", refused)
 
     @pytest.mark.parametrize("change", [hard_link, few_inner_chunks])
     def test_a_write_that_replaces_a_file_is_not_for_several_writers(self, tmp_path, change):
+        """Nor is a read, or a write of nothing."""
         array = made(tmp_path, SHARDS, partial_writes=True)
         assert zarr_bytes.explain(array, 0, write=True).may_share is True
         change(tmp_path / "c/0/0")
-        assert zarr_bytes.explain(array, 0, write=True).may_share is False
         assert zarr_bytes.explain(array, 7, write=True).may_share is True
-        assert zarr_bytes.explain(array, np.s_[:6], write=True).may_share is False
-
-    def test_of_files_that_are_not_looked_at_it_is_not_known(self, tmp_path):
-        options = {"shape": (1001, 6), "chunks": (1, 6), "dtype": "u2", "compressors": None}
-        with zarr.config.set(IN_PLACE):
-            array = zarr.create_array(tmp_path, **options)
-        explained = zarr_bytes.explain(array, np.s_[:, 1], write=True)
-        assert explained.may_share is None
-        row = "writes by several processes to one chunk +not known: `preallocate`"
-        assert re.search(row, str(explained))
+        for selection in (0, np.s_[:6], np.s_[3:3]):
+            assert zarr_bytes.explain(array, selection, write=True).may_share is False
+        assert zarr_bytes.explain(array, 2).may_share is False
 
 
 @pytest.mark.parametrize("partial_writes", [True, False])
@@ -387,6 +328,9 @@ def test_under_a_pipeline_of_zarr_a_write_replaces_chunks(tmp_path, partial_writ
     made(tmp_path, CHUNKS, partial_writes=partial_writes)
     pipeline = {"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}
     with zarr.config.set({**pipeline, "zarr_bytes.partial_writes": partial_writes}):
+        transposed = created({}, (9, 9), "u2", filters=[TransposeCodec(order=(1, 0))])
+        reason = zarr_bytes.explain(transposed, 7).reason
+        assert f"the pipeline is {PIPELINES['BatchedCodecPipeline']} (set by zarr.config" in reason
         array = zarr.open_array(tmp_path)
         explained = zarr_bytes.explain(array, 2, write=True)
         assert zarr_bytes.explain(array, np.s_[:6], write=True).is_partial
@@ -411,51 +355,6 @@ def test_explaining_leaves_files_as_they_are(tmp_path):
     assert before == [(p.read_bytes(), p.stat().st_mtime_ns, p.stat().st_ino) for p in paths]
 
 
-@pytest.mark.parametrize("write", [False, True])
-def test_a_folder_in_the_place_of_a_shard_is_an_error(tmp_path, write):
-    array = made(tmp_path, SHARDS, partial_writes=True)
-    (tmp_path / "c/0/0").unlink()
-    (tmp_path / "c/0/0").mkdir()
-    with pytest.raises(zarr_bytes.errors.ChunkFileError, match="c/0/0 is a folder"):
-        zarr_bytes.explain(array, 2, write=write)
-
-
-class TestWhatIsIndexed:
-    def test_it_is_named_in_front_of_the_selection(self, tmp_path):
-        array = stored(LocalStore(tmp_path), VALUES)
-        lists = ([1, 5], [2, 3], slice(None))
-        assert zarr_bytes.explain(array.oindex, lists).selection == "oindex[[1, 5], [2, 3], :]"
-        points = zarr_bytes.explain(array.vindex, ([1, 5], [2, 3], [4, 4]))
-        assert (points.selection, points.bytes_selected) == ("vindex[[1, 5], [2, 3], [4, 4]]", 16)
-        assert zarr_bytes.explain(array.blocks, 0).selection == "blocks[0]"
-
-    def test_a_mask_selects_its_points(self, tmp_path):
-        array = stored(LocalStore(tmp_path), VALUES, chunks=(30, 50, 50))
-        mask = np.zeros(VALUES.shape, bool)
-        mask[[3, 40], [4, 5], [6, 7]] = True
-        for indexed in (array, array.vindex):
-            explained = zarr_bytes.explain(indexed, mask)
-            assert (explained.chunks, explained.bytes_selected) == (2, 16)
-            assert explained.selection.endswith("[<150000 of 60x50x50>]")
-
-    def test_an_array_of_format_2_is_read_by_zarr(self, tmp_path):
-        options = {"chunks": (30, 50, 50), "zarr_format": 2, "compressors": None}
-        array = zarr.create_array(tmp_path, data=VALUES, **options)
-        explained = zarr_bytes.explain(array.oindex, ([1, 40], 2))
-        assert (explained.chunks, explained.bytes_fetched) == (2, None)
-        assert "Zarr format 2, which zarr reads" in explained.reason
-
-
-def test_one_range_of_a_shard_is_one_however_little_is_read_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "LIMITS", limits.Limits(block=1))
-    array = stored(LocalStore(tmp_path), VALUES, chunks=(10, 25, 50), shards=(30, 50, 50))
-    explained = zarr_bytes.explain(array, np.s_[7, 3, :9])
-    with zarr_bytes.counting() as counted:
-        array[7, 3, :9]
-    assert counts_of(explained) == counts_of(counted)
-    assert explained.ranges == 2  # with the index
-
-
 @pytest.mark.parametrize(
     ("order", "selection", "count"),
     [((0, 1, 2), np.s_[:7], 7 * 50 * 2), ((2, 0, 1), np.s_[:, :, :7], 7 * 60 // 10)],
@@ -474,67 +373,75 @@ def test_more_of_a_transposed_chunk_is_read_at_once(tmp_path, monkeypatch, order
     assert explained.ranges == count
 
 
-@pytest.mark.parametrize("partial_writes", [True, False])
-@pytest.mark.parametrize("selection", [np.s_[7], np.s_[:, 5, 6], np.s_[:30], np.s_[3:17, :25]])
-def test_a_write_to_shards_is_what_was_explained(tmp_path, selection, partial_writes):
-    options = {"shards": (30, 50, 50), "chunks": (10, 25, 50), "compressors": None}
-    with zarr.config.set({"zarr_bytes.partial_writes": partial_writes}):
-        array = zarr.create_array(tmp_path, data=VALUES + 1, **options)
-        array = zarr.open_array(tmp_path, mode="r+")
-    explained = zarr_bytes.explain(array, selection, write=True)
-    with zarr_bytes.counting() as counted:
-        array[selection] = -1.0
-    assert explained.kind == "shard"
-    assert counts_of(explained) == counts_of(counted)
-    assert explained.bytes_written == counted.bytes_written
-    assert explained.may_share == partial_writes
-    if explained.chunks_in_place == explained.chunks:
-        assert str(explained).startswith("Written in place: ")
-        with written_to(tmp_path / "c/0/0/0") as ranges:
-            array[selection] = -2.0
-        in_first = zarr_bytes.explain(array, np.s_[0, 0, 0], write=True)
-        assert sum(n for _, n in ranges) <= explained.bytes_written
-        assert in_first.bytes_written == 8
-
-
 @pytest.mark.parametrize("function", [zarr_bytes.explain, zarr_bytes.preallocate])
 def test_what_is_no_array_is_refused(function):
     with pytest.raises(TypeError, match=r"array is of type ndarray; permitted is a zarr\.Array"):
         function(np.zeros(3))
 
 
+OPTIONS = {"data": VALUES, "compressors": None}
+
+
+def of_many(**options):
+    return lambda _: zarr.create_array({}, **{**OPTIONS, **options})
+
+
+def in_folder(folder):
+    return stored(LocalStore(folder), VALUES)
+
+
+def in_compressed_archive(folder):
+    in_folder(folder / "a")
+    with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted((folder / "a").rglob("*")):
+            archive.write(path, path.relative_to(folder / "a"))
+    return zarr.open_array(ZipStore(folder / "a.zip", mode="r"))
+
+
+# An array, a selection, and the reason why it is not read, or written, in parts.
+READS = {
+    "a compressor": (of_many(compressors="auto"), 7, "the codec zstd.*compressors=None"),
+    "a compressor in shards": (
+        of_many(compressors="auto", shards=(60, 50, 50), chunks=(10, 50, 50)),
+        7,
+        "inner chunks of its shards go through the codec zstd",
+    ),
+    "format 2": (of_many(zarr_format=2), 7, "Zarr format 2, which zarr reads"),
+    "texts": (
+        lambda _: zarr.create_array({}, shape=9, dtype="string", compressors=None),
+        7,
+        "vlen-utf8",
+    ),
+    "a chunk no larger than the gap": (
+        lambda folder: stored(LocalStore(folder), VALUES[0]),
+        7,
+        r"a chunk has 20,000 bytes, no more than the gap of 32,768 bytes"
+        r" \(zarr_bytes\.gap\.local\)$",
+    ),
+    "memory": (lambda _: stored(MemoryStore(), VALUES), 7, "in memory"),
+    "a compressed archive": (in_compressed_archive, 7, "zipfile.ZIP_STORED"),
+    "nothing": (in_folder, np.s_[5:5], "no element is selected$"),
+    "everything": (in_folder, ..., "from the first element"),
+    "gaps": (in_folder, np.s_[:, 3, 4], "gaps of up to 32,768 bytes"),
+}
+
+
 class TestTheFirstReasonThatHolds:
-    def test_a_compressor_is_named(self):
-        array = zarr.create_array({}, data=VALUES)
-        explained = zarr_bytes.explain(array, 7)
-        assert "the codec zstd" in explained.reason
-        assert "compressors=None" in explained.reason
-        assert explained.bytes_fetched is None
-        assert "not known" in str(explained)
+    @pytest.mark.parametrize("case", READS)
+    def test_of_a_read(self, tmp_path, case):
+        make, selection, reason = READS[case]
+        explained = zarr_bytes.explain(make(tmp_path), selection)
+        assert re.search(f"^.*{reason}", explained.reason)
+        is_unknown = case in {"a compressor", "a compressor in shards", "format 2", "texts"}
+        assert (explained.bytes_fetched is None) == is_unknown
+        assert ("not known" in str(explained)) == is_unknown
+        assert explained.is_partial == (case == "gaps")
 
-    def test_a_compressor_in_shards_is_named(self):
-        array = zarr.create_array({}, data=VALUES, shards=(60, 50, 50), chunks=(10, 50, 50))
-        assert "inner chunks of its shards go through the codec zstd" in (
-            zarr_bytes.explain(array, 7).reason
-        )
-
-    def test_format_2(self):
-        array = zarr.create_array({}, data=VALUES, compressors=None, zarr_format=2)
-        assert "Zarr format 2" in zarr_bytes.explain(array, 7).reason
-
-    def test_texts_of_any_length(self):
-        array = zarr.create_array({}, shape=9, dtype="string", compressors=None)
-        assert "vlen-utf8" in zarr_bytes.explain(array, 7).reason
-
-    def test_a_pipeline_of_zarr_that_reads_transposed_chunks(self, tmp_path):
-        filters = [zarr.codecs.TransposeCodec(order=(2, 0, 1))]
-        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-            stored(LocalStore(tmp_path), VALUES, filters=filters)
-            array = zarr.open_array(tmp_path)
-            explained = zarr_bytes.explain(array, 7)
-        assert "the pipeline is zarr.core.codec_pipeline.BatchedCodecPipeline" in explained.reason
-        assert "set by zarr.config.set" in explained.reason
-        assert explained.bytes_fetched == VALUES.nbytes
+    def test_of_settings(self, tmp_path):
+        array = in_folder(tmp_path)
+        with zarr.config.set({"zarr_bytes.partial_reads": False}):
+            reason = zarr_bytes.explain(array, np.s_[:, 3, 4]).reason
+        assert reason.startswith("zarr_bytes.partial_reads is False (set by zarr.config.set)")
 
     def test_the_class_of_zarr_for_bytes(self, tmp_path):
         stored(LocalStore(tmp_path), VALUES)
@@ -547,31 +454,6 @@ class TestTheFirstReasonThatHolds:
         assert "opened before zarr-bytes was chosen" in later.reason
         assert "would be read and written by zarr-bytes" in later.reopened
         assert all(f": {text}." in str(later) for text in (later.reason, later.reopened))
-
-    def test_partial_reads_that_are_off(self, tmp_path):
-        array = stored(LocalStore(tmp_path), VALUES)
-        with zarr.config.set({"zarr_bytes.partial_reads": False}):
-            reason = zarr_bytes.explain(array, np.s_[:, 3, 4]).reason
-        assert reason.startswith("zarr_bytes.partial_reads is False (set by zarr.config.set)")
-
-    def test_a_chunk_no_larger_than_the_gap(self, tmp_path):
-        array = stored(LocalStore(tmp_path), VALUES[0])
-        reason = zarr_bytes.explain(array, 7).reason
-        assert reason == (
-            "a chunk has 20,000 bytes, no more than the gap of 32,768 bytes (zarr_bytes.gap.local)"
-        )
-
-    def test_chunks_in_memory(self):
-        array = stored(MemoryStore(), VALUES)
-        assert "in memory" in zarr_bytes.explain(array, 7).reason
-
-    def test_a_compressed_archive(self, tmp_path):
-        stored(LocalStore(tmp_path / "a"), VALUES)
-        with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in sorted((tmp_path / "a").rglob("*")):
-                archive.write(path, path.relative_to(tmp_path / "a"))
-        array = zarr.open_array(ZipStore(tmp_path / "a.zip", mode="r"))
-        assert "zipfile.ZIP_STORED" in zarr_bytes.explain(array, 7).reason
 
     def test_a_store_that_sends_whole_objects(self):
         class Refusing(CountingStore):
@@ -595,31 +477,6 @@ class TestTheFirstReasonThatHolds:
             assert zarr_bytes.explain(array, 7).is_partial  # by the codec, into memory first
             assert "DeviceBuffer" in zarr_bytes.explain(other, 7).reason
 
-    def test_nothing_is_selected(self, tmp_path):
-        array = stored(LocalStore(tmp_path), VALUES)
-        explained = zarr_bytes.explain(array, np.s_[5:5])
-        assert (explained.chunks, explained.reason) == (0, "no element is selected")
-
-    def test_everything_is_selected(self, tmp_path):
-        array = stored(LocalStore(tmp_path), VALUES)
-        assert "from the first element" in zarr_bytes.explain(array).reason
-
-    def test_gaps_are_read_over(self, tmp_path):
-        array = stored(LocalStore(tmp_path), VALUES)
-        explained = zarr_bytes.explain(array, np.s_[:, 3, 4])
-        assert explained.is_partial
-        assert explained.reason.startswith("gaps of up to 32,768 bytes")
-
-    def test_a_write_of_whole_chunks_needs_none(self, tmp_path):
-        explained = zarr_bytes.explain(stored(LocalStore(tmp_path), VALUES), write=True)
-        assert (explained.is_partial, explained.reason) == (True, "")
-        assert str(explained).startswith("Whole chunks are written: ")
-
-    def test_a_write_in_a_store_that_is_no_folder(self):
-        with zarr.config.set(IN_PLACE):
-            array = stored(CountingStore(MemoryStore()), VALUES)
-        assert "CountingStore" in zarr_bytes.explain(array, 7, write=True).reason
-
     def test_a_write_without_the_setting(self, tmp_path):
         array = stored(LocalStore(tmp_path), VALUES)
         explained = zarr_bytes.explain(array, 7, write=True)
@@ -628,35 +485,15 @@ class TestTheFirstReasonThatHolds:
         whole_and_part = zarr_bytes.explain(array, slice(0, 7), write=True)
         assert whole_and_part.reason == explained.reason
         for filled in array, stored(MemoryStore(), VALUES):
-            assert zarr_bytes.explain(filled, ..., write=True).reason == ""  # as it should be
+            whole = zarr_bytes.explain(filled, ..., write=True)
+            assert (whole.is_partial, whole.reason) == (True, "")  # as it should be
+            assert str(whole).startswith("Whole chunks are written: ")
+        with zarr.config.set(IN_PLACE):
+            requested = stored(CountingStore(MemoryStore()), VALUES)
+        assert "CountingStore" in zarr_bytes.explain(requested, 7, write=True).reason
         with zarr.config.set(IN_PLACE):
             later = zarr_bytes.explain(array, 7, write=True)
         assert "opened again, the array would be written in place" in later.reopened
-
-
-def test_a_store_that_is_made_from_local_store_is_explained_as_requests(tmp_path):
-    class Other(LocalStore):
-        pass
-
-    stored(LocalStore(tmp_path), VALUES)
-    array = zarr.open_array(Other(tmp_path), mode="r")
-    explained = zarr_bytes.explain(array, np.s_[:, 3, 4])
-    with zarr_bytes.counting() as counted:
-        array[:, 3, 4]
-    assert counts_of(explained) == counts_of(counted)
-
-
-def test_ten_million_ranges_are_counted_without_being_requested():
-    array = zarr.create_array(
-        CountingStore(MemoryStore()),
-        shape=(10_000, 1000, 3),
-        chunks=(10_000, 1000, 3),
-        dtype="u1",
-        compressors=None,
-    )
-    with zarr.config.set({"zarr_bytes.gap.remote": 0}):
-        explained = zarr_bytes.explain(array, np.s_[:, :, 1])
-    assert (explained.ranges, explained.bytes_fetched) == (10**7, 10**7)
 
 
 def test_a_chunk_that_is_read_in_millions_of_steps_is_refused(tmp_path):
@@ -669,30 +506,14 @@ def test_a_chunk_that_is_read_in_millions_of_steps_is_refused(tmp_path):
     assert zarr_bytes.explain(array, np.s_[7:9], write=True).bytes_written == 2**61
 
 
-@pytest.mark.parametrize("write", [False, True])
-def test_more_than_a_million_chunks_are_refused_at_once(write):
-    for shape, chunks, selection in (
-        ((10**6 + 1,), (1,), np.s_[...]),
-        ((2**40,), (3,), np.s_[::2]),
-        ((10**4, 10**4), (1, 9), np.s_[1:, [0, 9] * 100 + list(range(9000))]),
-    ):
-        array = zarr.create_array({}, shape=shape, chunks=chunks, dtype="u1", compressors=None)
-        with pytest.raises(ValueError, match="more than a million chunks"):
-            zarr_bytes.explain(array, selection, write=write)
-
-
-@pytest.mark.parametrize("size", range(1, 13))
-def test_chunks_are_those_that_have_selected_elements(tmp_path, size):
-    array = zarr.create_array(tmp_path, shape=50, chunks=size, dtype="u1", compressors=None)
-    for start, stop, step in product(range(5), (23, 49, 50), range(1, 16)):
-        selected = np.arange(50)[start:stop:step]
-        explained = zarr_bytes.explain(array, np.s_[start:stop:step])
-        assert explained.chunks == np.unique(selected // size).size
-        assert explained.bytes_selected == selected.size
+def test_more_than_a_million_chunks_are_refused_at_once():
+    array = zarr.create_array({}, shape=2**40, chunks=1, dtype="u1", compressors=None)
+    with pytest.raises(ValueError, match="more than a million chunks"):
+        zarr_bytes.explain(array, np.s_[::2])
 
 
 @pytest.mark.parametrize("write", [False, True])
-@pytest.mark.parametrize("shape", [(2**63,), (10**30,), (2**62, 2**62), (2**63, 0)])
+@pytest.mark.parametrize("shape", [(10**30,), (2**62, 2**62), (2**63, 0)])
 def test_more_bytes_than_numpy_counts_are_an_index_error(shape, write):
     document = ARRAY | {"shape": shape, "chunk_grid": regular([3] * len(shape))}
     array = zarr.open_array(memory({"": document}))
@@ -702,12 +523,14 @@ def test_more_bytes_than_numpy_counts_are_an_index_error(shape, write):
         assert zarr_bytes.explain(array, (0,) * len(shape), write=write).chunks == 1
 
 
-@pytest.mark.parametrize("selection", [60, (0, 0, 0, 0), (..., ...), ([60],), ("a",), (1.5,)])
+@pytest.mark.parametrize("selection", [60, (0,) * 4, (..., ...), ([60],), "[7]", 1.5])
 def test_a_selection_that_does_not_fit_is_an_index_error(selection):
     array = zarr.create_array({}, data=VALUES, compressors=None)
     with pytest.raises(IndexError) as found:
         zarr_bytes.explain(array, selection)
-    if selection != ("a",):  # zarr takes a text for a field of records
+    if selection == "[7]":  # zarr takes a text for a field of records
+        assert found.match(r"'\[7\]', and fields of records")
+    else:
         with pytest.raises(IndexError, match=re.escape(str(found.value))):
             array[selection]
 
@@ -752,12 +575,6 @@ class TestCounting:
         assert (counted.chunks, counted.by_zarr) == (1, len(list(tmp_path.glob("a/c/0/*/*"))))
         assert "Not counted: read by zarr" in str(counted)
 
-    def test_nothing_counted_may_be_what_zarr_reads(self):
-        array = zarr.create_array({}, shape=9, dtype="string")
-        with zarr_bytes.counting() as counted:
-            array[7]
-        assert str(counted).startswith("0 chunks, 0 bytes fetched\nNot counted: read by zarr")
-
     def test_one_that_is_left_open_ends_without_a_message(self):
         code = (
             "import zarr, zarr_bytes\n"
@@ -772,41 +589,29 @@ class TestCounting:
 
 
 class TestTheCommand:
-    def test_it_explains_a_read(self, tmp_path):
-        stored(LocalStore(tmp_path), VALUES)
-        result = call("explain", tmp_path, "[7, :, 3:9]")
-        assert result.exit_code == 0
-        assert result.stdout.startswith("Partial: [7, :, 3:9] of ")
-
-    def test_without_a_selection_it_explains_everything(self, tmp_path):
-        array = stored(LocalStore(tmp_path), VALUES)
-        result = call("explain", tmp_path, "--json")
-        expected = json.loads(json.dumps(asdict(zarr_bytes.explain(array))))
-        assert (result.exit_code, json.loads(result.stdout)) == (1, expected)
-
-    def test_it_explains_what_is_indexed_by_name(self, tmp_path):
-        array = stored(LocalStore(tmp_path), VALUES)
-        result = call("explain", tmp_path, "oindex[[1, 5], [2, 3], 4]", "--json")
-        expected = asdict(zarr_bytes.explain(array.oindex, ([1, 5], [2, 3], 4)))
-        assert json.loads(result.stdout) == expected
-        result = call("explain", tmp_path, "index[7]")
-        assert (result.exit_code, result.stdout) == (2, "")
-
-    def test_its_words_are_those_of_the_attributes(self, tmp_path):
-        stored(LocalStore(tmp_path), VALUES)
-        printed = call("explain", tmp_path, "[7]").stdout
+    @pytest.mark.parametrize(
+        ("text", "name", "selection"),
+        [
+            ("[7, :, 3:9]", "", np.s_[7, :, 3:9]),
+            ("[:, 0]", "", np.s_[:, 0]),
+            ("oindex[[1, 5], [2, 3], 4]", "oindex", ([1, 5], [2, 3], 4)),
+            (None, "", ...),
+        ],
+    )
+    def test_it_says_what_the_function_says(self, tmp_path, text, name, selection):
+        array = in_folder(tmp_path)
+        expected = zarr_bytes.explain(getattr(array, name) if name else array, selection)
+        arguments = [tmp_path, *[text] * (text is not None)]
+        result = call("explain", *arguments, "--json")
+        assert json.loads(result.stdout) == json.loads(json.dumps(asdict(expected)))
+        assert result.exit_code == (not expected.is_partial)
+        printed = call("explain", *arguments).stdout
+        assert printed.startswith("Partial: [7, :, 3:9] of ") or text != "[7, :, 3:9]"
         for row in ("bytes selected", "bytes fetched", "opens", "ranges"):
             assert re.search(f"^ *{row} ", printed, re.MULTILINE)
-        assert "bytes read" not in printed
-
-    def test_json_is_the_report(self, tmp_path):
-        array = stored(LocalStore(tmp_path), VALUES)
-        result = call("explain", tmp_path, "[:, 0]", "--json")
-        expected = asdict(zarr_bytes.explain(array, np.s_[:, 0]))
-        assert (result.exit_code, json.loads(result.stdout)) == (0, expected)
 
     def test_a_write_that_is_not_in_place_is_status_1(self, tmp_path):
-        stored(LocalStore(tmp_path), VALUES)
+        in_folder(tmp_path)
         result = call("explain", tmp_path, "[7]", "--write")
         assert result.exit_code == 1
         assert "Chunks are replaced" in result.stdout
@@ -815,9 +620,9 @@ class TestTheCommand:
         "selection",
         [
             *("[", "[a]", "[1.5]", "[f()]", "[1]; x", "[1][2]", "]", "[7:9", "[:, 1, 'a']", "[99]"),
-            *("", f"[{'-' * 100_000}1]", "[" * 1000),
+            *("", f"[{'-' * 100_000}1]", "[" * 1000, "index[7]"),
         ],
-        ids=range(13),
+        ids=range(14),
     )
     def test_a_wrong_selection_is_status_2(self, tmp_path, selection):
         stored(LocalStore(tmp_path), VALUES)
@@ -832,35 +637,6 @@ class TestTheCommand:
         assert result.exit_code == 2
         assert f"there is no array {where}: name one with --array" in result.stderr
 
-    def test_a_write_to_a_zip_file_is_explained(self, tmp_path):
-        stored(LocalStore(tmp_path / "a"), VALUES)
-        path = shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path / "a")
-        result = call("explain", path, "[7]", "--write")
-        assert result.exit_code == 1
-        assert "its store is a ZipStore, and must be a folder" in " ".join(result.stdout.split())
-
-    @pytest.mark.parametrize("position", [0, 31], ids=["header", "name"])
-    def test_a_damaged_zip_file_is_status_2(self, tmp_path, position):
-        path = tmp_path / "a.zip"
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("zarr.json", json.dumps(ARRAY))
-        content = bytearray(path.read_bytes())
-        content[position] ^= 1
-        path.write_bytes(content)
-        result = call("explain", path, "[0]")
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr.startswith(f"{path}: BadZipFile: ")
-
-    @pytest.mark.parametrize("command", [("explain", "[7]"), ("preallocate",)])
-    def test_a_data_type_beyond_numpy_is_refused(self, tmp_path, command):
-        length = {"length_bytes": 2**65}
-        data_type = {"name": "fixed_length_utf32", "configuration": length}
-        write(tmp_path, ARRAY | {"data_type": data_type, "fill_value": ""})
-        name, *others = command
-        result = call(name, tmp_path, *others)
-        assert result.exit_code in (1, 2)
-        assert "OverflowError" in result.output
-
     @pytest.mark.parametrize("command", [("explain", "[7]"), ("preallocate",)])
     def test_an_array_that_zarr_does_not_open_is_named(self, tmp_path, command):
         stored(LocalStore(tmp_path), VALUES)
@@ -873,23 +649,6 @@ class TestTheCommand:
         printed = " ".join((result.stdout + result.stderr).split())
         assert result.exit_code
         assert "its metadata has no 'codecs': `zarr-bytes check` says what is missing" in printed
-
-
-def test_a_selection_as_text_is_refused(tmp_path):
-    array = stored(LocalStore(tmp_path), VALUES)
-    with pytest.raises(IndexError, match=r"'\[7\]', and fields of records"):
-        zarr_bytes.explain(array, "[7]")
-
-
-@pytest.mark.parametrize("options", [{"zarr_format": 2, "filters": None}, {"shards": (60, 50, 50)}])
-def test_bytes_that_zarr_alone_knows_are_not_known_in_advance(tmp_path, options):
-    with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-        array = zarr.create_array(
-            tmp_path, shape=(60, 50, 50), chunks=(6, 5, 5), dtype="f8", compressors=None, **options
-        )
-    explained = zarr_bytes.explain(array, 7)
-    assert explained.bytes_fetched is None
-    assert "not known in advance" in str(explained)
 
 
 def test_everything_that_a_text_can_select_is_selected():
