@@ -8,15 +8,11 @@ from shutil import rmtree
 
 import numpy as np
 import zarr
-from stored_arrays import IN_PLACE, numbers
+from stored_arrays import IN_PLACE, PLAIN_ZARR, numbers
 
 from zarr_bytes import preallocate
 
 COUNT = 4  # processes
-PLAIN_ZARR = {
-    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
-    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
-}
 
 
 def context():

@@ -23,6 +23,10 @@ from zarr_bytes import BytesCodec
 from zarr_bytes.limits import Limits
 
 IN_PLACE = {"zarr_bytes.partial_writes": True}
+PLAIN_ZARR = {
+    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
+    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+}
 
 # Small arrays go the ways of large ones: windows, blocks and parts.
 SMALL = Limits(

@@ -18,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_fuzz_documents import documents, mutated, objects_of
 
+import zarr_bytes
+
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the cases need POSIX"),
     pytest.mark.filterwarnings("ignore"),
@@ -95,3 +97,7 @@ def test_no_random_hierarchy_makes_a_command_fail(tmp_path_factory, data):
     for command, options in hostile.STORED.items():
         arguments = [*options, str(root)]
         assert list(hostile.faults_of(arguments, hostile.run(arguments))) == [], command
+    with zarr.config.set({"zarr_bytes.fill_values": "strict"}):
+        for report in zarr_bytes.check(root):
+            if report.kind == "array" and not report.findings:  # what conforms opens
+                zarr.open_array(root, path=report.path, mode="r")

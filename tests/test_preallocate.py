@@ -8,19 +8,14 @@ import numpy as np
 import pytest
 import zarr
 from command import call
-from shards import ABSENT, index_of
-from stored_arrays import contents_of, numbers
+from stored_arrays import PLAIN_ZARR, contents_of, numbers
 from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import ChunkFileError, StoreError, preallocate
+from zarr_bytes import StoreError, preallocate
 
 preallocating = import_module("zarr_bytes.commands.preallocate")
 
-PLAIN_ZARR = {
-    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
-    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
-}
 BIG = BytesCodec(endian="big")
 CHAINS = {
     "chunks": {"serializer": BIG},
@@ -73,14 +68,6 @@ def test_a_shard_gets_the_inner_chunks_that_it_lacks_and_keeps_the_others(tmp_pa
     expected = np.zeros((7, 9), "i4")
     expected[0:2, 0:3] = values
     assert np.array_equal(array[...], expected)
-
-
-def test_a_shard_of_one_inner_chunk_that_is_absent_gets_it(tmp_path):
-    array = created(tmp_path, shape=6, chunks=6, serializer=ShardingCodec(chunk_shape=(6,)))
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c/0").write_bytes(index_of([ABSENT]))
-    assert preallocate(array).completed == 1
-    assert (tmp_path / "c/0").read_bytes() == bytes(24) + index_of([(0, 24)])
 
 
 def test_a_chunk_of_zeros_takes_no_room_on_the_disk(tmp_path):
@@ -139,14 +126,6 @@ def test_what_cannot_be_made_is_refused_with_the_reason(tmp_path, kind):
     with pytest.raises(StoreError, match=reason):
         preallocate(make(tmp_path))
     assert files_in(tmp_path) == [p for p in files_in(tmp_path) if p.name.startswith(".z")]
-
-
-@pytest.mark.parametrize("chain", CHAINS)
-def test_a_folder_in_the_place_of_a_chunk_is_an_error(tmp_path, chain):
-    array = created(tmp_path, **CHAINS[chain])
-    (tmp_path / "c/0/0").mkdir(parents=True)
-    with pytest.raises(ChunkFileError, match="is a folder"):
-        preallocate(array)
 
 
 class TestTooMuch:
@@ -225,10 +204,6 @@ class TestCommand:
         assert refused["compressed"].startswith("no JSON: ")
         assert refused["old"] == "it is of Zarr format 2"
         assert refused["plain"] == ""
-
-    def test_where_all_chunks_are_there_the_exit_status_is_0(self, tmp_path):
-        created(tmp_path)
-        assert call("preallocate", tmp_path).exit_code == 0
 
     def test_a_store_that_is_no_folder_is_refused(self, tmp_path):
         with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as archive:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from stored_arrays import IN_PLACE, CountingStore, numbers
+from stored_arrays import IN_PLACE, PLAIN_ZARR, CountingStore, numbers
 from system_calls import Stop, at_each_call_below, fail_at, watched
 from zarr.storage import LocalStore, MemoryStore
 
@@ -25,11 +25,6 @@ LAYOUTS = {
     "chunks": {"chunks": (4, 6)},
     "shards": {"chunks": (2, 3), "shards": (4, 6)},
 }
-PLAIN_ZARR = {
-    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
-    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
-}
-
 needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in place on POSIX")
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
@@ -153,22 +148,6 @@ class TestExplaining:
             explain(array, selection)
             explain(array, selection, write=True)
         assert store.requests == []
-
-    @needs_pwrite
-    @every_layout
-    def test_says_of_a_write_whether_files_are_replaced(self, tmp_path, layout):
-        """Of files that the array has alone, that are missing, and that have another name."""
-        array = created(LocalStore(tmp_path), layout)
-        os.link(tmp_path / "c/1/0", tmp_path / "backup")
-        for selection in np.s_[1], np.s_[5], np.s_[3:5], np.s_[:4]:
-            explained = explain(array, selection, write=True)
-            paths = [tmp_path / f"c/{i}/0" for i in (0, 1)]
-            before = [path.stat().st_ino for path in paths]
-            with counting() as counted:
-                array[selection] = -1
-            is_replaced = before != [path.stat().st_ino for path in paths]
-            assert explained.is_partial == (not is_replaced or selection == np.s_[:4])
-            assert explained.bytes_written == counted.bytes_written
 
 
 @needs_pwrite

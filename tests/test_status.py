@@ -214,12 +214,6 @@ class TestSettings:
         assert result.exit_code == 1
         assert result.stdout.startswith("Active, but the setting ")
 
-    @pytest.mark.parametrize("variable", ["ZARR_ZARR_BYTES", "ZARR_ZARR_BYTES__GAP", "ZARR_CODECS"])
-    def test_a_value_in_place_of_a_section_is_no_traceback(self, variable):
-        code, text = printed(**{variable: "5"})
-        assert code == 1
-        assert text.startswith(("Not ", "Active, but the setting `zarr_bytes"))
-
     @pytest.mark.parametrize(
         "value", [{}, 5, [], np.array([1, 2]), {"path": np.array([1, 2])}], ids=str
     )
