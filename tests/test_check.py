@@ -41,6 +41,7 @@ from shards import shard_of, sharding
 from zarr.storage import FsspecStore, LocalStore, WrapperStore
 
 import zarr_bytes
+from zarr_bytes.zarr_versions import spec_of
 
 # Consolidated metadata is not in the specification, of which zarr warns.
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
@@ -204,6 +205,22 @@ class TestHierarchy:
         reports = reports_of(Unreadable(memory(broken | whole)))
         assert reports.keys() == broken.keys() | whole.keys()
         assert {path for path, report in reports.items() if report.conforms} == whole.keys()
+
+    def test_a_fault_of_the_check_itself_says_so_and_the_nodes_after_it_are_checked(
+        self, monkeypatch
+    ):
+        def faulty(metadata):
+            if metadata.shape == (7,):
+                raise AttributeError("a fault")
+            return spec_of(metadata)
+
+        monkeypatch.setattr("zarr_bytes.commands.check.spec_of", faulty)
+        reports = reports_of(memory({"": GROUP, "a": ARRAY | {"shape": [7]}, "b": ARRAY}))
+        (finding,) = reports["a"].findings
+        assert finding.subject == "zarr-bytes"
+        assert finding.found.endswith("please report it: AttributeError: a fault")
+        assert reports["b"].conforms
+        assert reports["b"].stored_chunks == 0
 
     def test_a_group_that_does_not_open_is_found(self):
         reports = reports_of(memory({"": GROUP | {"consolidated_metadata": 5}, "a": ARRAY}))

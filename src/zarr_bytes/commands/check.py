@@ -134,10 +134,9 @@ class CheckReport(Result):
         most, listed = len(self.nodes) if in_full else _MANY, arrays
         if len(arrays) > most:
             listed = [report for report in reported if report.kind != "group"]
-        advice = " with findings: --all lists them"
         if listed:
             names = ("Array", "Data type", "Codecs", "Chunks", "")
-            yield Table(names, [report._row() for report in listed], most, advice)
+            yield Table(names, [report._row() for report in listed[:most]])
         if quiet := len(arrays) - len(listed):
             yield ((f"{number(quiet, 'array')} without findings: --all lists them", "dim"),)
         for report in reported[:most]:
@@ -147,6 +146,8 @@ class CheckReport(Result):
             ]
             columns = (f"/{report.path}", "Found", "Permitted")
             yield Table(columns, rows, _SHOWN, ": zarr-bytes check --json gives all")
+        if (rest := len(reported) - most) > 0:
+            yield ((f"... and {rest:,} more with findings: --all lists them", "dim"),)
 
 
 def check(
@@ -351,9 +352,11 @@ class _Check:
 
 
 async def _guarded(report: ArrayReport, checking: Coroutine[Any, Any, None]) -> None:
-    """Await a check, of which every error is a finding: the nodes after it are checked."""
+    """Await a check, whose errors are findings: the nodes after it are checked."""
     try:
         await checking
+    except RecursionError:
+        report.findings.append(Finding(DOCUMENT, "nested too deeply for Python"))
     except Exception as error:  # noqa: BLE001 -- what a store can cause is caught where it is met
         found = f"a fault of the check and not of the store, please report it: {in_words(error)}"
         report.findings.append(Finding("zarr-bytes", found))
