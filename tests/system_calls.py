@@ -22,7 +22,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from zarr_bytes.io import location, range_writing
+from zarr_bytes.io import known_stores, range_writing
 
 try:
     import fcntl
@@ -390,7 +390,7 @@ def mounted_as(kind, file_in_it, mounts):
     if kind is not None:
         mounts.write_text(f"{mount} 1 8:1 / / rw - {kind} /dev/x rw\n" if kind else "")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(location, "_MOUNTS", mounts)
-        patch.setattr(location, "_known", {})
-        patch.setattr(location, "_roots", {})
+        patch.setattr(known_stores, "_MOUNTS", mounts)
+        patch.setattr(known_stores, "_known", {})
+        patch.setattr(known_stores, "_roots", {})
         yield

@@ -35,7 +35,7 @@ from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
 from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError
-from zarr_bytes.io import location, range_writing
+from zarr_bytes.io import known_stores, range_writing
 
 pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
@@ -417,7 +417,7 @@ class TestFileSystems:
         with mounted_as("ext4", chunk.path, mounts), chunk.path.open() as file:
             for kind in "ext4", "nfs4":
                 mounts.write_text(mounts.read_text().replace("ext4", kind))
-                found.append(location.is_local(file.fileno()))
+                found.append(known_stores.is_local(file.fileno()))
         assert found == finds
 
     @pytest.mark.usefixtures("mapped")

@@ -30,7 +30,7 @@ from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from zarr_bytes import BytesCodec, ChunkSizeError, counting
-from zarr_bytes.io.location import is_tried
+from zarr_bytes.io.known_stores import is_tried
 
 OWN = "BatchedBytesPipeline"
 BIG = BytesCodec(endian="big")

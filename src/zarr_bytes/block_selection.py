@@ -90,12 +90,6 @@ class Selected:
             local.insert(self._dots, ...)
         return tuple(place), tuple(local)
 
-    def of_nothing(self, dtype: DType) -> Array | None:
-        """The result, where no element is selected."""
-        if all(isinstance(entry, int) or _size(entry) for entry in self._entries):
-            return None
-        return np.empty(self.result_shape, dtype)
-
     def read(self, block_of: Callable[..., Array], dtype: DType) -> Array:
         """The selected elements of several blocks, by the array of each, in a new array."""
         selection = self._selection()
@@ -185,6 +179,8 @@ class Selected:
     def _parts(self, selection: Selection, item_size: int) -> Iterator[_Part]:
         """Place of each block, NumPy index of its selection, and NumPy index of the canvas."""
         blocks = self._blocks
+        if 0 in selection.shape:  # of any number of blocks
+            return
         for number, dims in blocks.parts(blocks.divided(selection)):
             place = blocks.place_of(number)
             if self._are_points:

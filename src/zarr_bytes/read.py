@@ -24,7 +24,7 @@ from zarr_bytes.indexing.selection import c_strides, is_basic, is_of_zarr, shape
 from zarr_bytes.io import counters
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, WouldWaitError, open_chunk
-from zarr_bytes.io.location import is_known_to_be_local, is_tried
+from zarr_bytes.io.known_stores import is_known_to_be_local, is_tried
 from zarr_bytes.io.requests import MissingChunkError, Requests
 from zarr_bytes.io.tasks import (
     finished,

@@ -183,8 +183,6 @@ class ArrayView:
         selected = Selected(selection, self._blocks.grid)
         if (found := selected.in_one_block()) is not None:
             return self._block(*found[0])[found[1]]
-        if (nothing := selected.of_nothing(self.dtype)) is not None:
-            return nothing
         return selected.read(self._block, self.dtype)
 
     def __setitem__(self, selection: Any, value: Any) -> None:

@@ -26,7 +26,7 @@ from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import NewObject, write_file
 from zarr_bytes.io.files import EndOfFileError, find_location, open_chunk
-from zarr_bytes.io.location import is_known_to_be_local, is_located
+from zarr_bytes.io.known_stores import is_known_to_be_local, is_located
 from zarr_bytes.io.mapping import apart_from_files
 from zarr_bytes.io.requests import note_request
 from zarr_bytes.io.tasks import for_each, in_threads
@@ -235,7 +235,7 @@ class Edit(Change):
         if 0 not in self._plan.selection.shape:
             written = write_file(path, root, self, in_place=in_place)
         if counters.counters:
-            counters.note(root, chunks=1, opens=int(written > 0), written=written)
+            counters.note(root, chunks=1, opens=int(written > 0), bytes_written=written)
 
     async def to_store(self, setter: StorePath, prototype: BufferPrototype) -> None:
         """Replace an object of any store."""
@@ -260,7 +260,7 @@ class Edit(Change):
         if counters.counters:
             if not self.keeps_nothing:
                 note_request(setter, None, existing)
-            counters.note(setter.store, chunks=1, requests=1, written=written)
+            counters.note(setter.store, chunks=1, requests=1, bytes_written=written)
 
     def in_new(self) -> tuple[NewObject, ByteRanges, Bytes] | None:
         """A new object, the selected ranges in it, and their bytes; None if it is not stored."""

@@ -38,12 +38,8 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Add the numbers of `other`."""
-        self.chunks += other.chunks
-        self.opens += other.opens
-        self.requests += other.requests
-        self.ranges += other.ranges
-        self.bytes_fetched += other.bytes_fetched
-        self.bytes_written += other.bytes_written
+        for name, number in vars(other).items():
+            setattr(self, name, getattr(self, name) + number)
 
 
 class Counter(Protocol):
@@ -73,18 +69,9 @@ def stop(counter: Counter) -> None:
         counters = tuple([other for other in counters if other is not counter])
 
 
-def note(
-    store: object | None,
-    *,
-    chunks: int = 0,
-    opens: int = 0,
-    requests: int = 0,
-    ranges: int = 0,
-    fetched: int = 0,
-    written: int = 0,
-) -> None:
-    """Add counts for a store: the path of a folder, or a store object; None as of `Counter`."""
-    counts = Counts(chunks, opens, requests, ranges, fetched, written)
+def note(store: object | None, **numbers: int) -> None:
+    """Add `Counts` for a store: the path of a folder, or a store object; None as of `Counter`."""
+    counts = Counts(**numbers)
     with _lock:
         for counter in counters:
             counter.count(None if store is None else str(store), counts)

@@ -14,8 +14,8 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
 from zarr_bytes.errors import wrong_size
 from zarr_bytes.io.file_writing import CAN_REPLACE
+from zarr_bytes.io.known_stores import answers_ranges, ignores_ranges, origin_of
 from zarr_bytes.io.mapping import mapped
-from zarr_bytes.io.range_support import answers_ranges, ignores_ranges, origin_of
 from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated, sync
 

@@ -32,7 +32,7 @@ from zarr_bytes.io.files import (
     open_chunk,
     opened,
 )
-from zarr_bytes.io.location import note_location
+from zarr_bytes.io.known_stores import note_location
 from zarr_bytes.io.locks import lock, unlock
 from zarr_bytes.io.range_writing import StoppedError, write_all, write_ranges
 

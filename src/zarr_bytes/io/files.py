@@ -23,7 +23,7 @@ import numpy as np
 from zarr_bytes import limits
 from zarr_bytes.errors import ChunkFileError, wrong_size
 from zarr_bytes.io import counters
-from zarr_bytes.io.location import note_location, note_wait
+from zarr_bytes.io.known_stores import note_location, note_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -255,7 +255,7 @@ class ChunkFile:
             if nbytes:  # the file has its size now
                 self._fill(memory, 0)
         if counters.counters:
-            counters.note(self._root, ranges=1, fetched=nbytes)
+            counters.note(self._root, ranges=1, bytes_fetched=nbytes)
 
     def whole(self, nbytes: int) -> Bytes:
         """The bytes of a file that must have `nbytes`."""
@@ -272,7 +272,7 @@ class ChunkFile:
         """Read the bytes from `start` on, however few the system gives at a time."""
         self._fill(memory, start)
         if counters.counters:
-            counters.note(self._root, ranges=1, fetched=len(memory))
+            counters.note(self._root, ranges=1, bytes_fetched=len(memory))
 
     def _fill(self, memory: memoryview, start: int) -> None:
         done = 0
@@ -302,7 +302,7 @@ class ChunkFile:
                     self._fill(memory[position + done : end], start + done)
         if counters.counters:
             count = ranges.number_of_requests(largest)
-            counters.note(self._root, ranges=count, fetched=ranges.nbytes)
+            counters.note(self._root, ranges=count, bytes_fetched=ranges.nbytes)
         return fetched
 
     def _read_short_ranges(self, ranges: ByteRanges, memory: memoryview) -> None:

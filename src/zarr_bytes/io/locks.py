@@ -16,7 +16,7 @@ from typing import Final
 
 from zarr_bytes import limits
 from zarr_bytes.io.files import closing, is_temporary, opened
-from zarr_bytes.io.location import has_advisory_locks, note_location
+from zarr_bytes.io.known_stores import has_advisory_locks, note_location
 from zarr_bytes.io.tasks import EndedError, is_ended
 
 try:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from zarr_bytes import limits
 from zarr_bytes.io.files import closing
-from zarr_bytes.io.location import is_local
+from zarr_bytes.io.known_stores import is_local
 
 if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import ByteRanges

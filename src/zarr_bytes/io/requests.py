@@ -21,7 +21,7 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByt
 
 from zarr_bytes.errors import partly_missing, warn_caller, wrong_size
 from zarr_bytes.io import counters
-from zarr_bytes.io.range_support import (
+from zarr_bytes.io.known_stores import (
     note_ranges,
     note_whole_object,
     says_that_there_are_no_ranges,
@@ -240,7 +240,7 @@ class Requests:
 def note_request(getter: StorePath, request: _Request | None, found: Buffer | None) -> None:
     """Count a request that a store has answered."""
     nbytes = 0 if found is None else len(found)
-    counters.note(getter.store, requests=1, ranges=int(request is not None), fetched=nbytes)
+    counters.note(getter.store, requests=1, ranges=int(request is not None), bytes_fetched=nbytes)
 
 
 class _Collected:

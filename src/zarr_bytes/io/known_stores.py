@@ -1,16 +1,21 @@
-"""Where the files of stores are: on this machine, or where opening one may wait.
+"""What is known of stores: where their files are, and whether they answer byte ranges with ranges.
 
 The opening of a file on another machine may wait for a server or for another process, and a mapped
 page of such a file is sent whole. So files are read on the event loop, and written through a
-mapping, only where the file system belongs to this machine alone.
+mapping, only where the file system belongs to this machine alone. Nothing else that a process finds
+out is kept by a module: the pipeline of an array and its formats keep the rest.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from pathlib import Path
 from time import monotonic
 from typing import Final
+from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _LOCAL: Final = (
@@ -31,6 +36,14 @@ _TRUSTED: Final = 60.0  # seconds: mounts change
 # By root of a store: until when nothing is read on the event loop, after a read would have waited.
 _busy: dict[str, float] = {}
 _RETRY_AFTER: Final = 1.0  # seconds
+
+# Hosts and stores that have answered a range with a range, services that always do, and stores that
+# have not. Stores by identity, since many have no hash.
+_SERVICES: Final = frozenset(("s3://", "gs://", "abfs://", "S3Store", "GCSStore", "AzureStore"))
+_origins: set[str] = {*_SERVICES}
+_with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
+_without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
+_lock = threading.Lock()
 
 
 def is_local(file: int) -> bool:
@@ -106,3 +119,47 @@ def _mounted_kind(file: int) -> str:
         if line.split(maxsplit=1)[0] == mount.encode():
             return line.partition(b" - ")[2].split()[0].decode()
     return ""
+
+
+def says_that_there_are_no_ranges(error: Exception) -> bool:
+    """Whether an error of a store means that it cannot read ranges."""
+    obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
+    return isinstance(error, NotImplementedError) or (
+        obstore is not None and isinstance(error, obstore.NotSupportedError)
+    )
+
+
+def ignores_ranges(store: object) -> bool:
+    """Whether a store has answered a range with the whole object, or refused it."""
+    return _without_ranges.get(id(store)) is store
+
+
+def origin_of(service: str, address: str) -> str:
+    """A service that always answers ranges, or the host of an address; empty if there is none."""
+    return service if service in _SERVICES else urlsplit(address).netloc
+
+
+def answers_ranges(store: object, origin: str) -> bool:
+    """Whether a store, or the host or service behind it, is known to answer ranges with ranges."""
+    return origin in _origins or _with_ranges.get(id(store)) is store
+
+
+def note_ranges(store: object, origin: str) -> None:
+    """Remember that a store has answered a range with a range; so does all of its host then."""
+    if origin:
+        _origins.add(origin)
+    else:
+        _remember(_with_ranges, store)
+
+
+def note_whole_object(store: object) -> bool:
+    """Remember that a range has brought the whole object; True for the first of a store."""
+    return _remember(_without_ranges, store)
+
+
+def _remember(stores: WeakValueDictionary[int, object], store: object) -> bool:
+    """Add a store to `stores`; whether it is new there."""
+    with _lock:
+        is_new = stores.get(id(store)) is not store
+        stores[id(store)] = store
+        return is_new
