@@ -424,3 +424,61 @@ class TestServers:
             store = obstore.S3Store("bucket", endpoint=server.url, **keys, **options)
             array = zarr.open_array(ObjectStore(store), mode="r")
             assert np.array_equal(array[:, 7], values[:, 7])
+
+
+class TestKeptIndexes:
+    """Three shards of an index and a value each."""
+
+    VALUES = numbers((3, 40, 50))
+
+    def array(self):
+        array = remote(self.VALUES, chunks=(1, 10, 50), shards=(1, 40, 50))
+        array.store.rate = float("inf")
+        return array
+
+    def requests(self, array, selection):
+        """How many are explained and made, with their rounds."""
+        explained = zarr_bytes.explain(array, selection)
+        array.store.requests.clear()
+        found, seconds = timed(array, selection)
+        assert np.array_equal(found, self.VALUES[selection])
+        assert explained.requests == len(array.store.requests)
+        assert explained.rounds == round(seconds / LATENCY)
+        assert explained.bytes_fetched == array.store.sent - self.sent
+        self.sent = array.store.sent
+        return len(array.store.requests)
+
+    def test_as_many_as_the_setting_says_are_those_used_last(self):
+        array, self.sent = self.array(), 0
+        assert [self.requests(array, (i, 5, 6)) for i in (0, 0)] == [2, 2]  # none by default
+        with zarr.config.set({"zarr_bytes.index_cache": 2}):
+            shards = [0, 0, 1, 0, 2, 0, 1]
+            found = [self.requests(array, (i, 5, 6)) for i in shards]
+            assert found == [2, 1, 2, 1, 2, 1, 2]
+            assert self.requests(array, (slice(3), 5, 6)) == 4  # of three shards, one index
+        assert self.requests(array, (1, 5, 6)) == 2
+
+    def test_that_of_a_shard_that_is_written_here_is_forgotten(self):
+        array = self.array()
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            timed(array, ...)
+            array[1, 12, :] = 0  # of the values, the fill value
+            array[1, 10:20] = 0
+            array[1, 30:] = 7
+            found, _ = timed(array, 1)
+        assert (found[10:20] == 0).all()
+        assert (found[30:] == 7).all()
+        assert np.array_equal(found[:10], self.VALUES[1, :10])
+
+    def test_another_store_has_others(self):
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            for _ in range(3):
+                array, self.sent = self.array(), 0
+                assert self.requests(array, (0, 5, 6)) <= 2
+
+    def test_a_deleted_shard_is_the_fill_value(self):
+        array = self.array()
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            timed(array, ...)
+            array.store._store._store_dict.pop("c/1/0/0")
+            assert not timed(array, 1)[0].any()

@@ -11,6 +11,7 @@
 | `zarr_bytes.fill_values`            | lenient | strict refuses what is not permitted            |
 | `zarr_bytes.other_chains`           | batched | fused is zarr's other pipeline                  |
 | `zarr_bytes.mappings`               | 1024    | most chunks that a view keeps mapped            |
+| `zarr_bytes.index_cache`            | 0       | indexes of shards in remote stores that are kept |
 
 zarr's ``LocalStore`` and ``ZipStore`` are local; every other store that is not in memory is remote.
 A size is a number of bytes. Instead of True and False, the words may be given, in upper or lower
@@ -89,6 +90,7 @@ SETTINGS: Final[dict[str, object]] = {
     "zarr_bytes.fill_values": "lenient",
     "zarr_bytes.other_chains": "batched",
     "zarr_bytes.mappings": 1024 if sys.version_info >= (3, 13) else 128,
+    "zarr_bytes.index_cache": 0,
 }
 """Every setting, and its default."""
 
@@ -137,6 +139,12 @@ def number_of_mappings() -> int:
     """Number of chunks that `zarr_bytes.view` keeps mapped at the same time, for each view."""
     name = "zarr_bytes.mappings"
     return min(_integer(name, _value(name), 1), sys.maxsize)
+
+
+def number_of_indexes() -> int:
+    """Number of indexes of shards, in stores other than folders, that are kept for other reads."""
+    name = "zarr_bytes.index_cache"
+    return min(_integer(name, _value(name), 0), sys.maxsize)
 
 
 def unknown_settings() -> list[str]:

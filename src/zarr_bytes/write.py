@@ -28,7 +28,7 @@ from zarr_bytes.io.file_writing import NewObject, write_file
 from zarr_bytes.io.files import EndOfFileError, find_location, open_chunk
 from zarr_bytes.io.known_stores import is_known_to_be_local, is_located
 from zarr_bytes.io.mapping import apart_from_files
-from zarr_bytes.io.requests import note_request
+from zarr_bytes.io.requests import keep_index, note_request
 from zarr_bytes.io.tasks import for_each, in_threads
 from zarr_bytes.layout.elements import check_size, encode_elements, encode_in_blocks
 from zarr_bytes.read import index_in, threads_for
@@ -257,6 +257,7 @@ class Edit(Change):
             encoded = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
             written = encoded.size
             await setter.set(prototype.buffer.from_array_like(encoded))
+        keep_index(setter, None)
         if counters.counters:
             if not self.keeps_nothing:
                 note_request(setter, None, existing)

@@ -30,6 +30,7 @@ from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import IS_REPLACED, is_replaced
 from zarr_bytes.io.files import READABLE, WRITABLE, ChunkFile, opened
 from zarr_bytes.io.locks import can_lock
+from zarr_bytes.io.requests import kept_index
 from zarr_bytes.io.tasks import number_of_slots, objects_at_once
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
 from zarr_bytes.read import Reader, as_read, index_in
@@ -335,6 +336,7 @@ class _Walk:
         self._why_replaced = why_replaced(backend, array.store)
         self.counts, self.assumed, self.in_place = Counts(), 0, 0
         self.count, self._objects = 1, 1  # chunks, and those that are read at once
+        self._first = 0  # requests that others wait for
         self.has_whole = False  # chunks that are read whole though a part is selected
         self.why = ""  # the first reason why a chunk is replaced, or left to zarr
         self.key = array.store_path  # of a chunk
@@ -356,7 +358,10 @@ class _Walk:
         if self.index_nbytes and self._driver.why_whole(getter.path):
             self._fetch(index.count * self._format.inner_nbytes + self.index_nbytes, is_range=False)
             return
-        self._fetch(self.index_nbytes)
+        if self.index_nbytes and (self.is_local or kept_index(self._key_of(place)) is None):
+            self._fetch(self.index_nbytes)
+            self._first += 1
+        self._first += not (self.index_nbytes or self._driver.answers_ranges())
         count = 2**31 if self._out is None else self.count
         objects = objects_at_once(self.counts.chunks - 1, count)
         if objects != self._objects:
@@ -385,6 +390,7 @@ class _Walk:
         in_place = not self._why_replaced
         added, why = change.counts(index, is_file=self.is_local, in_place=in_place, why=why)
         counts.add(added)
+        self._first += added.requests > 1
         self.in_place += not (why or change.keeps_nothing)
         if index is not None:
             self.why = self.why or why
@@ -393,8 +399,7 @@ class _Walk:
     def rounds(self) -> int:
         """As of `Explanation`; the index of a shard, or a first range, goes before all others."""
         slots, requests = number_of_slots(), self.counts.requests
-        has_first = self.index_nbytes or not self._driver.answers_ranges()
-        first = min(self.counts.chunks, requests) if has_first else 0
+        first = min(self._first, requests)
         return -(-first // slots) - (first - requests) // slots
 
     def may_share(self) -> bool | None:

@@ -27,6 +27,7 @@ from zarr_bytes.settings import (
     SETTINGS,
     VARIABLES,
     fill_values_are_lenient,
+    number_of_indexes,
     number_of_mappings,
     partial_writes_enabled,
     pipeline_of_other_chains,
@@ -320,7 +321,8 @@ def _problems() -> Iterator[str]:
     """Errors in the values of settings, in the words that reading an array would raise."""
     settings = (partial_writes_enabled, fill_values_are_lenient, pipeline_of_other_chains)
     costs = (partial(reading_cost, "local"), partial(reading_cost, "remote"))
-    checks: tuple[Callable[[], object], ...] = (*costs, *settings, number_of_mappings)
+    numbers = number_of_mappings, number_of_indexes
+    checks: tuple[Callable[[], object], ...] = (*costs, *settings, *numbers)
     # The error of the last one names the known pipelines.
     for check in (*checks, get_pipeline_class):
         try:

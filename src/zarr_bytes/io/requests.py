@@ -12,9 +12,11 @@ that no chunk is sent several times, and a whole chunk in one request, however l
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast
+from weakref import ref
 
 import numpy as np
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -27,6 +29,7 @@ from zarr_bytes.io.known_stores import (
     says_that_there_are_no_ranges,
 )
 from zarr_bytes.io.tasks import EnoughError, number_of_slots, slots_of_loop, together
+from zarr_bytes.settings import number_of_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +50,28 @@ _Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
 
 class MissingChunkError(Exception):
     """A chunk is missing, which readers take for the fill value."""
+
+
+# By store and key, the last used last. With the store itself, whose `id` another may have later.
+_indexes: dict[tuple[int, str], tuple[ref[Store], Bytes]] = {}
+_lock = threading.Lock()
+
+
+def kept_index(key: StorePath) -> Bytes | None:
+    """The index of a shard that is kept, for as many shards as `zarr_bytes.index_cache` says."""
+    found = _indexes.get((id(key.store), key.path)) if number_of_indexes() else None
+    return None if found is None or found[0]() is not key.store else found[1]
+
+
+def keep_index(key: StorePath, content: Bytes | None) -> None:
+    """Keep the index of a shard; None for one that is written."""
+    most, place = number_of_indexes(), (id(key.store), key.path)
+    with _lock:
+        _indexes.pop(place, None)
+        if content is not None and most:
+            _indexes[place] = ref(key.store), content
+        while len(_indexes) > most:
+            del _indexes[next(iter(_indexes))]
 
 
 class Requests:
@@ -97,7 +122,10 @@ class Requests:
 
     async def fetch_index(self, format: Format) -> tuple[Bytes, int | None]:
         """The bytes of the index of a shard, in one request, and its size, if that is known."""
-        nbytes = format.index_nbytes
+        nbytes, kept = format.index_nbytes, kept_index(self._getter)
+        if kept is not None:
+            keep_index(self._getter, kept)
+            return kept, None
         request = RangeByteRequest(0, nbytes) if format.first else SuffixByteRequest(nbytes)
         async with self._slot():
             if self._is_asked_whole:
@@ -110,6 +138,7 @@ class Requests:
         content: Bytes = buffer.as_numpy_array()
         if is_range and content.size <= nbytes:
             self._note_ranges()
+            keep_index(self._getter, content)
             return content, None
         self._chunk = content
         if not self._is_asked_whole:
