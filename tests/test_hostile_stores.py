@@ -244,8 +244,8 @@ class TestDepthsAndSizes:
     def test_shapes_of_any_size_are_counted_exactly(self, tmp_path, shape, chunk_shape, chunks):
         write(tmp_path, ARRAY | {"shape": shape, "chunk_grid": regular(chunk_shape)})
         code, found = check_json(tmp_path)
-        assert found["nodes"][0]["chunks"] == chunks
         refused = any("OverflowError" in f for f in found_in(found["nodes"][0]))
+        assert found["nodes"][0]["chunks"] == (None if refused else chunks)
         assert not refused or zarr.__version__.startswith("3.2")  # it makes a float of the shape
         assert call("check", tmp_path).exit_code == code == int(refused)
 
