@@ -265,6 +265,12 @@ class TestDepthsAndSizes:
         monkeypatch.chdir(tmp_path)
         assert call("check", "s").exit_code == 1
 
+    def test_of_a_long_path_little_is_printed(self):
+        path = "/".join(["abc"] * 600)
+        shown = str(zarr_bytes.check(memory({path: ARRAY | {"fill_value": "1.5"}})))
+        assert max(map(len, shown.splitlines())) < 700
+        assert shown.count("/abc") > 100
+
     def test_of_many_arrays_little_is_printed(self, tmp_path):
         arrays = {f"a{i}": DRAFT for i in range(300)}
         members = [(f"{name}/zarr.json", document) for name, document in arrays.items()]

@@ -126,7 +126,7 @@ def _lines(part: Part, width: int = sys.maxsize, rule: str = "-") -> Iterator[_T
         texts = [_text(cell) for cell in part]
         yield from [texts] if texts[0][0].startswith(" ") else _broken(texts, width)
         return
-    rows = [[_text((name, "bold")) for name in part.columns]]
+    rows = [[_text((name, "bold"), _LONGEST) for name in part.columns]]
     rows += [[_text(cell, _LONGEST) for cell in row] for row in part.rows[: part.most]]
     widths = [max([_width(text) for text, _ in column]) for column in zip(*rows, strict=True)]
     while sum(widths) + 3 * len(widths) - 3 > width and max(widths) > _NARROWEST:
