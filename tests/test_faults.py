@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from stored_arrays import IN_PLACE, created, numbers
+from stored_arrays import IN_PLACE, PLAIN_ZARR, created, numbers
 from system_calls import at_each_call_below
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore
@@ -40,10 +40,6 @@ pytestmark = [
 SHAPE = (100, 40)  # a column is so many ranges that the file is mapped
 OLD = numbers(SHAPE, "i4") + 1
 BIG = BytesCodec(endian="big")
-PLAIN_ZARR = {
-    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
-    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
-}
 
 LAYOUTS = {  # with the elements of an absent inner chunk
     "chunk": {"serializer": BIG},
@@ -177,6 +173,7 @@ def failing(folder, number, error):
 
 
 ERRORS = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ENOLCK, errno.ENOMEM]
+# Each operation once, in one of two layouts.
 QUICK = {"transposed chunk of another fill value": [*OPERATIONS][:8], "shard": [*OPERATIONS][8:]}
 
 

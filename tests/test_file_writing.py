@@ -4,7 +4,6 @@ The file is a chunk or a shard. `test_faults.py` lets every call fail, `test_mea
 others do between any two calls, and `test_locks.py` other writers.
 """
 
-import asyncio
 import errno
 import os
 import re
@@ -182,13 +181,6 @@ class TestWhatIsThere:
         assert np.array_equal(chunk.values, expected(selection, 5))
         assert chunk.path.stat().st_ino == inode
         left.unlink()
-
-    def test_a_symbolic_link_to_nothing_is_replaced(self, missing, folder, selection):
-        missing.path.parent.mkdir(parents=True)
-        missing.path.symlink_to(folder / "nothing")
-        missing.array[selection] = 5
-        assert not (folder / "nothing").exists()
-        assert np.array_equal(missing.values, expected(selection, 5, of=0))
 
     def test_whoever_may_read_new_files_may_read_a_chunk_that_was_replaced(self, chunk):
         umask = os.umask(0o022)
@@ -552,13 +544,3 @@ class TestCancelling:
         fail_at(monkeypatch, "pwrite", 0, before=stop, error=OSError(errno.EIO, "the disk"))
         assert stop.cancelled(chunk.array.async_array.setitem(ROW, 5))
         assert [r.message for r in caplog.records if r.name == "asyncio"] == []
-
-    def test_a_write_that_has_not_begun_changes_nothing(self, chunk):
-        async def cancelled():
-            write = asyncio.ensure_future(chunk.array.async_array.setitem(ROW, 5))
-            write.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await write
-
-        asyncio.run(cancelled())
-        assert (chunk.values == 7).all()

@@ -13,6 +13,7 @@ import pytest
 import zarr
 from fuzz import document_of
 from stored_arrays import (
+    PLAIN_ZARR,
     created,
     keys_of,
     numbers,
@@ -28,10 +29,6 @@ pytestmark = pytest.mark.zarr
 
 ORDERS = list(permutations(range(3)))
 SHAPE, INNER = (4, 6, 8), (2, 1, 2)  # every size of INNER divides every size of SHAPE
-PLAIN_ZARR = {
-    "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
-    "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
-}
 GAPS = {"zarr_bytes.gap.local": 0, "zarr_bytes.gap.remote": 0}
 
 needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in place on POSIX")

@@ -141,12 +141,6 @@ class TestTheSetting:
         assert counted == [(18, 6), (24, 6), (30, 6)]
         assert (in_place[1:7] == 5).all()
 
-    def test_what_is_no_truth_value_is_an_error(self):
-        store = zarr.create_array({}, shape=(4, 3), dtype="i2", compressors=None).store
-        error = pytest.raises(ValueError, match="partial_writes is 'yes'; permitted are True")
-        with zarr.config.set({"zarr_bytes.partial_writes": "yes"}), error:
-            zarr.open_array(store)
-
 
 REFUSED = [  # selections by `oindex` of an array of 8 x 12, and shapes that they do not have
     *((np.s_[:, :], shape) for shape in ((8, 11), (8, 1), (7, 12), (12,))),

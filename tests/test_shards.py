@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorstore as ts
 import zarr
-from conftest import PIPELINES
 from fuzz import document_of, encoded, same, transposed, transposes, values_of
 from shards import ABSENT, divided, entries_in, shard_of, sharding
 from stored_arrays import (
     IN_PLACE,
+    PLAIN_ZARR,
     CountingStore,
     contents_of,
     keys_of,
@@ -91,10 +91,7 @@ def put(array, content, key="c/0/0/0"):
 class PlainZarr:
     """zarr's own pipeline, with its own codec; it lays inner chunks out in Morton order."""
 
-    config = {
-        "codec_pipeline.path": PIPELINES["BatchedCodecPipeline"],
-        "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
-    }
+    config = PLAIN_ZARR
 
     def write(self, folder, values):
         with zarr.config.set(self.config):
