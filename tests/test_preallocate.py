@@ -190,6 +190,9 @@ class TestCommand:
         assert result.exit_code == 1
         assert "3 chunks made" in result.stdout
         assert "zstd" in result.stdout
+        rows = [line.split()[:4] for line in result.stdout.splitlines()]
+        assert ["/compressed", "0", "0", "0"] in rows
+        assert ["/plain", "3", "3", "0"] in rows
         assert sorted(path.name for path in files_in(store / "plain")) == ["0", "1", "2"]
         assert not (store / "compressed/c").exists()
 

@@ -107,8 +107,11 @@ def first_failure(tree: Path, tests: list[str]) -> str | None:
     if run.exitcode == pytest.ExitCode.USAGE_ERROR:
         print(f"    {re.findall('^ERROR.*', found, re.MULTILINE)}")
         return None
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", found, re.MULTILINE)
-    return failed[1] if failed else f"a run that ended with {run.exitcode}"
+    if failed := re.search(r"^(?:FAILED|ERROR) (\S+)", found, re.MULTILINE):
+        return failed[1]
+    hung = re.search(r"/(tests/test_\w+\.py)\", line \d+ in (test_\w+)", found)
+    test = f"{hung[1]}::{hung[2]}" if hung else f"a run that ended with {run.exitcode}"
+    return f"{test} (hangs, or the machine is busy)"
 
 
 def judged(tree: Path, mistake: Mistake, *, is_thorough: bool) -> tuple[str, str]:
