@@ -143,13 +143,15 @@ def from_json(value: object, dtype: DType, name: str = "") -> np.generic:
 
 
 def to_json(value: np.generic) -> Any:
-    """JSON form of a number or bool: a NaN of other bits than the usual ones as its bits."""
+    """JSON form of a number or bool; of a complex number, those of its two components."""
     dtype = value.dtype
     if dtype.name in FLOATS:
         return float_to_json(value)
     if dtype.name in INTEGERS:
         return int(value)
-    return value.item() if dtype.kind in "biu" else complex_to_json(value)
+    if dtype.kind in "biu":
+        return value.item()
+    return tuple(map(float_to_json, np.array([value]).view(component_of(dtype))))
 
 
 def bool_from_json(value: object) -> np.bool_:
@@ -229,12 +231,6 @@ def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic
     for i, component in enumerate(value):
         pair[i] = float_from_json(component, pair.dtype)
     return _scalar(pair.view(dtype.newbyteorder("="))[0])
-
-
-def complex_to_json(value: np.generic) -> tuple[float | str, float | str]:
-    """JSON form of a complex number: its real and imaginary component."""
-    real, imaginary = np.array([value]).view(component_of(value.dtype))
-    return float_to_json(real), float_to_json(imaginary)
 
 
 def component_of(dtype: DType) -> DType:
