@@ -14,27 +14,11 @@ from fuzz import document_of, values_of
 
 from zarr_bytes import BytesCodec, FillValueWarning
 
-DATA_TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"] + [
-    "float16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-]
+DATA_TYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+DATA_TYPES += "float16 float32 float64 complex64 complex128".split()
 # What TensorStore 0.1.86 has of the extensions.
-EXTENSIONS = [
-    "bfloat16",
-    "float8_e3m4",
-    "float8_e4m3b11fnuz",
-    "float8_e4m3fn",
-    "float8_e4m3fnuz",
-    "float8_e5m2",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-    "float4_e2m1fn",
-    "int2",
-    "int4",
-]
+FLOAT8 = "e3m4 e4m3b11fnuz e4m3fn e4m3fnuz e5m2 e5m2fnuz e8m0fnu".split()
+EXTENSIONS = ["bfloat16", "float4_e2m1fn", "int2", "int4", *(f"float8_{name}" for name in FLOAT8)]
 NARROW = {"float4_e2m1fn": 4, "int2": 2, "int4": 4}
 SHAPE = (7, 5)
 CHUNKS = (4, 3)
@@ -78,9 +62,8 @@ def test_each_reads_what_the_other_writes(tmp_path, data_type):
 
 @pytest.mark.parametrize("data_type", EXTENSIONS)
 def test_the_default_fill_value_of_tensorstore_is_read(tmp_path, data_type):
-    metadata = {"shape": [3], "data_type": data_type, "codecs": [{"name": "bytes"}]}
-    if data_type == "bfloat16":
-        metadata["codecs"] = [{"name": "bytes", "configuration": {"endian": "big"}}]
+    endian = {"configuration": {"endian": "big"}} if data_type == "bfloat16" else {}
+    metadata = {"shape": [3], "data_type": data_type, "codecs": [{"name": "bytes", **endian}]}
     theirs = tensorstore_at(tmp_path, metadata=metadata).result().read().result()
     assert bits(zarr.open_array(tmp_path, mode="r")[...]) == bits(theirs)
 
@@ -140,24 +123,28 @@ def test_fill_values_are_read_alike_and_written_alike(tmp_path, data_type, fill_
 def test_tensorstore_misreads_a_number_as_the_fill_value_of_float8_e8m0fnu(
     tmp_path, fill_value, theirs, ours
 ):
+    """And writes another one."""
     write_document(tmp_path, "float8_e8m0fnu", fill_value)
     assert bits(tensorstore_at(tmp_path).result().read().result()) == bytes([theirs] * 4)
     assert bits(zarr.open_array(tmp_path, mode="r")[...]) == bytes([ours] * 4)
-
-
-def test_tensorstore_writes_another_number_as_the_fill_value_of_float8_e8m0fnu(tmp_path):
     two = np.array(2, ml_dtypes.float8_e8m0fnu)
-    kvstore = {"driver": "file", "path": str(tmp_path)}
+    kvstore = {"driver": "file", "path": str(tmp_path / "theirs")}
     spec = {"driver": "zarr3", "kvstore": kvstore}
     ts.open(spec, create=True, dtype=two.dtype, shape=[4], fill_value=two).result()
-    assert json.loads((tmp_path / "zarr.json").read_text())["fill_value"] == -(2.0**65)
+    assert json.loads((tmp_path / "theirs/zarr.json").read_text())["fill_value"] == -(2.0**65)
 
 
-def test_tensorstore_refuses_a_list_of_bytes_as_the_fill_value_of_raw_bits(tmp_path):
+def test_raw_bits_with_the_base64_fill_value_of_tensorstore(tmp_path):
+    """TensorStore 0.1.86 reads and writes no list, and sees each byte as an index."""
     write_document(tmp_path, "r24", [1, 2, 3])
     with pytest.raises(ValueError, match="Expected base64-encoded string"):
         tensorstore_at(tmp_path).result()
     assert bits(zarr.open_array(tmp_path, mode="r")[...]) == bytes([1, 2, 3] * 4)
+    write_document(tmp_path, "r24", "AQID")
+    written = np.arange(6, dtype="u1").reshape(2, 3).view("V1")
+    tensorstore_at(tmp_path).result()[:2].write(written).result()
+    array = zarr.open_array(tmp_path, mode="r")
+    assert array[...].tobytes() == bytes([0, 1, 2, 3, 4, 5, 1, 2, 3, 1, 2, 3])
 
 
 def test_tensorstore_ends_the_process_where_it_creates_raw_bits(tmp_path):
@@ -196,12 +183,3 @@ def test_tensorstore_refuses_null_as_a_fill_value(tmp_path, data_type):
         tensorstore_at(tmp_path).result()
     with pytest.warns(FillValueWarning, match=data_type):
         assert not zarr.open_array(tmp_path, mode="r")[...].any()
-
-
-def test_raw_bits_with_the_base64_fill_value_of_tensorstore(tmp_path):
-    """TensorStore 0.1.86 reads and writes no other form, and sees each byte as an index."""
-    write_document(tmp_path, "r24", "AQID")
-    written = np.arange(6, dtype="u1").reshape(2, 3).view("V1")
-    tensorstore_at(tmp_path).result()[:2].write(written).result()
-    array = zarr.open_array(tmp_path, mode="r")
-    assert array[...].tobytes() == bytes([0, 1, 2, 3, 4, 5, 1, 2, 3, 1, 2, 3])

@@ -204,9 +204,11 @@ class TestSelections:
     @pytest.mark.parametrize("store", [MemoryStore, tempfile.mkdtemp])
     def test_a_selection_of_one_block_copies_nothing(self, store, form):
         view = zarr_bytes.view(stored(store(), **form))
-        block = view.blocks[0, 0, 0]
-        for selection in (np.s_[1, 2, :3], np.s_[:2, 4:1:-1, 4::-2], np.s_[1, ..., 2:3, 0:4]):
-            part = view[selection]
+        of_first = [np.s_[1, 2, :3], np.s_[:2, 4:1:-1, 4::-2], np.s_[1, ..., 2:3, 0:4]]
+        other = tuple(i // n for i, n in zip((5, 6, 7), view.chunks, strict=True))
+        cases = [*((s, (0, 0, 0)) for s in of_first), (np.s_[5, 6:8, 7], other)]
+        for selection, place in cases:
+            part, block = view[selection], view.blocks[place]
             same(part, VALUES[selection])
             assert np.shares_memory(part, block)
             assert not part.flags.writeable
