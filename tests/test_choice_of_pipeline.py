@@ -29,6 +29,7 @@ pytestmark = pytest.mark.zarr
 
 NAME = "zarr_bytes.BatchedBytesPipeline"
 ZARRS_OWN = PIPELINES["BatchedCodecPipeline"]
+PIPELINE_OF_ZARR = {"codec_pipeline.path": ZARRS_OWN}
 TRANSPOSED = TransposeCodec(order=(1, 0))
 BIG = zarr.codecs.BytesCodec(endian="big")
 PLAIN = {
@@ -113,7 +114,7 @@ class TestInstalled:
 
     def test_it_is_zarrs_own_pipeline_with_its_fields(self):
         array = created(filters=[TRANSPOSED])
-        with zarr.config.set({"codec_pipeline.path": ZARRS_OWN}):
+        with zarr.config.set(PIPELINE_OF_ZARR):
             plain = pipeline_of(created(filters=[TRANSPOSED]))
         found = pipeline_of(array)
         assert isinstance(found, BatchedCodecPipeline)
@@ -171,18 +172,13 @@ class TestWhatTheUserChooses:
         "print(type(a._async_array.codec_pipeline).__module__)"
     )
 
-    @pytest.mark.parametrize(
-        ("key", "value"),
-        [("codec_pipeline.path", ZARRS_OWN), ("codecs.bytes", "zarr.codecs.bytes.BytesCodec")],
-    )
-    def test_wins_whether_zarrs_pipeline_or_zarrs_codec(self, key, value, tmp_path):
-        section, _, name = key.partition(".")
-        variable = f"ZARR_{section}__{name}".upper()
-        file = tmp_path / "zarr.json"
-        file.write_text(json.dumps({section: {name: value}}))
-        expected = ZARRS_OWN.rpartition(".")[0]
-        assert printed(f"zarr.config.set({{{key!r}: {value!r}}}); {self.CODE}") == expected
-        assert printed(self.CODE, **{variable: value}) == expected
+    def test_wins_whether_zarrs_pipeline_or_zarrs_codec(self, tmp_path):
+        """`test_installation` has the codec in the environment and in a file."""
+        file, expected = tmp_path / "zarr.json", ZARRS_OWN.rpartition(".")[0]
+        file.write_text(json.dumps({"codec_pipeline": {"path": ZARRS_OWN}}))
+        for setting in (PIPELINE_OF_ZARR, {"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}):
+            assert printed(f"zarr.config.set({setting!r}); {self.CODE}") == expected
+        assert printed(self.CODE, ZARR_CODEC_PIPELINE__PATH=ZARRS_OWN) == expected
         assert printed(self.CODE, ZARR_CONFIG=str(file)) == expected
 
 

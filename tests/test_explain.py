@@ -98,7 +98,7 @@ def complete_arrays(draw):
     return example
 
 
-@fuzz(examples=100)
+@fuzz(examples=60)
 @given(data=st.data())
 def test_a_read_is_what_was_explained(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("store")
@@ -191,7 +191,7 @@ STATES = [None, Path.unlink, hard_link, symbolic_link, link_to_nothing, read_onl
 OF_SHARDS = [*STATES, few_inner_chunks, shared_bytes]
 
 
-@fuzz(examples=120)
+@fuzz(examples=60)
 @given(data=st.data())
 def test_a_write_to_files_of_any_kind_is_what_was_explained(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("store")
@@ -506,6 +506,7 @@ def test_a_chunk_that_is_read_in_millions_of_steps_is_refused(tmp_path):
     assert zarr_bytes.explain(array, np.s_[7:9], write=True).bytes_written == 2**61
 
 
+@pytest.mark.slow
 def test_more_than_a_million_chunks_are_refused_at_once():
     array = zarr.create_array({}, shape=2**40, chunks=1, dtype="u1", compressors=None)
     with pytest.raises(ValueError, match="more than a million chunks"):

@@ -20,34 +20,39 @@ from zarr_bytes.data_type import DATA_TYPES
 
 LOAD = """
 import json, pickle, sys
-if sys.argv[2] == "plain":
+if sys.argv[1] == "plain":
     from plain_zarr import without_this_package
     without_this_package()
-with open(sys.argv[1], "rb") as file:
-    loaded = pickle.load(file)
-found = {}
-if hasattr(loaded, "metadata"):
-    data_type = loaded.metadata.dtype
-    codecs = getattr(loaded.metadata, "codecs", ())
-    pipeline = loaded.async_array.codec_pipeline
-    found["classes"] = [type(part).__module__ for part in (data_type, *codecs, pipeline)]
-if hasattr(loaded, "load"):
-    loaded = loaded["a"]
-print(json.dumps(found | {"values": loaded[...].tolist() if found else loaded.values.tolist()}))
+for path in sys.argv[2:]:
+    with open(path, "rb") as file:
+        loaded = pickle.load(file)
+    found = {}
+    if hasattr(loaded, "metadata"):
+        data_type = loaded.metadata.dtype
+        codecs = getattr(loaded.metadata, "codecs", ())
+        pipeline = loaded.async_array.codec_pipeline
+        found["classes"] = [type(part).__module__ for part in (data_type, *codecs, pipeline)]
+    if hasattr(loaded, "load"):
+        loaded = loaded["a"]
+    print(json.dumps(found | {"values": loaded[...].tolist() if found else loaded.values.tolist()}))
 """
 
 
-def loaded_in(path, made, environment, **variables):
-    """What another process makes of the pickle of something: "plain", or with this package."""
-    path.write_bytes(pickle.dumps(made))
+def loaded_in(environment, folder, *made, **variables):
+    """What another process makes of pickles, each: "plain", or with this package; or its error."""
+    paths = [folder / f"pickle{number}" for number, _ in enumerate(made)]
+    for path, one in zip(paths, made, strict=True):
+        path.write_bytes(pickle.dumps(one))
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", LOAD, path, environment],
+        [sys.executable, "-W", "error", "-c", LOAD, environment, *paths],
         cwd=Path(__file__).parent,
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
     )
-    return json.loads(done.stdout) if not done.returncode else done.stderr.splitlines()[-1]
+    if done.returncode:
+        return done.stderr.splitlines()[-1]
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def compressed(folder, **members):
@@ -64,20 +69,16 @@ OFF = {"ZARR_CODECS__BYTES": "zarr.codecs.bytes.BytesCodec"} | {
 
 
 class TestWithoutThisPackage:
-    @pytest.mark.parametrize("data_type", ["int8", "int16"])
-    def test_a_compressed_array_is_zarrs_own(self, tmp_path, data_type):
-        array = compressed(tmp_path / "a", data_type=data_type)
-        assert b"zarr_bytes" not in pickle.dumps(array)
-        found = loaded_in(tmp_path / "pickle", array, "plain")
-        assert found["values"][:2] == [1, 2]
-        assert not any(module.startswith("zarr_bytes") for module in found["classes"])
-
-    def test_an_array_of_format_2_keeps_its_byte_order(self, tmp_path):
-        options = {"dtype": ">i2", "shape": 4, "chunks": 2, "fill_value": 5, "zarr_format": 2}
+    def test_a_compressed_array_is_zarrs_own(self, tmp_path):
+        """Also one of format 2, which keeps its byte order."""
+        arrays = [compressed(tmp_path / name, data_type=name) for name in ("int8", "int16")]
+        options = {"dtype": ">i2", "shape": 4, "chunks": 2, "zarr_format": 2}
         zarr.create_array(tmp_path / "a", **options)[:2] = [1, 2]
-        array = zarr.open_array(tmp_path / "a")
-        assert b"zarr_bytes" not in pickle.dumps(array)
-        assert loaded_in(tmp_path / "pickle", array, "plain")["values"] == [1, 2, 5, 5]
+        arrays.append(zarr.open_array(tmp_path / "a"))
+        assert not any(b"zarr_bytes" in pickle.dumps(array) for array in arrays)
+        for found in loaded_in("plain", tmp_path, *arrays):
+            assert found["values"] == [1, 2, 0, 0]
+            assert not any(module.startswith("zarr_bytes") for module in found["classes"])
 
     def test_a_dataset_of_xarray_that_is_loaded(self, tmp_path):
         xarray = pytest.importorskip("xarray", reason="xarray is not installed (extra stores)")
@@ -86,30 +87,30 @@ class TestWithoutThisPackage:
         dataset.to_zarr(tmp_path / "a", consolidated=False, encoding=encoding)
         loaded = xarray.open_zarr(tmp_path / "a", consolidated=False).load()
         assert b"zarr_bytes" not in pickle.dumps(loaded)
-        found = loaded_in(tmp_path / "pickle", loaded, "plain")
-        assert found == {"values": [0.0, 1.0, 2.0, 3.0]}
+        assert loaded_in("plain", tmp_path, loaded) == [{"values": [0.0, 1.0, 2.0, 3.0]}]
 
-    @pytest.mark.parametrize("codecs", [LITTLE, [sharding([2], LITTLE)]], ids=["chunks", "shards"])
-    def test_an_uncompressed_array_has_zarrs_pipeline(self, tmp_path, codecs):
-        array = compressed(tmp_path / "a", codecs=codecs)
-        assert b"zarr_bytes" not in pickle.dumps(array)
+    def test_an_uncompressed_array_has_zarrs_pipeline(self, tmp_path):
+        chunks = compressed(tmp_path / "chunks", codecs=LITTLE)
+        shards = compressed(tmp_path / "shards", codecs=[sharding([2], LITTLE)])
+        assert b"zarr_bytes" not in pickle.dumps(chunks) + pickle.dumps(shards)
         for environment, variables, pipeline in (
             ("plain", {}, "zarr.core"),
             ("installed", {}, "zarr_bytes"),
             ("installed", OFF, "zarr.core"),
         ):
-            found = loaded_in(tmp_path / "pickle", array, environment, **variables)
-            assert found["values"] == [1, 2, 0, 0]
-            assert found["classes"][-1].startswith(pipeline)
-            is_own = pipeline == "zarr_bytes" and codecs is LITTLE  # shards have it inside
-            assert ("zarr_bytes.codec" in found["classes"]) == is_own
+            both = loaded_in(environment, tmp_path, chunks, shards, **variables)
+            for found in both:
+                assert found["values"] == [1, 2, 0, 0]
+                assert found["classes"][-1].startswith(pipeline)
+            codec = "zarr_bytes.codec" if pipeline == "zarr_bytes" else "zarr.codecs.bytes"
+            assert both[0]["classes"][1] == codec
 
     def test_an_array_that_is_written_in_place_is_an_error_that_names_this_package(self, tmp_path):
         """Another pipeline would replace chunks that other processes write into."""
         with zarr.config.set({"zarr_bytes.partial_writes": True}):
             array = compressed(tmp_path / "a", codecs=LITTLE)
         self.check_that_it_is_an_error(tmp_path, array)
-        found = loaded_in(tmp_path / "pickle", array, "installed", **OFF)
+        (found,) = loaded_in("installed", tmp_path, array, **OFF)
         assert found["classes"][-1] == "zarr_bytes"
 
     def test_a_data_type_that_zarr_does_not_have_is_an_error_that_names_this_package(
@@ -121,7 +122,7 @@ class TestWithoutThisPackage:
 
     @staticmethod
     def check_that_it_is_an_error(folder, array):
-        found = loaded_in(folder / "pickle", array, "plain")
+        found = loaded_in("plain", folder, array)
         assert found.startswith("ModuleNotFoundError")
         assert "zarr_bytes" in found
 
