@@ -152,10 +152,11 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
 
     def _chunks(self, batch: Sequence[_Item]) -> list[Chunk]:
         """Zarr's batch as this package's own: what zarr tells a pipeline is known here alone."""
-        format_of = self.stored.format_of
+        known = batch[0][1]  # as a rule, the spec of all
+        format = self.stored.format_of(known)
         return [
-            (cast("StorePath", key), format_of(spec), selection, place, is_complete)
-            for key, spec, selection, place, is_complete in batch
+            (key, format if spec is known else self.stored.format_of(spec), selection, place, is_all)
+            for key, spec, selection, place, is_all in batch
         ]
 
 
