@@ -155,7 +155,13 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         known = batch[0][1]  # as a rule, the spec of all
         format = self.stored.format_of(known)
         return [
-            (key, format if spec is known else self.stored.format_of(spec), selection, place, is_all)
+            (
+                key,
+                format if spec is known else self.stored.format_of(spec),
+                selection,
+                place,
+                is_all,
+            )
             for key, spec, selection, place, is_all in batch
         ]
 

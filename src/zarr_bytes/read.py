@@ -188,7 +188,7 @@ class Reader:
         getter, format, selection, place, _ = item
         plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
         view = self._view(format, selection, place)
-        requests = Requests(getter, self.driver, plan, self.prototype, is_sync=is_sync)
+        requests = self.driver.requests(getter, plan, self.prototype, is_sync=is_sync)
         try:
             await read_object(plan, requests, view, objects)
         except MissingChunkError:

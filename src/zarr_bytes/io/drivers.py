@@ -16,10 +16,15 @@ from zarr_bytes.errors import wrong_size
 from zarr_bytes.io.file_writing import CAN_REPLACE
 from zarr_bytes.io.known_stores import answers_ranges, ignores_ranges, origin_of
 from zarr_bytes.io.mapping import mapped
+from zarr_bytes.io.requests import Requests
 from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated, sync
 
 if TYPE_CHECKING:
+    from zarr.abc.buffer import BufferPrototype
+    from zarr.storage import StorePath
+
+    from zarr_bytes.indexing.plan import Plan
     from zarr_bytes.io.mapping import ChangedFiles
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.settings import Cost
@@ -55,6 +60,15 @@ class Driver:
     def cost_of(self, key: str) -> Cost | None:
         """`cost` of one object: None, too, where it comes whole."""
         return None if self.why_whole(key) else self.cost()
+
+    def requests(
+        self, key: StorePath, plan: Plan, prototype: BufferPrototype, *, is_sync: bool
+    ) -> Requests:
+        """The requests for one object."""
+        is_whole, origin = bool(self.why_whole(key.path)), self.origin
+        return Requests(
+            key, plan, prototype, origin=origin, is_asked_whole=is_whole, is_sync=is_sync
+        )
 
     def answers_ranges(self) -> bool:
         """Whether the store is known to answer ranges with ranges."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import nullcontext
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast
 from weakref import ref
@@ -24,6 +25,7 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByt
 from zarr_bytes.errors import partly_missing, warn_caller, wrong_size
 from zarr_bytes.io import counters
 from zarr_bytes.io.known_stores import (
+    answers_ranges,
     note_ranges,
     note_whole_object,
     says_that_there_are_no_ranges,
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import ByteRanges, Plan
-    from zarr_bytes.io.drivers import Driver
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.format import Format
     from zarr_bytes.zarr_versions import SyncByteGetter
@@ -83,24 +84,33 @@ class Requests:
     def __init__(
         self,
         getter: StorePath,
-        driver: Driver,
         plan: Plan,
         prototype: BufferPrototype,
         *,
+        origin: str = "",
+        is_asked_whole: bool = False,
         is_sync: bool = False,
     ) -> None:
         self.is_sync = is_sync
-        self.key = str(getter)
-        self._getter, self._driver = getter, driver
-        self._is_asked_whole = bool(driver.why_whole(getter.path))  # also for an index
+        self._getter, self._origin = getter, origin
+        self._is_asked_whole = is_asked_whole  # also for an index
         self._plan = plan
         self._prototype = prototype
         self._stored_nbytes = plan.format.stored_nbytes
         self._chunk: Bytes | None = None  # whole, once it has come
         self._is_there = False  # whether a range has come
-        self.known = asyncio.Event()  # set once the first answer has told what ranges bring
         if counters.counters:
             counters.note(getter.store, chunks=1)
+
+    @property
+    def key(self) -> str:
+        """The key of the chunk, for messages."""
+        return str(self._getter)
+
+    @cached_property
+    def known(self) -> asyncio.Event:
+        """Set once the first answer has told what ranges bring."""
+        return asyncio.Event()
 
     @property
     def slots(self) -> int:
@@ -110,7 +120,7 @@ class Requests:
     @property
     def answers_ranges(self) -> bool:
         """Whether it is known that ranges are answered with ranges, or the chunk has come."""
-        return self._chunk is not None or self._driver.answers_ranges()
+        return self._chunk is not None or answers_ranges(self._getter.store, self._origin)
 
     async def fetch_whole(self) -> None:
         """Get the bytes of the chunk in one request, for `fetch`."""
@@ -156,7 +166,7 @@ class Requests:
         """
         if self._chunk is not None:
             return self._part(ranges)
-        collected = _Collected(self.key, ranges.nbytes, self._stored_nbytes)
+        collected = _Collected(self._getter, ranges.nbytes, self._stored_nbytes)
         end = self._stored_nbytes if self._plan.is_whole else None
 
         async def work(requests: Iterable[tuple[int, int, int]]) -> None:
@@ -253,7 +263,7 @@ class Requests:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _note_ranges(self) -> None:
-        note_ranges(self._getter.store, self._driver.origin)
+        note_ranges(self._getter.store, self._origin)
         self.known.set()
 
     def _note_whole_object(self) -> None:
@@ -275,7 +285,7 @@ def note_request(getter: StorePath, request: _Request | None, found: Buffer | No
 class _Collected:
     """The bytes of the ranges so far, and whether the chunk is missing or has come whole."""
 
-    def __init__(self, key: str, nbytes: int, stored_nbytes: int | None) -> None:
+    def __init__(self, key: StorePath, nbytes: int, stored_nbytes: int | None) -> None:
         self._key = key
         self._nbytes = nbytes
         self._stored_nbytes = stored_nbytes  # None for a shard, whose index has come as a range
@@ -302,12 +312,12 @@ class _Collected:
             return False
         nbytes = len(buffer)
         if stop == end and is_range and nbytes > stop - start:
-            raise wrong_size(self._key, 0, stop, start + nbytes)
+            raise wrong_size(str(self._key), 0, stop, start + nbytes)
         if not is_range or (nbytes > stop - start and self._stored_nbytes is not None):
             self.whole = buffer
             return False
         if nbytes != stop - start:
-            raise wrong_size(self._key, start, stop, nbytes)
+            raise wrong_size(str(self._key), start, stop, nbytes)
         part = buffer.as_numpy_array()
         if part.size == self._nbytes:
             self.fetched = part
