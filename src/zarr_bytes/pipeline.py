@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import metadata
+from itertools import chain
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
@@ -24,7 +25,7 @@ from zarr_bytes.settings import partial_writes_enabled, pipeline_of_other_chains
 from zarr_bytes.zarr_versions import BatchedCodecPipeline, unknown_in_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator
 
     from zarr.abc.buffer import NDBuffer
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
@@ -84,12 +85,12 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
         """Pipeline of `codecs`: one of zarr's where others are among them."""
-        chain = tuple(codecs)
-        own = own_chain(chain) if _is_known() else None
+        codecs = tuple(codecs)
+        own = own_chain(codecs) if _is_known() else None
         if own is None:
             # zarr takes any pipeline.
             other = cast("type[Self]", pipeline_of_other_chains())
-            return other.from_codecs(chain, batch_size=batch_size)
+            return other.from_codecs(codecs, batch_size=batch_size)
         # Not by zarr's `from_codecs`, which warns that shards behind a `transpose` are read whole.
         return cls(
             array_array_codecs=cast("tuple[ArrayArrayCodec, ...]", tuple(own[:-1])),
@@ -108,8 +109,8 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         # written in place may share chunks with other writers, which no other pipeline can do.
         if self.in_place or type(self) is not BatchedBytesPipeline:
             return super().__reduce_ex__(protocol)
-        chain = (*self.array_array_codecs, self.array_bytes_codec)
-        make = methodcaller("from_codecs", chain, batch_size=self.batch_size)
+        codecs = (*self.array_array_codecs, self.array_bytes_codec)
+        make = methodcaller("from_codecs", codecs, batch_size=self.batch_size)
         return make, (ChosenBy(get_pipeline_class),), {"in_place": False}
 
     async def read(
@@ -119,13 +120,13 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         drop_axes: tuple[int, ...] = (),
     ) -> tuple[GetResult, ...]:
         """Read selections of chunks into `out`; for each chunk, whether it was there."""
-        batch = list(batch_info)
-        array = out.as_ndarray_like()
-        if not isinstance(array, np.ndarray) or not _is_taken(batch):
-            return await super().read(batch, out, drop_axes)
+        items, array = iter(batch_info), out.as_ndarray_like()
+        first = next(items, None)
+        if first is None or not isinstance(array, np.ndarray) or not _is_taken(first):
+            return await super().read(_all_of(first, items), out, drop_axes)
         from zarr_bytes.read import read_batch
 
-        found = await read_batch(self._chunks(batch), array, drop_axes, batch[0][1].prototype)
+        found = await read_batch(self._chunks(first, items), array, drop_axes, first[1].prototype)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
 
     async def write(
@@ -135,24 +136,25 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         drop_axes: tuple[int, ...] = (),
     ) -> None:
         """Write selections of chunks from `value`."""
-        batch = list(batch_info)
-        if not _is_taken(batch):
-            await super().write(batch, value, drop_axes)
+        items = iter(batch_info)
+        first = next(items, None)
+        if first is None or not _is_taken(first):
+            await super().write(_all_of(first, items), value, drop_axes)
             return
         from zarr_bytes.write import write_batch
 
         await write_batch(
-            self._chunks(batch),
+            self._chunks(first, items),
             value,
             drop_axes,
-            batch[0][1].prototype,
+            first[1].prototype,
             in_place=self.in_place,
-            leaves_out=not batch[0][1].config.write_empty_chunks,
+            leaves_out=not first[1].config.write_empty_chunks,
         )
 
-    def _chunks(self, batch: Sequence[_Item]) -> list[Chunk]:
+    def _chunks(self, first: _Item, items: Iterator[_Item]) -> list[Chunk]:
         """Zarr's batch as this package's own: what zarr tells a pipeline is known here alone."""
-        known = batch[0][1]  # as a rule, the spec of all
+        known = first[1]  # as a rule, the spec of all
         format = self.stored.format_of(known)
         return [
             (
@@ -162,13 +164,17 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
                 place,
                 is_all,
             )
-            for key, spec, selection, place, is_all in batch
+            for key, spec, selection, place, is_all in chain((first,), items)
         ]
 
 
-def _is_taken(batch: Sequence[_Item]) -> bool:
+def _is_taken(first: _Item) -> bool:
     """Whether a batch has chunks of stores, for the memory of this machine."""
-    return bool(batch) and isinstance(batch[0][0], StorePath) and is_for_numpy(batch[0][1])
+    return isinstance(first[0], StorePath) and is_for_numpy(first[1])
+
+
+def _all_of(first: _Item | None, items: Iterator[_Item]) -> list[_Item]:
+    return [] if first is None else [first, *items]
 
 
 _unknown = unknown_in_pipeline(BatchedCodecPipeline)
