@@ -21,7 +21,6 @@ from conftest import PIPELINES
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.control import current_build_context
-from hypothesis.errors import HypothesisException, StopTest
 from stored_arrays import CountingStore
 from system_calls import ending_early
 from zarr.buffer.cpu import Buffer
@@ -38,7 +37,6 @@ class Run:
 
     seconds: float = 0
     seed: int | None = None
-    is_exact: bool = False  # whether a round ends in its middle when the time is over
     distinct: dict = field(default_factory=lambda: defaultdict(set))  # by test
 
 
@@ -51,29 +49,18 @@ def fuzz(examples):
     def decorate(test):
         body = test.hypothesis.inner_test
 
-        end = has_failed = False
-
         @functools.wraps(body)
         def counted(*arguments, **named):
-            nonlocal has_failed
-            if RUN.is_exact and time.monotonic() > end and not has_failed:
-                return  # the rest of the round; what has failed is run again, to be told
-            try:
-                body(*arguments, **named)
-            except BaseException as error:  # as that of `pytest.raises` is
-                has_failed |= not isinstance(error, (HypothesisException, StopTest))
-                raise
+            body(*arguments, **named)
             choices = current_build_context().data.choices
             RUN.distinct[os.environ["PYTEST_CURRENT_TEST"]].add(hash(repr(choices)))
 
         test.hypothesis.inner_test = counted
-        # In rounds of 50, where there is time: Hypothesis takes its time to begin each.
-        most = examples if settings().derandomize else 50
+        most = examples if settings().derandomize else settings().max_examples  # of a round
         test = settings(max_examples=most, suppress_health_check=list(HealthCheck))(test)
 
         @functools.wraps(test)
         def repeated(*arguments, **named):
-            nonlocal end
             end, of_this_round = time.monotonic() + RUN.seconds, RUN.seed
             is_over = False
             while not is_over:
