@@ -6,8 +6,8 @@ A server on loopback answers after 30 ms and sends 50 MB/s on each connection; f
 of three reads. Every result is compared with NumPy's. The bar of a row: the time of the ranges that
 the server has sent to this package, in the best order, ten at a time, and what it may be times
 that. What the server says that it has sent is compared with what `explain` has said. The last two
-sections are the measurements behind the remote defaults, also with 10 and 100 ms. `--quick` is one
-read of each, and `--only` for some of the sections.
+sections are the measurements behind the remote defaults, also with 10 and 100 ms; `--quick` is for
+a look at these. `--only` is for some of the sections.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from itertools import repeat
 
 import numpy as np
 import zarr
-from benchmark import DEFAULT, OURS, THEIRS, ZARRS, stored, values_of
+from benchmark import DEFAULT, OURS, THEIRS, ZARRS, medians, stored, values_of
 from obstore.store import HTTPStore
 from pipeline import (
     PIPELINE,
@@ -108,7 +108,7 @@ def read_zarrista(url, selection):
     return found.squeeze(axis=tuple(i for i, entry in enumerate(entries) if isinstance(entry, int)))
 
 
-def rows(server, arrays, reads, values, what, rounds):
+def rows(server, arrays, reads, values, what):
     """A row for each selection, with the time of the best order as its bar."""
     for name, selection in SELECTIONS.items():
         expected, contenders, bars = values[selection], {}, []
@@ -129,18 +129,18 @@ def rows(server, arrays, reads, values, what, rounds):
             assert (explained.requests, explained.bytes_fetched) == (len(log["sent"]), nbytes)
             seconds = best(joined(log["sent"]), LATENCY, RATE)
             bars = [Bar(1.15, f"the best order of {len(log['sent'])} requests", seconds)]
-        yield Row(f"{what}, {name}", rounds.in_turn(contenders, 3), bars)
+        yield Row(f"{what}, {name}", medians(3, warm_up=0, **contenders), bars)
 
 
-def arrays(folder, rounds):
+def arrays(folder, _):
     with slow_server(folder, LATENCY, RATE) as server:
         for i, (what, (shape, chunks, dtype, options)) in enumerate(ARRAYS.items()):
             stored(folder / str(i), shape, chunks, dtype, **options)
             ours, reads = readers(f"{server.url}/{i}")
-            yield from rows(server, ours, reads, values_of(shape, dtype), what, rounds)
+            yield from rows(server, ours, reads, values_of(shape, dtype), what)
 
 
-def netcdf(folder, rounds):
+def netcdf(folder, _):
     """A variable of a NetCDF-3 file behind VirtualiZarr's store."""
     from obspec_utils.registry import ObjectStoreRegistry
     from scipy.io import netcdf_file
@@ -161,7 +161,7 @@ def netcdf(folder, rounds):
                 found[name] = zarr.open_group(store, mode="r", zarr_format=3)["v"]
         reads = {name: array.__getitem__ for name, array in found.items()}
         ours = {name: found[name] for name in found if name.startswith(PIPELINE)}
-        yield from rows(server, ours, reads, values, "a NetCDF-3 file of 134 MB", rounds)
+        yield from rows(server, ours, reads, values, "a NetCDF-3 file of 134 MB")
 
 
 def empty(folder, shape):
