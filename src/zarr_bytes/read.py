@@ -151,10 +151,7 @@ class Reader:
     def files(self, batch: Iterable[Chunk], *, waits: bool = True) -> Iterator[bool]:
         """Read local files; for each, whether it exists.
 
-        Raises
-        ------
-        BlockingIOError
-            If this chunk and all later ones must be read in a thread, where `waits` is False.
+        A BlockingIOError without `waits`, if it and all later ones must be read in a thread.
         """
         way: _Way | None = None
         out, root = self.out, self.root
@@ -415,13 +412,7 @@ async def read_object(plan: Plan, requests: Requests, view: Array, objects: int)
 
 
 def index_in(file: ChunkFile, format: Format) -> AnyIndex:
-    """The index of an open file.
-
-    Raises
-    ------
-    ShardIndexError
-        If the index is truncated or damaged.
-    """
+    """The index of an open file; a ShardIndexError if it is truncated or damaged."""
     if not format.index_nbytes:
         return CHUNK_INDEX
     size = file.size()
@@ -437,10 +428,7 @@ def index_in(file: ChunkFile, format: Format) -> AnyIndex:
 def scatter(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
     """Function that puts the elements of a fetch, out of its bytes, into the view of `out`.
 
-    Raises
-    ------
-    BoolValueError
-        If a bool is neither 0 nor 1. The message has its index in `out`.
+    A BoolValueError with the index in `out`, if a bool is neither 0 nor 1.
     """
     format = plan.format
     numbers, dtype = format.as_numbers(view) or (None, None)

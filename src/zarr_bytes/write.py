@@ -503,10 +503,7 @@ def _laid_out(
 def _in_shape(value: Array, shape: tuple[int, ...]) -> Array:
     """`value` with the axes of length 1 that `shape` has for integers, and zarr has dropped.
 
-    Raises
-    ------
-    ValueError
-        If NumPy cannot broadcast `value` to `shape`.
+    A ValueError if NumPy cannot broadcast `value` to `shape`.
     """
     if value.shape in (shape, ()):
         return value
