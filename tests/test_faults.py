@@ -187,7 +187,7 @@ def cases(*errors):
         for operation in OPERATIONS
         for layout in LAYOUTS
         if "shard" in layout or "inner" not in operation
-        for is_quick in [operation in QUICK.get(layout, [])]
+        for is_quick in [operation in QUICK.get(layout, [])[:: 1 if errors[0] else 3]]
         for error in errors
     ]
 
