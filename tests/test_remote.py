@@ -318,7 +318,8 @@ class TestEnds:
 
         array = self.array()
         array.store.end = fail
-        asyncio.run(read(), loop_factory=SimulatedLoop)
+        with asyncio.Runner(loop_factory=SimulatedLoop) as runner:  # Python 3.11's `run` has none
+            runner.run(read())
         assert array.store.running == 0
         assert len(array.store.requests) <= 2 * SLOTS
 
@@ -332,7 +333,8 @@ class TestEnds:
             assert asyncio.all_tasks() == before
 
         array = self.array()
-        asyncio.run(read(), loop_factory=SimulatedLoop)
+        with asyncio.Runner(loop_factory=SimulatedLoop) as runner:  # Python 3.11's `run` has none
+            runner.run(read())
         assert array.store.running == 0
 
 
