@@ -301,15 +301,5 @@ def conditions(draw, pipeline, **others):
 WAYS = {**{name: name for name in PIPELINES}, "shards": "BatchedBytesPipeline"}
 
 
-def writable_store_with(kind, objects, folder):
-    """`store_with`, with an archive that is written to."""
-    if kind != "zip":
-        return store_with(kind, objects, folder)
-    store = ZipStore(folder / "a.zip", mode="w")
-    for key, content in objects.items():
-        zarr.core.sync.sync(store.set(key, Buffer.from_bytes(content)))
-    return store
-
-
 def open_with(kind, objects, folder):
     return zarr.open_array(store_with(kind, objects, folder), mode="r")

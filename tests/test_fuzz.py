@@ -1,4 +1,4 @@
-"""Random selections, writes and faults: NumPy says what an array holds.
+"""Random selections and faults: NumPy says what an array holds; `test_model.py` has writes.
 
 `tests/fuzz.py` says how long they run.
 """
@@ -12,7 +12,6 @@ import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from fuzz import (
     KINDS,
-    TYPES,
     WAYS,
     chunks_of,
     conditions,
@@ -21,10 +20,8 @@ from fuzz import (
     open_with,
     same,
     store_with,
-    values_of,
-    writable_store_with,
 )
-from fuzz_arrays import arrays, reads, sharded, writes
+from fuzz_arrays import arrays, reads, sharded
 from hypothesis import event, given
 from hypothesis import strategies as st
 from stored_arrays import pipeline_of
@@ -40,7 +37,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@fuzz(examples=55)
+@fuzz(examples=25)
 @given(data=st.data())
 def test_every_selection_of_every_store_is_what_numpy_selects(tmp_path_factory, way, data):
     """In shards, inner chunks are absent, lie in any order, and have other bytes between them."""
@@ -57,81 +54,6 @@ def test_every_selection_of_every_store_is_what_numpy_selects(tmp_path_factory, 
             read, select = data.draw(reads(example.shape, example.chunk_shape))
             same(read(array), np.asarray(select(values), values.dtype))  # text scalars lose zeros
         array.store_path.store.close()
-
-
-def can_be_sharded(example, pipeline):
-    """Whether shards of an array are written and read, through the codec where that is zarr's.
-
-    The fused pipeline reads a dense shard past it, as the limits say. zarr up to 3.2 cannot write
-    shards of voids, or of no dimensions.
-    """
-    if pipeline == "BatchedBytesPipeline":
-        return True
-    if not HAS_FUSED_PIPELINE:
-        return False
-    name = example.name
-    is_limited = TYPES[name][2] < 255 or name in ("complex_float16", "complex_bfloat16")
-    return not (is_limited and pipeline == "FusedCodecPipeline")
-
-
-def plainly_read(store):
-    """What zarr's default pipeline reads."""
-    with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-        return zarr.open_array(store, mode="r+")[...]
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.filterwarnings("ignore:Duplicate name")  # in a zip, of a chunk that is replaced
-@fuzz(examples=34)
-@given(data=st.data())
-def test_every_write_is_what_numpy_assigns(tmp_path_factory, way, data):
-    """To what others have written; in place and not, by turns. zarr's own pipeline reads it too."""
-    kind = data.draw(st.sampled_from(["local", "local", *KINDS]))
-    pipeline, example = WAYS[way], data.draw(arrays(can_be_missing=True))
-    chains = ["shard"] if way == "shards" else ["bytes", "bytes", "shard", "compressor"]
-    chain = data.draw(st.sampled_from(chains))
-    if chain == "shard" and can_be_sharded(example, pipeline):
-        example = data.draw(sharded(example))
-    elif chain != "bytes":
-        chain = "compressor"
-    model = example.values()
-    document, objects = example.document(), example.objects(model)
-    if chain == "compressor":
-        document["codecs"].append({"name": "crc32c"})
-        objects, model = {}, np.zeros_like(model)
-    objects["zarr.json"] = json.dumps(document).encode()
-    # Zarr takes -0.0 for an empty chunk, or an inner one of a shard; nothing is deleted from a zip.
-    is_exact = pipeline == "BatchedBytesPipeline" and kind != "zip" and chain != "compressor"
-    is_one_chunk = example.chunk_shape == example.shape and chain == "bytes"
-    folder = tmp_path_factory.mktemp("a")
-    with conditions(
-        data.draw, pipeline, array__write_empty_chunks=not is_exact or data.draw(st.booleans())
-    ):
-        store = writable_store_with(kind, objects, folder)
-        array = zarr.open_array(store, mode="r+")
-        for step in range(3):
-            if data.draw(st.booleans()):
-                with zarr.config.set({"zarr_bytes.partial_writes": data.draw(st.booleans())}):
-                    array = zarr.open_array(store, mode="r+")
-            write, where = data.draw(writes(example.shape, example.chunk_shape, is_one_chunk))
-            part = values_of(example.name, np.shape(model[where]), example.seed + step)
-            form = data.draw(st.sampled_from(["values", "one value", "zero", "another order"]))
-            if form == "zero":
-                part = np.zeros((), part.dtype)
-            elif part.size and form == "one value":
-                part = part.flat[0]
-            elif form == "another order":
-                part = np.array(part, order="F")
-            write(array, part)
-            model[where] = part
-            same(array[...], model)
-            same(zarr.open_array(store, mode="r+")[...], model)
-            if HAS_FUSED_PIPELINE:  # before it, zarr cannot read some
-                same(plainly_read(store), model)
-            read, select = data.draw(reads(example.shape, example.chunk_shape))
-            same(read(array), np.asarray(select(model), model.dtype))
-        store.close()
-    assert not list(folder.rglob("*.partial"))
 
 
 class Faulty(MemoryStore):

@@ -1,156 +1,25 @@
-"""Chunks that others replace meanwhile, and writes between resizes: random orders of events.
+"""Writes between resizes, in random order; `test_meanwhile.py` has chunks that others replace.
 
 `tests/fuzz.py` says how long they run.
 """
 
 import json
-import os
-import threading
-from itertools import cycle
 from math import gcd
 
 import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
-from fuzz import TYPES, WAYS, conditions, document_of, fuzz, same, store_with
-from fuzz_arrays import arrays, orders_of, reads, sharded, writes
-from hypothesis import event, given
+from fuzz import WAYS, conditions, document_of, fuzz, same, store_with
+from fuzz_arrays import orders_of, writes
+from hypothesis import given
 from hypothesis import strategies as st
 from shards import sharding
 from stored_arrays import contents_of
-from system_calls import before_each
 from zarr.codecs import BytesCodec, TransposeCodec
 from zarr.storage import MemoryStore
 
-from zarr_bytes import ChunkSizeError, ShardIndexError
-
 pytestmark = pytest.mark.filterwarnings("ignore:The data type")
-
-VERSIONS = 3
-ONE_AFTER_ANOTHER = {"async__concurrency": 1, "codec_pipeline__max_workers": 1}
-
-
-class Others:
-    """Another process, which replaces, deletes and truncates chunks that are files.
-
-    Called before each call of the system: one of `events` happens to the chunk that was opened
-    last. After the last event, the content of that chunk is added to `seen`.
-    """
-
-    def __init__(self, folder, versions, events):
-        self._folder = folder
-        self._versions = {key: cycle([v[key] for v in versions]) for key in versions[0]}
-        self._events = events
-        self.seen = set()
-        # After an error zarr's default pipeline reads other chunks on, beside the next read.
-        self._lock = threading.Lock()
-        self._key = next(iter(self._versions))
-        for key in self._versions:
-            self._act("replace", key)
-
-    def __call__(self, call, *arguments):
-        with self._lock:
-            if call == "open":
-                key = os.fspath(arguments[0]).removeprefix(f"{self._folder}/")
-                self._key = key if key in self._versions else self._key
-            self._act(next(self._events, "look"), self._key)
-
-    def _act(self, event, key):
-        path = self._folder / key
-        if event == "replace":
-            path.parent.mkdir(parents=True, exist_ok=True)
-            new = path.with_name("new")
-            new.write_bytes(next(self._versions[key]))
-            new.replace(path)
-        elif event == "delete":
-            path.unlink(missing_ok=True)
-        elif event == "truncate" and path.exists():
-            os.truncate(path, path.stat().st_size // 2)
-        elif event == "look" and path.exists():
-            self.seen.add((key, path.read_bytes()))
-
-
-def is_of_one_version_each(found, versions, numbers):
-    """Whether the elements of each chunk are those of one of `versions`, bit for bit."""
-    found, numbers = np.asarray(found, versions[0].dtype), np.asarray(numbers)
-    assert found.shape == versions[0].shape
-    return all(
-        any(found[part].tobytes() == version[part].tobytes() for version in versions)
-        for part in (numbers == number for number in np.unique(numbers))
-    )
-
-
-@pytest.mark.parametrize("way", WAYS)
-@fuzz(examples=20)
-@given(data=st.data())
-def test_a_read_sees_one_version_of_each_chunk_that_others_replace(tmp_path_factory, way, data):
-    example = data.draw(arrays(least_size=1))
-    example = data.draw(sharded(example)) if way == "shards" else example
-    versions = [example.values(i) for i in range(VERSIONS)]
-    folder = tmp_path_factory.mktemp("a")
-    store = store_with("local", example.objects(), folder)
-    other = data.draw(st.sampled_from(["replace", "delete", "truncate"]))
-    events = st.lists(st.sampled_from(["replace", other, None, None]), min_size=1, max_size=20)
-    stored = [example.chunks(values) for values in versions]
-    others = Others(folder, stored, cycle(data.draw(events)))
-    numbers = example.numbers_of_chunks()
-    possible = [*versions, *[np.zeros_like(versions[0])] * (other == "delete")]
-    with conditions(data.draw, WAYS[way], **ONE_AFTER_ANOTHER):
-        array = zarr.open_array(store, mode="r")
-        for _ in range(3):
-            read, select = data.draw(reads(example.shape, example.chunk_shape))
-            try:
-                with before_each(others):
-                    found = read(array)
-            except (ChunkSizeError, ShardIndexError):
-                event("an error")
-                assert other == "truncate"
-            else:
-                selected = [np.asarray(select(v), v.dtype) for v in possible]
-                assert is_of_one_version_each(found, selected, select(numbers))
-
-
-@pytest.mark.parametrize("pipeline", PIPELINES)
-@fuzz(examples=15)
-@given(data=st.data())
-def test_a_write_is_done_to_one_version_of_each_chunk_that_others_replace(
-    tmp_path_factory, pipeline, data
-):
-    """The others may undo the write. No chunk is a mix of versions, or is written in part.
-
-    A chunk that is replaced is one version for the others at every moment, and a chunk that is
-    written in place has all its bytes.
-    """
-    example = data.draw(arrays(least_size=1))
-    versions = [example.values(i) for i in range(VERSIONS)]
-    folder = tmp_path_factory.mktemp("a")
-    store = store_with("local", example.objects(), folder)
-    events = st.lists(st.sampled_from(["replace", "delete", "look", None, None]), max_size=20)
-    stored = [example.chunks(values) for values in versions]
-    others = Others(folder, stored, iter(data.draw(events)))
-    with conditions(data.draw, pipeline, array__write_empty_chunks=True, **ONE_AFTER_ANOTHER):
-        array = zarr.open_array(store, mode="r+")
-        write, where = data.draw(writes(example.shape))
-        part = example.values(VERSIONS)[where]
-        with before_each(others):
-            write(array, part)
-        found = zarr.open_array(store, mode="r")[...]
-        is_in_place = pipeline == "BatchedBytesPipeline" and zarr.config.get(
-            "zarr_bytes.partial_writes"
-        )
-    possible = [*versions, np.zeros_like(versions[0])]
-    for version in possible[:]:
-        possible.append(version.copy())
-        possible[-1][where] = part
-    assert is_of_one_version_each(found, possible, example.numbers_of_chunks())
-    assert not list(folder.rglob("*.partial"))
-    stored = [example.chunks(values) for values in possible]
-    is_narrow = TYPES[example.name][2] not in (0, 255)  # other bits may be stored than in memory
-    for key, content in others.seen:
-        assert len(content) == len(stored[0][key])
-        assert is_in_place or is_narrow or content in [chunks[key] for chunks in stored]
-
 
 LARGEST = 9  # size of an axis
 

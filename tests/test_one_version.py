@@ -1,6 +1,6 @@
 """An error is made of what has been read of a file: it is opened once, and no byte is read again.
 
-`test_cost.py` has reads without errors, and `test_fuzz_files.py` files that others replace at any
+`test_cost.py` has reads without errors, and `test_meanwhile.py` files that others replace at any
 moment: a result has each chunk in one version.
 """
 
