@@ -602,6 +602,7 @@ class TestTheCommand:
     def test_it_says_what_the_function_says(self, tmp_path, text, name, selection):
         array = in_folder(tmp_path)
         expected = zarr_bytes.explain(getattr(array, name) if name else array, selection)
+        assert expected.selection == (text or "[...]")
         arguments = [tmp_path, *[text] * (text is not None)]
         result = call("explain", *arguments, "--json")
         assert json.loads(result.stdout) == json.loads(json.dumps(asdict(expected)))

@@ -195,7 +195,7 @@ class TestSelections:
     def test_the_axes_are_numpys_for_entries_of_any_kinds_in_any_order(self, form):
         """Also with dots, which separate arrays where they stand for no axis."""
         view = zarr_bytes.view(stored({}, **form))
-        for kinds in itertools.product([3, slice(1, 6, 2), list], repeat=3):
+        for kinds in itertools.product([np.int64(-3), slice(1, 6, 2), list], repeat=3):
             indices = iter(np.ix_(*[[5, -8, 0, 5], [-6, 7], [1, 6, -3]][: kinds.count(list)]))
             entries = [next(indices) if kind is list else kind for kind in kinds]
             for selection in [entries, *([*entries[:i], ..., *entries[i:]] for i in range(4))]:
