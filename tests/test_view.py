@@ -201,6 +201,12 @@ class TestSelections:
             for selection in [entries, *([*entries[:i], ..., *entries[i:]] for i in range(4))]:
                 same(view[tuple(selection)], VALUES[tuple(selection)])
 
+    def test_points_are_broadcast_beside_integers_also_where_there_are_none(self, form):
+        view = zarr_bytes.view(stored({}, **form))
+        for points in (([5, 0], 3, [1, 9]), (np.zeros((0, 2), int), [[0, 0]], 1), ([], 0, [1])):
+            found = view[points]
+            same(found, VALUES[tuple(np.asarray(entry, int) for entry in points)])
+
     @pytest.mark.parametrize("store", [MemoryStore, tempfile.mkdtemp])
     def test_a_selection_of_one_block_copies_nothing(self, store, form):
         view = zarr_bytes.view(stored(store(), **form))
