@@ -222,6 +222,18 @@ def test_one_range_goes_first_until_a_store_is_known_to_answer_ranges():
     assert first == pytest.approx(second + LATENCY + LARGEST / RATE, rel=0.1)
 
 
+def test_chunks_of_a_store_that_is_not_known_are_read_at_the_same_time():
+    """Once the first answer of one has told, the others wait for no answer of their own."""
+    values = numbers((2, *LONG.shape))
+    array = stored(Remote(MemoryStore()), values, chunks=(1, *LONG.shape))
+
+    async def read():
+        return await asyncio.wait_for(array.async_array.getitem(np.s_[:, :, 3]), 60)
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        assert np.array_equal(runner.run(read()), values[:, :, 3])
+
+
 @pytest.mark.parametrize("selection", [np.s_[:, 3], np.s_[::2], ...])
 def test_a_whole_chunk_comes_at_once_where_partial_reads_are_off(selection):
     array = remote(LONG)

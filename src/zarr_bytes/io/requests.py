@@ -178,6 +178,7 @@ class Requests:
                     raise EnoughError
                 if not self.answers_ranges:
                     self._note_ranges()
+                self.known.set()  # also where another chunk has told meanwhile
 
         requests, count = ranges.requests(largest), ranges.number_of_requests(largest)
         limit = self.slots
