@@ -23,6 +23,7 @@ from zarr.abc.codec import ArrayBytesCodecPartialDecodeMixin
 from zarr.buffer import cpu
 from zarr.dtype import VariableLengthUTF8
 from zarr.registry import get_codec_class
+from zarr.storage import StorePath
 
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io import counters
@@ -252,7 +253,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
 
         if is_in_memory(byte_getter):
             buffer = await byte_getter.get(chunk_spec.prototype)
-            return self._selected(buffer, selection, chunk_spec)
+            return self._selected(byte_getter, buffer, selection, chunk_spec)
         format, prototype = self._stored.format_of(chunk_spec), _numpy_prototype(chunk_spec)
         item, rest, out = as_read(byte_getter, format, selection)
         (is_there,) = await read_batch([item], out, (), prototype, is_all=False)
@@ -265,13 +266,18 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
 
         if is_in_memory(byte_getter):
             buffer = byte_getter.get_sync(prototype=chunk_spec.prototype)
-            return self._selected(buffer, selection, chunk_spec)
+            return self._selected(byte_getter, buffer, selection, chunk_spec)
         format, prototype = self._stored.format_of(chunk_spec), _numpy_prototype(chunk_spec)
         item, rest, out = as_read(byte_getter, format, selection)
         is_there = read_sync(item, out, prototype)
         return _buffer(out[rest], chunk_spec) if is_there else None
 
-    def _selected(self, buffer: Buffer | None, selection: Any, spec: ArraySpec) -> NDBuffer | None:
+    def _selected(
+        self, getter: object, buffer: Buffer | None, selection: Any, spec: ArraySpec
+    ) -> NDBuffer | None:
+        if counters.counters and isinstance(getter, StorePath):
+            nbytes = 0 if buffer is None else len(buffer)
+            counters.note(getter.store, chunks=1, requests=1, bytes_fetched=nbytes)
         if buffer is None:
             return None
         encoded, dtype = cast("Bytes", buffer.as_array_like()), spec.dtype.to_native_dtype()
