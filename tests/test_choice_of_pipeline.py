@@ -207,6 +207,10 @@ def not_awaited(self, batch_info, out, drop_axes=()):
     pass
 
 
+def written_at_once(self, batch_info, value, drop_axes=()):
+    pass
+
+
 class TestAnUnknownZarr:
     @pytest.mark.parametrize(
         ("pipeline", "said"),
@@ -226,6 +230,7 @@ class TestAnUnknownZarr:
                 with_methods(write=with_another_result),
                 "its `write` takes self, batch_info, out, drop_axes",
             ),
+            (with_methods(write=written_at_once), "its `write` is not awaited"),
             (
                 with_methods(from_codecs=classmethod(lambda cls, codecs: None)),
                 "its `from_codecs` takes codecs",

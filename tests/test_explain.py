@@ -430,8 +430,10 @@ class TestTheFirstReasonThatHolds:
     @pytest.mark.parametrize("case", READS)
     def test_of_a_read(self, tmp_path, case):
         make, selection, reason = READS[case]
-        explained = zarr_bytes.explain(make(tmp_path), selection)
+        array = make(tmp_path)
+        explained = zarr_bytes.explain(array, selection)
         assert re.search(f"^.*{reason}", explained.reason)
+        assert explained.chunks == zarr_bytes.explain(array, selection, write=True).chunks
         is_unknown = case in {"a compressor", "a compressor in shards", "format 2", "texts"}
         assert (explained.bytes_fetched is None) == is_unknown
         assert ("not known" in str(explained)) == is_unknown

@@ -173,6 +173,15 @@ class TestWhatIsThere:
             chunk.array[0, 0] = 6
         assert ranges == [(0, 4)]  # from now on it is the chunk's alone
 
+    # Without the rights of root, its owner alone opens a file of one's own.
+    @pytest.mark.parametrize("mode", [0o644, *[0o464, 0o446] * (os.geteuid() == 0)], ids=oct)
+    def test_a_file_that_anybody_may_write_stays(self, chunk, selection, mode):
+        chunk.path.chmod(mode)
+        inode = chunk.path.stat().st_ino
+        chunk.array[selection] = 5
+        assert np.array_equal(chunk.values, expected(selection, 5))
+        assert chunk.path.stat().st_ino == inode
+
     def test_the_temporary_name_of_one_who_was_killed_is_none(self, chunk, selection):
         left = chunk.path.with_name(f"0.{32 * 'a'}.partial")
         os.link(chunk.path, left)

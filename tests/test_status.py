@@ -103,7 +103,7 @@ class TestNotActive:
         assert found["advice"] == ["unset ZARR_CODECS__BYTES"]
 
     def test_a_later_configuration_file_is_named(self, tmp_path, monkeypatch):
-        path = tmp_path / "a-rather-long-name" / "and-another-one" / "mine.yaml"
+        path = tmp_path / "a-rather-long-name" / "and-another-one" / "mine.conf"
         path.parent.mkdir(parents=True)
         path.write_text(f"codecs: {{bytes: {ZARRS_OWN}}}")
         monkeypatch.setattr(zarr.config, "paths", [*zarr.config.paths, str(path)])
