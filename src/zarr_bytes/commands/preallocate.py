@@ -11,7 +11,14 @@ import zarr
 
 from zarr_bytes.chains import plain_parts
 from zarr_bytes.commands.result import Progress, Result, Table, in_digits, number, verdict
-from zarr_bytes.commands.stores import Listing, array_at, opened, why_not_opened
+from zarr_bytes.commands.stores import (
+    DOCUMENT,
+    array_at,
+    document_at,
+    listed,
+    opened,
+    why_not_opened,
+)
 from zarr_bytes.errors import StoreError, no_array
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
@@ -23,10 +30,7 @@ from zarr_bytes.zarr_versions import sync
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from zarr.abc.store import Store
-
     from zarr_bytes.commands.result import Part
-    from zarr_bytes.commands.stores import Node
     from zarr_bytes.layout.format import Format
 
 MOST_FILES: Final = 1_000_000
@@ -152,18 +156,16 @@ def preallocate_store(
     store: str, *, any_size: bool, progress: Callable[[Progress], None]
 ) -> Preallocation:
     """`preallocate` of every array in a folder, or the reason why not."""
-
-    async def nodes(source: Store) -> list[Node]:
-        return [node async for node in Listing(source).nodes() if node.kind != "group"]
-
     with opened(store) as (source, name):
         found = Preallocation(name, [])
-        for node in sync(nodes(source)):
-            allocated = Allocated(node.path, 0, refused=node.error)
+        for path, document in sorted(sync(listed(source))[1].items()):
+            allocated = Allocated(path, 0)
             try:
-                if not node.error:
-                    array = array_at(source, node.path, is_written=True)
-                    allocated = preallocate(array, any_size=any_size, progress=progress)
+                is_new = document == DOCUMENT
+                if is_new and sync(document_at(source, path))["node_type"] == "group":
+                    continue
+                array = array_at(source, path, is_written=True)
+                allocated = preallocate(array, any_size=any_size, progress=progress)
             except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
                 is_own = isinstance(error, StoreError)
                 allocated.refused = str(error.__cause__) if is_own else why_not_opened(error)

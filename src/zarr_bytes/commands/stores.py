@@ -1,34 +1,29 @@
-"""Opening and closing stores by path or URL, and the nodes, keys and sizes of what they hold."""
+"""Opening and closing stores by path or URL, and the keys and metadata documents that they hold."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from bisect import bisect_left
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
-from zipfile import BadZipFile, ZipFile
+from zipfile import BadZipFile
 
 import zarr
 from zarr.abc.store import Store
 from zarr.buffer import cpu
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
-from zarr_bytes.commands.result import brief, in_digits
+from zarr_bytes.commands.result import brief
 from zarr_bytes.errors import StoreError, in_words
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 DOCUMENT: Final = "zarr.json"
-_DOCUMENTS: Final = {DOCUMENT, ".zarray", ".zgroup"}
-_OF_CHUNKS: Final = re.compile(r"c|[0-9]+")  # names of folders with chunks
-_UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")  # LocalStore's, and this package's
-_LARGEST: Final = 2**28  # bytes of a document; 50,000 arrays in consolidated metadata are a fifth
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
@@ -147,154 +142,49 @@ def _hint(error: BaseException, store: Store) -> str:
     )
 
 
-class Node(NamedTuple):
-    """A metadata document: "array", "group", "format 2" or "unreadable"."""
-
-    path: str
-    kind: str
-    document: dict[str, Any] = {}  # noqa: RUF012 -- never changed
-    error: str = ""
-
-
 def within(path: str, name: str) -> str:
     """Key of `name` under `path`."""
     return f"{path}/{name}" if path else name
 
 
-def is_path(path: str) -> bool:
-    """Whether a node can have this path within a group; ``..`` would lead out of the store."""
-    return not {"", ".", ".."} & set(path.split("/"))
+async def listed(store: Store) -> tuple[list[str], dict[str, str]]:
+    """Every key, and the name of the metadata document of each node by path.
 
-
-def copies_in(document: dict[str, Any]) -> dict[str, Any]:
-    """Copies of documents in the consolidated metadata of a group, by path within the group."""
-    member = document.get("consolidated_metadata")
-    copies = member.get("metadata") if isinstance(member, dict) else None
-    return copies if isinstance(copies, dict) else {}
-
-
-class Listing:
-    """What a store holds, listed once by `nodes`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.keys: list[str] = []  # in order, of folders with a slash; none if it cannot list
-        self.unfinished: list[str] = []  # keys of files that interrupted writes have left
-        self._sizes: dict[str, int] = {}  # bytes, where listing has told them
-        self.left = 0  # nodes to come
-
-    async def nodes(self) -> AsyncIterator[Node]:
-        """Every node, and what cannot be listed; a StoreError if there is none.
-
-        In a store that cannot list, the nodes are those in the consolidated metadata of the root.
-        """
-        faults = await self._list()
-        for fault in faults:
-            yield fault
-        places = [key.rpartition("/") for key in self.keys]
-        new = {path for path, _, name in places if name == DOCUMENT}
-        old = {path for path, _, name in places if name == ".zarray"} - new
-        paths, is_empty = sorted(new | old) if places else [""], not faults
-        for number, path in enumerate(paths, 1):
-            node = Node(path, "format 2") if path in old else await self.node_at(path)
-            if node is None:
-                continue
-            if not (places or path):
-                paths += filter(is_path, copies_in(node.document))
-            self.left, is_empty = len(paths) - number, False
-            yield node
-        if is_empty:
-            raise StoreError(f"it holds no array and no group of Zarr format 3, no {DOCUMENT}")
-
-    async def node_at(self, path: str) -> Node | None:
-        """The node at `path`, None if there is no document; a StoreError if it is the root's."""
-        try:
-            text = await self._read(within(path, DOCUMENT))
-            if text is None:
-                return None
-            document = json.loads(str(text, "utf-8"), parse_constant=_refuse)
-        except (RecursionError, ValueError) as error:
-            return Node(path, "unreadable", error=f"no JSON: {in_words(error)}")
-        except Exception as error:
-            if path:
-                return Node(path, "unreadable", error=in_words(error))
-            advice = _hint(error, self._store)
-            raise StoreError(f"it cannot be read: {in_words(error)}{advice}") from error
-        kind = document.get("node_type") if isinstance(document, dict) else None
-        if kind not in ("array", "group"):
-            return Node(path, "unreadable", error=f'"node_type" is {brief(kind)}')
-        return Node(path, kind, document)
-
-    def below(self, path: str) -> list[str]:
-        """Keys below the node at `path`, without the path."""
-        prefix = within(path, "")
-        # "0" is the character after "/".
-        last = bisect_left(self.keys, f"{path}0") if path else None
-        keys = self.keys[bisect_left(self.keys, prefix) : last]
-        return [key[len(prefix) :] for key in keys if key != prefix]
-
-    async def size(self, key: str) -> int:
-        """Size of an object in bytes."""
-        return self._sizes[key] if key in self._sizes else await self._store.getsize(key)
-
-    async def _list(self) -> list[Node]:
-        """Find keys and sizes; what cannot be listed, or has a name that leads out of the store."""
-        store, keys, faults = self._store, list[str](), list[Node]()
-        with suppress(Exception):  # any error of a store that cannot list
-            if isinstance(store, LocalStore):
-                self._sizes = dict(_below(f"{store.root}/", faults))
-            elif isinstance(store, ZipStore) and store.read_only and store.path:
-                with ZipFile(store.path) as archive:  # zarr reads a member to learn its size
-                    self._sizes = {info.filename: info.file_size for info in archive.infolist()}
-            elif store.supports_listing:
-                keys = [key async for key in store.list_prefix("")]
-        keys = sorted(self._sizes or keys)
-        wrong = [key for key in keys if not is_path(key.removesuffix("/"))]
-        self.unfinished = [key for key in keys if _UNFINISHED.search(key)]
-        self.keys = sorted({*keys}.difference(wrong, self.unfinished))
-        text = "is not the name of a node, and zarr does not open it"
-        return faults + [Node("", "unreadable", error=f"{brief(key)} {text}") for key in wrong[:1]]
-
-    async def _read(self, key: str) -> bytes | None:
-        """The document at `key`; None if it is missing."""
-        if isinstance(self._store, LocalStore) or key in self._sizes:
-            try:
-                size = await self.size(key)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-            if not 0 < size <= _LARGEST:  # zarr would wait for a FIFO, or fill the memory
-                found = f"it has {in_digits(size)} bytes"
-                raise OSError(f"{found}; permitted are 1 to {in_digits(_LARGEST)}")
-        buffer = await self._store.get(key, prototype=cpu.buffer_prototype)
-        return None if buffer is None else buffer.to_bytes()
-
-
-def _below(root: str, faults: list[Node]) -> Iterator[tuple[str, int]]:
-    """Keys and sizes in a folder, of folders with a slash; no folder twice.
-
-    zarr's listing follows no links, and has no FIFO in the place of a chunk. Links are followed to
-    nodes and to folders of chunks alone, since others may lead to anything.
+    A store that cannot list has no keys, and the node at its root. A StoreError if there is none.
     """
-
-    def note(error: OSError) -> None:
-        text = f"it cannot be listed: {in_words(error)}"
-        faults.append(Node(error.filename[len(root) :], "unreadable", error=text))
-
-    met = set[tuple[int, int]]()
-    for path, folders, files in os.walk(root, onerror=note, followlinks=True):
-        here = Path(path)
-        status, is_followed = here.stat(), path == root or not here.is_symlink()
-        is_followed |= not _DOCUMENTS.isdisjoint(files) or bool(_OF_CHUNKS.fullmatch(here.name))
-        if (status.st_dev, status.st_ino) in met or not is_followed:
-            folders.clear()
-            continue
-        met.add((status.st_dev, status.st_ino))
-        folders.sort()
-        prefix = within(path[len(root) :].replace(os.sep, "/"), "")
-        for name in (*files, *(f"{folder}/" for folder in folders)):
-            with suppress(OSError):  # a link that leads nowhere is missing to zarr, too
-                yield prefix + name, (here / name).stat().st_size
+    keys = list[str]()
+    with suppress(Exception):  # any error of a store that cannot list
+        keys = sorted([key async for key in store.list_prefix("")])
+    places = [key.rpartition("/") for key in keys]
+    # A document of format 3 comes after one of format 2, and is what zarr opens.
+    nodes = {path: name for path, _, name in places if name in (".zarray", DOCUMENT)}
+    try:
+        if not keys and await _read(store, DOCUMENT) is not None:
+            nodes = {"": DOCUMENT}
+    except Exception as error:
+        raise StoreError(f"it cannot be read: {in_words(error)}{_hint(error, store)}") from error
+    if not nodes:
+        raise StoreError(f"it holds no array and no group of Zarr format 3, no {DOCUMENT}")
+    return keys, nodes
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f'{constant} is not JSON; permitted is "{constant}"')
+async def document_at(store: Store, path: str) -> dict[str, Any]:
+    """The metadata document of an array or a group."""
+    text = await _read(store, within(path, DOCUMENT))
+    if text is None:
+        raise FileNotFoundError(within(path, DOCUMENT))
+    document = json.loads(str(text, "utf-8"))
+    kind = document.get("node_type") if isinstance(document, dict) else None
+    if kind not in ("array", "group"):
+        raise ValueError(f'"node_type" is {brief(kind)}; permitted are "array" and "group"')
+    return document  # type: ignore[no-any-return]
+
+
+async def _read(store: Store, key: str) -> bytes | None:
+    """The document at `key`; None if it is missing."""
+    with suppress(FileNotFoundError):
+        # zarr would wait for a FIFO.
+        if isinstance(store, LocalStore) and not await store.getsize(key):
+            raise OSError(f"{key} has 0 bytes")
+    buffer = await store.get(key, prototype=cpu.buffer_prototype)
+    return None if buffer is None else buffer.to_bytes()
