@@ -144,7 +144,8 @@ def check(
 
     Everything is opened as with the setting ``zarr_bytes.fill_values: strict``. Of uncompressed
     arrays, the size of each stored chunk, the index of each shard and each bool are checked. Only
-    what zarr lists is checked: links to folders are not followed. Nothing is written. The command ``zarr-bytes check`` calls this function.
+    what zarr lists is checked: links to folders are not followed. Nothing is written. The command
+    ``zarr-bytes check`` calls this function.
 
     Parameters
     ----------
