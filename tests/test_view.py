@@ -117,6 +117,7 @@ def interrupted(call, number):
             raise KeyboardInterrupt
 
     previous = sys.getprofile()
+    gc.disable()  # the collector calls functions of Hypothesis, and swallows what they raise
     sys.setprofile(look)
     try:
         call()
@@ -124,6 +125,7 @@ def interrupted(call, number):
         return True
     finally:
         sys.setprofile(previous)
+        gc.enable()
     return False
 
 
