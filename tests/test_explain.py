@@ -329,7 +329,9 @@ def test_under_a_pipeline_of_zarr_a_write_replaces_chunks(tmp_path, partial_writ
     pipeline = {"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}
     with zarr.config.set({**pipeline, "zarr_bytes.partial_writes": partial_writes}):
         transposed = created({}, (9, 9), "u2", filters=[TransposeCodec(order=(1, 0))])
-        reason = zarr_bytes.explain(transposed, 7).reason
+        explained = zarr_bytes.explain(transposed, 7)
+        assert explained.bytes_fetched == 9 * 9 * 2
+        reason = explained.reason
         assert f"the pipeline is {PIPELINES['BatchedCodecPipeline']} (set by zarr.config" in reason
         array = zarr.open_array(tmp_path)
         explained = zarr_bytes.explain(array, 2, write=True)

@@ -91,6 +91,7 @@ class TestActive:
         assert not {"float16", "complex_float32", "r*"} & set(lacking)
         text = " ".join(call("status").stdout.split())
         assert 'lack ml_dtypes: pip install "ml_dtypes>=0.6"' in text
+        assert f"{len(DATA_TYPES) - len(lacking)} of {len(DATA_TYPES)} by zarr-bytes" in text
         assert call("status", "--verbose").stdout.count("uint4") == 1  # not among those it has
 
 
