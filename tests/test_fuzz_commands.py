@@ -99,7 +99,7 @@ def test_no_random_hierarchy_makes_a_command_fail(tmp_path_factory, data):
         arguments = [*options, str(root)]
         assert list(hostile.faults_of(arguments, hostile.run(arguments))) == [], command
     store = (ZipStore if root.suffix == ".zip" else LocalStore)(root, read_only=True)
-    with zarr.config.set({"zarr_bytes.fill_values": "strict"}), store:
+    with zarr.config.set({"zarr_bytes.fill_values": "strict"}):
         zarr.open_group(store, mode="r")  # an archive is closed only where it has been open
         for report in zarr_bytes.check(root):
             if report.kind == "array" and not report.findings:  # what conforms opens
