@@ -171,6 +171,21 @@ class TestRequests:
                 array[7]
 
 
+@pytest.mark.parametrize("instead", [whole_object, refusal])
+@pytest.mark.parametrize("number", [1, 2, 7])
+def test_a_chunk_may_come_whole_after_some_of_its_ranges(instead, number):
+    """As from several servers behind one name."""
+    left = iter(range(number))
+
+    def answer(value, byte_range):
+        is_range = next(left, None) is not None
+        return value[byte_range.start : byte_range.end] if is_range else instead(value, byte_range)
+
+    array = stored(WithoutRanges(MemoryStore(), answer), VALUES)
+    with zarr.config.set({"zarr_bytes.gap.remote": 0}), pytest.warns(UserWarning, match=WARNING):
+        assert np.array_equal(array[:, 5, 6], VALUES[:, 5, 6])
+
+
 @pytest.mark.filterwarnings("ignore:.* does not answer byte ranges")
 @pytest.mark.parametrize("has_ranges", [True, False])
 def test_a_store_that_nobody_uses_is_forgotten(has_ranges):
