@@ -275,6 +275,16 @@ class TestForms:
             expected[1:5] = expected[start : start + 4].copy()
             assert np.array_equal(array[...], expected)
 
+    @pytest.mark.parametrize("row", range(3))
+    def test_elements_of_one_chunk_are_written_to_several(self, tmp_path, row):
+        expected = np.arange(12).reshape(3, 4)
+        zarr.create_array(tmp_path, data=expected, chunks=(1, 4), compressors=None)
+        with zarr.config.set(IN_PLACE):
+            array = zarr.open_array(tmp_path, mode="r+")
+        array[:, :3] = np.broadcast_to(view(array)[row, 1:], (3, 3))
+        expected[:, :3] = expected[row, 1:].copy()
+        assert np.array_equal(array[...], expected)
+
     def test_elements_of_a_memory_map_are_written_to_the_file_that_it_maps(self, tmp_path):
         expected = np.arange(2**16)  # of several pages
         zarr.create_array(tmp_path, data=expected, chunks=expected.shape, compressors=None)

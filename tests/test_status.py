@@ -85,6 +85,12 @@ class TestActive:
         assert zarr_bytes.status().data_types_need_import == needs_import
         assert max(map(len, text.splitlines())) <= 80
 
+    def test_a_data_type_that_zarr_does_not_have_is_named(self, monkeypatch):
+        monkeypatch.delitem(zarr.dtype.data_type_registry.contents, "int16")
+        (found,) = (d for d in zarr_bytes.status().data_types if d.name == "int16")
+        assert (found.found, found.is_active) == ("none", False)
+        assert "by others: int16" in " ".join(call("status").stdout.split())
+
     def test_a_data_type_that_lacks_a_package_says_how_to_get_it(self, without_ml_dtypes):
         lacking = [d.name for d in zarr_bytes.status().data_types if d.lacks == "ml_dtypes"]
         assert {"bfloat16", "int4", "complex_float16", "complex_float8_e5m2"} <= set(lacking)
