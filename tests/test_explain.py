@@ -669,3 +669,11 @@ def test_everything_that_a_text_can_select_is_selected():
     with pytest.raises(StoreError, match="oindex, vindex, blocks"):
         selection_of_text("index[7]")
     assert prod(VALUES[selection_of_text("[1:-2:3, [1, 2]]")[1]].shape) == 19 * 2 * 50
+
+
+def test_integers_beside_an_array_are_explained_under_a_pipeline_of_zarr(tmp_path):
+    pipeline = {"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}
+    with zarr.config.set(pipeline | {"zarr_bytes.partial_reads": False}):
+        options = {"shape": (5, 8, 5), "chunks": (4, 9, 6), "compressors": None}
+        array = zarr.create_array(tmp_path, dtype="u8", **options)
+        assert zarr_bytes.explain(array.oindex, (3, -6, [0, 1])).bytes_selected == 16

@@ -70,7 +70,7 @@ async def read_batch(
     The batch `is_all` that is read, except for one chunk of those that zarr's pipelines read.
     """
     driver = driver_of(batch[0][0].store)
-    reader = Reader(out, drop_axes, driver, prototype)
+    reader = Reader(out, drop_axes, driver, prototype, is_all=is_all)
     if not driver.root:
         objects = [objects_at_once(i, len(batch) if is_all else 2**31) for i in range(len(batch))]
         return await for_each(lambda of: reader.object(*of), [*zip(batch, objects, strict=True)])
@@ -97,7 +97,7 @@ async def read_batch(
 
 def read_sync(item: Chunk, out: Array, prototype: BufferPrototype) -> bool:
     """`read_batch` of one chunk in the calling thread, through the `get_sync` of a store."""
-    reader = Reader(out, (), driver_of(item[0].store), prototype)
+    reader = Reader(out, (), driver_of(item[0].store), prototype, is_all=False)
     if not reader.root:
         return finished(reader.object(item, is_sync=True))
     (is_there,) = reader.files([item])
@@ -141,9 +141,14 @@ class Reader:
         drop_axes: tuple[int, ...],
         driver: Driver,
         prototype: BufferPrototype = cpu.buffer_prototype,
+        *,
+        is_all: bool = True,
     ) -> None:
         self.out, self.drop_axes, self.prototype = out, drop_axes, prototype
         self.driver, self.root = driver, driver.root
+        # Whether whole chunks may come in parts: known when the read begins, and so for all of its
+        # chunks, whichever comes first.
+        self.answers_ranges = is_all and not self.root and driver.answers_ranges()
         # Not in a thread, where a warning could not point at the line that has called zarr.
         self.cost = driver.cost() if self.root else None
         self.left_open: dict[str, ChunkFile] = {}  # by path, for the thread that continues
@@ -187,7 +192,8 @@ class Reader:
         view = self._view(format, selection, place)
         requests = self.driver.requests(getter, plan, self.prototype, is_sync=is_sync)
         try:
-            await read_object(plan, requests, view, objects)
+            in_parts = plan.comes_in_parts(answers_ranges=self.answers_ranges)
+            await read_object(plan, requests, view, objects, in_parts=in_parts)
         except MissingChunkError:
             self.out[place] = format.fill_value
             return False
@@ -208,13 +214,17 @@ class Reader:
             is_whole = plan.is_whole and format.nbytes <= limits.LIMITS.size_not_asked
         else:
             plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
-            has_parts = plan.comes_in_parts(answers_ranges=self.driver.answers_ranges())
+            has_parts = plan.comes_in_parts(answers_ranges=self.answers_ranges)
             most, is_whole = plan.largest_request, not has_parts
         if is_whole:
             return 1, format.nbytes, True
         fetches = [fetch for fetch in plan.fetches(index, most) if isinstance(fetch, Fetch)]
-        sized = with_sizes(fetches, plan.largest_request, number_of_slots(), objects)
-        ranges = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
+        largest = plan.largest_request
+        if self.root:  # a file has no slots
+            ranges = sum([fetch.ranges.number_of_requests(largest) for fetch in fetches])
+        else:
+            sized = with_sizes(fetches, largest, number_of_slots(), objects)
+            ranges = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
         return ranges, sum([fetch.ranges.nbytes for fetch in fetches]), False
 
     def _way(self, format: Format, selection: Any, place: Any) -> _Way:
@@ -379,7 +389,9 @@ def _most(view: Array) -> int:
     return limits.LIMITS.block if is_in_order else limits.LIMITS.block_out_of_order
 
 
-async def read_object(plan: Plan, requests: Requests, view: Array, objects: int) -> None:
+async def read_object(
+    plan: Plan, requests: Requests, view: Array, objects: int, *, in_parts: bool
+) -> None:
     """Read the selected elements of an object of any other store; several requests at a time.
 
     A shard is read in two steps, the index and then all ranges together, so that no more than two
@@ -388,7 +400,7 @@ async def read_object(plan: Plan, requests: Requests, view: Array, objects: int)
     format, index = plan.format, cast("AnyIndex", CHUNK_INDEX)
     if format.index_nbytes:
         index = Index(format, requests.key, *await requests.fetch_index(format))
-    elif not plan.comes_in_parts(answers_ranges=requests.answers_ranges):
+    elif not in_parts:
         await requests.fetch_whole()
     put, largest = scatter(plan, view), plan.largest_request
     rest = with_sizes(plan.filling(index, view, largest), largest, requests.slots, objects)

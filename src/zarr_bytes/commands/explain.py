@@ -289,11 +289,12 @@ def _fetched(
     """
     getter, format, selection, *_ = chunk
     driver = driver_of(getter.store)
-    if out is None:
-        if driver.is_memory:
-            return 1, format.nbytes, True
-        chunk, _, out = as_read(getter, format, selection, _array_without_memory)
-    return Reader(out, drop_axes, driver).fetched(chunk, index, objects)
+    if out is not None:
+        return Reader(out, drop_axes, driver).fetched(chunk, index, objects)
+    if driver.is_memory:
+        return 1, format.nbytes, True
+    chunk, _, out = as_read(getter, format, selection, _array_without_memory)
+    return Reader(out, (), driver, is_all=False).fetched(chunk, index, objects)
 
 
 def _array_without_memory(
