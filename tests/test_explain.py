@@ -98,6 +98,15 @@ def complete_arrays(draw):
     return example
 
 
+@pytest.mark.usefixtures("pipeline")
+def test_axes_that_integers_drop_from_a_grid_are_explained(tmp_path):
+    array = stored(LocalStore(tmp_path), numbers((4, 9, 5)), chunks=(4, 9, 2))
+    explained = zarr_bytes.explain(array.oindex, (2, 3, [1]))
+    with zarr_bytes.counting() as counted:
+        array.oindex[2, 3, [1]]
+    assert counts_of(explained) == counts_of(counted)
+
+
 @fuzz(examples=60)
 @given(data=st.data())
 def test_a_read_is_what_was_explained(tmp_path_factory, data):
@@ -669,11 +678,3 @@ def test_everything_that_a_text_can_select_is_selected():
     with pytest.raises(StoreError, match="oindex, vindex, blocks"):
         selection_of_text("index[7]")
     assert prod(VALUES[selection_of_text("[1:-2:3, [1, 2]]")[1]].shape) == 19 * 2 * 50
-
-
-def test_integers_beside_an_array_are_explained_under_a_pipeline_of_zarr(tmp_path):
-    pipeline = {"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}
-    with zarr.config.set(pipeline | {"zarr_bytes.partial_reads": False}):
-        options = {"shape": (5, 8, 5), "chunks": (4, 9, 6), "compressors": None}
-        array = zarr.create_array(tmp_path, dtype="u8", **options)
-        assert zarr_bytes.explain(array.oindex, (3, -6, [0, 1])).bytes_selected == 16
