@@ -19,7 +19,7 @@ from zarr.buffer import cpu
 from zarr.storage import StorePath
 
 from zarr_bytes import limits
-from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, Fetch, plan_of, with_sizes
+from zarr_bytes.indexing.plan import EVERYTHING, Fetch, plan_of, with_sizes
 from zarr_bytes.indexing.selection import c_strides, is_basic, is_of_zarr, shape_of, view_of
 from zarr_bytes.io import counters
 from zarr_bytes.io.drivers import driver_of
@@ -380,7 +380,7 @@ def read_file(plan: Plan, file: ChunkFile, view: Array) -> None:
         if content is None:
             put(fetch, file.read(fetch.ranges, plan.largest_request))
         else:
-            put(fetch, _part_of(content, fetch.ranges))
+            put(fetch, fetch.ranges.of(content))
 
 
 def _most(view: Array) -> int:
@@ -403,6 +403,10 @@ async def read_object(
     elif not in_parts:
         await requests.fetch_whole()
     put, largest = scatter(plan, view), plan.largest_request
+    if requests.has_come:
+        for fetch in plan.filling(index, view, largest):
+            put(fetch, requests.part(fetch.ranges))
+        return
     rest = with_sizes(plan.filling(index, view, largest), largest, requests.slots, objects)
 
     # No more workers than fetches: zarr's limit may be large.
@@ -472,10 +476,3 @@ def _bool_error(
     flat = sum(i * n for i, n in zip(index, c_strides(shape), strict=True))
     of = "chunk" if shape == format.shape else "selection"
     return bool_error(int(encoded[byte]), tuple(index), of, flat * format.item_size + offset)
-
-
-def _part_of(content: Bytes, ranges: ByteRanges) -> Bytes:
-    """The bytes of ranges, out of those of a whole object."""
-    if ranges.table is None:
-        return content[ranges.start : ranges.start + ranges.nbytes]
-    return np.concatenate([content[start:stop] for start, stop, _ in ranges.ranges()])

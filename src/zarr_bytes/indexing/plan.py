@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from zarr_bytes.indexing.selection import Array, Dim, Indices, Offsets
+    from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.format import AnyIndex, Format
     from zarr_bytes.settings import Cost
 
@@ -87,6 +88,12 @@ class ByteRanges:
             for start, size in zip(starts, sizes, strict=True):
                 yield start, start + size, position
                 position += size
+
+    def of(self, content: Bytes) -> Bytes:
+        """The bytes of the ranges, out of those of the whole object."""
+        if self.table is None:
+            return content[self.start : self.start + self.nbytes]
+        return np.concatenate([content[start:stop] for start, stop, _ in self.ranges()])
 
     def lists(self) -> Iterator[tuple[list[int], list[int]]]:
         """Starts and sizes, some thousands at a time: Python integers take much memory."""

@@ -165,7 +165,7 @@ class Requests:
         A request that fails cancels the others and waits for them; so does cancelling the caller.
         """
         if self._chunk is not None:
-            return self._part(ranges)
+            return self.part(ranges)
         collected = _Collected(self._getter, ranges.nbytes, self._stored_nbytes)
         end = self._stored_nbytes if self._plan.is_whole else None
 
@@ -243,7 +243,7 @@ class Requests:
             return cast("Bytes", collected.fetched)
         self._check(collected.whole)
         self._note_whole_object()
-        return self._part(ranges)
+        return self.part(ranges)
 
     def _check(self, buffer: Buffer) -> None:
         chunk: Bytes = buffer.as_numpy_array()
@@ -253,15 +253,19 @@ class Requests:
         self._chunk = chunk
         self.known.set()
 
-    def _part(self, ranges: ByteRanges) -> Bytes:
-        """The ranges, out of the whole chunk."""
+    @property
+    def has_come(self) -> bool:
+        """Whether the whole object has come, so that nothing more is fetched."""
+        return self._chunk is not None
+
+    def part(self, ranges: ByteRanges) -> Bytes:
+        """The ranges, out of the whole object, which has come."""
         chunk = cast("Bytes", self._chunk)
-        parts = []
-        for start, stop, _ in ranges.ranges():
-            if stop > chunk.size:  # a shard, whose size is not known before
-                raise wrong_size(self.key, start, stop, max(chunk.size - start, 0))
-            parts.append(chunk[start:stop])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if self._stored_nbytes is None:  # a shard, whose size is not known before
+            for start, stop, _ in ranges.ranges():
+                if stop > chunk.size:
+                    raise wrong_size(self.key, start, stop, max(chunk.size - start, 0))
+        return ranges.of(chunk)
 
     def _note_ranges(self) -> None:
         note_ranges(self._getter.store, self._origin)
