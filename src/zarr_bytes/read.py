@@ -72,7 +72,8 @@ async def read_batch(
     driver = driver_of(batch[0][0].store)
     reader = Reader(out, drop_axes, driver, prototype, is_all=is_all)
     if not driver.root:
-        objects = [objects_at_once(i, len(batch) if is_all else 2**31) for i in range(len(batch))]
+        count, slots = len(batch) if is_all else 2**31, number_of_slots()
+        objects = [objects_at_once(i, count, slots) for i in range(len(batch))]
         return await for_each(lambda of: reader.object(*of), [*zip(batch, objects, strict=True)])
     root, nbytes = driver.root, out.nbytes
     found: list[bool] = []

@@ -364,7 +364,7 @@ class _Walk:
             self._first += 1
         self._first += not (self.index_nbytes or self._driver.answers_ranges())
         count = 2**31 if self._out is None else self.count
-        objects = objects_at_once(self.counts.chunks - 1, count)
+        objects = objects_at_once(self.counts.chunks - 1, count, number_of_slots())
         if objects != self._objects:
             self._objects, self._last = objects, (None, None, None)
         chunk = getter, self._format, selection, out, False

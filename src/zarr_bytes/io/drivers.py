@@ -65,9 +65,14 @@ class Driver:
         self, key: StorePath, plan: Plan, prototype: BufferPrototype, *, is_sync: bool
     ) -> Requests:
         """The requests for one object."""
-        is_whole, origin = bool(self.why_whole(key.path)), self.origin
         return Requests(
-            key, plan, prototype, origin=origin, is_asked_whole=is_whole, is_sync=is_sync
+            key,
+            plan,
+            prototype,
+            origin=self.origin,
+            is_asked_whole=bool(self.why_whole(key.path)),
+            is_sync=is_sync,
+            takes_slots=not self.is_memory,
         )
 
     def answers_ranges(self) -> bool:

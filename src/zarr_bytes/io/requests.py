@@ -90,8 +90,10 @@ class Requests:
         origin: str = "",
         is_asked_whole: bool = False,
         is_sync: bool = False,
+        takes_slots: bool = True,
     ) -> None:
         self.is_sync = is_sync
+        self._takes_slots = takes_slots and not is_sync
         self._getter, self._origin = getter, origin
         self._is_asked_whole = is_asked_whole  # also for an index
         self._plan = plan
@@ -193,10 +195,10 @@ class Requests:
 
     def memory(self) -> AbstractAsyncContextManager[object]:
         """A slot for the bytes of a fetch: no more of them are in memory than there are slots."""
-        return nullcontext() if self.is_sync else slots_of_loop()[1]
+        return slots_of_loop()[1] if self._takes_slots else nullcontext()
 
     def _slot(self) -> AbstractAsyncContextManager[object]:
-        return nullcontext() if self.is_sync else slots_of_loop()[0]
+        return slots_of_loop()[0] if self._takes_slots else nullcontext()
 
     async def _get(self, request: _Request | None) -> Buffer | None:
         if self.is_sync:

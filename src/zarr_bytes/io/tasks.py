@@ -67,9 +67,8 @@ def number_of_slots() -> int:
     return zarr.config.get("async.concurrency") or 2**31
 
 
-def objects_at_once(number: int, count: int) -> int:
+def objects_at_once(number: int, count: int, slots: int) -> int:
     """How many of `count` objects are read at the same time as one: fewer in the last round."""
-    slots = number_of_slots()
     return slots if number < count - count % slots else count % slots
 
 
