@@ -19,13 +19,14 @@ from zarr.buffer import cpu
 from zarr.storage import StorePath
 
 from zarr_bytes import limits
+from zarr_bytes.errors import wrong_size
 from zarr_bytes.indexing.plan import EVERYTHING, Fetch, plan_of, with_sizes
 from zarr_bytes.indexing.selection import c_strides, is_basic, is_of_zarr, shape_of, view_of
 from zarr_bytes.io import counters
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, WouldWaitError, open_chunk
 from zarr_bytes.io.known_stores import is_known_to_be_local, is_tried
-from zarr_bytes.io.requests import MissingChunkError, Requests
+from zarr_bytes.io.requests import MissingChunkError, Requests, note_request
 from zarr_bytes.io.tasks import (
     finished,
     for_each,
@@ -41,7 +42,7 @@ from zarr_bytes.layout.format import CHUNK_INDEX, Index
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from zarr.abc.buffer import BufferPrototype
+    from zarr.abc.buffer import Buffer, BufferPrototype
 
     from zarr_bytes.errors import BoolValueError
     from zarr_bytes.indexing.plan import Plan
@@ -189,6 +190,8 @@ class Reader:
     async def object(self, item: Chunk, objects: int = 1, *, is_sync: bool = False) -> bool:
         """Read one of the `objects` of any other store that are read at once; whether it exists."""
         getter, format, selection, place, _ = item
+        if self.driver.is_memory and format.is_plain and format.stored_nbytes and not is_sync:
+            return self._from_memory(item, await getter.get(self.prototype))
         plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
         view = self._view(format, selection, place)
         requests = self.driver.requests(getter, plan, self.prototype, is_sync=is_sync)
@@ -198,6 +201,24 @@ class Reader:
         except MissingChunkError:
             self.out[place] = format.fill_value
             return False
+        return True
+
+    def _from_memory(self, item: Chunk, buffer: Buffer | None) -> bool:
+        """The short way of a chunk that is in memory: NumPy selects of it, without a plan."""
+        getter, format, selection, place, _ = item
+        if counters.counters:
+            counters.note(getter.store, chunks=1)
+            note_request(getter, None, buffer)
+        if buffer is None:
+            self.out[place] = format.fill_value
+            return False
+        content = buffer.as_numpy_array()
+        if content.size != format.nbytes:
+            raise wrong_size(str(getter), 0, format.nbytes, content.size)
+        stored_shape = [format.shape[axis] for axis in format.order]
+        elements = np.ndarray(stored_shape, format.stored, content).transpose(format.back)
+        selected = elements[(*selection, ...)]
+        self.out[place] = selected.squeeze(self.drop_axes) if self.drop_axes else selected
         return True
 
     def fetched(self, item: Chunk, index: AnyIndex, objects: int = 1) -> tuple[int, int, bool]:
