@@ -256,17 +256,11 @@ def decode_selected(
 
 
 def decode_elements(
-    encoded: Bytes,
-    dtype: DType,
-    shape: tuple[int, ...],
-    endian: Endian | None,
-    *,
-    in_place: bool = False,
+    encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: Endian | None
 ) -> Array:
     """Array of `shape` whose elements `encoded` holds in C order, at any alignment.
 
-    A view where nothing is swapped, or where the memory of `encoded` may be used, `in_place`;
-    otherwise a new array. Wrong sizes and bools are errors.
+    A view where nothing is swapped; otherwise a new array. Wrong sizes and bools are errors.
     """
     layout = layout_of(dtype, endian)
     check_size(encoded.size, dtype, shape)
@@ -278,9 +272,7 @@ def decode_elements(
         return encoded.view(dtype.newbyteorder("=")).reshape(shape)
     if layout.is_stored_as_is:
         return encoded.view(dtype).reshape(shape)
-    # The system zeroes new memory at its first use, which takes longer than swapping.
-    is_replaced = in_place and layout.number is not None and encoded.flags.writeable
-    array = encoded.view(dtype).reshape(shape) if is_replaced else np.empty(shape, dtype)
+    array = np.empty(shape, dtype)
     if layout.number is not None:
         numbers = array.reshape(-1).view(layout.number)
         numbers[...] = encoded.view(numbers.dtype.newbyteorder())
