@@ -46,10 +46,10 @@ def values_of(dtype, shape=(6, 8)):
     return raw.view(dtype).reshape(shape)
 
 
-def stored_with(values, **options):
+def stored_with(values, store=None, **options):
     """An array of one chunk, written and opened again."""
     options = {"chunks": values.shape, "compressors": None, **options}
-    array = zarr.create_array({}, shape=values.shape, dtype=values.dtype, **options)
+    array = zarr.create_array(store or {}, shape=values.shape, dtype=values.dtype, **options)
     array[...] = values
     return zarr.open_array(array.store_path.store)
 
@@ -137,13 +137,15 @@ class TestChains:
 
     @pytest.mark.parametrize("endian", ENDIANS)
     @pytest.mark.parametrize("dtype", DATA_TYPES, ids=str)
-    def test_values_come_back_and_bytes_are_numpys(self, dtype, endian):
-        values = values_of(dtype)
-        reopened = stored_with(values, serializer=BytesCodec(endian=endian), fill_value=None)
+    def test_values_come_back_and_bytes_are_numpys(self, dtype, endian, tmp_path):
+        values, options = values_of(dtype), {"serializer": BytesCodec(endian=endian)}
+        reopened = stored_with(values, fill_value=None, **options)
+        of_files = stored_with(values, tmp_path, fill_value=None, **options)
         assert stored_chunk(reopened) == values.astype(values.dtype.newbyteorder(endian)).tobytes()
         assert type(reopened.metadata.codecs[0]) is BytesCodec
         for selection in (np.s_[:], np.s_[2:5, ::3], np.s_[3], np.s_[1, 4], np.s_[:, [0, 5]]):
-            same(reopened.oindex[selection], np.asarray(values[selection], values.dtype))
+            for array in reopened, of_files:
+                same(array.oindex[selection], np.asarray(values[selection], values.dtype))
 
     @pytest.mark.parametrize("codecs", [LITTLE, BIG])
     @pytest.mark.parametrize("index_codecs", [LITTLE, BIG])
