@@ -1,37 +1,31 @@
 """Random selections of a chunk, for tests without zarr's own handling of them."""
 
-import hypothesis.extra.numpy as hnp
 import numpy as np
 from hypothesis import strategies as st
 
 
-@st.composite
-def entries(draw, size, *, is_of_zarr):
-    """An index of one dimension: integer, slice with a step, list in any order, bools."""
-    kind = draw(st.sampled_from(["integer", "slice", "array", "bools"]))
-    if kind == "integer":
-        return draw(st.integers(0 if is_of_zarr else -size, size - 1))
-    if kind == "slice":
-        start, stop = draw(st.tuples(st.integers(0, size), st.integers(0, size)))
-        return slice(start, stop, draw(st.integers(1, 4)))
-    if kind == "bools":
-        return draw(hnp.arrays(bool, size))
-    return np.array(draw(st.lists(st.integers(0, size - 1), max_size=6)), np.int64)
+def entry_of(random, size, *, is_of_zarr):
+    """An index of one dimension: slice with a step, integer, list in any order, bools."""
+    kind = random.integers(6)
+    if kind == 0:
+        return int(random.integers(0 if is_of_zarr else -size, size))
+    if kind == 1:
+        return random.integers(0, size, random.integers(7))
+    if kind == 2:
+        return random.random(size) < 0.6
+    start, stop = (0, size) if kind == 3 else sorted(random.integers(0, size + 1, 2).tolist())
+    return slice(start, stop, int(random.integers(1, 4)))
 
 
-@st.composite
-def selections(draw, *, is_of_zarr=False):
+def selection_of(seed, *, is_of_zarr):
     """A chunk shape and a selection: of any form that NumPy knows, or one of zarr's four."""
-    shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=1, max_side=7))
-    form = draw(st.sampled_from(["basic", "orthogonal", "points"]))
+    random = np.random.default_rng(seed)
+    shape = tuple(random.integers(1, 8, random.integers(5)).tolist())
+    form = random.choice(["basic", "orthogonal", "points"])
     if form == "points" and shape:
-        count = draw(st.integers(0, 8))
-        index = st.integers(0, 10**6)
-        return shape, tuple(
-            np.array(draw(st.lists(index, min_size=count, max_size=count)), np.int64) % size
-            for size in shape
-        )
-    selection = [draw(entries(size, is_of_zarr=is_of_zarr)) for size in shape]
+        count = random.integers(9)
+        return shape, tuple(random.integers(0, size, count) for size in shape)
+    selection = [entry_of(random, size, is_of_zarr=is_of_zarr) for size in shape]
     arrays = [i for i, entry in enumerate(selection) if isinstance(entry, np.ndarray)]
     if form == "orthogonal" and len(arrays) > 1:
         selection = [
@@ -44,3 +38,8 @@ def selections(draw, *, is_of_zarr=False):
     if is_of_zarr and arrays:
         selection = [slice(e, e + 1) if isinstance(e, int) else e for e in selection]
     return shape, tuple(selection)
+
+
+def selections(*, is_of_zarr=False):
+    """By chance, and not by Hypothesis, whose examples are small and alike."""
+    return st.integers(0, 2**32).map(lambda seed: selection_of(seed, is_of_zarr=is_of_zarr))

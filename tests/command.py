@@ -13,36 +13,15 @@ import zarr_bytes
 from zarr_bytes.commands.command_line import main
 
 
-class _Both(io.StringIO):
-    """One of two streams, whose text goes to the common output of a terminal, too."""
-
-    def __init__(self, output):
-        super().__init__()
-        self._output = output
-
-    def write(self, text):
-        self._output.write(text)
-        return super().write(text)
-
-
 def call(*arguments):
     """Exit status and output of ``zarr-bytes ARGUMENTS``."""
-    output = io.StringIO()
-    stdout, stderr = _Both(output), _Both(output)
-    with (
-        redirect_stdout(stdout),
-        redirect_stderr(stderr),
-    ):
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with redirect_stdout(stdout), redirect_stderr(stderr):
         try:
             code = main([str(argument) for argument in arguments])
         except SystemExit as error:  # of the parser of arguments
             code = error.code
-    return SimpleNamespace(
-        exit_code=code,
-        stdout=stdout.getvalue(),
-        stderr=stderr.getvalue(),
-        output=output.getvalue(),
-    )
+    return SimpleNamespace(exit_code=code, stdout=stdout.getvalue(), stderr=stderr.getvalue())
 
 
 def check_json(location, *options):
@@ -85,13 +64,3 @@ class Watched(WrapperStore):
             await asyncio.sleep(0)
         self.running -= 1
         return await self._store.getsize(key)
-
-
-class Unlistable(Watched):
-    """As plain HTTP: `get` works, and nothing can be listed."""
-
-    async def list_dir(self, prefix):
-        raise NotImplementedError
-        yield
-
-    list_prefix = list_dir

@@ -43,6 +43,52 @@ def struct_of(**fields):
     return {"name": "struct", "configuration": {"fields": members}}
 
 
+def structured(*fields):
+    """The same as zarr 3.1 writes it."""
+    return {"name": "structured", "configuration": {"fields": fields}}
+
+
+LONG_NAMES = {
+    "datetime": {"name": "numpy.datetime64", "configuration": {"unit": "s", "scale_factor": 1}},
+    "text": {"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}},
+    "ascii": {"name": "null_terminated_bytes", "configuration": {"length_bytes": 3}},
+    "struct": structured(["a", "int16"], ["b", "uint8"], ["c", "float64"]),
+    "nested": structured(["a", "bool"], ["b", structured(["c", "float32"], ["d", "int16"])]),
+}
+ZEROS = {  # as fill values; of other complex types they are two, and of the rest one
+    "bool": False,
+    "r8": [0],
+    "r24": [0, 0, 0],
+    "text": "",
+    "ascii": "",
+    "struct": "AAAAAAAAAAAAAAA=",
+    "nested": "AAAAAAAAAA==",
+    "float8_e8m0fnu": "0x00",
+    "complex_float8_e8m0fnu": ["0x00", "0x00"],
+}
+
+
+def transposes(orders):
+    """The codecs of transposes, one after another."""
+    return [{"name": "transpose", "configuration": {"order": list(order)}} for order in orders]
+
+
+def document_of(data_type, shape, chunk_shape=None, endian="little", orders=(), **members):
+    """The document of an array, of one chunk without `chunk_shape`, and with other `members`.
+
+    `data_type` may be a key of `LONG_NAMES`; `orders` are those of transposes.
+    """
+    is_complex = str(data_type).startswith("complex")
+    return ARRAY | {
+        "shape": list(shape),
+        "data_type": LONG_NAMES.get(str(data_type), data_type),
+        "chunk_grid": regular(list(shape if chunk_shape is None else chunk_shape)),
+        "fill_value": ZEROS.get(str(data_type), [0, 0] if is_complex else 0),
+        "codecs": [*transposes(orders), *(BIG if endian == "big" else LITTLE)],
+        **members,
+    }
+
+
 def text_of(document):
     """The bytes of a document, which is a dict, a text or already bytes."""
     if isinstance(document, dict):
@@ -73,12 +119,9 @@ def memory(documents, **objects):
 
 def store_of(data_type, *, shape=(2,), fill_value=0, codecs=LITTLE, chunk=None, chunk_shape=None):
     """A store that holds one array, whose first chunk is `chunk` or missing."""
-    members = {"shape": shape, "data_type": data_type, "fill_value": fill_value, "codecs": codecs}
-    grid = regular(shape if chunk_shape is None else chunk_shape)
-    objects = {}
-    if chunk is not None:
-        objects["/".join(["c", *("0" for _ in shape)])] = bytes(chunk)
-    return memory({"": ARRAY | members | {"chunk_grid": grid}}, **objects)
+    document = document_of(data_type, shape, chunk_shape, fill_value=fill_value, codecs=codecs)
+    key = "/".join(["c", *("0" for _ in shape)])
+    return memory({"": document}, **({} if chunk is None else {key: bytes(chunk)}))
 
 
 def open_document(data_type, **members):

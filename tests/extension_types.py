@@ -26,9 +26,6 @@ INTEGERS = {"int2": (-2, 1), "uint2": (0, 3), "int4": (-8, 7), "uint4": (0, 15)}
 RECORDS = [f"complex_{name}" for name in REAL if name not in ("bfloat16", "float8_e4m3fn")]
 PAIRS = {"complex_float16": "float16", "complex_bfloat16": "bfloat16"}
 NAMES = [*REAL, *INTEGERS, *PAIRS, *RECORDS]
-# One for each way of storing: of two bytes or one, with unused bits, of two parts or fields.
-BY_LAYOUT = ["bfloat16", "float8_e4m3fn", "float6_e2m3fn", "int4", "uint2", "complex_bfloat16"]
-BY_LAYOUT += ["complex_float4_e2m1fn", "complex_float8_e5m2"]
 IN_PACKAGE = {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
 
 

@@ -6,22 +6,16 @@
 import json
 from dataclasses import dataclass, replace
 from itertools import permutations
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
-from fuzz import (
-    TYPES,
-    chunks_of,
-    document_of,
-    encoded,
-    filled_up,
-    transposed,
-    transposes,
-    values_of,
-)
+from documents import document_of, transposes
+from fuzz import TYPES, encoded, filled_up, transposed, values_of
 from hypothesis import note
 from hypothesis import strategies as st
 from shards import divided, shard_of, sharding
+
+LARGEST = [0, 9, 9, 7, 5]  # sizes of axes, by their number: of 600 chunks at most
 
 
 @dataclass(frozen=True)
@@ -65,8 +59,12 @@ class Example:
 
     def chunks(self, values):
         """Key and bytes of each chunk that is not missing."""
-        chunks = chunks_of(values, self.chunk_shape, self.name, self.endian, self.orders)
-        return {key: content for key, content in chunks if key not in self.missing}
+        chunks = filled_up(values, self.chunk_shape)
+        return {key: self.chunk(key, chunk) for key, chunk in chunks if key not in self.missing}
+
+    def chunk(self, key, values):
+        """The bytes of a chunk, or of a shard."""
+        return encoded(transposed(values, self.orders), self.name, self.endian)
 
     def document(self):
         return document_of(self.name, self.shape, self.chunk_shape, self.endian, self.orders)
@@ -113,22 +111,14 @@ class Sharded(Example):
             part[np.isin(inside, self.absent(key))] = np.zeros((), values.dtype)
         return values
 
-    def chunks(self, values):
-        return {
-            key: self.shard(key, shard)
-            for key, shard in filled_up(values, self.chunk_shape)
-            if key not in self.missing
-        }
-
     def parts(self, shard):
         """The inner chunks of a shard as they are stored, in the order of the index."""
         inner = divided(transposed(shard, self.before), self.inner_shape)
         return [encoded(transposed(part, self.orders), self.name, self.endian) for part in inner]
 
-    def shard(self, key, shard):
-        """The bytes of a shard."""
+    def chunk(self, key, values):
         absent = self.absent(key)
-        parts = [None if i in absent else part for i, part in enumerate(self.parts(shard))]
+        parts = [None if i in absent else part for i, part in enumerate(self.parts(values))]
         if not self.is_shuffled:
             return shard_of(parts, **self.index)
         places = np.random.default_rng(self.seed).permutation(self.count)
@@ -140,172 +130,153 @@ class Sharded(Example):
         return document | {"codecs": [*transposes(self.before), codec]}
 
 
+# Arrays are drawn by NumPy, from a number: those of Hypothesis are small, and one like the other.
+RANDOM = st.integers(0, 2**32).map(np.random.default_rng)
+
+
 @st.composite
 def sharded(draw, example, can_be_sparse=True):
     """`example` in shards of any form."""
-    before = draw(st.sampled_from([(), (), draw(orders_of(len(example.shape)))]))
+    random = draw(RANDOM)
+    before = orders_of(random, len(example.shape)) if random.random() < 0.3 else ()
     shape = transposed(np.empty(example.chunk_shape, "V"), before).shape
     # zarr holds the shape of inner chunks to that of the shard in the axes of the array, too.
     sizes = [gcd(n, m) for n, m in zip(shape, example.chunk_shape, strict=True)]
     divisors = [[d for d in range(1, n + 1) if n % d == 0] for n in sizes]
+    has_checksum, is_shuffled, is_sparse = (random.random(3) < 0.5).tolist()
     return Sharded(
         **vars(example),
         before=before,
-        inner_shape=tuple(draw(st.sampled_from(sizes)) for sizes in divisors),
+        inner_shape=tuple(int(random.choice(sizes)) for sizes in divisors),
         index={
-            "location": draw(st.sampled_from(["end", "start"])),
-            "endian": draw(st.sampled_from(["little", "big"])),
-            "has_checksum": draw(st.booleans()),
+            "location": str(random.choice(["end", "start"])),
+            "endian": str(random.choice(["little", "big"])),
+            "has_checksum": has_checksum,
         },
-        is_shuffled=draw(st.booleans()),
-        is_sparse=can_be_sparse and draw(st.booleans()),
+        is_shuffled=is_shuffled,
+        is_sparse=can_be_sparse and is_sparse,
     )
 
 
 @st.composite
 def arrays(draw, least_size=0, can_be_missing=False, names=tuple(TYPES)):
     """Of three axes most often, whose orders are not all their own inverse."""
-    ndim = draw(st.sampled_from([3, 2, 3, 1, 2, 3, 4, 0]))
-    shape = draw(st.tuples(*[st.integers(least_size, 9)] * ndim))
-    chunk_shape = tuple(draw(st.integers(1, max(n, 1) + 2)) for n in shape)
+    random = draw(RANDOM)
+    ndim = int(random.choice([0, 1, 2, 2, 3, 3, 3, 4]))
+    least = least_size if random.random() < 0.1 else 1
+    shape = tuple(random.integers(least, LARGEST[ndim] + 1, ndim).tolist())
     example = Example(
-        name=draw(st.sampled_from(names)),
-        endian=draw(st.sampled_from(["little", "big"])),
+        name=str(random.choice(names)),
+        endian=str(random.choice(["little", "big"])),
         shape=shape,
-        chunk_shape=chunk_shape,
-        orders=draw(orders_of(len(shape))),
+        chunk_shape=tuple(int(random.integers(1, max(n, 1) + 3)) for n in shape),
+        orders=orders_of(random, ndim),
         missing=[],
-        seed=draw(st.integers(0, 2**32)),
+        seed=int(random.integers(2**32)),
     )
     if not (can_be_missing and example.keys):
         return example
-    return replace(example, missing=draw(st.lists(st.sampled_from(example.keys), max_size=2)))
+    return replace(example, missing=random.choice(example.keys, random.integers(3)).tolist())
 
 
-def orders_of(ndim):
+def orders_of(random, ndim):
     """Orders of one transpose after another; each exchanges axes, where there are two."""
     orders = list(permutations(range(ndim)))
-    other = st.sampled_from(orders[1:] or orders)
-    return st.sampled_from([0, 1, 1, 1, 2, 3]).flatmap(lambda n: st.tuples(*[other] * n))
+    number = random.choice([0, 1, 1, 1, 2, 3])
+    return [orders[random.integers(min(1, len(orders) - 1), len(orders))] for _ in range(number)]
 
 
-@st.composite
-def slices(draw, size):
-    limits = st.none() | st.integers(-size - 2, size + 2)
-    return slice(draw(limits), draw(limits), draw(st.none() | st.integers(1, 4)))
+def slice_of(random, size):
+    limits = random.integers(-size - 2, size + 3, 2).tolist()
+    start, stop = (None if random.random() < 0.5 else limit for limit in limits)
+    return slice(start, stop, [None, 1, 2, 3, 4][random.integers(5)])
 
 
 @st.composite
 def basic(draw, shape):
     """Integers and slices, some of them left out or replaced by an ellipsis."""
-    entries = []
-    for size in shape:
-        integers = st.integers(-size, size - 1) if size else slices(size)
-        entries.append(draw(slices(size) | integers))
-    form = draw(st.sampled_from(["all", "fewer", "ellipsis"]))
-    if form == "all" or not shape:
-        return tuple(entries)
-    cut = draw(st.integers(0, len(shape)))
-    if form == "fewer":
-        return tuple(entries[:cut])
-    return (*entries[:cut], ..., *entries[draw(st.integers(cut, len(shape))) :])
+    random = draw(RANDOM)
+    entries = [
+        int(random.integers(-n, n)) if n and random.random() < 0.3 else slice_of(random, n)
+        for n in shape
+    ]
+    first, last = sorted(random.integers(len(shape) + 1, size=2).tolist())
+    fewer, ellipsis = entries[:first], [*entries[:first], ..., *entries[last:]]
+    return tuple([entries, entries, fewer, ellipsis][random.integers(4)])
 
 
 @st.composite
 def orthogonal(draw, shape):
     """For each dimension an integer, a slice, a list of integers in any order, or bools."""
-    entries = []
+    random, entries = draw(RANDOM), []
     for size in shape:
-        forms = [slices(size), st.lists(st.booleans(), min_size=size, max_size=size).map(np.array)]
-        if size:
-            integers = st.integers(-size, size - 1)
-            forms += [integers, st.lists(integers, min_size=1, max_size=6).map(np.array)]
-        entry = draw(st.one_of(forms))
-        entries.append(slice(None) if isinstance(entry, np.ndarray) and not entry.size else entry)
+        kind = random.integers(4) if size else 0
+        if kind == 0:
+            entries.append(slice_of(random, size))
+        elif kind == 1:
+            entries.append(int(random.integers(-size, size)))
+        elif kind == 2:
+            entries.append(random.integers(-size, size, random.integers(1, 7)))
+        else:
+            entries.append(random.random(size) < 0.5)
     return tuple(entries)
 
 
-@st.composite
-def blocks(draw, shape, chunk_shape):
-    """A chunk, by its place in the grid, and the elements of it that the array has."""
-    sizes = list(zip(shape, chunk_shape, strict=True))
-    block = shown("block", tuple(draw(st.integers(0, -(-n // c) - 1)) for n, c in sizes))
-    return block, tuple(slice(b * c, (b + 1) * c) for b, (_, c) in zip(block, sizes, strict=True))
+@dataclass(frozen=True)
+class Selection:
+    """What is read from or written to an array, and to the NumPy array that it is beside."""
 
+    entries: object
+    how: str = ""  # oindex, vindex or blocks
+    block: tuple = ()  # the elements of one
 
-def take_orthogonally(values, entries):
-    """NumPy, one dimension after another from the last."""
-    for axis in reversed(range(len(entries))):
-        values = values[(slice(None),) * axis + (entries[axis],)]
-    return values
+    def read(self, array):
+        return (getattr(array, self.how) if self.how else array)[self.entries]
 
+    def write(self, array, new):
+        (getattr(array, self.how) if self.how else array)[self.entries] = new
 
-def shown(kind, selection):
-    """Show a selection with an example that fails."""
-    note(f"{kind}: {np.argwhere(selection).tolist() if kind == 'mask' else selection}")
-    return selection
+    def take(self, values):
+        """What NumPy selects; orthogonally one dimension after another from the last."""
+        if self.how != "oindex":
+            return values[self.block or self.entries]
+        for axis in reversed(range(len(self.entries))):
+            values = values[(slice(None),) * axis + (self.entries[axis],)]
+        return values
 
-
-@st.composite
-def reads(draw, shape, chunk_shape):
-    """A read of an array, and what NumPy says to it."""
-    kinds = ["basic", "orthogonal", "mask"] + ["blocks", "points"] * (0 not in shape)
-    kind = draw(st.sampled_from(kinds if shape else ["basic"]))
-    if kind == "basic":
-        entries = shown(kind, draw(basic(shape)))
-        return lambda array: array[entries], lambda values: values[entries]
-    if kind == "orthogonal":
-        entries = shown(kind, draw(orthogonal(shape)))
-        return lambda array: array.oindex[entries], lambda v: take_orthogonally(v, entries)
-    if kind == "mask":
-        mask = shown(kind, np.random.default_rng(draw(st.integers(0, 99))).random(shape) < 0.3)
-        return lambda array: array.vindex[mask], lambda values: values[mask]
-    if kind == "blocks":
-        block, part = draw(blocks(shape, chunk_shape))
-        return lambda array: array.blocks[block], lambda values: values[part]
-    form = draw(st.sampled_from([(1,), (3,), (5,), (2, 3), (1, 2)]))
-    indices = [draw(st.lists(st.integers(-n, n - 1), min_size=6, max_size=6)) for n in shape]
-    points = shown(kind, tuple(np.reshape(i[: np.prod(form)], form) for i in indices))
-    return lambda array: array.vindex[points], lambda values: values[points]
+    def assign(self, values, new):
+        """What NumPy assigns, by the places of elements in C order."""
+        places = self.take(np.arange(values.size).reshape(values.shape))
+        values[np.unravel_index(places, values.shape)] = new
 
 
 @st.composite
-def writes(draw, shape, chunk_shape=None, may_repeat=False):
-    """A write of values to an array, and the index by which NumPy assigns them.
-
-    Blocks are written too, if `chunk_shape` is given, and a point may be written twice, if
-    `may_repeat`: zarr sorts points by their chunk, so that not always the last value counts.
-    """
-    kinds = ["all", "basic", "orthogonal", "mask"]
-    if 0 not in shape:
-        kinds += ["points"] + ["block"] * (chunk_shape is not None)
-    kind = draw(st.sampled_from(kinds if shape else ["all", "basic"]))
+def selections(draw, shape, chunk_shape, *, to_write=False):
+    """No element is written twice: zarr sorts points by chunk, and not always the last counts."""
+    kinds = ["all", "basic", "oindex", "mask"] + ["blocks", "points"] * (0 not in shape)
+    kind, random = draw(st.sampled_from(kinds if shape else ["all", "basic"])), draw(RANDOM)
     if kind in ("all", "basic"):
-        entries = shown(kind, draw(basic(shape))) if kind == "basic" else ...
-        return lambda array, value: array.__setitem__(entries, value), entries
-    if kind == "mask":
-        mask = shown(kind, np.random.default_rng(draw(st.integers(0, 99))).random(shape) < 0.3)
-        return lambda array, value: array.set_mask_selection(mask, value), mask
-    if kind == "points":
-        places = st.integers(0, int(np.prod(shape)) - 1)
-        flat = draw(st.lists(places, min_size=1, max_size=5, unique=not may_repeat))
-        points = shown(kind, np.unravel_index(flat, shape))
-        return lambda array, value: array.set_coordinate_selection(points, value), points
-    if kind == "block":
-        block, part = draw(blocks(shape, chunk_shape))
-        return lambda array, value: array.set_block_selection(block, value), part
-    entries = [
-        np.unique(np.arange(n)[entry]) if isinstance(entry, np.ndarray) else entry
-        for n, entry in zip(shape, draw(orthogonal(shape)), strict=True)
-    ]
-    entries = shown(kind, tuple(entries))
-    grid = np.ix_(
-        *(np.atleast_1d(np.arange(n)[entry]) for n, entry in zip(shape, entries, strict=True))
-    )
-    without_integers = take_orthogonally(np.empty(shape), entries).shape
-
-    def write(array, value):
-        value = value.reshape(without_integers) if np.ndim(value) else value
-        array.set_orthogonal_selection(entries, value)
-
-    return write, grid
+        selection = Selection(draw(basic(shape)) if kind == "basic" else ...)
+    elif kind == "mask":
+        selection = Selection(random.random(shape) < 0.3, "vindex")
+    elif kind == "blocks":
+        sizes = list(zip(shape, chunk_shape, strict=True))
+        place = [int(random.integers(-(-n // c))) for n, c in sizes]
+        block = [slice(i * c, (i + 1) * c) for i, (_, c) in zip(place, sizes, strict=True)]
+        selection = Selection(tuple(place), "blocks", tuple(block))
+    elif kind == "points":
+        form, size = [(1,), (4,), (2, 3)][random.integers(3)], prod(shape)
+        flat = random.permutation(size)[:5] if to_write else random.integers(size, size=form)
+        points = zip(np.unravel_index(flat, shape), shape, strict=True)
+        points = [np.where(random.random(flat.shape) < 0.3, i - n, i) for i, n in points]
+        selection = Selection(tuple(points), "vindex")
+    else:
+        entries = draw(orthogonal(shape))
+        if to_write:
+            entries = [
+                np.unique(np.arange(n)[entry]) if isinstance(entry, np.ndarray) else entry
+                for n, entry in zip(shape, entries, strict=True)
+            ]
+        selection = Selection(tuple(entries), "oindex")
+    note(f"{selection}")
+    return selection

@@ -20,20 +20,10 @@ def index_of(entries, endian="little", has_checksum=True):
 def shard_of(
     parts, location="end", endian="little", has_checksum=True, places=None, gap=b"", entries=None
 ):
-    """The bytes of a shard.
+    """The bytes of a shard of inner chunks in the order of the index, where None is an absent one.
 
-    Parameters
-    ----------
-    parts : list of bytes or None
-        Inner chunks in the order of the index; None for one that is absent.
-    location, endian, has_checksum
-        Of the index.
-    places : list of int
-        Numbers of the inner chunks in the order in which they lie; without it, that of the index.
-    gap : bytes
-        Before each inner chunk.
-    entries : dict
-        Entries of the index that are not true, by the numbers of their inner chunks.
+    They lie in the order of the numbers in `places`, each behind `gap`. `entries` has entries of
+    the index that are not true, by the numbers of their inner chunks.
     """
     index_nbytes = 16 * len(parts) + 4 * has_checksum
     position = index_nbytes if location == "start" else 0

@@ -2,9 +2,11 @@
 
 import multiprocessing
 import os
-import threading
 from contextlib import contextmanager
+from multiprocessing import forkserver
+from pathlib import Path
 from shutil import rmtree
+from unittest.mock import patch
 
 import numpy as np
 import zarr
@@ -12,23 +14,32 @@ from stored_arrays import IN_PLACE, PLAIN_ZARR, numbers
 
 from zarr_bytes import preallocate
 
-COUNT = 4  # processes
+COUNT = 4  # writers
+SHAPE, INNER = (64, 256), (4, 256)  # sixteen inner chunks; a column is written through a mapping
+VALUES = numbers(SHAPE, "i4") + 2
+LAYOUTS = [
+    *(f"chunk {state}" for state in ("missing", "complete", "with another name", "behind a link")),
+    *("shard missing", "shard incomplete", "shard complete"),
+    *("shard with another name", "shard behind a link"),
+]
+
+_barrier = None
 
 
-def context():
-    """How processes are made: not forked from this one, which has threads."""
-    made = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-    if hasattr(os, "fork"):
-        made.set_forkserver_preload(["sharing"])  # imported once for all
-    return made
+def keep(barrier):
+    global _barrier
+    _barrier = barrier
 
 
 @contextmanager
 def processes():
     """Function that calls another one in four processes at once, which stay."""
-    made = context()
-    barrier = made.Barrier(COUNT)
-    with made.Pool(COUNT, keep, (barrier,)) as pool:
+    # Not forked from this one, which has threads, but from one that imports this module once.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["sharing"])
+    with patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parent)):
+        forkserver.ensure_running()
+    with context.Pool(COUNT, keep, (context.Barrier(COUNT),)) as pool:
 
         def call(function, *args):
             # One call for each process: none returns before all have begun.
@@ -39,63 +50,12 @@ def processes():
         pool.join()
 
 
-_barrier = None
-_setting = threading.Lock()
-
-
-def keep(barrier):
-    global _barrier
-    _barrier = barrier
-
-
-def opened(path):
-    """The array at `path`, to be written in place when all the others write."""
-    with zarr.config.set(IN_PLACE):
-        array = zarr.open_array(path, mode="r+")
-    _barrier.wait(60)
-    return array
-
-
-def write_shares(who, path, kind):
-    """Write every fourth row, column or element of an array of numbers, one row at a time."""
-    array = opened(path)
-    values = numbers(array.shape, "i4")
-    if kind == "rows":
-        for row in range(who, array.shape[0], COUNT):
-            array[row] = values[row]
-    elif kind == "columns":  # through a mapping of the file
-        for column in range(who, array.shape[1], COUNT):
-            array[:, column] = values[:, column]
-    else:
-        columns = np.arange(who, array.shape[1], COUNT)
-        for row in range(array.shape[0]):
-            array.vindex[np.full(columns.size, row), columns] = values[row, columns]
-
-
-def create_chunks(who, path):
-    """Write one element of every chunk of an array."""
-    array = opened(path)
-    for first in range(0, array.shape[0], COUNT):
-        array[first + who] = first + who + 1
-
-
-RACE, RACE_INNER = (64, 1024), (4, 1024)  # rows of 4 KiB, and sixteen inner chunks
-LAYOUTS_OF_RACES = [
-    f"{layout} {state}"
-    for layout, states in {
-        "chunk": ["missing", "complete", "with another name", "behind a link"],
-        "shard": ["missing", "incomplete", "complete", "with another name", "behind a link"],
-    }.items()
-    for state in states
-]
-
-
 def prepared(folder, layout):
     """An array of one chunk or shard, in which plain zarr has stored four rows of ones."""
     kind, _, state = layout.partition(" ")
-    divided = {"shards": RACE, "chunks": RACE_INNER} if kind == "shard" else {"chunks": RACE}
+    divided = {"shards": SHAPE, "chunks": INNER} if kind == "shard" else {"chunks": SHAPE}
     with zarr.config.set(PLAIN_ZARR):
-        array = zarr.create_array(folder, shape=RACE, dtype="i4", compressors=None, **divided)
+        array = zarr.create_array(folder, shape=SHAPE, dtype="i4", compressors=None, **divided)
     path = folder / "c/0/0"
     if state == "missing":
         return
@@ -109,30 +69,38 @@ def prepared(folder, layout):
         path.symlink_to("target")
 
 
-def write_rows(who, path, beside, barrier=None):
-    """Write every fourth row; the first process preallocates, or writes everything, meanwhile."""
-    with _setting, zarr.config.set(IN_PLACE):  # which is of all threads
+def write(who, path, way):
+    """Write every fourth row, column or element; the first one may preallocate or replace all."""
+    with zarr.config.set(IN_PLACE):
         array = zarr.open_array(path, mode="r+")
-    (_barrier if barrier is None else barrier).wait(60)
-    if who == 0 and beside == "preallocate":
+    _barrier.wait(60)
+    if who == 0 and way == "preallocate":
         preallocate(array)
-    if who == 0 and beside == "whole":
+    if who == 0 and way == "whole":
         for _ in range(4):
             array[...] = -1
-    for row in range(who, RACE[0], COUNT):
-        array[row] = row + 2
+    if way == "columns":
+        for column in range(who, SHAPE[1], COUNT):
+            array[:, column] = VALUES[:, column]
+    elif way == "points":
+        columns = np.arange(who, SHAPE[1], COUNT)
+        for row in range(SHAPE[0]):
+            array.vindex[np.full(columns.size, row), columns] = VALUES[row, columns]
+    else:
+        for row in range(who, SHAPE[0], COUNT):
+            array[row] = VALUES[row]
 
 
-def race(call, folder, layout, beside, rounds):
-    """The number of rows that are lost in each round of four writers at once."""
-    lost = []
+def lost(call, folder, layout, way, rounds):
+    """The number of elements that are lost in each round of four writers at once."""
+    counts = []
     for number in range(rounds):
         path = folder / str(number)
         prepared(path, layout)
-        call(write_rows, str(path), beside)
-        rows = zarr.open_array(path, mode="r")[...]
-        expected = np.arange(RACE[0])[:, None] + 2
-        is_kept = (rows == expected) | ((rows == -1) & (beside == "whole"))
-        lost.append(int((~is_kept.all(axis=1)).sum()))
+        call(write, str(path), way)
+        found = zarr.open_array(path, mode="r")[...]
+        is_kept = (found == VALUES) | ((found == -1) & (way == "whole"))
+        counts.append(np.count_nonzero(~is_kept))
+        assert list(path.rglob("*.partial")) == []
         rmtree(path)
-    return lost
+    return counts

@@ -1,10 +1,9 @@
 """Arrays of the tests: made, stored, and in stores that count, fail, or have no ranges.
 
-Also what lies in the place of a chunk, and sizes so small that small arrays go the ways of large
-ones. Programs that tests run in other processes import this module too.
+Also what lies in the place of a chunk. Programs that tests run in other processes import this
+module too.
 """
 
-import json
 import os
 import socket
 import tempfile
@@ -17,56 +16,36 @@ import zarr
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.buffer import cpu
 from zarr.core.array_spec import ArrayConfig, ArraySpec
-from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, WrapperStore
+from zarr.storage import FsspecStore, MemoryStore, ObjectStore, WrapperStore
 
 from zarr_bytes import BytesCodec
-from zarr_bytes.limits import Limits
 
 IN_PLACE = {"zarr_bytes.partial_writes": True}
+CAN_WRITE_IN_PLACE = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
 PLAIN_ZARR = {
     "codecs.bytes": "zarr.codecs.bytes.BytesCodec",
     "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
 }
-
-# Small arrays go the ways of large ones: windows, blocks and parts.
-SMALL = Limits(
-    loop=0,
-    loop_each=0,
-    one_thread=0,
-    assigned=24,
-    direct=8,
-    block=48,
-    block_out_of_order=96,
-    size_not_asked=16,
-    runs=4,
-    compared=16,
-)
 
 
 def numbers(shape, dtype="<f8"):
     return np.arange(np.prod(shape)).astype(dtype).reshape(shape)
 
 
-def created(store, shape, dtype, chunks=None, **options):
-    """An array of which parts of chunks are written in place."""
+def created(store, shape, dtype, chunks=None, *, in_place=True, **options):
+    """An empty array of one chunk; parts of it are written in place unless that is turned off."""
     options = {"compressors": None, "serializer": BytesCodec(endian="big"), **options}
-    with zarr.config.set(IN_PLACE):
+    with zarr.config.set(IN_PLACE if in_place else {}):
         return zarr.create_array(store, shape=shape, dtype=dtype, chunks=chunks or shape, **options)
 
 
-def stored(store, values, **options):
+def stored(store, values, chunks=None, *, in_place=False, **options):
     """`values` as one chunk in `store`, opened again so that metadata chooses the codec."""
-    options = {
-        "chunks": values.shape,
-        "serializer": BytesCodec(endian="big"),
-        "config": {"write_empty_chunks": True},
-        **options,
-    }
-    array = zarr.create_array(
-        store, shape=values.shape, dtype=values.dtype, compressors=None, **options
-    )
+    options = {"config": {"write_empty_chunks": True}, **options}
+    array = created(store, values.shape, values.dtype, chunks, in_place=in_place, **options)
     array[...] = values
-    return zarr.open_array(store, mode="r+")
+    with zarr.config.set(IN_PLACE if in_place else {}):
+        return zarr.open_array(array.store, mode="r+")
 
 
 def spec_of(array, shape=None, prototype=cpu.buffer_prototype):
@@ -78,25 +57,6 @@ def spec_of(array, shape=None, prototype=cpu.buffer_prototype):
         config=ArrayConfig.from_dict({}),
         prototype=prototype,
     )
-
-
-def written_documents(folder, document):
-    """A store with the metadata document of an array: a folder, or memory where that is None."""
-    content = json.dumps(document).encode()
-    if folder is None:
-        return MemoryStore({"zarr.json": cpu.Buffer.from_bytes(content)})
-    folder.mkdir(exist_ok=True)
-    (folder / "zarr.json").write_bytes(content)
-    return LocalStore(folder)
-
-
-def runs_of(shape, item_size, selection, order):
-    """Offset and length of each run of selected bytes of a chunk, stored in this order of axes."""
-    selected = np.zeros((*shape, item_size), bool)
-    selected[selection] = True
-    flat = selected.transpose(*order, len(shape)).reshape(-1).view("i1")
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], flat, [0]])))
-    return [(int(start), int(stop - start)) for start, stop in edges.reshape(-1, 2)]
 
 
 def pipeline_of(array):

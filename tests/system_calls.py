@@ -101,31 +101,34 @@ def ending_early(seed):
         yield
 
 
-# Of all uses of `before_each`: a thread that a failed read has left begins to act in one of them,
-# and calls the functions of the next.
-_thread = threading.local()
+_thread = threading.local()  # whether it acts, in any use of `before_each`
 
 
 @contextmanager
-def before_each(act):
-    """`act` is called before each call of the system that concerns files, with its arguments.
+def before_each(act, names=READING + WRITING + OTHERS):
+    """`act` is called before each call of the system that concerns files: its name and arguments.
 
-    Not for calls that `act` makes itself.
+    Not for calls that `act` makes itself. What it raises is what the call raises.
     """
 
     def replacement(name, function):
         def wrapped(*arguments, **named):
-            if not getattr(_thread, "is_acting", False):
-                _thread.is_acting = True
-                try:
-                    act(name, *arguments)
-                finally:
-                    _thread.is_acting = False
+            if getattr(_thread, "is_acting", False):
+                return function(*arguments, **named)
+            _thread.is_acting = True
+            try:
+                act(name, *arguments)
+            except OSError:
+                if name == "close":  # which closes the file all the same
+                    function(*arguments)
+                raise
+            finally:
+                _thread.is_acting = False
             return function(*arguments, **named)
 
         return wrapped
 
-    with _replaced(READING + WRITING + OTHERS, replacement):
+    with _replaced(names, replacement):
         yield
 
 
@@ -133,45 +136,27 @@ def before_each(act):
 def at_each_call_below(root, act):
     """`act` is called before each call on files below `root`: its number, name and first argument.
 
-    What `act` raises is what the call raises. A file that is closed is closed all the same.
+    Yields the names of all these calls.
     """
-    calls, readlink = [], os.readlink
+    calls = []
 
-    def concerns(first):
+    def act_below(name, first=None, *_):
+        named = first
         if isinstance(first, int):
             with suppress(OSError):
-                first = readlink(f"/proc/self/fd/{first}")
-        return str(first).startswith((str(root), "/memfd:zarr-bytes", "zarr-bytes"))
+                named = Path(f"/proc/self/fd/{first}").readlink()
+        below = str(root), "/memfd:zarr-bytes", "zarr-bytes"
+        if name == "scatter" or str(named).startswith(below):
+            calls.append(name)
+            act(len(calls) - 1, name, first)
 
-    def replacement(name, function):
-        def wrapped(*arguments, **named):
-            is_seen = not getattr(_thread, "is_acting", False)
-            if is_seen and (name == "scatter" or (arguments and concerns(arguments[0]))):
-                if name == "close":
-                    function(*arguments, **named)
-                calls.append(name)
-                _thread.is_acting = True
-                try:
-                    act(len(calls) - 1, name, arguments[0])
-                finally:
-                    _thread.is_acting = False
-                if name == "close":
-                    return None
-            return function(*arguments, **named)
-
-        return wrapped
-
-    with _replaced(READING + WRITING + OTHERS + RARER, replacement):
+    with before_each(act_below, READING + WRITING + OTHERS + RARER):
         yield calls
 
 
 NEVER = 2**62
 NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 needs_nowait = pytest.mark.skipif(not NOWAIT, reason="this system has no RWF_NOWAIT")
-
-
-def _nothing(key):
-    pass
 
 
 @dataclass
@@ -183,8 +168,8 @@ class ChunkFiles:
     most: int = NEVER  # bytes that one call reads at most
     waits_after: int = NEVER  # bytes of each chunk after which reads that must not wait are refused
     refusal: int = errno.EAGAIN  # number of the error with which they are refused
-    before: Callable[[str], object] = _nothing  # called with the key before each chunk is opened
-    then: Callable[[str], object] = _nothing  # and after each open and each read of a chunk
+    before: Callable[[str], object] = str  # called with the key before each chunk is opened
+    then: Callable[[str], object] = str  # and after each open and each read of a chunk
     keys: list = field(default_factory=list)  # of chunks that are opened, or missing
     threads: list = field(default_factory=list)  # that open them
     reads: list = field(default_factory=list)  # of each read: thread, offset and bytes
@@ -261,33 +246,26 @@ def watched(root, **options):
 def written_to(path):
     """Offset and length of each write to the file at `path`, by system call or mapping."""
     ranges, mapped_at = [], []
-    pwrite, scatter, mapped = os.pwrite, range_writing.scatter, mmap.mmap
 
     def is_chunk(file):
         with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(file), path.stat())
         return str(Path(f"/proc/self/fd/{file}").readlink()).startswith(f"{path}.")
 
-    def counting_pwrite(file, memory, offset):
-        count = pwrite(file, memory, offset)
-        if is_chunk(file):
-            ranges.append((offset, count))
-        return count
+    def replacement(name, function):
+        def noting(*arguments):
+            result = function(*arguments)
+            if name == "mmap":
+                mapped_at[:] = [np.frombuffer(result, "u1").ctypes.data]
+            elif name == "scatter":
+                ranges.extend((int(at) - mapped_at[0], int(size)) for at, size in arguments[1])
+            elif is_chunk(arguments[0]):
+                ranges.append((arguments[2], result))
+            return result
 
-    def counting_scatter(source, places, begin):
-        count = scatter(source, places, begin)
-        ranges.extend((int(start) - mapped_at[0], int(size)) for start, size in places)
-        return count
+        return noting
 
-    def counting_mmap(*args):
-        mapping = mapped(*args)
-        mapped_at[:] = [np.frombuffer(mapping, "u1").__array_interface__["data"][0]]
-        return mapping
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "pwrite", counting_pwrite)
-        patch.setattr(range_writing, "scatter", counting_scatter)
-        patch.setattr(mmap, "mmap", counting_mmap)
+    with _replaced(("pwrite", "scatter", "mmap"), replacement):
         yield ranges
 
 
@@ -341,18 +319,6 @@ class Stop:
             return is_waited_for
 
         return asyncio.run(run())
-
-
-@contextmanager
-def no_file_larger_than(nbytes):
-    """The system stops a write in the middle, at a limit of file sizes."""
-    resource = pytest.importorskip("resource")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 HOLD_A_LEASE = """

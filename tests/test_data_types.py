@@ -2,13 +2,10 @@
 
 import base64
 import json
-import pickle
 import re
-import sys
 import traceback
 import warnings
 from contextlib import suppress
-from itertools import product
 
 import numpy as np
 import pytest
@@ -16,8 +13,9 @@ import zarr
 from documents import (
     ARRAY,
     GROUP,
-    GZIP,
     LITTLE,
+    document_of,
+    memory,
     open_document,
     rewritten_document,
     store_of,
@@ -28,81 +26,65 @@ from documents import (
 )
 from plain_zarr import outcome
 from zarr import dtype as zarr_dtype
-from zarr.storage import MemoryStore
 
 from zarr_bytes import FillValueError, FillValueWarning
 from zarr_bytes.data_type import DATA_TYPES, core
 from zarr_bytes.zarr_versions import HAS_STRUCT
 
 CORE = {name: cls for name, cls in DATA_TYPES.items() if cls in core.CORE.values()}
-MULTI_BYTE = [name for name in CORE if name not in ("bool", "int8", "uint8")]
+
+pytestmark = pytest.mark.filterwarnings("ignore:The data type")  # zarr: not yet specified
 
 
-def pair(name, **configuration):
-    """The data type of this package and zarr's."""
-    ours = CORE[name](**configuration)
-    return ours, getattr(zarr_dtype, type(ours).__name__)(**configuration)
-
-
-def assert_alike(ours, zarrs):
-    """Equal both ways, and interchangeable in sets and in messages."""
-    assert ours == zarrs
-    assert zarrs == ours
-    assert hash(ours) == hash(zarrs)
-    assert repr(ours) == repr(zarrs)
-    assert isinstance(ours, type(zarrs))
+def pairs():
+    """Data types of this package and zarr's: each with both byte orders, and two structs."""
+    for ours in CORE.values():
+        zarrs = getattr(zarr_dtype, ours.__name__)
+        has_order = "endianness" in ours.__dataclass_fields__
+        for order in [{"endianness": "little"}, {"endianness": "big"}] if has_order else [{}]:
+            yield ours(**order), zarrs(**order)
+    if HAS_STRUCT:
+        for fields in (("a", zarr_dtype.Int8()),), (("a", zarr_dtype.Int16()),):
+            yield DATA_TYPES["struct"](fields=fields), zarr_dtype.Struct(fields=fields)
 
 
 class TestDropIn:
-    @pytest.mark.parametrize("name", CORE)
-    def test_they_are_equal_to_zarrs_both_ways_and_survive_pickling(self, name):
-        ours, zarrs = pair(name)
-        assert_alike(ours, zarrs)
-        copy = pickle.loads(pickle.dumps(ours))  # noqa: S301
-        assert copy == ours
-        assert type(copy) is type(ours)
+    def test_each_is_equal_to_zarrs_class_of_its_name_and_to_no_other_both_ways(self):
+        known = list(pairs())
+        for i, (ours, zarrs) in enumerate(known):
+            assert (hash(ours), repr(ours)) == (hash(zarrs), repr(zarrs))
+            assert isinstance(ours, type(zarrs))
+            for j, others in enumerate(known):
+                for other in others:
+                    assert (ours == other) is (other == ours) is (i == j)
 
-    def test_different_data_types_and_byte_orders_are_unequal_both_ways(self):
-        pairs = {name: pair(name) for name in CORE}
-        pairs |= {f"big {name}": pair(name, endianness="big") for name in MULTI_BYTE}
-        pairs |= {name: pair(name, endianness="little") for name in MULTI_BYTE}
-        for (name, (ours, _)), (other, others) in product(pairs.items(), repeat=2):
-            for data_type in others:
-                assert (ours == data_type) is (data_type == ours) is (name == other)
+    def test_zarr_finds_them_by_name_and_by_numpy_type(self):
+        for name in CORE:
+            for given in (name, np.dtype(name)):
+                assert type(zarr_dtype.parse_dtype(given, zarr_format=3)) is CORE[name]
+        if HAS_STRUCT:
+            record = np.dtype([("a", "f4"), ("b", "i2")])
+            found = zarr_dtype.parse_dtype(record, zarr_format=3)
+            assert type(found) is DATA_TYPES["struct"]
 
-    @pytest.mark.parametrize("endianness", ["little", "big"])
     @pytest.mark.parametrize(
         ("name", "value"),
-        [
-            ("int32", 1),
-            ("float16", "0x7c01"),
-            ("float32", 1.5),
-            ("float32", "NaN"),
-            ("float64", "-Infinity"),
-            ("float64", "0x7ff0000000000001"),
-            ("complex64", ("-Infinity", "0x7f800001")),
-        ],
+        [("float16", "0x7c01"), ("float32", 1.5), ("complex64", ("-Infinity", "0x7f800001"))],
     )
-    def test_the_byte_order_does_not_matter_to_a_fill_value(self, name, value, endianness):
-        ours, _ = pair(name, endianness=endianness)
-        scalar = ours.from_json_scalar(value, zarr_format=3)
+    def test_the_byte_order_does_not_matter_to_a_fill_value(self, name, value):
         native = CORE[name]().from_json_scalar(value, zarr_format=3)
-        assert scalar.tobytes() == native.tobytes()
-        assert ours.to_json_scalar(scalar, zarr_format=3) == value
-
-    @pytest.mark.parametrize("name", CORE)
-    def test_zarr_finds_them_by_name_and_by_numpy_type(self, name):
-        for given in (name, np.dtype(name)):
-            assert type(zarr_dtype.parse_dtype(given, zarr_format=3)) is CORE[name]
+        for endianness in "little", "big":
+            ours = CORE[name](endianness=endianness)
+            scalar = ours.from_json_scalar(value, zarr_format=3)
+            assert scalar.tobytes() == native.tobytes()
+            assert ours.to_json_scalar(scalar, zarr_format=3) == value
 
     @pytest.mark.parametrize("name", CORE)
     def test_zarr_format_2_is_unchanged(self, name):
-        ours, zarrs = pair(name)
+        ours, zarrs = CORE[name](), getattr(zarr_dtype, CORE[name].__name__)()
         assert ours.to_json(zarr_format=2) == zarrs.to_json(zarr_format=2)
-        scalar = zarrs.cast_scalar(1)
-        written = ours.to_json_scalar(scalar, zarr_format=2)
-        assert written == zarrs.to_json_scalar(scalar, zarr_format=2)
-        assert ours.from_json_scalar(written, zarr_format=2) == scalar
+        written = zarrs.to_json_scalar(zarrs.cast_scalar(1), zarr_format=2)
+        assert ours.to_json_scalar(zarrs.cast_scalar(1), zarr_format=2) == written
         if name == "float32":  # also where the specification of format 3 permits no such value
             assert ours.from_json_scalar("1.5", zarr_format=2) == 1.5
         array = zarr.create_array({}, shape=2, dtype=name, zarr_format=2, fill_value=1)
@@ -112,34 +94,24 @@ class TestDropIn:
 
 
 class TestFillValuesFromPython:
-    @pytest.mark.parametrize(
-        ("value", "error", "message"),
-        [
-            *((n, ValueError, "uint8: permitted is an integer from 0 to") for n in (300, -1, 1e30)),
-            (float("nan"), ValueError, "uint8: permitted is an integer from 0 to"),
-            ([1], TypeError, "Cannot convert object"),
-        ],
-    )
-    def test_what_is_no_integer_in_range_is_refused(self, value, error, message):
-        with pytest.raises(error, match=message):
-            zarr.create_array({}, shape=2, dtype="uint8", fill_value=value)
+    def test_what_is_no_integer_in_range_is_refused(self):
+        for value in (300, -1, 1e30, float("nan")):
+            with pytest.raises(ValueError, match="uint8: permitted is an integer from 0 to"):
+                zarr.create_array({}, shape=2, dtype="uint8", fill_value=value)
 
-    @pytest.mark.parametrize(
-        ("value", "taken"), [(np.int8(-1), 255), (np.timedelta64(3, "s"), 3), ("7", 7), (1.0, 1)]
-    )
     @pytest.mark.parametrize("zarr_format", [2, 3])
-    def test_any_other_integer_is_taken_as_zarr_takes_it(self, value, taken, zarr_format):
+    def test_any_other_integer_is_taken_as_zarr_takes_it(self, zarr_format):
         """A NumPy integer wraps around: xarray's `_Unsigned` variables rely on it."""
-        options = {"fill_value": value, "zarr_format": zarr_format}
-        assert zarr.create_array({}, shape=2, dtype="uint8", **options).fill_value == taken
+        for value, taken in (np.int8(-1), 255), (np.timedelta64(3, "s"), 3), ("7", 7), (1.0, 1):
+            options = {"fill_value": value, "zarr_format": zarr_format}
+            assert zarr.create_array({}, shape=2, dtype="uint8", **options).fill_value == taken
 
-    @pytest.mark.parametrize("bits", [0x7F800001, 0xFFC00000, 0x7FC00000])
-    def test_the_bits_of_a_nan_are_kept(self, bits):
-        value = np.uint32(bits).view("f4")
-        array = zarr.create_array({}, shape=2, dtype="float32", fill_value=value)
-        assert array[:].view("u4").tolist() == [bits] * 2
-        text = "NaN" if bits == 0x7FC00000 else f"{bits:#010x}"
-        assert stored_document(array)["fill_value"] == text
+    def test_the_bits_of_a_nan_are_kept(self):
+        for bits in 0x7F800001, 0xFFC00000:
+            value = np.uint32(bits).view("f4")
+            array = zarr.create_array({}, shape=2, dtype="float32", fill_value=value)
+            assert array[:].view("u4").tolist() == [bits] * 2
+            assert stored_document(array)["fill_value"] == f"{bits:#010x}"
 
 
 def fill_values(setting):
@@ -204,199 +176,129 @@ class TestFillValuesThatAreNotPermitted:
         place = re.escape(f"array {(tmp_path / 'a').as_uri()}")
         expected = f"^{place}: {value!r} is not a fill value of data type {data_type}: permitted"
         with pytest.warns(FillValueWarning, match=f"{expected} is .* read as the value {read}"):
-            assert zarr.open_array(tmp_path / "a").fill_value == read
+            found = zarr.open_array(tmp_path / "a").fill_value
+        assert (found, type(found)) == (read, np.dtype(data_type).type)
         write(tmp_path / "a", document | {"fill_value": read})
         zarr.open_array(tmp_path / "a")  # without a warning
 
-    @pytest.mark.parametrize("compressed", [False, True])
-    def test_one_warning_an_array_however_it_is_opened_and_used(self, tmp_path, compressed):
-        write(tmp_path, GROUP)
-        codecs = [*LITTLE, *[GZIP] * compressed]
-        write(tmp_path / "a", ARRAY | {"fill_value": "1", "codecs": codecs})
-
+    def test_one_warning_an_array_however_it_is_opened_and_used(self, tmp_path):
         def use(array):
             array[:] = array[:] + 1
             array.resize(6)
-            return array.metadata.fill_value
 
-        ways = (
+        write(tmp_path, GROUP)
+        for open_ in (
             lambda: zarr.open_array(tmp_path / "a", mode="r+"),
             lambda: zarr.open(tmp_path, path="a", mode="r+"),
             lambda: zarr.open_group(tmp_path, mode="r+")["a"],
             lambda: dict(zarr.open_group(tmp_path, mode="r+").members())["a"],
-        )
-        for open_ in ways:
-            write(tmp_path / "a", ARRAY | {"fill_value": "1", "codecs": codecs})
+        ):
+            write(tmp_path / "a", ARRAY | {"fill_value": "1"})
             with pytest.warns(FillValueWarning, match="^array file://.*/a: '1'") as warned:
-                assert use(open_()) == 1
+                use(open_())
             assert [warning.filename for warning in warned] == [__file__]
 
-    @pytest.mark.filterwarnings("ignore:The data type")  # of structs, in zarr 3.2
     @pytest.mark.parametrize("name", DATA_TYPES)
     def test_null_is_the_default_and_written_back_as_it(self, name):
-        struct = struct_of(a="float32")
-        data_type = {"r*": "r24", "struct": struct}.get(name, name)
-        expected = "null is not a fill value of .* permitted is .* reads? (it )?as"
-        error = pytest.raises(FillValueError, match=expected)
-        with fill_values("strict"), error as raised:
+        data_type = {"r*": "r24", "struct": struct_of(a="float32")}.get(name, name)
+        expected = "null is not a fill value of .* permitted is .*"
+        hint = 'zarr.config.set.*"zarr_bytes.fill_values": "lenient".* reads it as'
+        with fill_values("strict"), pytest.raises(FillValueError, match=expected + hint):
             open_document(data_type, fill_value=None)
-        assert str(raised.value).count('"zarr_bytes.fill_values": "lenient"') == 1
-        with pytest.warns(FillValueWarning, match=expected):
+        with pytest.warns(FillValueWarning, match=f"{expected} It is read as"):
             document = rewritten_document(data_type, fill_value=None)
         array = open_document(data_type, fill_value=document["fill_value"])
         assert not np.any(np.asarray(array[:]).view("u1"))
 
-    @pytest.mark.parametrize(
-        ("data_type", "value", "expected"),
-        [
+    def test_what_zarr_refuses_too_is_always_refused(self):
+        for data_type, value, expected in (
             ("complex64", [None, 0], "null is not a fill value of data type float32"),
             ("r8", [None], "r8: permitted is an array"),
             ("int8", 300, "int8: permitted is an integer from -128 to 127"),
-            ("int8", [1], "int8: permitted is an integer from -128 to 127"),
             ("bfloat16", "1.5", "bfloat16: permitted is a number"),
-        ],
-    )
-    def test_what_zarr_refuses_too_is_refused_with_the_same_message(
-        self, data_type, value, expected
-    ):
-        messages = set()
-        for setting in ("strict", "lenient"):
-            with fill_values(setting), pytest.raises(FillValueError, match=expected) as raised:
-                open_document(data_type, fill_value=value)
-            messages.add(str(raised.value))
-        assert len(messages) == 1
+        ):
+            for setting in "strict", "lenient":
+                with fill_values(setting), pytest.raises(FillValueError, match=expected):
+                    open_document(data_type, fill_value=value)
 
-
-class TestParametersOfOtherCodecs:
-    """zarr's `scale_offset` and `cast_value` read theirs by `from_json_scalar` too."""
-
-    __test__ = hasattr(zarr.codecs, "ScaleOffset")  # from zarr 3.3 on
-
-    @staticmethod
-    def chain(offset, scale):
-        configuration = {"offset": offset, "scale": scale}
-        return [{"name": "scale_offset", "configuration": configuration}, *LITTLE]
-
+    @pytest.mark.skipif(not hasattr(zarr.codecs, "ScaleOffset"), reason="zarr 3.3 has it")
     @pytest.mark.usefixtures("pipeline")
     @pytest.mark.parametrize(
         ("data_type", "offset", "scale", "stored"),
         [
             ("float32", "0.5", "2", [1, 3]),
-            ("float64", "5e-1", 2, [1, 3]),
-            ("float64", -0.5, "2.0", [3, 5]),
             ("int16", "-1", "3", [6, 9]),
-            ("uint64", "0", True, [1, 2]),
+            ("uint8", "0", True, [1, 2]),
         ],
     )
-    def test_what_zarr_reads_is_read(self, data_type, offset, scale, stored):
+    def test_it_is_a_parameter_of_other_codecs_as_in_zarr(self, data_type, offset, scale, stored):
         codec = zarr.codecs.ScaleOffset(offset=offset, scale=scale)
         options = {"filters": codec, "compressors": None}
         created = zarr.create_array({}, shape=2, dtype=data_type, **options)
         assert stored_document(created)["codecs"][0] == codec.to_dict()
-        document = store_of(data_type, codecs=self.chain(offset, scale))
-        for store in (created.store, document):
+        for store in created.store, store_of(data_type, codecs=[codec.to_dict(), *LITTLE]):
             zarr.open_array(store, mode="r+")[:] = [1, 2]
             array = zarr.open_array(store)
-            assert array[:].tolist() == [1, 2]
-            assert array.dtype == data_type
+            assert (array.dtype, array[:].tolist()) == (data_type, [1, 2])
         chunk = np.array(stored).astype(np.dtype(data_type).newbyteorder("<")).tobytes()
         assert stored_chunk(array) == chunk
 
-    def test_numbers_and_names_of_a_scalar_map_are_read(self):
-        scalar_map = {"encode": [["NaN", 0], ["1.5", "2"]], "decode": [["0", "NaN"]]}
-        codec = zarr.codecs.CastValue(data_type="uint8", scalar_map=scalar_map)
-        codec.validate(shape=(2,), dtype=CORE["float64"](), chunk_grid=None)
-        with pytest.raises(ValueError, match="'one' is not representable"):
-            zarr.codecs.CastValue(data_type="uint8", scalar_map={"encode": [["one", 1]]}).validate(
-                shape=(2,), dtype=CORE["float64"](), chunk_grid=None
-            )
 
-    @pytest.mark.parametrize("data_type", ["float32", "int16"])
-    def test_the_fill_value_beside_them_is_held_to_the_specification(self, data_type):
-        codecs = self.chain("1", "2")
-        expected = f"'7' is not a fill value of data type {data_type}"
-        with fill_values("strict"), pytest.raises(FillValueError, match=expected):
-            open_document(data_type, codecs=codecs, fill_value="7")
-        with pytest.warns(FillValueWarning, match=expected):
-            array = open_document(data_type, codecs=codecs, fill_value="7")
-        assert array.fill_value == 7
-        assert type(array.fill_value) is np.dtype(data_type).type
-        for setting in ("lenient", "strict"):
-            with fill_values(setting):
-                open_document(data_type, codecs=codecs, fill_value=7)  # without a warning
-
-
-@pytest.mark.filterwarnings("ignore:The data type")
 class TestStruct:
     __test__ = HAS_STRUCT  # from zarr 3.2 on
 
-    INNER = struct_of(b="int8")
-    DATA_TYPE = struct_of(a="float32", c=INNER)
+    DATA_TYPE = struct_of(a="float32", c=struct_of(b="int8"))
 
     @pytest.mark.parametrize(
-        ("value", "read"),
+        ("value", "bits", "read"),
         [
-            ({"a": "1.5"}, (1.5, (0,))),
-            ({"a": "1.5", "c": {"b": "2"}}, (1.5, (2,))),
-            ({"c": {"b": "2"}}, (0, (2,))),
-            ({"a": 5, "c": {"b": None}}, (5, (0,))),
+            ({"a": "1.5"}, 0x3FC00000, 0),
+            ({"a": "0x7f800001", "c": {"b": "2"}}, 0x7F800001, 2),
+            ({"a": 5, "c": {"b": None}}, 0x40A00000, 0),
         ],
     )
-    def test_what_a_field_does_not_permit_is_read_with_one_warning(self, value, read):
+    def test_what_a_field_does_not_permit_is_read_with_one_warning(self, value, bits, read):
         expected = "is not a fill value of data type (float32|int8)"
         with fill_values("strict"), pytest.raises(FillValueError, match=expected):
             open_document(self.DATA_TYPE, fill_value=value)
         with pytest.warns(FillValueWarning, match=expected) as warned:
-            assert open_document(self.DATA_TYPE, fill_value=value)[0].tolist() == read
+            found = open_document(self.DATA_TYPE, fill_value=value)[0]
+        assert (found["a"].view("u4"), found["c"]["b"]) == (bits, read)
         assert len(warned) == 1
 
-    def test_each_field_that_is_permitted_keeps_its_bits(self):
-        with pytest.warns(FillValueWarning):
-            array = open_document(self.DATA_TYPE, fill_value={"a": "0x7f800001", "c": {"b": "2"}})
-        assert array[:1].tobytes() == (0x7F800001).to_bytes(4, sys.byteorder) + b"\2"
+    def test_the_bits_of_each_field_are_kept_from_an_object_and_from_base64_text(self):
+        data_type = struct_of(a="float32", b="r16", c=struct_of(d="int4", e="complex_bfloat16"))
+        value = {"a": "0x7f800001", "b": [1, 2], "c": {"d": -3, "e": ["0x7f81", "-Infinity"]}}
+        text = base64.b64encode(bytes.fromhex("0100807f 0102 0d 817f 80ff")).decode()
+        for given in value, text:
+            found = open_document(data_type, fill_value=given)[0]
+            assert found["a"].view("u4") == 0x7F800001
+            document = rewritten_document(data_type, fill_value=given)
+            assert document["fill_value"] == value
+            assert document["data_type"] == data_type
 
     @pytest.mark.parametrize("text", ["", "!!", "AAAA", "AAAAAAAAAAAAAAAAAAAAAAAA"])
     def test_a_text_that_is_not_its_bytes_is_refused(self, text):
         with pytest.raises(FillValueError, match="an object with one for each field.*5 bytes"):
             open_document(self.DATA_TYPE, fill_value=text)
 
-    def test_it_is_equal_to_zarrs_both_ways_and_hashes_alike(self):
-        ours = zarr_dtype.parse_dtype(self.DATA_TYPE, zarr_format=3)
-        assert type(ours) is DATA_TYPES["struct"] is not zarr_dtype.Struct
-        assert_alike(ours, zarr_dtype.Struct(fields=ours.fields))
-        other = zarr_dtype.Struct(fields=ours.fields[:1])
-        assert ours != other
-        assert other != ours
-
-    def test_a_record_of_numpy_is_one(self):
-        found = zarr_dtype.parse_dtype(np.dtype([("a", "f4"), ("b", "i2")]), zarr_format=3)
-        assert type(found) is DATA_TYPES["struct"]
-        assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301
-
 
 @pytest.mark.usefixtures("strict_fill_values")
-@pytest.mark.parametrize(
-    "refused",
-    [
-        {"data_type": "float32", "fill_value": "1.5"},
-        {"data_type": "bool", "fill_value": 1},
-        {"data_type": "r16", "fill_value": 1},
-        {"data_type": "r12"},
-        {"data_type": "float32", "codecs": [{"name": "bytes"}]},
-        {"data_type": "float32", "codecs": [{"name": "endian"}]},
-        {"data_type": "float32", "codecs": [{"name": "bytes", "configuration": {"endian": 1}}]},
-    ],
-    ids=str,
-)
-def test_where_an_array_makes_a_group_fail_the_error_ends_with_the_command_that_names_it(refused):
-    store = MemoryStore()
-    zarr.create_group(store).create_group("outer")
-    objects = {"outer/inner/zarr.json": store_of(**refused)._store_dict["zarr.json"]}
-    store._store_dict |= objects
-    with pytest.raises((TypeError, ValueError)) as error:
-        zarr.open_group(store, mode="r").members(max_depth=None)
-    *_, last = traceback.format_exception_only(error.value)
-    assert last == "If a group was opened, `zarr-bytes check STORE` names the array.\n"
+def test_where_an_array_makes_a_group_fail_the_error_ends_with_the_command_that_names_it():
+    for data_type, members in (
+        ("float32", {"fill_value": "1.5"}),
+        ("r16", {"fill_value": 1}),
+        ("r12", {}),
+        ("float32", {"codecs": [{"name": "bytes"}]}),
+        ("float32", {"codecs": [{"name": "endian"}]}),
+        ("float32", {"codecs": [{"name": "bytes", "configuration": {"endian": 1}}]}),
+    ):
+        inner = document_of(data_type, (2,), **members)
+        store = memory({"": GROUP, "outer": GROUP, "outer/inner": inner})
+        with pytest.raises((TypeError, ValueError)) as error:
+            zarr.open_group(store, mode="r").members(max_depth=None)
+        *_, last = traceback.format_exception_only(error.value)
+        assert last == "If a group was opened, `zarr-bytes check STORE` names the array.\n"
 
 
 class TestRawBits:
@@ -416,24 +318,9 @@ class TestRawBits:
             with pytest.raises(FillValueError, match="r24: permitted is an array of 3 integers"):
                 zarr.create_array({}, shape=2, dtype="r24", fill_value=value)
 
-    @pytest.mark.filterwarnings("ignore:The data type")
-    def test_a_void_type_of_numpy_stays_raw_bytes(self):
+    def test_a_void_type_of_numpy_stays_raw_bytes_and_other_names_are_left_to_others(self):
         array = zarr.create_array({}, shape=2, dtype=np.dtype("V3"))
         assert array.metadata.data_type == zarr_dtype.RawBytes(length=3)
         assert array.metadata.data_type != DATA_TYPES["r*"](length=3)
-
-    def test_other_names_are_left_to_others(self):
         with pytest.raises(ValueError, match="No Zarr data type found that matches 'raw'"):
             open_document("raw", fill_value=0)
-
-
-@pytest.mark.filterwarnings("ignore:The data type")  # zarr 3.1 and 3.2: not yet specified
-def test_a_nan_in_a_field_of_a_structured_type_keeps_its_bits():
-    fields = [["a", "float32"], ["b", "r16"]]
-    data_type = {"name": "structured", "configuration": {"fields": fields}}
-    text = base64.b64encode(b"\x01\x00\x80\x7f\x01\x02").decode()
-    array = open_document(data_type, shape=(1,), fill_value=text)
-    assert array[:].astype([("a", "<f4"), ("b", "V2")]).tobytes() == b"\x01\x00\x80\x7f\x01\x02"
-    # zarr 3.1 writes the text, later versions write an object.
-    written = {"a": "0x7f800001", "b": [1, 2]} if hasattr(zarr_dtype, "Struct") else text
-    assert rewritten_document(data_type, fill_value=text)["fill_value"] == written

@@ -3,8 +3,9 @@
 The oracle is NumPy's own conversion of byte order, for types that NumPy knows.
 """
 
+import re
+
 import hypothesis.extra.numpy as hnp
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -44,15 +45,25 @@ DTYPES = [np.dtype(order + code) for code in SCALARS for order in "<>"]
 DTYPES += [RECORD, *ONE_SIZE, *NEARLY]
 
 
+# By data type: the bytes of an element that are bools.
+BOOLS = {
+    np.dtype("?"): [0],
+    np.dtype([("id", "<u2"), ("flags", "?", (2,))]): [2, 3],
+    np.dtype([("id", "u1"), ("inner", [("x", "<i2"), ("flag", "?")])]): [3],
+}
+
+
 def filled(dtype, shape, seed):
     """An array of random bytes, NaN payloads and all, but bools that are 0 or 1."""
-    generator = np.random.default_rng(seed)
-    array = np.frombuffer(generator.bytes(int(np.prod(shape)) * dtype.itemsize), dtype)
-    array = array.reshape(shape).copy()
-    has_flag = dtype.names and "flag" in dtype.names
-    for bools in [array] if dtype.kind == "b" else [array["flag"]] if has_flag else []:
-        bools[...] = bools.view("u1") % 2
-    return array
+    raw = np.random.default_rng(seed).integers(0, 256, (*shape, dtype.itemsize), "u1")
+    raw[..., {RECORD: [2], **BOOLS}.get(dtype, [])] %= 2
+    return raw.view(dtype)[..., 0]
+
+
+def unaligned(array):
+    memory = np.zeros(array.nbytes + 1, "u1")[1:]
+    memory[:] = array.reshape(-1).view("u1")
+    return memory.view(array.dtype).reshape(array.shape)
 
 
 LAYOUTS = {
@@ -62,14 +73,8 @@ LAYOUTS = {
     "reversed": lambda array: array[(slice(None, None, -1),) * array.ndim],
     "stepped": lambda array: np.repeat(np.atleast_1d(array), 2, axis=-1)[..., ::2],
     "repeated": lambda array: np.broadcast_to(array, (3, *array.shape)),
-    "unaligned": lambda array: unaligned(array),
+    "unaligned": unaligned,
 }
-
-
-def unaligned(array):
-    memory = np.zeros(array.nbytes + 1, "u1")[1:]
-    memory[:] = array.reshape(-1).view("u1")
-    return memory.view(array.dtype).reshape(array.shape)
 
 
 @st.composite
@@ -90,36 +95,21 @@ def bytes_of(array):
 
 @given(array=arrays(), endian=st.sampled_from(ENDIANS))
 def test_encoded_bytes_are_those_of_numpys_own_conversion(array, endian):
-    before = bytes_of(array)
+    before = array.tobytes()
     expected = np.ascontiguousarray(array).astype(array.dtype.newbyteorder(endian)).tobytes()
     assert encode_elements(array, endian).tobytes() == expected
-    assert bytes_of(array) == before
+    assert array.tobytes() == before
 
 
-@given(
-    array=arrays(),
-    endian=st.sampled_from([*ENDIANS, None]),
-    offset=st.integers(0, 7),
-)
+@given(array=arrays(), endian=st.sampled_from([*ENDIANS, None]), offset=st.integers(0, 7))
 def test_decoding_gives_back_type_shape_and_bits_at_any_alignment(array, endian, offset):
     encoded = encode_elements(array, endian)
     memory = np.zeros(encoded.size + offset, "u1")
     memory[offset:] = encoded
     decoded = decode_elements(memory[offset:], array.dtype, array.shape, endian)
-    assert decoded.dtype == array.dtype
-    assert decoded.shape == array.shape
-    assert bytes_of(decoded) == bytes_of(array)
+    assert (decoded.dtype, decoded.shape) == (array.dtype, array.shape)
+    assert decoded.tobytes() == array.tobytes()  # NaN payloads compare by their bits
     assert memory[offset:].tobytes() == encoded.tobytes()
-
-
-@pytest.mark.parametrize(
-    "dtype", ["<f8", ">c16", "<M8[s]", *ONE_SIZE, ml_dtypes.complex32], ids=str
-)
-def test_numbers_are_swapped_in_new_memory(dtype):
-    dtype = np.dtype(dtype)
-    encoded = np.arange(6 * dtype.itemsize, dtype="u1")
-    other = "big" if layout_of(dtype, "big").units != layout_of(dtype, "big").stored else "little"
-    assert not np.may_share_memory(decode_elements(encoded, dtype, (2, 3), other), encoded)
 
 
 @pytest.mark.parametrize(
@@ -163,66 +153,31 @@ def test_everything_is_copied_once_in_the_other_byte_order(dtype, order):
     assert peak < 1.1 * array.nbytes
 
 
-@given(
-    found=st.integers(0, 100),
-    shape=hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5),
-)
-def test_a_chunk_of_another_size_is_refused_with_both_sizes(found, shape):
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (4, 2)])
+def test_a_chunk_of_another_size_is_refused_with_both_sizes(shape):
     expected = 4 * int(np.prod(shape))
-    if found == expected:
-        return
-    with pytest.raises(ChunkSizeError) as error:
-        decode_elements(np.zeros(found, "u1"), np.dtype("f4"), shape, "little")
-    message = str(error.value)
-    assert f"data type float32 and shape {shape} has {expected} bytes, found {found}:" in message
+    for found in {0, 1, expected - 1, expected + 1, 2 * expected} - {expected, -1}:
+        words = f"data type float32 and shape {shape} has {expected} bytes, found {found}:"
+        with pytest.raises(ChunkSizeError, match=re.escape(words)):
+            decode_elements(np.zeros(found, "u1"), np.dtype("f4"), shape, "little")
 
 
-@given(
-    flags=hnp.arrays("u1", hnp.array_shapes(min_dims=1, max_dims=3), elements=st.integers(0, 1)),
-    data=st.data(),
-)
-def test_the_first_byte_that_is_no_bool_is_named_with_its_index(flags, data):
-    positions = data.draw(st.sets(st.integers(0, flags.size - 1), min_size=1))
-    for position in positions:
-        flags.reshape(-1)[position] = data.draw(st.integers(2, 255))
-    first = min(positions)
-    index = tuple(map(int, np.unravel_index(first, flags.shape)))
-    with pytest.raises(BoolValueError) as error:
-        decode_elements(flags.reshape(-1), np.dtype("?"), flags.shape, None)
-    value = flags.reshape(-1)[first]
-    assert f"found {value} at index {index} of the chunk (byte {first})" in str(error.value)
-
-
-def test_a_bool_field_of_a_record_is_held_to_the_same():
-    dtype = np.dtype([("id", "<u2"), ("flags", "?", (2,))])
-    encoded = np.array([1, 0, 0, 1, 2, 0, 1, 3], "u1")
-    with pytest.raises(BoolValueError, match=r"found 3 at index \(1,\) of the chunk \(byte 7\)"):
-        decode_elements(encoded, dtype, (2,), "little")
-    array = encoded.view(dtype)
-    assert encode_elements(array, "little").tobytes() == bytes([1, 0, 0, 1, 2, 0, 1, 1])
-    assert encoded.tolist() == [1, 0, 0, 1, 2, 0, 1, 3]  # the input is never changed
-
-
-def test_a_bool_of_a_record_in_a_record_is_where_the_outer_one_has_it():
-    dtype = np.dtype([("id", "u1"), ("inner", [("x", "<i2"), ("flag", "?")])])
-    encoded = np.array([9, 7, 7, 1, 9, 7, 7, 2], "u1")
-    with pytest.raises(BoolValueError, match=r"found 2 at index \(1,\) of the chunk \(byte 7\)"):
-        decode_elements(encoded, dtype, (2,), "little")
-    array = encoded.view(dtype)
-    assert encode_elements(array, "little").tolist() == [9, 7, 7, 1, 9, 7, 7, 1]
-
-
-@pytest.mark.parametrize("dtype", [np.dtype("O"), np.dtypes.StringDType()], ids=str)
-def test_types_of_no_fixed_size_have_no_layout(dtype):
-    with pytest.raises(ValueError, match="no fixed size"):
-        layout_of(dtype)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [("?", False), ("u1", False), ("S8", False), ("V8", False), ("U1", True), ("<i2", True)]
-    + [([("a", "u1"), ("b", "S3")], False), ([("a", "u1"), ("b", [("c", "<f4")])], True)],
-    ids=str,
-)
-def test_byte_order_matters_where_any_unit_is_longer_than_a_byte(dtype, expected):
-    assert layout_of(np.dtype(dtype)).has_byte_order is expected
+@given(dtype=st.sampled_from(list(BOOLS)), shape=hnp.array_shapes(max_dims=3), data=st.data())
+def test_the_first_byte_that_is_no_bool_is_named_with_its_index(dtype, shape, data):
+    """In fields of records, too; when it is written, it is 1."""
+    array = filled(dtype, shape, seed=1)
+    stored = array.reshape(-1).view("u1")
+    elements = data.draw(st.sets(st.integers(0, array.size - 1), min_size=1))
+    offset = data.draw(st.sampled_from(BOOLS[dtype]))
+    for element in elements:
+        stored[element * dtype.itemsize + offset] = data.draw(st.integers(2, 255))
+    byte = min(elements) * dtype.itemsize + offset
+    index = tuple(map(int, np.unravel_index(min(elements), shape)))
+    words = f"found {stored[byte]} at index {index} of the chunk (byte {byte})"
+    with pytest.raises(BoolValueError, match=re.escape(words)):
+        decode_elements(stored, dtype, shape, "little")
+    before, encoded = stored.copy(), encode_elements(array, "little")
+    assert stored.tobytes() == before.tobytes()
+    expected = stored.reshape(-1, dtype.itemsize)
+    expected[list(elements), offset] = 1
+    assert encoded.tobytes() == expected.tobytes()

@@ -36,20 +36,14 @@ def texts_of(picture):
     return texts
 
 
-@pytest.mark.parametrize("name", NAMES)
-class TestExamples:
-    def test_the_picture_was_drawn_by_the_script_as_it_is(self, name, gallery):
-        drawn_by = texts_of(EXAMPLES / f"pictures/{name}.png")["Script"]
-        assert drawn_by == gallery.digest(EXAMPLES / f"{name}.py"), (
-            f"python examples/gallery {name} draws it again"
-        )
-
-    def test_the_table_has_the_figures_of_the_picture(self, name, gallery):
-        figures = json.loads(texts_of(EXAMPLES / f"pictures/{name}.png")["Figures"])
+def test_every_picture_is_drawn_by_its_script_as_it_is_and_the_gallery_shows_it(gallery):
+    assert sorted(path.stem for path in (EXAMPLES / "pictures").iterdir()) == NAMES
+    for name in NAMES:
+        texts = texts_of(EXAMPLES / f"pictures/{name}.png")
+        is_drawn = texts["Script"] == gallery.digest(EXAMPLES / f"{name}.py")
+        assert is_drawn, f"python examples/gallery {name} draws it again"
         table = re.search(rf"<!-- {name} -->\n\n(.*?)\n\n<!-- end -->", GALLERY, re.DOTALL)[1]
-        assert table == gallery.as_markdown(figures)
-
-    def test_the_gallery_shows_the_picture_and_the_command(self, name):
+        assert table == gallery.as_markdown(json.loads(texts["Figures"]))
         assert f"](pictures/{name}.png)" in GALLERY
         assert f"python examples/{name}.py\n" in GALLERY
 
@@ -61,10 +55,6 @@ def test_every_link_of_the_gallery_leads_to_a_file_and_a_heading(page):
         headings = re.findall(r"^#+ (.*)", text.decode("utf-8"), re.MULTILINE) if anchor else []
         anchors = [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in headings]
         assert not anchor or anchor in anchors
-
-
-def test_no_picture_is_left_of_an_example_that_is_gone():
-    assert sorted(path.stem for path in (EXAMPLES / "pictures").iterdir()) == NAMES
 
 
 def test_the_page_of_cases_and_the_readme_have_the_figures_that_were_measured():

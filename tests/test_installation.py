@@ -123,6 +123,7 @@ def installed(tmp_path_factory, wheel):
     return environment
 
 
+# What is typed first, the variables, and what is so then.
 STRICT = """
 import zarr_bytes.data_type.core as d
 try:
@@ -132,33 +133,32 @@ except TypeError:
 else:
     raise SystemExit("taken")
 """
+CHOICES = {
+    "codec": (
+        "",
+        {},
+        {"codec": "zarr_bytes.codec", "pipeline": "zarr_bytes", "imported by zarr": False},
+    ),
+    "data types": (
+        "" if LOADS_DATA_TYPES else "import zarr_bytes\n",
+        {},
+        {"data type": "zarr_bytes.data_type.core", "fill value": "0100807f"},
+    ),
+    "off by a variable": (
+        "",
+        {"ZARR_CODECS__BYTES": OWN},
+        {"codec": "zarr.codecs.bytes", "pipeline": "zarr.core.codec_pipeline"},
+    ),
+    "off in code": (SET_OWN, {}, {"codec": "zarr.codecs.bytes"}),
+    "strict": (STRICT, {"ZARR_ZARR_BYTES__FILL_VALUES": "strict"}, {"codec": "zarr_bytes.codec"}),
+}
 
 
-@pytest.mark.parametrize(
-    ("first", "environment", "expected"),
-    [
-        (
-            "",
-            {},
-            {"codec": "zarr_bytes.codec", "pipeline": "zarr_bytes", "imported by zarr": False},
-        ),
-        (
-            "" if LOADS_DATA_TYPES else "import zarr_bytes\n",
-            {},
-            {"data type": "zarr_bytes.data_type.core", "fill value": "0100807f"},
-        ),
-        (
-            "",
-            {"ZARR_CODECS__BYTES": OWN},
-            {"codec": "zarr.codecs.bytes", "pipeline": "zarr.core.codec_pipeline"},
-        ),
-        (SET_OWN, {}, {"codec": "zarr.codecs.bytes"}),
-        (STRICT, {"ZARR_ZARR_BYTES__FILL_VALUES": "strict"}, {"codec": "zarr_bytes.codec"}),
-    ],
-    ids=["codec", "data types", "off by a variable", "off in code", "strict"],
-)
-def test_plain_zarr_code_gets_what_is_installed_or_chosen(installed, first, environment, expected):
-    assert installed.probe(first, **environment).items() >= expected.items()
+def test_plain_zarr_code_gets_what_is_installed_or_chosen(installed):
+    for name, (first, environment, expected) in CHOICES.items():
+        found = installed.probe(first, **environment)
+        assert found.items() >= expected.items(), name
+    assert installed.run("import zarr_bytes") == ("", "")  # where zarr finds the file
 
 
 def into_a_folder(path, wheel):
@@ -213,31 +213,26 @@ class TestWithoutTheFile:
         printed, said = without_the_file.run(PROBE)
         assert json.loads(printed)["codec"] == "zarr.codecs.bytes"
         assert said.startswith("zarr-bytes is installed and zarr does not use it")
+        code = "import logging; logging.getLogger('zarr_bytes').setLevel('ERROR')\n"
+        assert without_the_file.run(f"{code}import zarr_bytes") == ("", "")
 
-    @pytest.mark.parametrize("how", ["code", "variable", "file"])
-    def test_whoever_has_chosen_zarrs_own_codec_sees_nothing(self, without_the_file, tmp_path, how):
+    def test_whoever_has_chosen_zarrs_own_codec_sees_nothing(self, without_the_file, tmp_path):
         (tmp_path / "own.yaml").write_text(f"codecs: {{bytes: {OWN}}}")
-        code, variables = {
-            "code": (SET_OWN, {}),
-            "variable": ("", {"ZARR_CODECS__BYTES": OWN}),
-            "file": ("", {"ZARR_CONFIG": str(tmp_path / "own.yaml")}),
-        }[how]
-        found = without_the_file.probe(f"{code}import zarr_bytes\n", **variables)
-        assert found["codec"] == "zarr.codecs.bytes"
+        for code, variables in (
+            (SET_OWN, {}),
+            ("", {"ZARR_CODECS__BYTES": OWN}),
+            ("", {"ZARR_CONFIG": str(tmp_path / "own.yaml")}),
+        ):
+            found = without_the_file.probe(f"{code}import zarr_bytes\n", **variables)
+            assert found["codec"] == "zarr.codecs.bytes"
 
-    def test_a_file_in_the_home_folder_helps(self, without_the_file, tmp_path):
+    def test_a_file_in_the_home_folder_helps_and_what_status_says(self, without_the_file, tmp_path):
         (path,) = Path(without_the_file.variables["PYTHONPATH"]).rglob("zarr-bytes.yaml")
         home = tmp_path / ".config/zarr"
         home.mkdir(parents=True)
         (home / path.name).write_text(path.read_text())
         found = without_the_file.probe("import zarr_bytes\n", HOME=str(tmp_path))
         assert found["codec"] == "zarr_bytes.codec"
-
-    def test_logging_silences_it(self, without_the_file):
-        code = "import logging; logging.getLogger('zarr_bytes').setLevel('ERROR')\n"
-        assert without_the_file.run(f"{code}import zarr_bytes") == ("", "")
-
-    def test_status_says_what_to_do(self, without_the_file):
         code = "import zarr_bytes; print(zarr_bytes.status())"
         printed, _ = without_the_file.run(code)
         assert printed.startswith("Not active: ")
@@ -245,10 +240,6 @@ class TestWithoutTheFile:
         printed, _ = without_the_file.run(code, COLUMNS="200", **variables)
         assert printed.startswith("Active: ")
         assert without_the_file.probe(**variables)["pipeline"] == "zarr_bytes"
-
-
-def test_where_zarr_finds_the_file_importing_says_nothing(installed):
-    assert installed.run("import zarr_bytes") == ("", "")
 
 
 @pytest.mark.parametrize("how", ["wheel", "editable"])
@@ -292,33 +283,23 @@ def test_the_wheel_declares_what_the_package_registers(wheel):
     assert "zarr_bytes/py.typed" in names
 
 
-@pytest.fixture(scope="module")
-def metadata(wheel):
+def test_the_readme_of_an_index_links_to_the_files_of_the_version_and_is_the_same_otherwise(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (path,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
-        return HeaderParser().parsestr(archive.read(path).decode())
-
-
-class TestMetadata:
-    """What an index shows of the package, away from its repository."""
-
-    def test_links_lead_to_the_files_of_the_version_and_the_rest_is_as_it_was(self, metadata):
-        urls = dict(url.split(", ") for url in metadata.get_all("Project-URL"))
-        assert list(urls) == ["Documentation", "Source", "Changelog", "Issues"]
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-        home = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
-        link = re.compile(r'((?:(?<=\]\()|(?<=href=")|(?<=src=")|(?<=srcset="))[^)"]+)')
-        shown = link.split(metadata.get_payload().rstrip())
-        written = link.split((ROOT / "README.md").read_text("utf-8").rstrip())
-        assert shown[::2] == written[::2]
-        files = []
-        for target, expected in zip(shown[1::2], written[1::2], strict=True):
-            if "://" in expected or expected.startswith("#"):
-                assert target == expected
-            else:
-                files.append(expected.partition("#")[0])
-                kind = "raw" if files[-1].endswith((".png", ".svg")) else "blob"
-                version = project["project"]["version"]
-                assert target == f"{home}/{kind}/v{version}/{expected}"
-        assert len(files) > 5
-        assert [path for path in files if not (ROOT / path).is_file()] == []
+        metadata = HeaderParser().parsestr(archive.read(path).decode())
+    urls = [url.partition(", ")[0] for url in metadata.get_all("Project-URL")]
+    assert urls == ["Documentation", "Source", "Changelog", "Issues"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    home = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+    link = re.compile(r'((?:(?<=\]\()|(?<=href=")|(?<=src=")|(?<=srcset="))[^)"]+)')
+    shown = link.split(metadata.get_payload().rstrip())
+    written = link.split((ROOT / "README.md").read_text("utf-8").rstrip())
+    assert shown[::2] == written[::2]
+    files = [target for target in written[1::2] if "://" not in target and target[0] != "#"]
+    assert len(files) > 5
+    for target, expected in zip(shown[1::2], written[1::2], strict=True):
+        file = expected.partition("#")[0]
+        kind = "raw" if file.endswith((".png", ".svg")) else "blob"
+        there = f"{home}/{kind}/v{project['project']['version']}/{expected}"
+        assert target == (there if expected in files else expected)
+        assert expected not in files or (ROOT / file).is_file()

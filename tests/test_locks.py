@@ -8,26 +8,25 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import sharing
 import zarr
 from fuzz import encoded
 from shards import divided, shard_of
-from sharing import LAYOUTS_OF_RACES, processes, race
 from stored_arrays import created, numbers
-from system_calls import fail_at, mounted_as
+from system_calls import fail_at, mounted_as, watched
 from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
-from zarr_bytes import BytesCodec, preallocate
+from zarr_bytes import BytesCodec, explain, preallocate
 from zarr_bytes.io import locks
 
 fcntl = pytest.importorskip("fcntl", reason="files are written in place on POSIX systems")
 
 SHAPE, INNER = (8, 6), (2, 6)
-SHARDED = {"serializer": ShardingCodec(chunk_shape=INNER, codecs=[BytesCodec(endian="big")])}
-LAYOUTS = {"chunk": {}, "shard": SHARDED}
+CODEC = ShardingCodec(chunk_shape=INNER, codecs=[BytesCodec(endian="big")])
+LAYOUTS = {"chunk": {}, "shard": {"serializer": CODEC}}
 OLD = numbers(SHAPE, "i4") + 1
 PARTS = [encoded(part, "int32", "big") for part in divided(OLD, INNER)]
-FIRST, LAST = np.s_[0], np.s_[7, 2:5]  # of other inner chunks
 
 
 class Chunk:
@@ -38,29 +37,40 @@ class Chunk:
         self.array[...] = OLD
         self.path = folder / "c/0/0"
 
-    def lacks_an_inner_chunk(self):
-        self.path.write_bytes(shard_of([*PARTS[:3], None]))
 
-    def has_two_inner_chunks_of_one_place(self):
-        self.path.write_bytes(shard_of(PARTS, entries={3: (2 * len(PARTS[0]), len(PARTS[0]))}))
-
-    def has_another_name(self):
-        os.link(self.path, self.path.with_name("backup"))
-
-    def is_behind_a_symbolic_link(self):
-        self.path.rename(self.path.with_name("target"))
-        self.path.symlink_to("target")
-
-    def is_read_only(self):
-        self.path.chmod(0o444)
+# What a file is like, by its path.
+def lacks_an_inner_chunk(path):
+    path.write_bytes(shard_of([*PARTS[:3], None]))
 
 
-def nothing(chunk):
+def has_two_inner_chunks_of_one_place(path):
+    path.write_bytes(shard_of(PARTS, entries={3: (2 * len(PARTS[0]), len(PARTS[0]))}))
+
+
+def has_another_name(path):
+    os.link(path, path.with_name("backup"))
+
+
+def is_behind_a_symbolic_link(path):
+    path.rename(path.with_name("target"))
+    path.symlink_to("target")
+
+
+def is_read_only(path):
+    path.chmod(0o444)
+
+
+def is_as_it_was(path):
     pass
 
 
+# What is done to an array. The first and the last write are of separate elements.
+def write_first(array):
+    array[0] = 77
+
+
 def write_last(array):
-    array[LAST] = 99
+    array[7, 2:5] = 99
 
 
 def write_whole(array):
@@ -71,27 +81,20 @@ def write_empty(array):
     array[...] = 0
 
 
-# The layout; what the file is like before both writes, and at the moment of the second; the write
-# that replaces the file.
-REPLACING = {
-    "an inner chunk is absent": ("shard", Chunk.lacks_an_inner_chunk, nothing, write_last),
-    "inner chunks share bytes": (
-        *("shard", Chunk.has_two_inner_chunks_of_one_place, nothing, write_last),
-    ),
-    "a chunk has another name": ("chunk", nothing, Chunk.has_another_name, write_last),
-    "a shard has another name": ("shard", nothing, Chunk.has_another_name, write_last),
-    "a chunk is a symbolic link": ("chunk", nothing, Chunk.is_behind_a_symbolic_link, write_last),
-    "a shard is a symbolic link": ("shard", nothing, Chunk.is_behind_a_symbolic_link, write_last),
-    "a chunk is read-only": ("chunk", nothing, Chunk.is_read_only, write_last),
-    "a chunk is written whole": ("chunk", nothing, nothing, write_whole),
-    "a shard is written whole": ("shard", nothing, nothing, write_whole),
-    "a chunk becomes empty": ("chunk", nothing, nothing, write_empty),
-    "a shard is completed": ("shard", Chunk.lacks_an_inner_chunk, nothing, preallocate),
-}
-
-
-def write_first(array):
-    array[FIRST] = 77
+# The layout; what the file is like before both writes, and from the second one on; the write that
+# replaces the file.
+REPLACING = [
+    ("shard", lacks_an_inner_chunk, is_as_it_was, write_last),
+    ("shard", has_two_inner_chunks_of_one_place, is_as_it_was, write_last),
+    ("chunk", is_as_it_was, has_another_name, write_last),
+    ("shard", is_as_it_was, is_behind_a_symbolic_link, write_last),
+    ("chunk", is_as_it_was, is_read_only, write_last),
+    ("chunk", is_as_it_was, is_as_it_was, write_whole),
+    ("shard", is_as_it_was, is_as_it_was, write_whole),
+    ("chunk", is_as_it_was, is_as_it_was, write_empty),
+    ("shard", lacks_an_inner_chunk, is_as_it_was, preallocate),
+]
+replacing = pytest.mark.parametrize(("layout", "before", "meanwhile", "replace"), REPLACING)
 
 
 def after(values, *writes):
@@ -115,73 +118,44 @@ def waits(monkeypatch):
     return waits
 
 
-@pytest.fixture
-def begin(waits):
-    """Function that begins a write in a thread, and returns when that waits or is done."""
-    with ThreadPoolExecutor(1) as thread:
-
-        def begin(write, array):
-            begun = thread.submit(write, array)
-            begun.add_done_callback(lambda _: waits.set())
-            assert waits.wait(30)
-            return begun
-
-        yield begin
-
-
 @pytest.mark.parametrize("is_replaced_first", [False, True], ids=["in place", "replaced"])
-@pytest.mark.parametrize("case", REPLACING)
+@replacing
 def test_one_who_writes_in_place_and_one_who_replaces_the_file_wait_for_each_other(
-    tmp_path, monkeypatch, begin, case, is_replaced_first
+    tmp_path, monkeypatch, waits, layout, before, meanwhile, replace, is_replaced_first
 ):
-    layout, before, meanwhile, replace = REPLACING[case]
     chunk, begun = Chunk(tmp_path, layout), []
-    before(chunk)
+    before(chunk.path)
     if is_replaced_first:
-        meanwhile(chunk)
+        meanwhile(chunk.path)
     values = chunk.array[...]
     first, second = (replace, write_first) if is_replaced_first else (write_first, replace)
 
     def at_the_same_moment():
         if not is_replaced_first:
-            meanwhile(chunk)
-        begun.append(begin(second, chunk.array))
+            meanwhile(chunk.path)
+        begun.append(thread.submit(second, chunk.array))
+        begun[0].add_done_callback(lambda _: waits.set())
+        assert waits.wait(30)
 
     call = "unlink" if replace is write_empty else "replace"
-    call = call if is_replaced_first else "pwrite"
-    fail_at(monkeypatch, call, 0, before=at_the_same_moment)
-    first(chunk.array)
-    begun[0].result(30)
+    fail_at(monkeypatch, call if is_replaced_first else "pwrite", 0, before=at_the_same_moment)
+    with ThreadPoolExecutor(1) as thread:
+        first(chunk.array)
+        begun[0].result(30)
     assert chunk.array[...].tolist() == after(values, first, second)
 
 
 @pytest.mark.parametrize("layout", ["chunk", "shard"])
-class TestMissingFiles:
-    @pytest.mark.parametrize("write", [write_last, write_whole])
-    @pytest.mark.parametrize("other", [write_first, write_whole, preallocate])
-    def test_of_two_who_make_the_file_the_second_writes_into_that_of_the_first(
-        self, tmp_path, monkeypatch, layout, write, other
-    ):
-        chunk = Chunk(tmp_path, layout)
-        chunk.path.unlink()
-        fail_at(monkeypatch, "link", 0, before=lambda: other(chunk.array))
-        write(chunk.array)
-        assert chunk.array[...].tolist() == after(np.zeros_like(OLD), other, write)
-
-    def test_a_symbolic_link_to_nothing_is_replaced_by_one_alone(
-        self, tmp_path, monkeypatch, begin, layout
-    ):
-        chunk, begun = Chunk(tmp_path, layout), []
-        chunk.path.unlink()
-        chunk.path.symlink_to("nothing")
-
-        def at_the_same_moment():
-            begun.append(begin(write_first, chunk.array))
-
-        fail_at(monkeypatch, "replace", 0, before=at_the_same_moment)
-        write_last(chunk.array)
-        begun[0].result(30)
-        assert chunk.array[...].tolist() == after(np.zeros_like(OLD), write_last, write_first)
+@pytest.mark.parametrize("write", [write_last, write_whole])
+@pytest.mark.parametrize("other", [write_first, write_whole, preallocate])
+def test_of_two_who_make_the_file_the_second_writes_into_that_of_the_first(
+    tmp_path, monkeypatch, layout, write, other
+):
+    chunk = Chunk(tmp_path, layout)
+    chunk.path.unlink()
+    fail_at(monkeypatch, "link", 0, before=lambda: other(chunk.array))
+    write(chunk.array)
+    assert chunk.array[...].tolist() == after(np.zeros_like(OLD), other, write)
 
 
 @pytest.fixture
@@ -227,45 +201,41 @@ class TestWaiting:
         write_first(chunk.array)
         assert chunk.array[...].tolist() == after(OLD, write_first)
 
-    def test_the_event_loop_goes_on(self, held, waits):
+    @pytest.mark.parametrize("is_cancelled", [False, True])
+    def test_the_event_loop_goes_on_and_may_cancel_the_write(self, held, waits, is_cancelled):
         chunk, file = held
 
         async def run():
-            write = asyncio.ensure_future(chunk.array.async_array.setitem(FIRST, 77))
+            write = asyncio.ensure_future(chunk.array.async_array.setitem(0, 77))
             while not waits.is_set():
                 await asyncio.sleep(0)
             assert not write.done()
-            fcntl.flock(file, fcntl.LOCK_UN)
-            await write
+            if is_cancelled:
+                write.cancel()
+            else:
+                fcntl.flock(file, fcntl.LOCK_UN)
+            await asyncio.wait([write])
+            assert write.cancelled() == is_cancelled
 
         asyncio.run(run())
-        assert chunk.array[...].tolist() == after(OLD, write_first)
-
-    def test_a_write_that_waits_can_be_cancelled(self, held, waits):
-        """It has not begun."""
-        chunk, _ = held
-
-        async def run():
-            write = asyncio.ensure_future(chunk.array.async_array.setitem(FIRST, 77))
-            while not waits.is_set():
-                await asyncio.sleep(0)
-            write.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await write
-
-        asyncio.run(run())
-        assert np.array_equal(chunk.array[...], OLD)
+        assert chunk.array[...].tolist() == after(OLD, *[write_first] * (not is_cancelled))
 
     def test_a_write_that_waits_ends_with_the_error_of_another_chunk(self, tmp_path, waits):
         array = created(LocalStore(tmp_path), (2, 6), "i4", chunks=(1, 6))
         array[...] = 7
-        paths = [tmp_path / "c" / str(row) / "0" for row in range(2)]
-        paths[1].unlink()
-        paths[1].mkdir()  # an error once the other chunk waits
-        with paths[0].open("rb") as file, zarr.config.set({"codec_pipeline.max_workers": 2}):
+        path = tmp_path / "c/1/0"
+        path.unlink()
+        path.mkdir()
+        with (
+            (tmp_path / "c/0/0").open("rb") as file,
+            zarr.config.set({"codec_pipeline.max_workers": 2}),
+            watched(tmp_path, before=lambda key: key == "c/0/0" or waits.wait(30)),
+        ):
             fcntl.flock(file, fcntl.LOCK_EX)
-            with pytest.raises(ValueError, match="is a folder"):
-                array[:, :] = np.arange(12).reshape(2, 6)
+            for _ in range(10):  # either thread may be the one that waits
+                waits.clear()
+                with pytest.raises(ValueError, match="is a folder"):
+                    array[...] = np.arange(12).reshape(2, 6)
 
     def test_who_was_forked_meanwhile_does_not_keep_the_lock(self, tmp_path, monkeypatch):
         chunk, pwrite, kept = Chunk(tmp_path, "chunk"), os.pwrite, []
@@ -281,51 +251,36 @@ class TestWaiting:
         for descriptor in kept:
             os.close(descriptor)
 
-
-def test_readers_and_writers_without_the_setting_take_no_lock(held):
-    chunk, _ = held
-    assert np.array_equal(chunk.array[...], OLD)
-    array = zarr.open_array(chunk.array.store, mode="r+")
-    write_first(array)
-    assert array[...].tolist() == after(OLD, write_first)
-
-
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+    def test_is_not_due_for_readers_and_writers_without_the_setting(self, held):
+        chunk, _ = held
+        assert np.array_equal(chunk.array[...], OLD)
+        array = zarr.open_array(chunk.array.store, mode="r+")
+        write_first(array)
+        assert array[...].tolist() == after(OLD, write_first)
 
 
 class TestFileSystems:
     """Where a file system has no locks, chunks are written as without them."""
 
-    @pytest.fixture(params=[*map(errno.errorcode.get, NO_LOCKS), "no fcntl"])
-    def without_locks(self, request, monkeypatch):
-        if request.param == "no fcntl":
-            monkeypatch.setattr(locks, "fcntl", None)
-            return
-        number = getattr(errno, request.param)
-
+    @pytest.mark.parametrize("error", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, None])
+    @replacing
+    def test_chunks_are_written_all_the_same(
+        self, tmp_path, monkeypatch, error, layout, before, meanwhile, replace
+    ):
         def refused(*_):
-            raise OSError(number, os.strerror(number))
+            raise OSError(error, os.strerror(error))
 
-        monkeypatch.setattr(fcntl, "flock", refused)
-
-    @pytest.mark.usefixtures("without_locks")
-    def test_chunks_are_written_all_the_same(self, tmp_path):
-        for case, (layout, before, meanwhile, replace) in REPLACING.items():
-            chunk = Chunk(tmp_path / case, layout)
-            before(chunk)
-            meanwhile(chunk)
-            values = chunk.array[...]
-            replace(chunk.array)
-            write_first(chunk.array)
-            assert chunk.array[...].tolist() == after(values, replace, write_first)
-            assert not locks.can_lock(str(chunk.path))
-
-    def test_the_file_and_the_folder_of_a_missing_one_are_asked(self, held):
-        chunk, file = held
-        assert locks.can_lock(str(chunk.path))
-        fcntl.flock(file, fcntl.LOCK_UN)
-        assert locks.can_lock(str(chunk.path))
-        assert locks.can_lock(str(chunk.path.parents[1] / "7/7"))
+        if error is None:
+            monkeypatch.setattr(locks, "fcntl", None)
+        else:
+            monkeypatch.setattr(fcntl, "flock", refused)
+        chunk = Chunk(tmp_path, layout)
+        before(chunk.path)
+        meanwhile(chunk.path)
+        values = chunk.array[...]
+        replace(chunk.array)
+        write_first(chunk.array)
+        assert chunk.array[...].tolist() == after(values, replace, write_first)
 
     @pytest.mark.parametrize(("kind", "is_locked"), [("cifs", False), ("nfs4", True)])
     def test_locks_that_would_refuse_others_their_reads_are_not_taken(
@@ -340,47 +295,40 @@ class TestFileSystems:
         monkeypatch.setattr(fcntl, "flock", counting)
         with mounted_as(kind, chunk.path, tmp_path / "mounts"):
             write_first(chunk.array)
-            assert locks.can_lock(str(chunk.path)) is is_locked
+            assert explain(chunk.array, ..., write=True).may_share is is_locked
         assert any(calls) is is_locked
 
 
 @pytest.fixture(scope="module")
 def together():
     """Calls a function in four processes at once, which stay for all tests here."""
-    with processes() as call:
+    with sharing.processes() as call:
         yield call
 
 
-QUICK = {
+SOME = [
     ("chunk missing", "rows"),
     ("chunk complete", "whole"),
-    ("chunk with another name", "rows"),
+    ("chunk complete", "columns"),
+    ("chunk with another name", "points"),
     ("shard missing", "preallocate"),
     ("shard incomplete", "rows"),
     ("shard behind a link", "whole"),
-}
-RACES = [
-    *(pytest.param(*race, 3, id=", ".join(race)) for race in sorted(QUICK)),
-    *(
-        pytest.param(layout, beside, 100, marks=pytest.mark.slow)
-        for layout in LAYOUTS_OF_RACES
-        for beside in ("rows", "preallocate", "whole")
-    ),
+    ("shard complete", "columns"),
 ]
+WAYS = ["rows", "columns", "points", "preallocate", "whole"]
 
 
-@pytest.mark.parametrize(("layout", "beside", "rounds"), RACES)
-def test_four_processes_lose_no_row(tmp_path, together, layout, beside, rounds):
-    assert race(together, tmp_path, layout, beside, rounds) == [0] * rounds
-
-
-@pytest.mark.parametrize("rounds", [2, pytest.param(100, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("layout", LAYOUTS_OF_RACES)
-def test_four_threads_lose_no_row(tmp_path, layout, rounds):
-    barrier = threading.Barrier(4)
-    with ThreadPoolExecutor(4) as threads:
-
-        def call(function, *args):
-            list(threads.map(lambda who: function(who, *args, barrier), range(4)))
-
-        assert race(call, tmp_path, layout, "rows", rounds) == [0] * rounds
+@pytest.mark.parametrize(
+    ("layout", "way", "rounds"),
+    [
+        *(pytest.param(*case, 2, id=", ".join(case)) for case in SOME),
+        *(
+            pytest.param(layout, way, 25, marks=pytest.mark.slow)
+            for layout in sharing.LAYOUTS
+            for way in WAYS
+        ),
+    ],
+)
+def test_four_processes_lose_nothing(tmp_path, together, layout, way, rounds):
+    assert sharing.lost(together, tmp_path, layout, way, rounds) == [0] * rounds

@@ -1,29 +1,83 @@
 """macOS and Windows, as far as Linux can show them: without the calls and names that they lack.
 
 Each is a process of its own, from which they are taken before the package is imported, and which
-cannot open `/proc`. What it then does is in `tests/other_systems.py`; the oracle is NumPy.
+cannot open `/proc`. What it must do is the same as here.
 """
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from other_systems import LACKING
+import zarr
+from stored_arrays import CAN_WRITE_IN_PLACE, numbers, stored
+from system_calls import watched
+from zarr.storage import LocalStore
+
+import zarr_bytes
+from zarr_bytes import ChunkFileError, ChunkSizeError
+
+VALUES = numbers((400, 500), "i4")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this is the system itself")
 def test_every_behaviour_holds_without_what_a_system_lacks(tmp_path):
-    script = Path(__file__).with_name("other_systems.py")
-    command = [sys.executable, "-W", "error", script, tmp_path]
+    here = Path(__file__)
+    tests = [here.with_name("test_model.py"), here]
+    command = [sys.executable, here.with_name("other_systems.py"), tmp_path, *tests]
     # Without threads the process can be forked, and imports once what all systems have.
     without_threads = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=without_threads)
-    assert done.returncode == 0, done.stderr
-    failed = json.loads(done.stdout)
-    assert failed.keys() == LACKING.keys()
-    tracebacks = [t for of_system in failed.values() for ts in of_system.values() for t in ts]
-    assert not tracebacks, "\n".join([str({s: [*f] for s, f in failed.items() if f}), *tracebacks])
+    logs = [f"{log.stem}: {log.read_text()}" for log in tmp_path.glob("*.log")]
+    assert done.returncode == 0, "\n".join([done.stderr, *logs])
+
+
+class TestOneLargeChunk:
+    """Of 800 kB, that is read by a thread."""
+
+    @pytest.fixture
+    def array(self, tmp_path):
+        return stored(LocalStore(tmp_path), VALUES, in_place=True)
+
+    def test_a_selection_reads_its_own_bytes(self, array, tmp_path):
+        assert array[0, 0] == 0
+        with watched(tmp_path) as files:
+            assert np.array_equal(array[200, 100:110], VALUES[200, 100:110])
+        assert files.nbytes == {"c/0/0": 40}
+        with zarr.config.set({"zarr_bytes.gap.local": 0}):
+            assert np.array_equal(array[:, 7], VALUES[:, 7])
+
+    def test_it_is_changed_in_place_only_where_that_is_safe(self, array, tmp_path):
+        chunk = tmp_path / "c/0/0"
+        with chunk.open("rb"):  # its number is not given to another file
+            before = chunk.stat().st_ino
+            array[3] = 7
+            assert (chunk.stat().st_ino == before) is CAN_WRITE_IN_PLACE
+        assert np.array_equal(array[2:5, 9], [1009, 7, 2009])
+
+    def test_a_symbolic_link_is_replaced_and_what_it_leads_to_is_not_changed(self, array, tmp_path):
+        chunk, elsewhere = tmp_path / "c/0/0", tmp_path / "elsewhere"
+        before = chunk.read_bytes()
+        chunk.rename(elsewhere)
+        chunk.symlink_to(elsewhere)
+        array[3] = 7
+        assert elsewhere.read_bytes() == before
+        assert (array[3] == 7).all()
+
+    def test_one_that_is_truncated_or_a_folder_is_an_error(self, array, tmp_path):
+        chunk = tmp_path / "c/0/0"
+        os.truncate(chunk, 799_999)
+        for act in (lambda: array[...], lambda: array[399], lambda: array.__setitem__(399, 1)):
+            with pytest.raises(ChunkSizeError):
+                act()
+        assert chunk.stat().st_size == 799_999
+        (finding,) = next(iter(zarr_bytes.check(tmp_path))).findings
+        assert "799999" in str(finding).replace(",", "")
+        chunk.unlink()
+        chunk.mkdir()
+        for selection in np.s_[...], 3:
+            with pytest.raises(ChunkFileError, match="is a folder"):
+                array[selection]

@@ -12,30 +12,36 @@ import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
-from fuzz import WAYS, conditions, document_of, filled_up, fuzz, store_with, transposed
-from fuzz_arrays import Sharded, arrays, sharded, writes
+from documents import document_of, write
+from fuzz import WAYS, conditions, filled_up, fuzz, store_with, transposed
+from fuzz_arrays import Sharded, arrays, selections, sharded
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from shards import divided, shard_of
-from stored_arrays import IN_PLACE, contents_of, created, keys_of, written_documents
+from stored_arrays import IN_PLACE, contents_of, created, keys_of, stored
 from system_calls import written_to
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import BytesCodec, EndianCodec, view
+from zarr_bytes import BytesCodec, view
 
 # zarr warns that some of its types have no specification, and 3.1 of structured ones.
 pytestmark = pytest.mark.filterwarnings("ignore:The data type")
 
-SHARDS = {"serializer": ShardingCodec(chunk_shape=(1, 2), codecs=[BytesCodec(endian="big")])}
-ONE_CHUNK = {"compressors": None, "config": {"write_empty_chunks": True}}
+BIG = BytesCodec(endian="big")
+LAYOUTS = {
+    "chunks": {},
+    "shards": {"serializer": ShardingCodec(chunk_shape=(1, 2), codecs=[BIG])},
+}
+both_ways = pytest.mark.parametrize("in_place", [False, True], ids=["replaced", "in place"])
 
 
 def stored_after(example, key, values, is_selected, is_in_place):
-    """What may be stored for a chunk or shard of which elements are selected and written."""
+    """What may be stored for a chunk or shard that is written to, and whether its file stays."""
+    is_whole = is_selected[example.region(key)].all()
     in_file = replace(example, missing=[]).chunks(values)[key]
     if not isinstance(example, Sharded):
-        return [in_file]
+        return [in_file], is_in_place and not is_whole
     shard, selected = (dict(filled_up(a, example.chunk_shape))[key] for a in (values, is_selected))
     inner = divided(transposed(selected, example.before), example.inner_shape)
     is_needed = [part.any() for part in inner]
@@ -47,17 +53,17 @@ def stored_after(example, key, values, is_selected, is_in_place):
         ]
         return shard_of(parts, **example.index)
 
-    every, is_there = range(example.count), key not in example.missing
-    absent = every if not is_there else example.absent(key)
-    if is_selected[example.region(key)].all():  # of what is behind the array's edge, any
-        return [in_file, in_order(()), in_order(absent), in_order(every)]
-    if is_in_place:
-        return [in_file if is_there else in_order(())]
-    return [in_order(absent)]
+    every = range(example.count)
+    absent = every if key in example.missing else example.absent(key)
+    if is_whole:  # of what is behind the array's edge, any
+        return [in_file, in_order(()), in_order(absent), in_order(every)], False
+    if is_in_place and not any(is_needed[number] for number in absent):
+        return [in_file], True
+    return [in_order(() if is_in_place else absent)], False
 
 
 @pytest.mark.parametrize("way", WAYS)
-@fuzz(examples=30)
+@fuzz(examples=20)
 @given(data=st.data())
 def test_the_selected_bytes_change_and_no_others(tmp_path_factory, way, data):
     """Nor the index of a shard, nor what is between inner chunks; a new one has them all, in order.
@@ -67,31 +73,31 @@ def test_the_selected_bytes_change_and_no_others(tmp_path_factory, way, data):
     is_set = data.draw(st.booleans())
     is_in_place = is_set and WAYS[way] == "BatchedBytesPipeline"
     kind = "local" if is_in_place else data.draw(st.sampled_from(["local", "memory"]))
-    example = data.draw(arrays(can_be_missing=True))
+    example = data.draw(arrays(least_size=1, can_be_missing=True))
     assume(example.name not in ("int2", "int4"))  # of which bits that do not count are written
     if way == "shards":
-        example = data.draw(sharded(example, can_be_sparse=not is_in_place))
+        example = data.draw(sharded(example))
     elif way != "BatchedBytesPipeline":
         example = replace(example, orders=[])  # which zarr's pipelines replace
+    selection = data.draw(selections(example.shape, example.chunk_shape, to_write=True))
+    is_selected = np.zeros(example.shape, bool)
+    selection.assign(is_selected, True)
+    chunks = [is_selected[example.region(key)] for key in example.keys]
+    assume(any(chunk.any() and not chunk.all() for chunk in chunks))
     values, folder = example.values(), tmp_path_factory.mktemp("a")
+    part = selection.take(example.values(1))
     store = store_with(kind, example.objects(values), folder)
     expected = {key: [content] for key, content in contents_of(store).items()}
     inodes = {key: (folder / key).stat().st_ino for key in expected if kind == "local"}
-    is_selected = np.zeros(example.shape, bool)
     settings = {"zarr_bytes__partial_writes": is_set, "array__write_empty_chunks": True}
     with conditions(data.draw, WAYS[way], **settings):
-        array = zarr.open_array(store, mode="r+")
-        write, where = data.draw(writes(example.shape, example.chunk_shape))
-        part = example.values(1)[where]
-        # zarr 3.1 writes a chunk again of which an empty slice is selected.
-        assume(is_in_place or part.size or zarr.__version__ >= "3.2")
-        write(array, part)
-    values[where], is_selected[where] = part, True
+        selection.write(zarr.open_array(store, mode="r+"), part)
+    selection.assign(values, part)
     for key in example.keys:
-        selected = is_selected[example.region(key)]
-        if selected.any():
-            expected[key] = stored_after(example, key, values, is_selected, is_in_place)
-        if key in inodes and not (selected.any() and (selected.all() or not is_in_place)):
+        stays = True
+        if is_selected[example.region(key)].any():
+            expected[key], stays = stored_after(example, key, values, is_selected, is_in_place)
+        if stays and key in inodes:
             assert (folder / key).stat().st_ino == inodes[key]
     found = contents_of(store)
     assert found.keys() == expected.keys()
@@ -99,16 +105,6 @@ def test_the_selected_bytes_change_and_no_others(tmp_path_factory, way, data):
 
 
 class TestTheSetting:
-    @pytest.mark.parametrize("codec", [BytesCodec, EndianCodec])
-    @pytest.mark.parametrize("dtype", ["i2", "u1"])
-    def test_it_changes_nothing_of_the_metadata(self, codec, dtype):
-        spec = {"shape": (4, 3), "dtype": dtype, "serializer": codec(), "compressors": None}
-        plain = zarr.create_array(MemoryStore(), **spec).metadata
-        with zarr.config.set(IN_PLACE):
-            metadata = zarr.create_array(MemoryStore(), **spec).metadata
-        assert metadata == plain
-        assert [type(codec) for codec in metadata.codecs] == [codec]
-
     @pytest.mark.parametrize("name", PIPELINES)
     def test_it_is_for_the_pipeline_of_this_package(self, tmp_path, name):
         """With one of zarr's, a write of a part replaces the chunk."""
@@ -120,11 +116,10 @@ class TestTheSetting:
         assert counted == ([(18, 6)] if name == "BatchedBytesPipeline" else [])
         assert array[2:4].tolist() == [[0] * 3, [5] * 3]
 
-    @pytest.mark.parametrize("layout", [{}, {"shards": (40, 3), "chunks": (20, 3)}], ids=str)
+    @pytest.mark.parametrize("layout", LAYOUTS)
     def test_an_array_keeps_the_way_it_was_opened_with(self, tmp_path, layout):
         """Also where it is pickled; another configuration takes the setting of the moment."""
-        zarr.create_array(tmp_path, shape=(40, 3), dtype="i2", **ONE_CHUNK, **layout)[...] = 1
-        replaced = zarr.open_array(tmp_path, mode="r+")
+        replaced = stored(LocalStore(tmp_path), np.ones((40, 2), "i2"), **LAYOUTS[layout])
         with zarr.config.set(IN_PLACE):
             in_place = zarr.open_array(tmp_path, mode="r+")
             pickled = [pickle.dumps(array) for array in (replaced, in_place)]
@@ -137,9 +132,8 @@ class TestTheSetting:
             in_place[3] = 5
             pickle.loads(pickled[1])[4] = 5  # noqa: S301
             configured[5] = 5
-            configured.with_config({"write_empty_chunks": True})[6] = 5
-        assert counted == [(18, 6), (24, 6), (30, 6)]
-        assert (in_place[1:7] == 5).all()
+        assert counted == [(12, 4), (16, 4), (20, 4)]
+        assert (in_place[1:6] == 5).all()
 
 
 REFUSED = [  # selections by `oindex` of an array of 8 x 12, and shapes that they do not have
@@ -159,20 +153,15 @@ class TestForms:
     @pytest.mark.parametrize(
         ("selection", "shape"),
         [
-            (np.s_[2], (8, 10)),
             (np.s_[2], (1, 8, 10)),
-            (np.s_[2:4], (1, 8, 10)),
             (np.s_[2:4], (2, 1, 10)),
             (np.s_[2:4, :, 3], (2, 1)),
             (np.s_[2:3, :, 3:4], (1, 8, 1)),
-            (([1, 2], 3, [0, 5, 7]), (2, 3)),
-            (([1, 2], 3, [0, 5, 7]), (2, 1)),
             (([1, 2], 3, [0, 5, 7]), (1, 3)),
             (([2, 1], 3, 4), (2,)),
             ((1, 3, [4, 9]), (2,)),
             (([1], [2, 3], [4]), (1, 2, 1)),
             ((np.arange(6) % 2 == 0, 2, slice(0, 9, 4)), (3, 3)),
-            ((slice(None), 2, [9, 0]), (6, 2)),
         ],
         ids=str,
     )
@@ -188,17 +177,14 @@ class TestForms:
         assert np.array_equal(array[...], plain[...])
         assert (array[...] != 7).sum() >= values.size
 
+    @both_ways
     @pytest.mark.parametrize("kind", ["local", "memory"])
-    @pytest.mark.parametrize("setting", [{}, IN_PLACE], ids=["replaced", "in place"])
-    @pytest.mark.parametrize("layout", [{}, {"shards": (4, 6)}], ids=["chunks", "shards"])
+    @pytest.mark.parametrize("layout", LAYOUTS)
     def test_a_value_that_does_not_fit_is_refused_before_anything_is_written(
-        self, tmp_path, kind, layout, setting
+        self, tmp_path, kind, layout, in_place
     ):
-        options = {"chunks": (2, 3) if layout else (4, 6), "compressors": None, **layout}
-        with zarr.config.set(setting):
-            array = zarr.create_array(
-                store_with(kind, {}, tmp_path), shape=(8, 12), dtype="i4", **options
-            )
+        store = store_with(kind, {}, tmp_path)
+        array = created(store, (8, 12), "i4", (4, 6), in_place=in_place, **LAYOUTS[layout])
         array[...] = 7
         for selection, shape in REFUSED:
             message = rf"{'.*'.join(map(str, shape))}.* do not fit .*, which has the shape"
@@ -228,26 +214,27 @@ class TestForms:
         array[selection] = values
         assert array[selection].tolist() == [(int(x), float(y)) for x, y in values]
 
-    @pytest.mark.parametrize(
-        ("dtype", "memory", "in_file"),
-        [
-            ("bool", [0, 1, 2, 128, 255], [0, 1, 1, 1, 1]),
-            ("int4", [8, 15, 0, 1, 7], [248, 255, 0, 1, 7]),
-        ],
-        ids=["true is a byte of one", "narrow numbers repeat their sign"],
-    )
-    def test_elements_are_stored_in_their_own_form(self, tmp_path, dtype, memory, in_file):
-        array = created(LocalStore(tmp_path), (4, 5), dtype)
-        array[1] = np.array(memory, "u1").view(array.dtype)
-        assert (tmp_path / "c/0/0").read_bytes()[5:10] == bytes(in_file)
+    def test_true_is_stored_as_a_byte_of_one(self, tmp_path):
+        array = created(LocalStore(tmp_path), (4, 5), "?")
+        array[1] = np.array([0, 1, 2, 128, 255], "u1").view("?")
+        assert (tmp_path / "c/0/0").read_bytes()[5:10] == bytes([0, 1, 1, 1, 1])
 
-    def test_of_a_point_that_is_selected_again_the_last_value_counts(self, tmp_path):
-        array, model = created(LocalStore(tmp_path), 9, "i4"), np.zeros(9, "i4")
-        points, values = np.array([7, 2, 7, 0, 2, 7]), np.arange(1, 7)
-        for _ in "missing", "there":
-            array.set_coordinate_selection((points,), values)
-            model[points] = values
-            assert np.array_equal(array[...], model)
+    @both_ways
+    @pytest.mark.parametrize("kind", ["local", "memory"])
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_of_a_point_that_is_selected_again_the_last_value_counts(
+        self, tmp_path, kind, layout, in_place
+    ):
+        store = store_with(kind, {}, tmp_path)
+        array = created(store, (2, 6), "i4", in_place=in_place, **LAYOUTS[layout])
+        points = ([1, 0, 1, 1, 0], [3, 0, 3, 5, 0])
+        for number in 0, 10:  # of a missing chunk, and of one that is there
+            values = np.arange(1, 6) + number
+            array.set_coordinate_selection(points, values)
+            assert array[...].tolist() == [
+                [values[4], *[0] * 5],
+                [0] * 3 + [values[2], 0, values[3]],
+            ]
 
     @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["plain", "transposed"])
     def test_what_the_caller_has_written_stays_his(self, order):
@@ -262,13 +249,9 @@ class TestForms:
             values[...] = 7
             assert (array[...] == 1).all()
 
-    @pytest.mark.parametrize(
-        "layout", [{"chunks": (8,)}, {"chunks": (4,)}, {"chunks": (4,), "shards": (8,)}], ids=str
-    )
-    def test_elements_of_a_view_are_written_to_their_own_chunks(self, tmp_path, layout):
-        zarr.create_array(tmp_path, data=np.arange(1, 9), compressors=None, **layout)
-        with zarr.config.set(IN_PLACE):
-            array = zarr.open_array(tmp_path, mode="r+")
+    @pytest.mark.parametrize("size", [8, 4])
+    def test_elements_of_a_view_are_written_to_their_own_chunks(self, tmp_path, size):
+        array = stored(LocalStore(tmp_path), np.arange(8), (size,), in_place=True)
         for start in range(4):
             array[...] = expected = np.arange(1, 9)
             array[1:5] = view(array)[start : start + 4]
@@ -278,86 +261,32 @@ class TestForms:
     @pytest.mark.parametrize("row", range(3))
     def test_elements_of_one_chunk_are_written_to_several(self, tmp_path, row):
         expected = np.arange(12).reshape(3, 4)
-        zarr.create_array(tmp_path, data=expected, chunks=(1, 4), compressors=None)
-        with zarr.config.set(IN_PLACE):
-            array = zarr.open_array(tmp_path, mode="r+")
+        array = stored(LocalStore(tmp_path), expected, (1, 4), in_place=True)
         array[:, :3] = np.broadcast_to(view(array)[row, 1:], (3, 3))
         expected[:, :3] = expected[row, 1:].copy()
         assert np.array_equal(array[...], expected)
 
     def test_elements_of_a_memory_map_are_written_to_the_file_that_it_maps(self, tmp_path):
         expected = np.arange(2**16)  # of several pages
-        zarr.create_array(tmp_path, data=expected, chunks=expected.shape, compressors=None)
-        with zarr.config.set(IN_PLACE):
-            array = zarr.open_array(tmp_path, mode="r+")
-        array[1:] = np.memmap(tmp_path / "c/0", expected.dtype, mode="r")[:-1]
+        array = stored(LocalStore(tmp_path), expected, in_place=True)
+        array[1:] = np.memmap(tmp_path / "c/0", ">i8", mode="r")[:-1]
         expected[1:] = expected[:-1].copy()
         assert np.array_equal(array[...], expected)
 
 
-def with_fill_value(folder, dtype, fill_value, endian="little", shape=(8, 9)):
-    """An array on disk, or in memory, with a fill value as metadata have it."""
-    document = document_of(dtype, shape, shape, endian) | {"fill_value": fill_value}
-    with zarr.config.set(IN_PLACE):
-        return zarr.open_array(written_documents(folder, document), mode="r+")
-
-
-FILL_VALUES = [
-    ("float32", "0x7f800001"),
-    ("float64", "0x8000000000000000"),
-    ("float64", "NaN"),
-    ("int32", 7),
-    ("bool", True),
-    ("complex64", [1.0, "0x80000000"]),
-    ("r24", [1, 2, 3]),
-    ("int4", -3),
-]
-
-
 class TestNewAndEmptyChunks:
-    @pytest.mark.parametrize("endian", ["little", "big"])
-    @pytest.mark.parametrize(("dtype", "fill_value"), FILL_VALUES)
-    def test_what_is_not_selected_holds_the_bits_of_the_fill_value(
-        self, tmp_path, endian, dtype, fill_value
-    ):
-        array = with_fill_value(tmp_path, dtype, fill_value, endian)
-        expected = array[...]
-        part = (np.arange(7 * array.dtype.itemsize, dtype="u1") % 2).view(array.dtype)
-        array[3, 1:8] = expected[3, 1:8] = part
-        assert (tmp_path / "c/0/0").stat().st_size == expected.nbytes
-        assert zarr.open_array(tmp_path, mode="r")[...].tobytes() == expected.tobytes()
+    """`test_model.py` has new chunks of every fill value."""
 
-    @pytest.mark.parametrize("kind", ["local", "memory"])
-    @pytest.mark.parametrize("selection", [np.s_[3, 1:8], ...], ids=["part", "whole"])
-    @pytest.mark.parametrize(
-        ("dtype", "fill_value", "value"),
-        [
-            ("float32", "NaN", np.uint32(0x7FC00001).view("f4")),
-            ("float64", 0.0, -0.0),
-            ("float64", "0x8000000000000000", 0.0),
-            ("complex64", [0.0, 0.0], complex(0, -0.0)),
-        ],
-    )
-    def test_equal_numbers_of_other_bits_are_no_fill_value(
-        self, tmp_path, kind, selection, dtype, fill_value, value
-    ):
-        array = with_fill_value(tmp_path / "a" if kind == "local" else None, dtype, fill_value)
-        array[selection] = np.full((8, 9), value, array.dtype)[selection]
-        assert keys_of(array.store) == ["c/0/0"]
-        read = zarr.open_array(array.store, mode="r")[selection]
-        assert read.tobytes() == np.full(read.shape, value, array.dtype).tobytes()
-
+    @both_ways
     @pytest.mark.parametrize("fill_value", [0, 7])
     @pytest.mark.parametrize("writes_empty", [False, True])
-    @pytest.mark.parametrize("layout", [{}, SHARDS], ids=["chunks", "shards"])
-    @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
+    @pytest.mark.parametrize("layout", LAYOUTS)
     def test_for_the_fill_value_alone_it_is_stored_where_empty_chunks_are_written(
-        self, tmp_path, way, layout, fill_value, writes_empty
+        self, tmp_path, in_place, layout, fill_value, writes_empty
     ):
         options = {"fill_value": fill_value, "config": {"write_empty_chunks": writes_empty}}
-        array = created(LocalStore(tmp_path), (3, 8), "u1", (1, 8), **options, **layout)
-        with zarr.config.set({**way, "array.write_empty_chunks": writes_empty}):
-            array = zarr.open_array(array.store, mode="r+")
+        options |= {"in_place": in_place, **LAYOUTS[layout]}
+        array = created(LocalStore(tmp_path), (3, 8), "u1", (1, 8), **options)
         array[0, 2:4] = fill_value
         array[1, 1::2] = np.full(4, fill_value)
         array[2] = np.full(8, fill_value, order="F")
@@ -367,57 +296,36 @@ class TestNewAndEmptyChunks:
         array[1] = fill_value
         assert ("c/1/0" in keys_of(array.store)) is writes_empty
 
-    @pytest.mark.parametrize("in_place", [True, False])
-    def test_a_missing_chunk_of_the_fill_value_stays_missing(self, tmp_path, in_place):
-        options = {"shape": (4, 4), "chunks": (2, 2), "dtype": "i4", "compressors": None}
-        with zarr.config.set({"zarr_bytes.partial_writes": in_place}):
-            array = zarr.create_array(tmp_path, **options)
-            array[...] = 0
-            array[1:3, 1:3] = 0
-            (tmp_path / "c").write_text("in the place of a folder")
-            array[...] = 0
-        assert keys_of(array.store) == ["c"]
+    def test_equal_numbers_of_other_bits_are_no_fill_value(self, tmp_path):
+        other_nan = np.uint32(0x7FC00001).view("f4")
+        for fill_value, value in (0.0, -0.0), (-0.0, 0.0), (np.nan, other_nan):
+            options = {"fill_value": fill_value, "overwrite": True}
+            array = created(LocalStore(tmp_path), (8,), "f4", **options)
+            array[...] = expected = np.full(8, value, "f4")
+            assert array[...].tobytes() == expected.tobytes()
 
-    @pytest.mark.parametrize("kind", ["local", "memory"])
-    @pytest.mark.parametrize("endian", ["little", "big"])
     @pytest.mark.parametrize("size", [3, 8, 12], ids="{} bytes".format)
-    def test_a_large_chunk_with_one_element_that_is_no_fill_value_is_stored(
-        self, tmp_path, kind, endian, size
-    ):
+    def test_a_large_chunk_with_one_element_that_is_no_fill_value_is_stored(self, tmp_path, size):
         """Wherever it is: such a chunk is encoded and compared in blocks of several sizes."""
         count, fill = 150_000, bytes(range(1, size + 1))
-        document = document_of("r24", [count], [count], endian)
-        document |= {"data_type": f"r{8 * size}", "fill_value": list(fill)}
-        store = written_documents(tmp_path / "a" if kind == "local" else None, document)
-        array = zarr.open_array(store, mode="r+")
+        document = document_of(f"r{8 * size}", [count], fill_value=list(fill))
+        array = zarr.open_array(write(tmp_path, document), mode="r+")
         for place in 5461, 5462, 8191, 8192, 21_845, 21_846, 65_535, 65_536, -1:
             values = np.full(count, np.void(fill))
             array[...] = values
-            assert keys_of(store) == []
+            assert keys_of(array.store) == []
             values.view("u1").reshape(count, -1)[place, -1] ^= 1
             array[...] = values
             assert array[...].tobytes() == values.tobytes()
 
     def test_a_large_chunk_is_filled_to_its_end_and_no_further(self, tmp_path):
-        array = created(LocalStore(tmp_path), 400_000, "i4", fill_value=7)
+        array = created(LocalStore(tmp_path), (400_000,), "i4", fill_value=7)
         array[5] = 1
         assert (tmp_path / "c/0").stat().st_size == 1_600_000
         assert np.array_equal(np.flatnonzero(array[...] != 7), [5])
 
 
 class TestChunkFiles:
-    @pytest.mark.parametrize("name", ["default", "v2"])
-    @pytest.mark.parametrize("separator", ["/", "."])
-    def test_keys_of_every_form(self, tmp_path, name, separator):
-        encoding = {"name": name, "separator": separator}
-        array = created(LocalStore(tmp_path), (8, 9), "i4", (4, 3), chunk_key_encoding=encoding)
-        expected = [separator.join(["c"] * (name == "default") + [row, "0"]) for row in "01"]
-        model = np.zeros((8, 9), "i4")
-        for column in 2, 1:  # of new chunks, and then of those
-            array[1:7, column] = model[1:7, column] = np.arange(6) + column
-            assert keys_of(array.store) == expected
-            assert np.array_equal(array[...], model)
-
     @pytest.mark.parametrize("kind", ["in a group", "of a relative root", "of a removed folder"])
     def test_the_folder_of_an_array(self, tmp_path, monkeypatch, kind):
         monkeypatch.chdir(tmp_path)
@@ -431,15 +339,6 @@ class TestChunkFiles:
         array[2, 3:5] = 7  # makes the chunk
         array[3, 3:5] = 7
         assert (tmp_path / "a b/c.d/c/0/0").read_bytes().count(7) == 4
-
-    def test_a_chunk_of_one_row_is_whole_where_an_integer_selects_it(self, tmp_path):
-        array = created(LocalStore(tmp_path), (3, 5), "i4", (1, 5))
-        array[...] = 5
-        (tmp_path / "c/1/0").write_bytes(b"of another size")
-        array[1] = np.arange(5)
-        assert array[1].tolist() == [0, 1, 2, 3, 4]
-        array[2] = 0
-        assert not (tmp_path / "c/2/0").exists()
 
     def test_a_subclass_of_the_local_store_gets_whole_chunks(self, tmp_path):
         class Logged(LocalStore):

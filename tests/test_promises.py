@@ -5,18 +5,17 @@ import os
 import re
 import signal
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from stored_arrays import IN_PLACE, PLAIN_ZARR, CountingStore, numbers
-from system_calls import Stop, at_each_call_below, fail_at, watched
+from stored_arrays import IN_PLACE, CountingStore, numbers, stored
+from system_calls import Stop, fail_at, watched
 from zarr.storage import LocalStore, MemoryStore
 
 import zarr_bytes
-from zarr_bytes import counting, explain, preallocate, view
+from zarr_bytes import counting, explain, view
 
 pytestmark = pytest.mark.zarr
 
@@ -29,22 +28,17 @@ needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in 
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
 
-def created(store, layout, values=VALUES):
+def array_in(store, layout):
     """An array that writes in place where its store is a folder."""
-    options = {"shape": VALUES.shape, "dtype": "i4", "compressors": None, **LAYOUTS[layout]}
-    with zarr.config.set(IN_PLACE):
-        array = zarr.create_array(store, **options)
-    if values is not None:
-        array[...] = values
-    with zarr.config.set(IN_PLACE):
-        return zarr.open_array(store, mode="r+")
+    options = LAYOUTS[layout]
+    return stored(store, VALUES, in_place=True, config=None, serializer="auto", **options)
 
 
 @needs_pwrite
 @every_layout
 def test_a_chunk_that_becomes_empty_by_writes_in_place_stays(tmp_path, layout):
     """Finding out that it is empty would mean reading all of it."""
-    array, path = created(LocalStore(tmp_path), layout), tmp_path / "c/0/0"
+    array, path = array_in(LocalStore(tmp_path), layout), tmp_path / "c/0/0"
     inode = path.stat().st_ino
     for row in range(4):
         array[row] = 0
@@ -72,89 +66,27 @@ def test_the_defaults_in_the_tables_of_the_guide_are_those_in_force():
     }
 
 
-@pytest.mark.parametrize(("kind", "gap"), [("local", 2**15), ("remote", 2**18)])
-def test_a_gap_is_read_over_up_to_the_size_in_the_table(tmp_path, kind, gap):
-    store = LocalStore(tmp_path) if kind == "local" else CountingStore(MemoryStore())
-    shape = (4, gap + 2)
-    zarr.create_array(store, data=np.ones(shape, "u1"), chunks=shape, compressors=None)
-    array = zarr.open_array(store, mode="r")
-    for step, ranges in (gap + 1, 1), (gap + 2, 2):
-        with counting() as counted:
-            array.vindex[np.unravel_index([0, step], shape)]
-        assert counted.ranges == ranges
-
-
-@needs_pwrite
 @every_layout
-class TestPreallocation:
-    def array(self, folder, layout):
-        """Of which one shard has one of its inner chunks, and one is missing."""
-        with zarr.config.set(PLAIN_ZARR):
-            options = {"shape": VALUES.shape, "dtype": "i4", "compressors": None}
-            zarr.create_array(folder, **options, **LAYOUTS[layout])[:2, :3] = VALUES[:2, :3]
-        values = np.zeros_like(VALUES)
-        values[:2, :3] = VALUES[:2, :3]
-        return zarr.open_array(folder, mode="r+"), values
-
-    def test_that_is_interrupted_is_completed_by_the_next(self, tmp_path, layout):
-        array, values = self.array(tmp_path, layout)
-
-        def interrupt(progress):
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            preallocate(array, progress=interrupt)
-        assert np.array_equal(array[...], values)
-        found = preallocate(array)
-        assert (found.made, found.chunks) == (1, 2)
-        assert preallocate(array).made == 0
-        assert np.array_equal(array[...], values)
-
-    @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="files are known by descriptor")
-    def test_disturbs_no_reader_at_any_moment(self, tmp_path, layout):
-        array, values = self.array(tmp_path, layout)
-        reader, moments = zarr.open_array(tmp_path, mode="r"), []
-
-        def read(*_):
-            if threading.current_thread() is threading.main_thread():  # not of the reader's own
-                moments.append(np.array_equal(reader[...], values))
-
-        with at_each_call_below(tmp_path, read):
-            preallocate(array)
-        assert len(moments) > 3
-        assert all(moments)
-
-
-class TestExplaining:
-    @every_layout
-    @pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
-    def test_reads_no_element(self, tmp_path, layout, write):
-        """Of a shard, it may look at the index."""
-        array = created(LocalStore(tmp_path), layout)
-        with watched(tmp_path) as files, counting() as counted:
-            for selection in np.s_[...], np.s_[3], np.s_[:, 2], np.s_[1, 1]:
-                explain(array, selection, write=write)
-        index = 4 * 16 + 4 if layout == "shards" else 0
-        assert all(count <= index for _, _, count in files.reads)
-        assert sum(files.nbytes.values()) <= index * 4 * 2
-        assert counted.bytes_fetched <= index * 4 * 2
-
-    @every_layout
-    def test_asks_a_store_for_no_chunk(self, layout):
-        store = CountingStore(MemoryStore())
-        array = created(store, layout)
-        store.requests.clear()
+@pytest.mark.parametrize("kind", ["files", "requests"])
+def test_explaining_reads_nothing_but_indexes_of_shards_in_files(tmp_path, layout, kind):
+    store = LocalStore(tmp_path) if kind == "files" else CountingStore(MemoryStore())
+    array, requests = array_in(store, layout), getattr(store, "requests", [])
+    requests.clear()
+    with watched(tmp_path) as files, counting() as counted:
         for selection in np.s_[...], np.s_[3], np.s_[:, 2], np.s_[1, 1]:
-            explain(array, selection)
-            explain(array, selection, write=True)
-        assert store.requests == []
+            for write in False, True:
+                explain(array, selection, write=write)
+    index = 4 * 16 + 4 if layout == "shards" else 0
+    assert all(count <= index for _, _, count in files.reads)
+    assert max(sum(files.nbytes.values()), counted.bytes_fetched) <= index * 8 * 2
+    assert requests == []
 
 
 @needs_pwrite
 @every_layout
 class TestViews:
     def test_see_what_is_written_in_place_at_once(self, tmp_path, layout):
-        array = created(LocalStore(tmp_path), layout)
+        array = array_in(LocalStore(tmp_path), layout)
         viewed, values = view(array), VALUES.copy()
         row = viewed[1, :3]  # of one chunk, or inner chunk: no copy
         for selection, value in (np.s_[1], 70), (np.s_[::3, 2], 80), (np.s_[5, 4], 90):
@@ -164,7 +96,7 @@ class TestViews:
 
     def test_have_the_shape_of_the_array_when_they_were_made(self, tmp_path, layout):
         """After a resize, a new view has the new one."""
-        array = created(LocalStore(tmp_path), layout)
+        array = array_in(LocalStore(tmp_path), layout)
         viewed = view(array)
         assert np.array_equal(viewed[...], VALUES)
         array.resize((6, 6))
@@ -207,3 +139,15 @@ def test_an_interrupt_cancels_no_write(tmp_path, monkeypatch, selection):
     values[selection] *= -1
     assert np.array_equal(array[...], values)
     assert list(tmp_path.rglob("*.partial")) == []
+
+
+@pytest.mark.parametrize(("kind", "gap"), [("local", 2**15), ("remote", 2**18)])
+def test_a_gap_of_the_default_size_is_read_over_and_no_larger_one(tmp_path, kind, gap):
+    for unread, ranges in (gap, 1), (gap + 1, 2):
+        values = numbers((10 * unread,), "u1")
+        folder = LocalStore(tmp_path / str(unread))
+        array = stored(folder if kind == "local" else CountingStore(MemoryStore()), values)
+        with counting() as counted:
+            found = array[: unread + 2 : unread + 1]
+        assert np.array_equal(found, values[: unread + 2 : unread + 1])
+        assert counted.ranges == ranges

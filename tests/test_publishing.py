@@ -27,20 +27,16 @@ def commands(job):
     return [step["run"] for step in job.get("steps", []) if "run" in step]
 
 
-class TestExtras:
-    def test_the_first_example_imports_what_its_extra_and_the_package_bring(self):
-        text = (ROOT / "examples/quickstart.py").read_text("utf-8")
-        imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE))
-        brought = {*PROJECT["optional-dependencies"]["quickstart"], "numpy", "zarr"}
-        beside = {"gallery"}  # what the examples share
-        assert imported - set(sys.stdlib_module_names) - beside == brought
-        assert '".[quickstart]" && .venv/bin/python examples/quickstart.py' in (
-            ROOT / "README.md"
-        ).read_text("utf-8")
-
-    def test_the_command_that_an_error_gives_installs_what_the_extra_would(self):
-        (requirement,) = PROJECT["optional-dependencies"]["ml"]
-        assert HOW_TO_INSTALL["ml_dtypes"] == f'pip install "{requirement}"'
+def test_extras_bring_what_the_first_example_imports_and_an_error_tells_to_install():
+    text = (ROOT / "examples/quickstart.py").read_text("utf-8")
+    imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE))
+    brought = {*PROJECT["optional-dependencies"]["quickstart"], "numpy", "zarr"}
+    beside = {"gallery"}  # what the examples share
+    assert imported - set(sys.stdlib_module_names) - beside == brought
+    command = '".[quickstart]" && .venv/bin/python examples/quickstart.py'
+    assert command in (ROOT / "README.md").read_text("utf-8")
+    (requirement,) = PROJECT["optional-dependencies"]["ml"]
+    assert HOW_TO_INSTALL["ml_dtypes"] == f'pip install "{requirement}"'
 
 
 class TestWorkflows:
@@ -81,21 +77,16 @@ def test_pre_commit_calls_the_linters_as_the_run_does():
     assert [hook["entry"] for hook in repository["hooks"]] == [c.replace('"', "") for c in linters]
 
 
-def test_the_citation_is_of_this_version():
-    citation = load("CITATION.cff")
+def test_the_citation_and_the_conda_recipe_are_of_this_version_and_need_the_same():
+    citation, recipe = load("CITATION.cff"), load(".ci/conda/recipe.yaml")
     assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     heading = rf"^## {re.escape(PROJECT['version'])}\b.*(\d{{4}}-\d\d-\d\d)"
     released = re.search(heading, changelog, re.MULTILINE)
     assert str(citation.get("date-released")) == (released[1] if released else "None")
-
-
-def test_the_conda_recipe_is_of_this_version_and_needs_what_the_package_needs():
-    recipe = load(".ci/conda/recipe.yaml")
-    context, requirements = recipe["context"], recipe["requirements"]
-    assert context["version"] == PROJECT["version"]
-    assert f">={context['python_min']}" == PROJECT["requires-python"]
-    needed = [requirement.replace(" ", "") for requirement in requirements["run"][1:]]
+    assert recipe["context"]["version"] == PROJECT["version"]
+    assert f">={recipe['context']['python_min']}" == PROJECT["requires-python"]
+    needed = [requirement.replace(" ", "") for requirement in recipe["requirements"]["run"][1:]]
     assert needed == PROJECT["dependencies"]
     scripts = [f"{name} = {target}" for name, target in PROJECT["scripts"].items()]
     assert recipe["build"]["python"]["entry_points"] == scripts

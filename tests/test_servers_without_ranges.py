@@ -1,22 +1,18 @@
 """Stores that have no byte ranges: servers that send the whole object, and stores that refuse."""
 
-import functools
 import gc
-import http.server
-import threading
 import warnings
 import weakref
-from contextlib import suppress
 
 import numpy as np
 import pytest
 import zarr
-from conftest import HAS_FUSED_PIPELINE
+from servers import WithoutRanges, serving
 from stored_arrays import CountingStore, numbers, store_at, stored
 from zarr.abc.store import SuffixByteRequest
 from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import ChunkSizeError
+from zarr_bytes import ChunkSizeError, explain
 
 VALUES = numbers((60, 50, 50))  # 60 planes of 20,000 bytes, in one chunk or two
 SELECTIONS = {
@@ -33,51 +29,29 @@ KEY = "c/0/0/0"
 
 
 @pytest.fixture(autouse=True)
-def _small_gap():
-    with zarr.config.set({"zarr_bytes.gap.remote": 4096}):
+def _small_gaps_and_requests():
+    remote = {"zarr_bytes.gap.remote": 4096, "zarr_bytes.largest_request.remote": 50_000}
+    with zarr.config.set(remote):
         yield
 
 
-def warned(record):
-    return [str(w.message) for w in record if WARNING in str(w.message)]
-
-
-class Handler(http.server.SimpleHTTPRequestHandler):
-    """The handler of ``python -m http.server``, which keeps what was asked for."""
-
-    def do_GET(self):
-        if "/c/" in self.path:
-            self.server.requests.append(self.headers["Range"])
-        with suppress(ConnectionError):  # a client that has what it needs hangs up
-            super().do_GET()
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def server(tmp_path):
-    """``python -m http.server`` in a folder that holds an array of two chunks."""
-    stored(LocalStore(tmp_path), VALUES, chunks=(30, 50, 50))
-    handler = functools.partial(Handler, directory=tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.requests = []
-        server.url = f"http://127.0.0.1:{server.server_port}"
-        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-        yield server
-        server.shutdown()
-
-
-def open_url(client, url):
-    return zarr.open_array(store_at(url, client), mode="r")
+def opened(server, client):
+    return zarr.open_array(store_at(server.url, client), mode="r")
 
 
 # aiohttp's sessions are closed when their loop is.
 @pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
 @pytest.mark.parametrize("client", ["fsspec", "obstore"])
 class TestPythonsHttpServer:
+    @pytest.fixture
+    def server(self, tmp_path):
+        """Of an array of two chunks."""
+        stored(LocalStore(tmp_path), VALUES, chunks=(30, 50, 50))
+        with serving(tmp_path, WithoutRanges) as server:
+            yield server
+
     def test_each_chunk_comes_once_and_the_later_ones_without_a_range(self, server, client):
-        array = open_url(client, server.url)
+        array = opened(server, client)
         with pytest.warns(UserWarning, match=WARNING) as caught:
             found = array[:30, 5, 6]  # 30 ranges of the first chunk
         assert np.array_equal(found, VALUES[:30, 5, 6])
@@ -85,29 +59,37 @@ class TestPythonsHttpServer:
         for words in (server.url, "600000", "240 were needed"):
             assert words in str(caught[0].message)
         refused = ["bytes=2048-2055"]
-        assert server.requests == refused + ([] if client == "fsspec" else [None])
-        server.requests.clear()
+        assert server.asked == refused + ([] if client == "fsspec" else [None])
+        server.asked.clear()
         assert np.array_equal(array[:, 5, 6], VALUES[:, 5, 6])
         assert np.array_equal(array[7], VALUES[7])
-        assert server.requests == [None, None, None]
+        assert server.asked == [None, None, None]
+
+    def test_a_shard_comes_whole_and_once(self, tmp_path, client):
+        """Its index is part of it."""
+        stored(LocalStore(tmp_path), VALUES, chunks=(10, 50, 50), shards=(30, 50, 50))
+        with serving(tmp_path, WithoutRanges) as server:
+            array = opened(server, client)
+            with pytest.warns(UserWarning, match=WARNING):
+                assert np.array_equal(array[:30, 5, 6], VALUES[:30, 5, 6])
+            server.asked.clear()
+            assert np.array_equal(array[:, 5, 6], VALUES[:, 5, 6])
+            assert server.asked == [None, None]
 
     def test_a_truncated_object_is_an_error_with_the_sizes_of_the_chunk(
         self, server, client, tmp_path
     ):
-        chunk = tmp_path / "c/0/0/0"
+        chunk = tmp_path / KEY
         chunk.write_bytes(chunk.read_bytes()[:-1])
         message = r"bytes 0 to 600000 of .*c/0/0/0 are 600000 bytes, found 599999: .* truncated"
         for selection in np.s_[7], np.s_[:30, 5, 6], ...:
-            array = open_url(client, server.url)
             with pytest.raises(ChunkSizeError, match=message):
-                array[selection]
-
-    def test_a_missing_chunk_is_the_fill_value(self, server, client, tmp_path):
-        (tmp_path / "c/0/0/0").unlink()
-        assert (open_url(client, server.url)[:30, 5, 6] == 0).all()
+                opened(server, client)[selection]
+        chunk.unlink()
+        assert (opened(server, client)[:30, 5, 6] == 0).all()
 
 
-class WithoutRanges(CountingStore):
+class Answering(CountingStore):
     """Ranges are answered with `answer(object, range)`."""
 
     def __init__(self, store, answer):
@@ -123,16 +105,6 @@ class WithoutRanges(CountingStore):
         return value if byte_range is None else self._answer(value, byte_range)
 
 
-class SynchronouslyWithoutRanges(WithoutRanges):
-    _supports_sync_io = True
-
-    def get_sync(self, key, *, prototype=None, byte_range=None):
-        if not key.endswith("zarr.json"):
-            self.requests.append(byte_range)
-        value = self._store.get_sync(key, prototype=prototype)
-        return value if byte_range is None else self._answer(value, byte_range)
-
-
 def whole_object(value, byte_range):
     return value
 
@@ -141,34 +113,26 @@ def refusal(value, byte_range):
     raise NotImplementedError("no ranges")
 
 
-STORES = [WithoutRanges] + [SynchronouslyWithoutRanges] * HAS_FUSED_PIPELINE
-
-
 @pytest.mark.usefixtures("pipeline")
-@pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("answer", [whole_object, refusal])
-class TestRequests:
-    def test_the_first_read_has_one_range_and_the_second_none(self, kind, answer):
-        for name, selection in SELECTIONS.items():
-            array = stored(kind(MemoryStore(), answer), VALUES)
-            store, is_asked = array.store_path.store, name != "nothing"
-            store.requests.clear()
-            with warnings.catch_warnings(record=True) as record:
-                warnings.simplefilter("always")
-                assert np.array_equal(array[selection], VALUES[selection])
-                ranged = [request for request in store.requests if request is not None]
-                assert len(ranged) == len(warned(record)) == (name not in ("whole", "nothing"))
-                assert len(store.requests) == is_asked + (bool(ranged) and answer is refusal)
-                store.requests.clear()
-                assert np.array_equal(array[selection], VALUES[selection])
-            assert store.requests == [None] * is_asked
-            assert len(warned(record)) <= 1
-
-    def test_another_store_is_asked_anew(self, kind, answer):
-        for _ in range(2):
-            array = stored(kind(MemoryStore(), answer), VALUES)
-            with pytest.warns(UserWarning, match=WARNING):
-                array[7]
+def test_the_first_read_has_one_range_and_the_second_none(answer):
+    """And another store is asked anew."""
+    for name, selection in SELECTIONS.items():
+        array = stored(Answering(MemoryStore(), answer), VALUES)
+        is_asked, is_ranged = name != "nothing", name not in ("whole", "nothing")
+        array.store.requests.clear()
+        with warnings.catch_warnings(record=True) as record:
+            warnings.simplefilter("always")
+            assert np.array_equal(array[selection], VALUES[selection])
+            ranged = [request for request in array.store.requests if request is not None]
+            assert len(ranged) == is_ranged
+            assert len(array.store.requests) == is_asked + (is_ranged and answer is refusal)
+            array.store.requests.clear()
+            assert np.array_equal(array[selection], VALUES[selection])
+        assert array.store.requests == [None] * is_asked
+        assert sum(WARNING in str(warned.message) for warned in record) == is_ranged
+        said = "answered a byte range with a whole object"
+        assert (said in explain(array, 7).reason) == is_ranged
 
 
 @pytest.mark.parametrize("instead", [whole_object, refusal])
@@ -181,41 +145,36 @@ def test_a_chunk_may_come_whole_after_some_of_its_ranges(instead, number):
         is_range = next(left, None) is not None
         return value[byte_range.start : byte_range.end] if is_range else instead(value, byte_range)
 
-    array = stored(WithoutRanges(MemoryStore(), answer), VALUES)
+    array = stored(Answering(MemoryStore(), answer), VALUES)
     with zarr.config.set({"zarr_bytes.gap.remote": 0}), pytest.warns(UserWarning, match=WARNING):
         assert np.array_equal(array[:, 5, 6], VALUES[:, 5, 6])
 
 
 @pytest.mark.filterwarnings("ignore:.* does not answer byte ranges")
-@pytest.mark.parametrize("has_ranges", [True, False])
-def test_a_store_that_nobody_uses_is_forgotten(has_ranges):
-    store = MemoryStore()
-    store = CountingStore(store) if has_ranges else WithoutRanges(store, whole_object)
-    array, store = stored(store, VALUES), weakref.ref(store)
-    array[7]
-    del array
+def test_a_store_that_nobody_uses_is_forgotten():
+    stores = [CountingStore(MemoryStore()), Answering(MemoryStore(), whole_object)]
+    for store in stores:
+        stored(store, VALUES)[7]
+    kept = list(map(weakref.ref, stores))
+    del store, stores
     stored(MemoryStore(), np.zeros(1))[...]  # the pipeline keeps nothing of the last read
     gc.collect()
-    assert store() is None
+    assert [store() for store in kept] == [None, None]
 
 
 class TestSizes:
     @pytest.fixture
     def objects(self):
         """What is in a store that sends whole objects; its array has one chunk."""
-        self.array = stored(WithoutRanges(MemoryStore(), whole_object), VALUES)
+        self.array = stored(Answering(MemoryStore(), whole_object), VALUES)
         return self.array.store_path.store._store._store_dict
 
-    @pytest.mark.parametrize("size", [0, 19_999])
-    def test_fewer_bytes_than_the_range_are_an_error(self, objects, size):
-        objects[KEY] = objects[KEY][:size]
-        with pytest.raises(ChunkSizeError, match=rf"are 20000 bytes, found {size}: .* truncated"):
-            self.array[7]
-
-    def test_more_bytes_than_the_chunk_are_an_error(self, objects):
-        objects[KEY] = objects[KEY].combine([objects[KEY][:1]])
-        with pytest.raises(ChunkSizeError, match="are 1200000 bytes, found 1200001"):
-            self.array[7]
+    def test_fewer_bytes_than_the_range_and_more_than_the_chunk_are_an_error(self, objects):
+        content = objects[KEY].combine([objects[KEY][:1]])
+        for found, size in (0, 20_000), (19_999, 20_000), (1_200_001, 1_200_000):
+            objects[KEY] = content[:found]
+            with pytest.raises(ChunkSizeError, match=rf"are {size} bytes, found {found}: "):
+                self.array[7]
 
     def test_an_object_cut_to_the_very_size_of_the_range_is_told_once_the_store_is_known(
         self, objects
@@ -242,7 +201,7 @@ class TestShards:
                 return value[len(value) - byte_range.suffix :]
             return answer(value, byte_range)
 
-        store = WithoutRanges(MemoryStore(), index_or_answer)
+        store = Answering(MemoryStore(), index_or_answer)
         return stored(store, VALUES, chunks=(10, 50, 50), shards=VALUES.shape)
 
     def test_more_bytes_than_the_range_are_an_error(self):
@@ -252,7 +211,7 @@ class TestShards:
 
     def test_a_shard_that_is_cut_before_it_comes_whole_is_an_error(self):
         def cut_and_refused(value, byte_range):
-            objects["c/0/0/0"] = value[:150_000]
+            objects[KEY] = value[:150_000]
             raise NotImplementedError("no ranges")
 
         array = self.array(cut_and_refused)

@@ -24,20 +24,8 @@ class ChunkSizeError(ValueError):
     Also a byte range of a chunk that arrives short, or that is missing while other byte ranges
     exist. The message gives both sizes in bytes, and for a byte range the key of the chunk.
 
-    Notes
-    -----
     Specification: bytes codec 1.0, "Format and algorithm": elements of a fixed size, one after
     another.
-
-    Examples
-    --------
-    >>> import numpy as np, zarr
-    >>> stored = {}
-    >>> array = zarr.create_array(stored, data=np.arange(4.0), compressors=None)
-    >>> stored["c/0"] = stored["c/0"][:8]
-    >>> zarr.open_array(stored)[...]  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    zarr_bytes.errors.ChunkSizeError: bytes 0 to 32 of memory:...c/0 are 32 bytes, found 8: ...
     """
 
 
@@ -54,19 +42,7 @@ class ShardIndexError(ValueError):
 
     The message gives the shard, the inner chunk, the value found and the permitted values.
 
-    Notes
-    -----
     Specification: sharding codec 1.0, "Binary shard format".
-
-    Examples
-    --------
-    >>> import numpy as np, zarr
-    >>> stored, shards = {}, {"chunks": (2,), "shards": (4,), "compressors": None}
-    >>> array = zarr.create_array(stored, data=np.arange(4.0), **shards)
-    >>> stored["c/0"] = stored["c/0"][:-1]
-    >>> zarr.open_array(stored)[...]  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    zarr_bytes.errors.ShardIndexError: the index of the shard ... has the checksum ...
     """
 
 
@@ -86,11 +62,10 @@ def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
     )
 
 
-def partly_missing(key: str) -> ChunkSizeError:
-    """Error for the chunk at `key`, if some of its byte ranges are there and others are missing."""
-    return ChunkSizeError(
-        f"some byte ranges of {key} are there and others are missing: the chunk was deleted or"
-        " replaced while it was read"
+def misfit(shape: tuple[int, ...], needed: tuple[int, ...]) -> ValueError:
+    """Error for elements of a shape that are assigned to a selection of another one."""
+    return ValueError(
+        f"elements of shape {shape} do not fit the selection, which has the shape {needed}"
     )
 
 
@@ -99,19 +74,7 @@ class BoolValueError(ValueError):
 
     The message gives the byte, its index in the chunk or selection, and its position in bytes.
 
-    Notes
-    -----
     Specification: bytes codec 1.0, "Supported data types" (`bool`).
-
-    Examples
-    --------
-    >>> import numpy as np, zarr
-    >>> stored = {}
-    >>> array = zarr.create_array(stored, data=np.array([True, False]), compressors=None)
-    >>> stored["c/0"] = type(stored["c/0"]).from_bytes(bytes([2, 0]))
-    >>> zarr.open_array(stored)[...]  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    zarr_bytes.errors.BoolValueError: a bool is stored as 0 or 1, found 2 at index (0,) ...
     """
 
 
@@ -119,12 +82,8 @@ class _MetadataError(Exception):
     """A part of a metadata document that is not permitted.
 
     zarr opens the members of a group one after another, and raises the error of a member, which
-    does not name the array. A note on the error gives the command that names it.
-
-    Attributes
-    ----------
-    permitted : str
-        The permitted values, as in the message; empty if the message says more.
+    does not name the array. A note on the error gives the command that names it. `permitted` has
+    the permitted values, as in the message; it is empty if the message says more.
     """
 
     def __init__(self, *arguments: object, permitted: str = "", **keywords: object) -> None:
@@ -136,16 +95,7 @@ class _MetadataError(Exception):
 class ConfigurationError(_MetadataError, ValueError):
     """A configuration of a codec that is not permitted, or does not fit the data type.
 
-    Notes
-    -----
     Specification: bytes codec 1.0, "Configuration parameters" and "Supported data types".
-
-    Examples
-    --------
-    >>> import zarr_bytes
-    >>> zarr_bytes.BytesCodec(endian="middle")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    zarr_bytes.errors.ConfigurationError: codec 'bytes': endian is 'middle'; permitted are ...
     """
 
 
@@ -157,8 +107,6 @@ class FillValueError(_MetadataError, TypeError):
     A `TypeError`, because zarr would replace a `ValueError` by its own error, which does not name
     the permitted values.
 
-    Notes
-    -----
     Specification: data types, "Permitted fill values".
     """
 
@@ -176,8 +124,6 @@ class DataTypeNameError(_MetadataError, TypeError):
 
     A `TypeError`, because zarr would take a `ValueError` to mean that another data type matches.
 
-    Notes
-    -----
     Specification: data types, "Core data types" (`r*`).
     """
 
@@ -211,15 +157,7 @@ class MissingPackageError(_MetadataError, ImportError):
 
 
 class StoreError(ValueError):
-    """A store that cannot be opened or written, or has no Zarr metadata.
-
-    Examples
-    --------
-    >>> import zarr_bytes
-    >>> zarr_bytes.check("nowhere")
-    Traceback (most recent call last):
-    zarr_bytes.errors.StoreError: nowhere: it does not exist
-    """
+    """A store that cannot be opened or written, or has no Zarr metadata."""
 
 
 _CALLED: Final = ("zarr", "zarr_bytes")

@@ -22,9 +22,10 @@ class Limits(NamedTuple):
     # range is a system call of 2 microseconds; the copying takes a fraction of a hop to a thread.
     loop_chunk: int = 2**16
     loop_ranges: int = 256
-    # Largest number of ranges that are read on the event loop up to `loop` bytes: a plane in a few
-    # inner chunks, which takes a third less time than in a thread.
-    loop_long_ranges: int = 8
+    # Bytes that are fetched on the event loop, with the gaps, and largest number of longer ranges:
+    # a column or a box in a few inner chunks. A hop to a thread takes as long as to copy 2 MiB.
+    loop_fetched: int = 2**22
+    loop_long_ranges: int = 16
     # Largest read in one thread, and largest write in place, which a second thread would not make
     # faster, in selected bytes.
     one_thread: int = 2**22

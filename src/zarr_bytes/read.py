@@ -161,13 +161,15 @@ class Reader:
         A BlockingIOError without `waits`, if it and all later ones must be read in a thread.
         """
         way: _Way | None = None
-        out, root = self.out, self.root
+        out, root, fetched = self.out, self.root, 0
         for getter, format, selection, place, _ in batch:
             if way is None or not way.has(format, selection, place):
                 way = self._way(format, selection, place)
             one, plan = way.one, way.plan
-            if plan is not None and not (waits or plan.is_little):
-                raise BlockingIOError
+            if plan is not None and not waits:
+                fetched += plan.nbytes
+                if not plan.is_little or fetched > limits.LIMITS.loop_fetched:
+                    raise BlockingIOError
             path = f"{root}/{getter.path}"
             file = self.left_open.pop(path, None) if self.left_open else None
             file = open_chunk(path, root, waits=waits, file=file)
@@ -394,7 +396,8 @@ def read_file(plan: Plan, file: ChunkFile, view: Array) -> None:
     format, content = plan.format, None
     index = index_in(file, format)
     if plan.is_whole and format.nbytes <= limits.LIMITS.size_not_asked:
-        content = file.whole(format.nbytes)
+        content = np.empty(format.nbytes, np.uint8)
+        file.read_into(content, None)
     elif format.stored_nbytes is not None:
         file.check(format.nbytes if plan.is_whole else None)
     put = scatter(plan, view)
@@ -407,7 +410,8 @@ def read_file(plan: Plan, file: ChunkFile, view: Array) -> None:
 
 def _most(view: Array) -> int:
     """Bytes of a file that are read at once; more out of order, to fill the lines of the cache."""
-    is_in_order = all(a >= b for a, b in pairwise(view.strides))
+    long = [stride for stride, n in zip(view.strides, view.shape, strict=True) if n > 1]
+    is_in_order = all(a >= b for a, b in pairwise(long))
     return limits.LIMITS.block if is_in_order else limits.LIMITS.block_out_of_order
 
 

@@ -1,28 +1,13 @@
 """The settings, from zarr's configuration, and advice where it chooses nothing of this package.
 
-| setting                             | default |                                                 |
-| ----------------------------------- | ------- | ----------------------------------------------- |
-| `zarr_bytes.partial_reads`          | True    | False reads every chunk whole                   |
-| `zarr_bytes.partial_writes`         | False   | True writes only the selected bytes of a chunk  |
-| `zarr_bytes.gap.local`              | 32 KiB  | bytes worth reading to save a request           |
-| `zarr_bytes.gap.remote`             | 256 KiB |                                                 |
-| `zarr_bytes.largest_request.local`  | 1 GiB   | no request is larger, except for a whole chunk  |
-| `zarr_bytes.largest_request.remote` | 8 MiB   |                                                 |
-| `zarr_bytes.fill_values`            | lenient | strict refuses what is not permitted            |
-| `zarr_bytes.other_chains`           | batched | fused is zarr's other pipeline                  |
-| `zarr_bytes.mappings`               | 1024    | most chunks that a view keeps mapped            |
-| `zarr_bytes.index_cache`            | 0       | indexes of shards in remote stores that are kept |
+`docs/guide/pipeline.md` says what each is for. A size is a number of bytes. Instead of True and
+False, the words may be given, in upper or lower case, as in the environment. A hyphen may stand for
+an underscore, as everywhere in zarr's configuration. An unknown setting causes one warning in a
+process, for the line that has called zarr.
 
-zarr's ``LocalStore`` and ``ZipStore`` are local; every other store that is not in memory is remote.
-A size is a number of bytes. Instead of True and False, the words may be given, in upper or lower
-case, as in the environment. A hyphen may stand for an underscore, as everywhere in zarr's
-configuration. An unknown setting causes one warning in a process, for the line that has called
-zarr.
-
-The defaults were measured: those for local stores by `tests/benchmarks/test_read.py` (one more run
+The defaults were measured: those for local stores by `tests/benchmarks/pipeline.py` (one more run
 of 512 bytes takes as long as reading over a gap of some 40 KiB), those for remote ones by
-`tests/benchmarks/remote.py`. A mapping keeps a file descriptor before Python 3.13, where the
-default of `zarr_bytes.mappings` is 128.
+`tests/benchmarks/remote.py`. A mapping keeps a file descriptor before Python 3.13.
 
 The codecs and the pipeline are chosen in zarr's configuration, too. The wheel brings
 ``etc/zarr/zarr-bytes.yaml``, for which zarr looks in ``/etc/zarr``, below `sys.prefix` and in
@@ -101,23 +86,20 @@ def reading_cost(where: Literal["local", "remote"]) -> Cost | None:
     if not given:  # the usual case, asked for every chunk
         return DEFAULTS[where]
     given = SETTINGS | given
-    if not _truth("zarr_bytes.partial_reads", given["zarr_bytes.partial_reads"]):
+    if not _truth("zarr_bytes.partial_reads", given):
         return None
     gap, largest = f"zarr_bytes.gap.{where}", f"zarr_bytes.largest_request.{where}"
-    # Offsets, of 64 bits, are added to them.
-    return Cost(
-        min(_integer(gap, given[gap], 0), 2**62), min(_integer(largest, given[largest], 1), 2**62)
-    )
+    return Cost(_integer(gap, given, 0), _integer(largest, given, 1))
 
 
 def partial_writes_enabled() -> bool:
     """Whether only the selected bytes of a chunk are written, where that is possible."""
-    return _truth("zarr_bytes.partial_writes", _value("zarr_bytes.partial_writes"))
+    return _truth("zarr_bytes.partial_writes", SETTINGS | _given())
 
 
 def fill_values_are_lenient() -> bool:
     """Whether fill values that zarr reads and the specification does not permit are read."""
-    setting = _value("zarr_bytes.fill_values")
+    setting = (SETTINGS | _given())["zarr_bytes.fill_values"]
     if isinstance(setting, str) and setting in ("strict", "lenient"):
         return setting == "lenient"
     # No ValueError, which zarr would replace: see `zarr_bytes.errors.FillValueError`.
@@ -126,7 +108,7 @@ def fill_values_are_lenient() -> bool:
 
 def pipeline_of_other_chains() -> type[CodecPipeline]:
     """Pipeline of zarr for chains that `zarr_bytes.BatchedBytesPipeline` does not act on."""
-    setting = _value("zarr_bytes.other_chains")
+    setting = (SETTINGS | _given())["zarr_bytes.other_chains"]
     if not isinstance(setting, str) or setting not in PIPELINES:
         raise ValueError(
             f"zarr_bytes.other_chains is {setting!r}; permitted with zarr {zarr.__version__} are"
@@ -137,14 +119,12 @@ def pipeline_of_other_chains() -> type[CodecPipeline]:
 
 def number_of_mappings() -> int:
     """Number of chunks that `zarr_bytes.view` keeps mapped at the same time, for each view."""
-    name = "zarr_bytes.mappings"
-    return min(_integer(name, _value(name), 1), sys.maxsize)
+    return _integer("zarr_bytes.mappings", SETTINGS | _given(), 1)
 
 
 def number_of_indexes() -> int:
     """Number of indexes of shards, in stores other than folders, that are kept for other reads."""
-    name = "zarr_bytes.index_cache"
-    return min(_integer(name, _value(name), 0), sys.maxsize)
+    return _integer("zarr_bytes.index_cache", SETTINGS | _given(), 0)
 
 
 def unknown_settings() -> list[str]:
@@ -182,28 +162,18 @@ def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
         yield name, found
 
 
-def _value(name: str) -> object:
-    return _given().get(name, SETTINGS[name])
-
-
-def _truth(name: str, value: object) -> bool:
-    truth = {"true": True, "false": False}.get(str(value).lower())
+def _truth(name: str, values: Mapping[str, object]) -> bool:
+    truth = {"true": True, "false": False}.get(str(values[name]).lower())
     if truth is None:
-        raise ValueError(f"{name} is {value!r}; permitted are True and False")
+        raise ValueError(f"{name} is {values[name]!r}; permitted are True and False")
     return truth
 
 
-def _integer(name: str, value: object, least: int) -> int:
+def _integer(name: str, values: Mapping[str, object], least: int) -> int:
+    value = values[name]
     if type(value) is not int or value < least:
         raise ValueError(f"{name} is {in_short(value)}; permitted is an integer from {least} on")
-    return value
-
-
-def is_undecided(name: str) -> bool:
-    """Whether no file, no environment variable and no code has set the class of a codec name."""
-    # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
-    defaults = [d["codecs"][name] for d in zarr.config.defaults if name in d.get("codecs", {})]
-    return bool(defaults) and zarr.config.get(f"codecs.{name}", None) is defaults[-1]
+    return min(value, 2**62)  # offsets, of 64 bits, are added to some
 
 
 def say_where_undecided() -> None:
@@ -212,5 +182,9 @@ def say_where_undecided() -> None:
     A log message and no warning: zarr imports this package when it looks up a codec or a data type,
     and where warnings are errors the array that it opens would not open.
     """
-    if is_undecided("bytes"):
+    # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
+    defaults = [
+        d["codecs"]["bytes"] for d in zarr.config.defaults if "bytes" in d.get("codecs", {})
+    ]
+    if defaults and zarr.config.get("codecs.bytes", None) is defaults[-1]:
         logging.getLogger("zarr_bytes").warning(_HINT)

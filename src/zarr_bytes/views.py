@@ -6,26 +6,32 @@ Everything that is common to all selections is decided when the view is made.
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 import zarr
 
-from zarr_bytes.block_selection import Selected, elements_to_store
-from zarr_bytes.blocks import Blocks, BlockViews
+from zarr_bytes.chains import plain_parts, stored_by
 from zarr_bytes.errors import StoreError, no_array
+from zarr_bytes.indexing.numpy_selection import NumpySelection
+from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.mapping import ChangedFiles
+from zarr_bytes.io.mapping import ChangedFiles, owner_of
+from zarr_bytes.layout.elements import encode_elements, layout_of, stored_dtype
+from zarr_bytes.layout.format import CHUNK_INDEX
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.settings import number_of_mappings, partial_writes_enabled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from zarr_bytes.data_type.fill_value import DType
-    from zarr_bytes.layout.elements import Array
+    from zarr_bytes.layout.elements import Array, Bytes
+    from zarr_bytes.layout.format import AnyIndex
 
 Mode: TypeAlias = Literal["r", "r+"]
 
@@ -106,42 +112,25 @@ class ArrayView:
         The chunks, or the inner chunks of shards, one by one.
     """
 
-    __slots__ = (
-        "_block",
-        "_blocks",
-        "_changed",
-        "_rest",
-        "array",
-        "blocks",
-        "chunks",
-        "dtype",
-        "mode",
-        "ndim",
-        "shape",
-    )
-
     def __init__(self, array: zarr.Array[Any], mode: Mode = "r") -> None:
         self.array, self.mode = array, mode
         self._changed = ChangedFiles() if mode == "r+" else None
         most = number_of_mappings()
         try:
-            self._blocks = Blocks(array, self._changed, most)
+            self._blocks = _Blocks(array, self._changed, most)
         except StoreError as error:
             reason = f"{error}; read it through zarr, as in `array[...]`"
             raise StoreError(f"there is no view of {array.store_path}: {reason}") from None
-        self.shape: tuple[int, ...] = array.shape
+        self._grid = grid = self._blocks.grid
+        self.shape, self.chunks = grid.shape, grid.inner
         self.ndim = len(self.shape)
         self.dtype: DType = self._blocks.dtype
-        self.chunks = self._blocks.sizes
         # `lru_cache` is in C, so that a selection of one block takes a microsecond.
         self._block = lru_cache(self._blocks.most)(self._blocks.load)
-        self.blocks = BlockViews(self._block, self._blocks.grid)
-        # By the number of entries of a selection: the place of the one block along all other axes.
-        counts = self._blocks.grid.counts
-        self._rest = [
-            (0,) * (self.ndim - n) if all(count == 1 for count in counts[n:]) else None
-            for n in range(self.ndim + 1)
-        ]
+        self.blocks = BlockViews(self._block, grid)
+        self._along = [*zip(grid.shape, grid.inner, grid.distances, strict=True)]
+        # By the number of entries of a selection: whether there is one block along all other axes.
+        self._is_one = [prod(grid.counts[n:]) == 1 for n in range(self.ndim + 1)]
 
     @property
     def size(self) -> int:
@@ -157,12 +146,13 @@ class ArrayView:
         # Integers and slices within one block, in the time of a few operations of Python.
         entries = selection if type(selection) is tuple else (selection,)
         try:
-            rest = self._rest[len(entries)]
-            place: list[int] = []
+            is_one, number = self._is_one[len(entries)], 0
             local: list[int | slice] = []
-            for entry, size, n in zip(entries, self.chunks, self.shape):  # noqa: B905 -- slower
+            for entry, (n, size, distance) in zip(entries, self._along):  # noqa: B905 -- slower
                 if type(entry) is int:
-                    place.append(entry // size)
+                    if not 0 <= entry < n:
+                        break
+                    number += entry // size * distance
                     local.append(entry % size)
                     continue
                 if type(entry) is not slice:
@@ -171,19 +161,28 @@ class ArrayView:
                 k = start // size
                 if step < 1 or not start < stop <= (k + 1) * size:
                     break
-                place.append(k)
+                number += k * distance
                 local.append(slice(start - k * size, stop - k * size, step))
             else:
-                if rest is not None:
-                    return self._block(*place, *rest)[tuple(local)]
-        except (IndexError, TypeError):  # a negative index, or an error that `Selected` explains
+                if is_one:
+                    return self._block(number)[tuple(local)]
+        except (IndexError, TypeError):  # which `NumpySelection` explains
             pass
+        return self._read(selection)
+
+    def _read(self, selection: Any) -> Any:
+        """Any selection, of any number of blocks."""
         if isinstance(selection, np.integer):
             return self[int(selection)]
-        selected = Selected(selection, self._blocks.grid)
-        if (found := selected.in_one_block()) is not None:
-            return self._block(*found[0])[found[1]]
-        return selected.read(self._block, self.dtype)
+        selected = NumpySelection(selection, self._grid)
+        if 0 in selected.shape:
+            return np.empty(selected.shape, self.dtype)
+        if (found := selected.in_one_chunk()) is not None:
+            return self._block(found[0])[found[1]]
+        canvas = np.empty(selected.canvas_shape, self.dtype)
+        for number, part, out in selected.parts(self.dtype.itemsize):
+            canvas[out] = self._block(number)[part]
+        return selected.from_canvas(canvas)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         if self.mode == "r":
@@ -191,24 +190,35 @@ class ArrayView:
                 'the view is read-only: view(array, "r+") lets existing chunks be changed, and'
                 " `array[...] = ...` of zarr writes any"
             )
-        selected = Selected(selection, self._blocks.grid)
-        values = elements_to_store(value, self.dtype, selected.result_shape)
-        if values.size:
-            selected.write(self._writable, values)
+        selected = NumpySelection(selection, self._grid)
+        values = _as_stored(value, self.dtype, selected.shape)
+        if not values.size:
+            return
+        if (found := selected.in_one_chunk()) is not None:
+            number, local = found
+            # With `...`, elements are copied, and not converted to Python and back.
+            self._writable(number)[local if selected.dots >= 0 else (*local, ...)] = values
+            return
+        parts = list(selected.parts(values.itemsize))
+        for number, _, _ in parts:  # errors come before any change
+            self._writable(number)
+        canvas = selected.to_canvas(values)
+        for number, part, out in parts:
+            self._writable(number)[part] = canvas[out]
 
-    def _writable(self, *place: int) -> Array:
-        block = self._block(*place)
+    def _writable(self, number: int) -> Array:
+        block = self._block(number)
         if not block.flags.writeable:
             raise ValueError(
-                f"block {place} is missing, or shares bytes of its shard with another one, and a"
-                " view creates none: make all chunks in advance by"
+                f"block {self._grid.place_of(number)} is missing, or shares bytes of its shard with"
+                " another one, and a view creates none: make all chunks in advance by"
                 " `zarr_bytes.preallocate(array)`, or write through zarr (`array[...] = ...`), and"
                 " then call `refresh()`"
             )
         return block
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001
-        if copy is False and (count := self._blocks.grid.count) != 1:
+        if copy is False and (count := self._grid.count) != 1:
             raise ValueError(
                 f"the array has {count} chunks, and is one NumPy array only as a copy,"
                 " which copy=False does not permit"
@@ -230,7 +240,7 @@ class ArrayView:
         don't change. Call `flush` first, to find out whether changes of this view were lost.
         """
         self._block.cache_clear()
-        self._blocks.refresh()
+        self._blocks.kept_object.cache_clear()
         if self._changed is not None:
             self._changed.forget_identities()
 
@@ -267,3 +277,124 @@ def _why_read_only(array: zarr.Array[Any]) -> str:
     ):
         return ""
     return f"partial writes are off; open the array and its view in `{_SETTING}`"
+
+
+class _Blocks:
+    """The blocks of an array, of which the last `most` are kept: of shards, half as many.
+
+    A StoreError with the reason if NumPy cannot view them. `changed` gets the files that may be
+    changed through them.
+    """
+
+    def __init__(self, array: zarr.Array[Any], changed: ChangedFiles | None, most: int) -> None:
+        self._driver, self._changed = driver_of(array.store), changed
+        if reason := self._driver.why_no_view():
+            raise StoreError(reason)
+        chain, metadata, spec = plain_parts(array)
+        self._format = format = stored_by(chain).format_of(spec)
+        dtype = stored_dtype(format.dtype, format.endian)
+        if dtype is None:
+            stored = f"{format.dtype} is stored {format.endian}-endian"
+            raise StoreError(f"its {stored}, a type that NumPy does not have")
+        self.dtype, self.grid = dtype, ChunkGrid(array.shape, format.inner_shape)
+        self._strides = c_strides(format.inner_shape, format.item_size, format.order)
+        self._encode, self._prefix = metadata.encode_chunk_key, f"{array.path}/" * bool(array.path)
+        # A shard, which has several blocks, is opened once for them.
+        self.most = most // 2 if format.index_nbytes else most
+        self.kept_object = lru_cache(most - self.most)(self._object)
+
+    def load(self, number: int) -> Array:
+        """The block with a number in the grid."""
+        grid, format = self.grid, self._format
+        place = grid.place_of(number)
+        axes = zip(place, grid.inner, grid.shape, strict=True)
+        shape = tuple([min(size, n - i * size) for i, size, n in axes])
+        counts = [format.grid.counts[i] for i in format.back]
+        among = [divmod(i, n) for i, n in zip(place, counts, strict=True)]
+        content, index = self.kept_object(tuple([i for i, _ in among]))
+        inner = format.grid.number_of(format.stored_order([i for _, i in among]))
+        offset = None if content is None else index.offset(inner)
+        if offset is None:
+            return np.ndarray(shape, self.dtype, format.fill, 0, (0,) * len(shape))
+        block: Array = np.ndarray(shape, self.dtype, content, offset, self._strides)
+        if block.flags.writeable and not index.are_apart([offset]):
+            block.flags.writeable = False  # a change would be one of the other inner chunk too
+        return block
+
+    def _object(self, place: tuple[int, ...]) -> tuple[Bytes | None, AnyIndex]:
+        """The bytes of a chunk or shard, None if it is missing, and its index."""
+        key = f"{self._prefix}{self._encode(place)}"
+        content = self._driver.content(key, self._format.stored_nbytes, self._changed)
+        if content is None:
+            return None, CHUNK_INDEX
+        return content, self._format.index_of(content, f"{self._driver.store}/{key}")
+
+
+class BlockViews:
+    """The chunks of an array, or the inner chunks of its shards, as NumPy arrays.
+
+    ``blocks[i, j]`` is one block, without a copy: cut at the edges of the array, with other strides
+    where it is stored transposed, and read-only in mode "r". A missing chunk has the fill value
+    everywhere, and is always read-only, as are inner chunks that share bytes with another one.
+    Iteration gives all blocks in C order.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Number of blocks along each axis.
+    """
+
+    __slots__ = ("_block", "_grid", "shape")
+
+    def __init__(self, block: Callable[..., Array], grid: ChunkGrid) -> None:
+        self._block = block
+        self._grid = grid
+        self.shape = grid.counts
+
+    def __getitem__(self, place: int | tuple[int, ...]) -> Array:
+        given = place if isinstance(place, tuple) else (place,)
+        try:
+            indices = [index(i) for i in given]
+        except TypeError:
+            raise IndexError(f"a block is selected by integers, found {place!r}") from None
+        axes = [*zip(indices, self.shape, strict=False)]
+        if len(indices) != len(self.shape) or not all(-n <= i < n for i, n in axes):
+            raise IndexError(f"there is no block {place!r} among {self.shape} blocks")
+        return self._block(self._grid.number_of([i % n for i, n in axes]))
+
+    def __len__(self) -> int:
+        if (count := self._grid.count) > sys.maxsize:
+            raise OverflowError(f"there are {count} blocks, too many for len(): see their shape")
+        return count
+
+    def __iter__(self) -> Iterator[Array]:
+        return map(self._block, range(self._grid.count))
+
+    def __repr__(self) -> str:
+        return f"<BlockViews shape={self.shape}>"
+
+
+def _as_stored(value: object, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """The elements that ``array[selection] = value`` stores, in the shape of the selection.
+
+    Everything that NumPy may refuse is converted here, before any chunk is changed.
+
+    Of the data type, in either byte order, with bools of 0 and 1 and with unused bits as they are
+    stored. Where possible, a view of `value`; never one of a mapped file.
+    """
+    # NumPy takes any number from an array, and only those of the data type from Python.
+    if isinstance(value, np.generic):
+        values: Array = np.empty((), dtype)
+        values[()] = value
+    else:
+        values = np.asarray(value, None if isinstance(value, np.ndarray) else dtype)
+    if not np.can_cast(values.dtype, dtype, "equiv"):
+        values = values.astype(dtype)
+    layout = layout_of(values.dtype)
+    if layout.bool_offsets or layout.narrow_bytes:
+        values = encode_elements(values, None).view(values.dtype).reshape(values.shape)
+    # NumPy takes care of a value that overlaps its target only within one assignment, and does not
+    # know of two mappings of one file.
+    if not isinstance(owner_of(values), np.ndarray):
+        values = values.copy()
+    return broadcast(values, shape)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cached_property, partial
-from itertools import chain, combinations
+from itertools import chain
 from math import prod
 from operator import gt, itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import numpy as np
 
 from zarr_bytes import limits
-from zarr_bytes.errors import wrong_size
+from zarr_bytes.errors import misfit, wrong_size
 from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, joined, plan_of
-from zarr_bytes.indexing.selection import shape_of, view_of
+from zarr_bytes.indexing.selection import broadcast, shape_of, view_of
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import NewObject, write_file
 from zarr_bytes.io.files import EndOfFileError, find_location, open_chunk
-from zarr_bytes.io.known_stores import is_known_to_be_local, is_located
+from zarr_bytes.io.known_stores import is_known_to_be_local, is_located, keep_index
 from zarr_bytes.io.mapping import apart_from_files
-from zarr_bytes.io.requests import keep_index, note_request
+from zarr_bytes.io.requests import note_request
 from zarr_bytes.io.tasks import for_each, in_threads
 from zarr_bytes.layout.elements import check_size, encode_elements, encode_in_blocks
 from zarr_bytes.read import index_in, threads_for
@@ -127,10 +127,7 @@ def _check_shape(batch: Sequence[Chunk], value: NDBuffer) -> None:
                 needed.append(0)
             needed[axis] = max(needed[axis], int(stop))
     if len(needed) != len(value.shape) or any(map(gt, needed, value.shape)):
-        raise ValueError(
-            f"elements of shape {value.shape} do not fit the selection, which has the shape"
-            f" {tuple(needed)}"
-        )
+        raise misfit(value.shape, tuple(needed))
 
 
 class Change:
@@ -204,8 +201,7 @@ def _why_rebuilt(index: AnyIndex, starts: Sequence[int | None]) -> str:
 class Edit(Change):
     """New elements for a selection of one object.
 
-    `elements` are in the shape of ``chunk[selection]``, without its axes of length 1, or one
-    element for all.
+    `elements` are in the shape of ``chunk[selection]``, or in one that NumPy broadcasts to it.
     """
 
     def __init__(
@@ -218,9 +214,9 @@ class Edit(Change):
         leaves_out: bool = False,
     ) -> None:
         super().__init__(format, entries, is_complete=is_complete)
-        self._elements = _in_shape(elements, shape_of(entries, format.shape))
         if elements.dtype.newbyteorder("=") != format.dtype.newbyteorder("="):
-            self._elements = self._elements.astype(format.dtype)  # zarr compares names of types
+            elements = elements.astype(format.dtype)  # zarr compares names of types
+        self._elements = broadcast(elements, shape_of(entries, format.shape))
         self._entries = entries
         self._leaves_out = leaves_out
         self.is_in_place = not self.keeps_nothing
@@ -329,9 +325,7 @@ class Edit(Change):
 
     @cached_property
     def _values(self) -> Array:
-        shape = shape_of(self._entries, self._format.shape)
-        elements = np.broadcast_to(self._elements, shape)
-        return view_of(elements, self._format.order, self._entries)
+        return view_of(self._elements, self._format.order, self._entries)
 
     def _values_of(self, part: Part) -> Array:
         """The elements for an inner chunk, with its axes as stored."""
@@ -498,28 +492,3 @@ def _laid_out(
             position += data.size
     if index := format.content_of_index(starts):
         yield 0 if format.first else position, np.frombuffer(index, np.uint8)
-
-
-def _in_shape(value: Array, shape: tuple[int, ...]) -> Array:
-    """`value` with the axes of length 1 that `shape` has for integers, and zarr has dropped.
-
-    A ValueError if NumPy cannot broadcast `value` to `shape`.
-    """
-    if value.shape in (shape, ()):
-        return value
-    found = list(value.shape)
-    while len(found) > len(shape) and found[0] == 1:  # as NumPy assigns
-        del found[0]
-    ones = [axis for axis, size in enumerate(shape) if size == 1]
-    for axes in combinations(ones, max(len(shape) - len(found), 0)):
-        candidate = found.copy()
-        for axis in axes:
-            candidate.insert(axis, 1)
-        if len(candidate) == len(shape) and all(
-            size in (1, selected) for size, selected in zip(candidate, shape, strict=True)
-        ):
-            return value.reshape(candidate)
-    raise ValueError(
-        f"elements of shape {value.shape} do not fit the selection of the chunk, which has the"
-        f" shape {shape}"
-    )

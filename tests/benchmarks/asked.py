@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ OURS: dict[str, str] = {}
 IN_PLACE = {"ZARR_ZARR_BYTES__PARTIAL_WRITES": "true"}
 
 NO_HELP = "no help with compressed data"
+NO_HELP_FOR_REFERENCES = "no help, as its references are of format 2"
 VIEW = "with `zarr_bytes.view`"
 
 
@@ -49,9 +51,14 @@ class Case:
     remark: str = ""
 
 
-def both(open_, *figures, setting=OURS):
-    """One script, with plain zarr and with this package."""
-    return {"before": [Way(PLAIN, open_, figures)], "after": [Way(setting, open_, figures)]}
+def both(open_, *figures, setting=OURS, calls=1, others=()):
+    """One script, with plain zarr and with this package, and other ways with this package."""
+    ways = [Way(environment, open_, figures, calls=calls) for environment in (PLAIN, setting)]
+    return {"before": ways[:1], "after": [ways[1], *others]}
+
+
+def viewed(open_, calls=1):
+    return Way(OURS, partial(open_, of=view), ("time",), VIEW, calls)
 
 
 def nothing(_):
@@ -83,6 +90,9 @@ def read_whole(folder, name="a.zarr"):
     return lambda: array[:]
 
 
+WHOLE = {"in 10 chunks": read_whole, "in one chunk": partial(read_whole, name="one.zarr")}
+
+
 def write_ten(folder):
     array = zarr.open_array(folder / "a.zarr", mode="r+")
     values = np.random.default_rng(1).random(10)
@@ -105,25 +115,16 @@ def read_npy(folder):
 ROWS = 500
 
 
-def rows_in_memory(folder):
+def array_in_memory():
     values = np.random.default_rng(0).random((10_000, 1024))
     store = zarr.storage.MemoryStore()
     zarr.create_array(store, data=values, chunks=values.shape, compressors=None)
-    return loop_over(zarr.open_array(store, mode="r"))
+    return zarr.open_array(store, mode="r")
 
 
-def rows_viewed_in_memory(folder):
-    values = np.random.default_rng(0).random((10_000, 1024))
-    store = zarr.storage.MemoryStore()
-    array = zarr.create_array(store, data=values, chunks=values.shape, compressors=None)
-    return loop_over(view(array))
+def read_rows(_, of=lambda array: array):
+    array = of(array_in_memory())
 
-
-def rows_of_numpy(folder):
-    return loop_over(np.random.default_rng(0).random((10_000, 1024)))
-
-
-def loop_over(array):
     def loop():
         for i in range(ROWS):
             array[i]
@@ -131,30 +132,16 @@ def loop_over(array):
     return loop
 
 
-def read_points(folder):
+def read_points(folder, of=attrgetter("vindex")):
     array = zarr.open_array(folder / "a.zarr", mode="r")
-    points = points_of(array)
-    return lambda: array.vindex[points]
+    points = tuple(np.random.default_rng(1).integers(0, array.shape[0], (2, 1000)))
+    selected = of(array)
+    return lambda: selected[points]
 
 
-def view_points(folder):
-    array = zarr.open_array(folder / "a.zarr", mode="r")
-    points, viewed = points_of(array), view(array)
-    return lambda: viewed[points]
-
-
-def points_of(array):
-    return tuple(np.random.default_rng(1).integers(0, array.shape[0], (2, 1000)))
-
-
-def read_slice(folder):
-    array = zarr.open_array(folder / "a.zarr", mode="r")
-    return lambda: array[1_000_000:1_000_010]
-
-
-def view_slice(folder):
-    viewed = view(zarr.open_array(folder / "a.zarr", mode="r"))
-    return lambda: viewed[1_000_000:1_000_010]
+def read_slice(folder, of=lambda array: array):
+    selected = of(zarr.open_array(folder / "a.zarr", mode="r"))
+    return lambda: selected[1_000_000:1_000_010]
 
 
 SHARED = {"shape": (8, 256, 1024), "shards": (8, 256, 1024), "chunks": (1, 256, 1024)}
@@ -228,6 +215,10 @@ def read_virtual(folder, parser, file, selection):
     return lambda: array[selection]
 
 
+read_netcdf3 = partial(read_virtual, parser="NetCDF3Parser", file="a.nc", selection=5)
+read_hdf5 = partial(read_virtual, parser="HDFParser", file="a.h5", selection=(0, 0))
+
+
 def store_hdf5(folder):
     import h5py
     import kerchunk.hdf
@@ -272,14 +263,8 @@ CASES = [
         "zarr-python 2904",
         "`array[:]` of 400 MB",
         store_two,
-        [
-            Way(PLAIN, read_whole, ("memory", "time"), "in 10 chunks"),
-            Way(PLAIN, partial(read_whole, name="one.zarr"), ("memory", "time"), "in one chunk"),
-        ],
-        [
-            Way(OURS, read_whole, ("memory", "time"), "in 10 chunks"),
-            Way(OURS, partial(read_whole, name="one.zarr"), ("memory", "time"), "in one chunk"),
-        ],
+        [Way(PLAIN, read, ("memory", "time"), label) for label, read in WHOLE.items()],
+        [Way(OURS, read, ("memory", "time"), label) for label, read in WHOLE.items()],
     ),
     Case(
         "Ten elements written cost the chunk",
@@ -295,8 +280,7 @@ CASES = [
         "zarr-python 519",
         "`array[:]` of 268 MB in one chunk",
         store_as_npy_and_zarr,
-        [Way(PLAIN, read_whole, ("time",))],
-        [Way(OURS, read_whole, ("time",)), Way(OURS, read_npy, ("time",), "by `np.load`")],
+        **both(read_whole, "time", others=[Way(OURS, read_npy, ("time",), "by `np.load`")]),
     ),
     Case(
         "Slower than npy, with the compression that `zarr.save` chooses",
@@ -311,28 +295,29 @@ CASES = [
         "zarr-python 1395",
         "`array[i]`, a row of one chunk of 82 MB in a `MemoryStore`",
         nothing,
-        [Way(PLAIN, rows_in_memory, ("time",), calls=ROWS)],
-        [
-            Way(OURS, rows_in_memory, ("time",), calls=ROWS),
-            Way(OURS, rows_viewed_in_memory, ("time",), VIEW, ROWS),
-            Way(OURS, rows_of_numpy, ("time",), "by NumPy alone", ROWS),
-        ],
+        **both(
+            read_rows,
+            "time",
+            calls=ROWS,
+            others=[
+                viewed(read_rows, ROWS),
+                Way(OURS, partial(read_rows, of=np.asarray), ("time",), "by NumPy alone", ROWS),
+            ],
+        ),
     ),
     Case(
         "Points all over the array read every chunk, a memory map does not",
         "zarr-python 265",
         "`array.vindex[points]`, 1,000 points in 16 chunks of 17 MB",
         partial(store_array, shape=(5792, 5792), chunks=(1448, 1448)),
-        [Way(PLAIN, read_points, ("read", "time"))],
-        [Way(OURS, read_points, ("read", "time")), Way(OURS, view_points, ("time",), VIEW)],
+        **both(read_points, "read", "time", others=[viewed(read_points)]),
     ),
     Case(
         "A memory map for small slices of large chunks",
         "zarr-python 1245",
         "`array[1_000_000:1_000_010]` of a chunk of 134 MB",
         partial(store_array, shape=(2**24,), chunks=(2**24,)),
-        [Way(PLAIN, read_slice, ("read", "time"))],
-        [Way(OURS, read_slice, ("read", "time")), Way(OURS, view_slice, ("time",), VIEW)],
+        **both(read_slice, "read", "time", others=[viewed(read_slice)]),
     ),
     Case(
         "Processes that write different chunks of one file",
@@ -363,9 +348,7 @@ CASES = [
         "VirtualiZarr 86",
         "`NetCDF3Parser`, a time step of 134 MB",
         store_netcdf3,
-        **both(
-            partial(read_virtual, parser="NetCDF3Parser", file="a.nc", selection=5), "read", "time"
-        ),
+        **both(read_netcdf3, "read", "time"),
     ),
     Case(
         "An HDF5 file without chunks is slower than with h5py",
@@ -374,15 +357,8 @@ CASES = [
         store_hdf5,
         [Way(PLAIN, read_kerchunk, ("read", "time"))],
         [
-            Way(
-                OURS, read_kerchunk, ("read", "time"), "no help, as its references are of format 2"
-            ),
-            Way(
-                OURS,
-                partial(read_virtual, parser="HDFParser", file="a.h5", selection=(0, 0)),
-                ("read", "time"),
-                "with VirtualiZarr's `HDFParser`",
-            ),
+            Way(OURS, read_kerchunk, ("read", "time"), NO_HELP_FOR_REFERENCES),
+            Way(OURS, read_hdf5, ("read", "time"), "with VirtualiZarr's `HDFParser`"),
         ],
     ),
     Case(

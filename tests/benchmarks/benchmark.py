@@ -9,7 +9,6 @@ import zarr
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.registry import register_pipeline
 
-WARM_UP, ROUNDS = 3, 21
 OURS, THEIRS = "zarr_bytes.codec.BytesCodec", "zarr.codecs.bytes.BytesCodec"
 DEFAULT, FUSED = (
     f"zarr.core.codec_pipeline.{name}" for name in ("BatchedCodecPipeline", "FusedCodecPipeline")
@@ -29,38 +28,6 @@ class NoPipeline(BatchedCodecPipeline):
 
 
 register_pipeline(NoPipeline)
-
-
-def alone(benchmark, ours, setup, **peers):
-    """`medians_alone` of `ours` and its peers, left for the table at the end."""
-    found = medians_alone(setup, **{"zarr-bytes": ours}, **peers)
-    benchmark.extra_info["medians"] = found
-    return found
-
-
-def compare(
-    benchmark,
-    ours,
-    calls=1,
-    rounds=ROUNDS,
-    warm_up=WARM_UP,
-    setup=None,
-    figure="medians",
-    **peers,
-):
-    """`medians` of `ours` and its peers, left for the table under the name `figure`."""
-    contenders = {"zarr-bytes": ours, **peers}
-    found = medians(rounds, warm_up=warm_up, calls=calls, setup=setup, **contenders)
-    benchmark.extra_info[figure] = found
-    benchmark.pedantic(ours, rounds=min(5, rounds), iterations=calls, setup=setup)
-    return found
-
-
-def bar(benchmark, name, limit, found=None, unit="seconds"):
-    """Leave a bar for the table at the end: `found`, or the time of `ours`, is at most `limit`."""
-    if found is None:
-        found = benchmark.extra_info["medians"]["zarr-bytes"]
-    benchmark.extra_info.setdefault("bars", []).append((name, found, limit, unit))
 
 
 def medians(rounds, *, warm_up=2, calls=1, setup=None, **contenders):

@@ -1,6 +1,7 @@
 """`zarr_bytes.BatchedBytesPipeline` beside zarr's two pipelines, zarrs and TensorStore.
 
     python tests/benchmarks/pipeline.py --picture tests/benchmarks/pipeline.png
+    python tests/benchmarks/pipeline.py --only large --picture tests/benchmarks/reading.png
 
 All contenders run in one process, page cache warm; figures are medians. They run in turn, except
 for small reads, which each contender repeats alone. Below the figures of a row stand its bars: what
@@ -88,6 +89,7 @@ class Picture(NamedTuple):
     rows: dict[str, str]
     contenders: tuple[str, ...]
     unit: str = "ms"
+    file: str = ""  # its name; that of the first picture may be any
 
 
 PICTURE = Picture(
@@ -102,6 +104,16 @@ PICTURE = Picture(
         "big-endian, writing two chunks of 125 MiB": "writing two chunks of 125 MiB",
     },
     (PIPELINE, *ZARRS_OWN, "zarrs", TENSORSTORE),
+)
+OF_LARGE_CHUNKS = Picture(
+    "Reading from two chunks of 125 MiB, big-endian\nfloat64, local disk",
+    {
+        f"big-endian, two chunks of 125 MiB, {read}": what
+        for read, what in {"whole": "whole array", **{n: n for n in LARGE_READS}}.items()
+        if read not in ("point", "box")
+    },
+    (PIPELINE, "zarr default", "zarrs", TENSORSTORE),
+    file="reading.png",
 )
 
 
@@ -127,11 +139,11 @@ class Row(NamedTuple):
 
 
 def main():
-    run(SECTIONS, __doc__, PEERS, PICTURE)
+    run(SECTIONS, __doc__, PEERS, PICTURE, OF_LARGE_CHUNKS)
 
 
-def run(sections, description, packages, picture):
-    """Measure what the command line asks for: print every row, and draw those of the picture."""
+def run(sections, description, packages, *pictures):
+    """Measure what the command line asks for: print every row, and draw those of a picture."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--picture", type=Path, help="draw some of the rows into this file")
     parser.add_argument("--quick", action="store_true", help="a few rounds only")
@@ -139,19 +151,28 @@ def run(sections, description, packages, picture):
     options = parser.parse_args()
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     print(f"Python {sys.version.split()[0]}, {versions}, {os.cpu_count()} cores")
-    start, words, drawn = perf_counter(), Counter(), {}
+    start, words, times = perf_counter(), Counter(), {}
     for section in options.only:
         with tempfile.TemporaryDirectory() as folder:
             for row in sections[section](Path(folder), Rounds(quick=options.quick)):
                 words.update(show(row))
-                if heading := picture.rows.get(row.name):
-                    names = [name for name in picture.contenders if name in row.times]
-                    drawn[heading] = {name: UNITS[picture.unit] * row.times[name] for name in names}
+                times[row.name] = row.times
     counts = ", ".join(f"{count} {word}" for word, count in words.items())
     print(f"\nbars: {counts}; {perf_counter() - start:.0f} s")
     if options.picture:
-        save(picture.title, picture.unit, drawn, options.picture)
-        print(f"picture: {options.picture}")
+        named = [picture for picture in pictures if picture.file == options.picture.name]
+        draw(times, *(named or pictures)[:1], options.picture)
+
+
+def draw(times, picture, path):
+    """Draw the rows of a picture that were measured."""
+    measured = {}
+    for name, heading in picture.rows.items():
+        found = times.get(name, {})
+        if shown := [contender for contender in picture.contenders if contender in found]:
+            measured[heading] = {each: UNITS[picture.unit] * found[each] for each in shown}
+    save(picture.title, picture.unit, measured, path)
+    print(f"picture: {path}")
 
 
 def show(row):
@@ -181,6 +202,7 @@ class Rounds:
 
     def __init__(self, *, quick):
         self.seconds = {"in turn": 1, "alone": 0.03} if quick else {"in turn": 10, "alone": 0.1}
+        self.loops = 1 if quick else 3
 
     def in_turn(self, contenders, rounds, setup=None):
         """The contenders one after another, up to `rounds` times."""
@@ -192,13 +214,13 @@ class Rounds:
     def alone(self, contenders, setup=None):
         """Each contender in six loops of its own, forwards and backwards through the list.
 
-        The best of the six medians: for a second or two, processors that are shared with others may
+        The best of their medians: for a second or two, processors that are shared with others may
         take half as long again.
         """
         backwards = dict(reversed(contenders.items()))
         loops = [
             medians_alone(setup, lasting=self.seconds["alone"], **order)
-            for order in (contenders, backwards) * 3
+            for order in (contenders, backwards) * self.loops
         ]
         return {name: min(loop[name] for loop in loops) for name in contenders}
 
@@ -346,11 +368,30 @@ def writing(folder, rounds):
                 name: partial(write, ..., values) for name, write in writers(paths, ways).items()
             }
             times = rounds.in_turn(writes, count, setup)
-            for name, path in paths.items():
-                assert np.array_equal(zarr.open_array(path, mode="r")[...], values), name
-                rmtree(path)
+            end(paths, values)
             bars = [at_most(times, 0.95, *ZARRS_OWN)]
             yield Row(f"{endian}-endian, writing {what}", times, bars)
+
+
+def end(paths, values):
+    """Compare what every contender has written with `values`, and delete it."""
+    for name, path in paths.items():
+        assert np.array_equal(zarr.open_array(path, mode="r")[...], values), name
+        rmtree(path)
+
+
+def gap(folder, rounds):
+    """400 runs of 512 bytes in a local file, read with the gaps between them or one by one."""
+
+    def read(array, size):
+        with zarr.config.set({"zarr_bytes.gap.local": size}):
+            array[:400, :512]
+
+    for kibibytes in (4, 8, 16, 32, 64, 128):
+        shape = (500, kibibytes * 2**10 + 512)
+        array = opened(stored(folder / f"{kibibytes}", shape, shape, "u1"), *CONTENDERS[PIPELINE])
+        reads = {"with gaps": partial(read, array, shape[1]), "one by one": partial(read, array, 0)}
+        yield Row(f"runs of 512 B with gaps of {kibibytes} KiB", rounds.in_turn(reads, 21), [])
 
 
 SECTIONS = {
@@ -359,6 +400,7 @@ SECTIONS = {
     "large": large_chunks,
     "transposed": transposed_chunk,
     "writing": writing,
+    "gap": gap,
 }
 
 if __name__ == "__main__":

@@ -10,15 +10,13 @@ from contextlib import suppress
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final
 
-from zarr.errors import ArrayNotFoundError, NodeTypeValidationError
-
 import zarr_bytes
 from zarr_bytes.commands.check import check
 from zarr_bytes.commands.explain import explain, selection_of_text
 from zarr_bytes.commands.preallocate import preallocate_store
 from zarr_bytes.commands.result import as_json, printable, progress_bar, screen
 from zarr_bytes.commands.status import status
-from zarr_bytes.commands.stores import array_at, opened, storage_options, why_not_opened
+from zarr_bytes.commands.stores import array_at, opened, storage_options
 from zarr_bytes.errors import StoreError, in_words
 
 if TYPE_CHECKING:
@@ -92,7 +90,7 @@ def _status(given: Namespace) -> int:
     """
     found = status()
     _print(found, given)
-    return 0 if found.is_in_order else 1
+    return 0 if found.is_active and not found.unknown else 1
 
 
 def _check(given: Namespace) -> int:
@@ -137,16 +135,7 @@ def _explain(given: Namespace) -> int:
     """
     name, selection = selection_of_text(given.selection)
     with opened(given.store, storage_options(given.storage_option)) as (store, _):
-        try:
-            array = array_at(store, given.array, is_written=given.write)
-        except (ArrayNotFoundError, NodeTypeValidationError) as error:
-            where = f"at {given.array!r}" if given.array else "at its root"
-            raise StoreError(
-                f"there is no array {where}: name one with --array PATH; `zarr-bytes check` lists"
-                " the arrays of a store"
-            ) from error
-        except Exception as error:  # whatever a store, zarr and any codec or data type raise
-            raise StoreError(why_not_opened(error)) from error
+        array = array_at(store, given.array, is_written=given.write)
         try:
             indexed = getattr(array, name) if name else array
             found = explain(indexed, selection, write=given.write)

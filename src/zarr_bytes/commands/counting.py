@@ -63,13 +63,8 @@ class Counted(Result, Counts):
         # A list, as other threads may add stores.
         if rows := [(name, *astuple(counts)) for name, counts in list(self.stores.items())]:
             yield Table(names, rows)
-        if self.by_zarr:
+        if self.by_zarr or not self.stores:
             yield ("Not counted: ", "bold"), "read by zarr, such as compressed chunks."
-        elif not self.stores:
-            yield (
-                ("Not counted: ", "bold"),
-                "read by zarr, if anything: `explain` says so of an array.",
-            )
 
 
 def counting() -> AbstractContextManager[Counted]:

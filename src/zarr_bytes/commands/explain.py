@@ -15,48 +15,60 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import zarr
+from zarr.abc.codec import BytesBytesCodec
+from zarr.buffer import cpu
+from zarr.codecs import BytesCodec as ZarrBytesCodec
+from zarr.codecs import ShardingCodec, TransposeCodec
+from zarr.registry import get_buffer_class
 
-from zarr_bytes.commands.backend import backend_of, why_replaced, why_whole
-from zarr_bytes.commands.result import Result, Table, verdict
+from zarr_bytes.chains import codec_name, plain_chain
+from zarr_bytes.codec import BytesCodec
+from zarr_bytes.commands.result import Result, Table, class_path, in_digits, verdict
+from zarr_bytes.commands.status import decided_by
 from zarr_bytes.errors import StoreError, no_array
 from zarr_bytes.indexing.plan import plan_of
-from zarr_bytes.indexing.selection import c_strides, is_basic
+from zarr_bytes.indexing.selection import c_strides
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import IS_REPLACED, is_replaced
 from zarr_bytes.io.files import READABLE, WRITABLE, ChunkFile, opened
+from zarr_bytes.io.known_stores import kept_index
 from zarr_bytes.io.locks import can_lock
-from zarr_bytes.io.requests import kept_index
 from zarr_bytes.io.tasks import number_of_slots, objects_at_once
-from zarr_bytes.layout.format import CHUNK_INDEX, Index
+from zarr_bytes.layout.format import CHUNK_INDEX, Index, Stored
+from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import Reader, as_read, index_in
+from zarr_bytes.settings import CLASSES, PIPELINE
 from zarr_bytes.write import APART, Change
-from zarr_bytes.zarr_versions import axes_of, indexer_of, spec_of
+from zarr_bytes.zarr_versions import axes_of, endian_of, indexer_of, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
 
+    from zarr.abc.codec import Codec
     from zarr.storage import StorePath
 
-    from zarr_bytes.commands.backend import Backend
     from zarr_bytes.commands.result import Part
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.format import AnyIndex, Format
-    from zarr_bytes.read import Chunk
     from zarr_bytes.zarr_versions import Indexer
 
-T = TypeVar("T")
-
-_MOST: Final = 10**6  # chunks, each of which takes some 15 microseconds
+_MOST: Final = 10**6  # chunks, each of which takes some 30 microseconds
 _LARGEST: Final = 2**40  # bytes of a chunk, which is read in some million steps
 _LOOKED_AT: Final = 1000  # files
 _INDEXED: Final = ("oindex", "vindex", "blocks")  # of an array, each with a way of its own
+_CODECS: Final = "codecs.bytes"
+_PIPELINE: Final = "codec_pipeline.path"
 _CERTAIN: Final = "not known: `preallocate` makes it certain"
-# What is said of a file that is not written in place.
+# What is said of a chunk that is not written in place.
+_NOT_IN_PLACE: Final = (
+    "zarr_bytes.partial_writes was False when the array was opened: set it to True (for a command,"
+    " ZARR_ZARR_BYTES__PARTIAL_WRITES=True in the environment), and open the array again"
+)
 _LINK: Final = "is a symbolic link: move the file itself there"
 _OTHER_NAMES: Final = "has other names (hard links), which keep their content: copy it instead"
 _READ_ONLY: Final = "is read-only: change its mode, if it may be written"
@@ -84,8 +96,6 @@ class Explanation(Result):
     reason : str
         The first reason why more than the selected bytes is fetched, or why chunks are replaced,
         and what to do. Empty if there is none.
-    reopened : str
-        What opening the array again with the current settings would change. Empty if nothing.
     kind : {"chunk", "shard"}
         Kind of the files or objects.
     chunks : int
@@ -123,7 +133,6 @@ class Explanation(Result):
     acts: str
     is_partial: bool
     reason: str
-    reopened: str
     kind: str
     chunks: int
     chunks_assumed: int
@@ -151,8 +160,6 @@ class Explanation(Result):
         yield verdict(what, colour, f"{self.selection} of ", self.array)
         if self.reason:
             yield ("Reason: ", "bold"), f"{self.reason}."
-        if self.reopened:
-            yield ("Settings: ", "bold"), f"{self.reopened}."
         kind, unknown = self.kind, "not known in advance"
         if self.is_write and self.opens:
             unknown = _CERTAIN
@@ -229,8 +236,9 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         )
     name = "".join(name for name in _INDEXED if type(getattr(array, name)) is type(indexed))
     text = name + text_of_selection(selection)
+    shape = [int(n) for n in indexer.shape]  # of a mask, zarr has numbers of NumPy
     # NumPy has no axis of 2**63 beside one of 0 either.
-    if prod([max(n, 1) for n in indexer.shape]) * array.dtype.itemsize > sys.maxsize:
+    if prod([max(n, 1) for n in shape]) * array.dtype.itemsize > sys.maxsize:
         raise IndexError(f"the selection {text} has more than 2**63 bytes, the most that NumPy has")
     chunks = [sum(1 for _ in islice(axis, _MOST + 1)) for axis in axes_of(indexer)]
     if prod(chunks) > _MOST:
@@ -238,63 +246,38 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
             f"the selection {text} has more than a million chunks of {array.store_path}: explain a"
             " part of it"
         )
-    backend = backend_of(array, is_write=write)
-    walk = _Walk(array, backend, indexer, is_write=write)
-    if min(walk.nbytes, prod(indexer.shape) * array.dtype.itemsize) > _LARGEST:
+    walk = _Walk(array, indexer, is_write=write)
+    selected = prod(shape) * array.dtype.itemsize
+    if min(walk.nbytes, selected) > _LARGEST:
         raise ValueError(
             f"the selection {text} has more than {_LARGEST:,} bytes, and so has each chunk of"
             f" {array.store_path}, which is read in as many steps: explain a part of it"
         )
     walk.count = prod(chunks) if chunks else sum(1 for _ in indexer)
-    for chunk in indexer if 0 not in indexer.shape else ():
+    for chunk in indexer if 0 not in shape else ():
         (walk.write if write else walk.read)(*chunk)
-    counts, nbytes = walk.counts, walk.counts.chunks * walk.nbytes
-    selected = prod(indexer.shape) * array.dtype.itemsize
-    is_partial = not walk.why if write else counts.bytes_fetched < nbytes
-    reason = walk.why if counts.chunks else "no element is selected"
-    if not (write or reason):
-        with_indexes = selected + counts.chunks * walk.index_nbytes
-        sizes = {"selected": with_indexes, "fetched": counts.bytes_fetched, "total": nbytes}
-        reason = why_whole(walk.key, walk.nbytes, **sizes, is_whole=walk.has_whole)
-    known: dict[str, Any] = vars(counts)
-    if not backend.nbytes_are_known or (
-        write and backend.is_pipeline and walk.is_local and walk.assumed
-    ):
+    known: dict[str, Any] = vars(walk.counts)
+    if not walk.is_known:
         known = known | {"bytes_fetched": None, "bytes_written": None}
+    nbytes, reason = walk.counts.chunks * walk.nbytes, "no element is selected"
+    if walk.counts.chunks:
+        reason = walk.why if write else walk.why_whole(selected)
     return Explanation(
         array=str(array.store_path),
         selection=text,
         is_write=write,
-        acts=backend.name,
-        is_partial=is_partial,
+        acts=walk.acts,
+        is_partial=not walk.why if write else walk.counts.bytes_fetched < nbytes,
         reason=reason,
-        reopened=backend.reopened,
-        kind=walk.kind,
+        kind="shard" if walk.index_nbytes else "chunk",
         chunks_assumed=walk.assumed,
         chunks_in_place=walk.in_place,
         rounds=walk.rounds,
         bytes_selected=selected,
         bytes_of_chunks=nbytes,
-        may_share=walk.may_share() if write and counts.chunks else False,
+        may_share=walk.may_share() if write and walk.counts.chunks else False,
         **known,
     )
-
-
-def _fetched(
-    chunk: Chunk, out: Array | None, drop_axes: tuple[int, ...], index: AnyIndex, objects: int
-) -> tuple[int, int, bool]:
-    """What the read of a chunk with this index fetches, as of `Reader.fetched`.
-
-    `out` is the array that it is read into, and None for the codec in zarr's pipelines.
-    """
-    getter, format, selection, *_ = chunk
-    driver = driver_of(getter.store)
-    if out is not None:
-        return Reader(out, drop_axes, driver).fetched(chunk, index, objects)
-    if driver.is_memory:
-        return 1, format.nbytes, True
-    chunk, _, out = as_read(getter, format, selection, _array_without_memory)
-    return Reader(out, (), driver, is_all=False).fetched(chunk, index, objects)
 
 
 def _array_without_memory(
@@ -309,90 +292,92 @@ def _array_without_memory(
 
 
 class _Walk:
-    """The chunks of a selection one after another, and their counts."""
+    """The chunks of a selection one after another: what reads or writes them, and their counts."""
 
-    def __init__(
-        self, array: zarr.Array[Any], backend: Backend, indexer: Indexer, *, is_write: bool
-    ) -> None:
-        metadata, stored, driver = array.metadata, backend.stored, driver_of(array.store)
+    def __init__(self, array: zarr.Array[Any], indexer: Indexer, *, is_write: bool) -> None:
+        metadata, pipeline = array.metadata, array.async_array.codec_pipeline
         spec = spec_of(metadata) if metadata.zarr_format == 3 else None
         if spec is None and metadata.zarr_format == 3:
             raise ValueError(f"the chunks of {array.store_path} have several shapes")
-        self._array, self._backend = array, backend
+        self._array, self._driver = array, driver_of(array.store)
         chunk_shape = array.chunks if spec is None else spec.shape
         self.nbytes = prod(chunk_shape) * array.dtype.itemsize  # of a chunk, uncompressed
-        # None where zarr reads or writes by itself.
-        self._format: Format | None = None
-        self.index_nbytes = 0
+        self.acts = class_path(type(pipeline))
+        self._in_place, self._reader = False, None  # of the pipeline; the codec has one of a chunk
+        codecs: Sequence[Codec] = getattr(metadata, "codecs", ())  # format 2 has none
+        stored, codec = None, getattr(pipeline, "array_bytes_codec", None)
+        # Buffers in other memory are left to zarr's pipeline, which calls the codec.
+        if isinstance(pipeline, BatchedBytesPipeline) and not _has_device():
+            stored, self._in_place = pipeline.stored, pipeline.in_place
+            out = _array_without_memory(tuple(indexer.shape), array.dtype, array.order)
+            self._reader = Reader(out, indexer.drop_axes, self._driver)
+        elif not is_write and isinstance(codec, BytesCodec) and len(codecs) == 1:
+            stored = Stored(endian_of(codec))
+            self.acts = f"{class_path(type(codec))} in {self.acts}"
+        self._format: Format | None = None  # where zarr reads or writes by itself
+        self._why_zarr, self.index_nbytes, self.is_known = "", 0, True
         if spec is not None and stored is not None:
             self._format = stored.format_of(spec)
             self.index_nbytes = self._format.index_nbytes
-        self.kind = "shard" if self.index_nbytes else "chunk"
-        self._out, self._drop_axes = None, indexer.drop_axes
-        if backend.is_pipeline:
-            self._out = _array_without_memory(tuple(indexer.shape), array.dtype, array.order)
-        self._driver, self._root = driver, driver.root
-        self.is_local = not driver.why_not_in_place() if is_write else bool(driver.root)
+        else:
+            not_bytes = _why_not_bytes(codecs, "chunks")
+            self.is_known = not (not_bytes or isinstance(codecs[-1], ShardingCodec))
+            self._why_zarr = not_bytes or _why_zarr(self.acts, is_write=is_write)
+        why_not_a_file = self._driver.why_not_in_place()
+        self._why_replaced = why_not_a_file or ("" if self._in_place else _NOT_IN_PLACE)
+        self.is_local = not why_not_a_file if is_write else bool(self._driver.root)
         self._looks = _LOOKED_AT if self.is_local and (is_write or self.index_nbytes) else 0
-        self._why_replaced = why_replaced(backend, array.store)
         self.counts, self.assumed, self.in_place = Counts(), 0, 0
-        self.count, self._objects = 1, 1  # chunks, and those that are read at once
+        self.count = 1  # chunks
         self._first = 0  # requests that others wait for
-        self.has_whole = False  # chunks that are read whole though a part is selected
+        self._has_whole = False  # whether a chunk is read whole though a part is selected
         self.why = ""  # the first reason why a chunk is replaced, or left to zarr
-        self.key = array.store_path  # of a chunk
+        self._key = array.store_path  # of a chunk
         self._indexes: dict[tuple[int, ...], AnyIndex] = {}  # by the shape within the array
-        self._last: tuple[Any, Any, Any] = None, None, None
 
     def read(self, place: tuple[int, ...], selection: Any, out: Any, _: object) -> None:
         """Count the read of the selection of a chunk."""
-        if self._format is None:
+        format, driver, reader = self._format, self._driver, self._reader
+        if format is None:
             self._leave_to_zarr(is_read=True)
             return
         self.counts.chunks += 1
         self.counts.opens += self.is_local
-        if self.counts.chunks == 1 or self._driver.is_mixed:
-            self.key = self._key_of(place)  # of any chunk, except for members of a zip file
-        getter, index = self.key, self._look(place, to_write=False)[0]
+        self._key = key = self._key_of(place)
+        index = self._look(place, to_write=False)[0]
         if index is None:  # a missing shard
             self.assumed, index = self.assumed + 1, self._complete(place)
-        if self.index_nbytes and self._driver.why_whole(getter.path):
-            self._fetch(index.count * self._format.inner_nbytes + self.index_nbytes, is_range=False)
+        if self.index_nbytes and driver.why_whole(key.path):
+            self._fetch(index.count * format.inner_nbytes + self.index_nbytes, is_range=False)
             return
-        if self.index_nbytes and (self.is_local or kept_index(self._key_of(place)) is None):
+        if self.index_nbytes and (self.is_local or kept_index(key) is None):
             self._fetch(self.index_nbytes)
             self._first += 1
-        self._first += not (self.index_nbytes or self._driver.answers_ranges())
-        count = 2**31 if self._out is None else self.count
+        self._first += not (self.index_nbytes or driver.answers_ranges())
+        chunk, count = (key, format, selection, out, False), self.count
+        if reader is None:
+            chunk, _, part = as_read(key, format, selection, _array_without_memory)
+            reader, count = Reader(part, (), driver, is_all=False), 2**31
         objects = objects_at_once(self.counts.chunks - 1, count, number_of_slots())
-        if objects != self._objects:
-            self._objects, self._last = objects, (None, None, None)
-        chunk = getter, self._format, selection, out, False
-        to = self._out, self._drop_axes, index, objects
-        ranges, nbytes, is_whole = self._once(selection, index, lambda: _fetched(chunk, *to))
-        self.has_whole |= is_whole
+        ranges, nbytes, is_whole = reader.fetched(chunk, index, objects)
+        self._has_whole |= is_whole
         self._fetch(nbytes, ranges, is_range=not is_whole)
 
     def write(self, place: tuple[int, ...], selection: Any, _: object, is_complete: object) -> None:
         """Count the write of the selection of a chunk."""
-        format, counts, why = self._format, self.counts, self._why_replaced
-        if format is None or not self._backend.is_pipeline:
+        if self._format is None:
             self._leave_to_zarr(is_read=not is_complete, is_written=True)
             return
-        change = self._once(
-            selection,
-            is_complete,
-            lambda: Change(format, selection, is_complete=bool(is_complete)),
-        )
-        index: AnyIndex | None = None
+        change = Change(self._format, selection, is_complete=bool(is_complete))
+        index, why, in_place = None, self._why_replaced, not self._why_replaced
         if not change.keeps_nothing:
-            index, found = self._look(place, to_write=not why)
+            index, found = self._look(place, to_write=in_place)
             why = why or found
-        in_place = not self._why_replaced
         added, why = change.counts(index, is_file=self.is_local, in_place=in_place, why=why)
-        counts.add(added)
+        self.counts.add(added)
         self._first += added.requests > 1
         self.in_place += not (why or change.keeps_nothing)
+        self.is_known = not (self.is_local and self.assumed)
         if index is not None:
             self.why = self.why or why
 
@@ -405,20 +390,40 @@ class _Walk:
 
     def may_share(self) -> bool | None:
         """As of `Explanation`."""
-        if not (self.is_local and self._backend.in_place):
+        if not (self.is_local and self._in_place):
             return False
-        if can_lock(f"{self._root}/{self._array.path}"):
+        if can_lock(f"{self._driver.root}/{self._array.path}"):
             return True
         return False if self.in_place < self.counts.chunks else None if self.assumed else True
 
+    def why_whole(self, selected: int) -> str:
+        """The first reason why more than the selected bytes is fetched, or an empty text."""
+        driver, counts = self._driver, self.counts
+        if self.why or (reason := driver.why_whole(self._key.path)):
+            return self.why or reason
+        if selected + counts.chunks * self.index_nbytes >= counts.bytes_fetched:
+            is_all = counts.bytes_fetched >= counts.chunks * self.nbytes
+            return "the selection reaches from the first element of each chunk to the last" * is_all
+        cost = driver.cost()
+        if cost is None:
+            name = "zarr_bytes.partial_reads"
+            return f"{name} is False ({decided_by(name)}): set it to True to read parts"
+        gap = f"{in_digits(cost.gap)} bytes (zarr_bytes.gap.{driver.where})"
+        if not self._has_whole:
+            return f"gaps of up to {gap} are read, to save requests"
+        if self.nbytes <= cost.gap:
+            return f"a chunk has {in_digits(self.nbytes)} bytes, no more than the gap of {gap}"
+        return (
+            "the elements are in so many places that whole chunks cost less: each range costs as"
+            f" much as a gap of {gap}"
+        )
+
     def _leave_to_zarr(self, *, is_read: bool, is_written: bool = False) -> None:
-        counts = self.counts
-        counts.chunks += 1
-        counts.bytes_fetched += self.nbytes * is_read
-        counts.bytes_written += self.nbytes * is_written
+        nbytes = {"bytes_fetched": self.nbytes * is_read, "bytes_written": self.nbytes * is_written}
+        self.counts.add(Counts(chunks=1, **nbytes))
         if is_read:
             self.assumed += 1
-            self.why = self.why or self._backend.reason
+            self.why = self._why_zarr
 
     def _fetch(self, nbytes: int, ranges: int = 1, *, is_range: bool = True) -> None:
         """Count ranges, or one whole object; nothing for no bytes."""
@@ -431,22 +436,13 @@ class _Walk:
         """The key of a chunk."""
         return self._array.store_path / self._array.metadata.encode_chunk_key(place)
 
-    def _once(self, selection: Any, index: object, count: Callable[[], T]) -> T:
-        """What `count` gives, kept for the next chunk that is selected alike."""
-        if is_basic(selection):
-            if index is not self._last[1] or selection != self._last[0]:
-                self._last = selection, index, count()
-            found: T = self._last[2]
-            return found
-        return count()
-
     def _look(self, place: tuple[int, ...], *, to_write: bool) -> tuple[AnyIndex | None, str]:
         """The index of a file, None if it is missing, and why it cannot be written in place."""
         if not self._looks:
             self.assumed += 1
             return self._complete(place), ""
         self._looks -= 1
-        root, why = self._root, ""
+        root, why = self._driver.root, ""
         path = f"{root}/{self._key_of(place).path}"
         try:
             descriptor = opened(path, WRITABLE if to_write else READABLE)
@@ -472,7 +468,7 @@ class _Walk:
             return CHUNK_INDEX
         sizes = zip(format.shape, self._array.shape, place, strict=True)
         within = tuple([min(size, n - size * i) for size, n, i in sizes])
-        if self.is_local and self._backend.in_place:  # as this package writes shards then
+        if self.is_local and self._in_place:  # as this package writes shards then
             within = format.shape
         if within not in self._indexes:
             parts = plan_of(format, tuple([slice(0, n) for n in within]), APART).parts()
@@ -482,6 +478,67 @@ class _Walk:
             content = np.frombuffer(format.content_of_index(starts), np.uint8)
             self._indexes[within] = Index(format, "", content, None)
         return self._indexes[within]
+
+
+def _has_device() -> bool:
+    """Whether buffers are in other memory than NumPy's."""
+    return not issubclass(get_buffer_class(), cpu.Buffer)
+
+
+def _why_zarr(pipeline: str, *, is_write: bool) -> str:
+    """The first reason why zarr reads and writes chunks of plain bytes by itself."""
+    if _has_device():
+        buffers = class_path(get_buffer_class())
+        return f"buffers are {buffers}, for which zarr reads chunks of these codecs by itself"
+    chosen = zarr.config.get(_CODECS, None)
+    if chosen != CLASSES["bytes"]:
+        return (
+            f"zarr's configuration has the class {chosen} for the codec bytes"
+            f" ({decided_by(_CODECS)}): `zarr-bytes status` says how to choose zarr-bytes"
+        )
+    if zarr.config.get(_PIPELINE) != PIPELINE:
+        does = "replaces chunks" if is_write else "reads chunks of these codecs by itself"
+        return (
+            f"the pipeline is {pipeline} ({decided_by(_PIPELINE)}), which {does}: set {_PIPELINE}"
+            f" to {PIPELINE}, and open the array again"
+        )
+    return "the array was opened before zarr-bytes was chosen: open it again"
+
+
+def _why_not_bytes(chain: Sequence[Codec], what: str) -> str:
+    """The first reason why chunks, or inner chunks, are not plain bytes; `what` names them."""
+    if not chain:
+        return (
+            "the array is of Zarr format 2, which zarr reads and writes by itself: write it as"
+            " format 3, with compressors=None"
+        )
+    *before, last = [codec for codec in chain if not isinstance(codec, BytesBytesCodec)]
+    compressors = [codec for codec in chain if isinstance(codec, BytesBytesCodec)]
+    if compressors:
+        return (
+            f"{what} go through the codec {codec_name(compressors[0])}, so that no element has a"
+            " place of its own in the file: write the array with compressors=None to read parts"
+        )
+    others = [codec for codec in before if type(codec) is not TransposeCodec]
+    if others:
+        return (
+            f"{what} go through the codec {codec_name(others[0])}, which zarr decodes by itself:"
+            " write the array with filters=None to read parts"
+        )
+    if isinstance(last, ShardingCodec):
+        inside = _why_not_bytes(last.codecs, "inner chunks of its shards")
+        if inside or plain_chain(chain):
+            return inside
+        return (
+            "its shards have shards inside, or an index that is not stored by bytes alone or with"
+            " crc32c, and zarr reads them by itself"
+        )
+    if not isinstance(last, ZarrBytesCodec):
+        return (
+            f"{what} are stored by the codec {codec_name(last)}, in which elements have no fixed"
+            " size or place"
+        )
+    return ""
 
 
 def text_of_selection(selection: Any) -> str:
@@ -512,11 +569,11 @@ def selection_of_text(text: str) -> tuple[str, Any]:
     >>> selection_of_text("[:, -7, ..., [1, 2]]")
     ('', (slice(None, None, None), -7, Ellipsis, [1, 2]))
     """
-    name, bracket, code = text.strip().partition("[")
+    name, _, code = text.strip().partition("[")
     if name not in ("", *_INDEXED) or not code.endswith("]"):
-        name, bracket, code = "", "[", f"{text}]"
+        name, code = "", f"{text}]"
     with suppress(SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
-        match ast.parse(f"_{bracket}{code}", mode="eval").body:
+        match ast.parse(f"_[{code}", mode="eval").body:
             case ast.Subscript(ast.Name(), ast.Tuple(nodes)):
                 return name, tuple(map(_entry_of_text, nodes))
             case ast.Subscript(ast.Name(), node):
@@ -528,18 +585,7 @@ def selection_of_text(text: str) -> tuple[str, Any]:
 
 
 def _entry_of_text(node: ast.expr) -> Any:
-    if isinstance(node, ast.Slice):
-        ends = (node.lower, node.upper, node.step)
-        return slice(*[None if end is None else _integer(end) for end in ends])
-    if isinstance(node, ast.List):
-        return [_integer(element) for element in node.elts]
-    if isinstance(node, ast.Constant) and node.value is Ellipsis:
-        return Ellipsis
-    return _integer(node)
-
-
-def _integer(node: ast.expr) -> int:
-    value = ast.literal_eval(node)
-    if type(value) is not int:
-        raise ValueError
-    return value
+    if not isinstance(node, ast.Slice):
+        return ast.literal_eval(node)
+    ends = (node.lower, node.upper, node.step)
+    return slice(*[None if end is None else ast.literal_eval(end) for end in ends])

@@ -11,15 +11,8 @@ import zarr
 
 from zarr_bytes.chains import plain_parts
 from zarr_bytes.commands.result import Progress, Result, Table, in_digits, number, verdict
-from zarr_bytes.commands.stores import (
-    DOCUMENT,
-    array_at,
-    document_at,
-    listed,
-    opened,
-    why_not_opened,
-)
-from zarr_bytes.errors import StoreError, no_array
+from zarr_bytes.commands.stores import DOCUMENT, array_at, document_at, listed, opened
+from zarr_bytes.errors import StoreError, in_words, no_array
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
@@ -137,19 +130,10 @@ def preallocate(
     if not isinstance(array, zarr.Array):
         raise no_array(array)
     try:
-        root, format, grid = _new_files(array, any_size=any_size)
+        return _made(array, any_size=any_size, progress=progress)
     except StoreError as error:
         message = f"chunks of {array.store_path} cannot be made in advance: {error}"
         raise StoreError(message) from error
-    found, (new, _) = Allocated(array.path, 0), new_object(format)
-    for path in _paths(array, root, grid):
-        if create_file(path, new):
-            found.made += 1
-        elif complete_shard(path, root, format):
-            found.completed += 1
-        found.chunks += 1
-        progress(Progress(array.path, 0, 1, found.chunks, array.nchunks))
-    return found
 
 
 def preallocate_store(
@@ -164,45 +148,61 @@ def preallocate_store(
                 is_new = document == DOCUMENT
                 if is_new and sync(document_at(source, path))["node_type"] == "group":
                     continue
-                array = array_at(source, path, is_written=True)
-                allocated = preallocate(array, any_size=any_size, progress=progress)
+                allocated = _made(
+                    array_at(source, path, is_written=True), any_size=any_size, progress=progress
+                )
+            except StoreError as error:
+                allocated.refused = str(error)
             except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
-                is_own = isinstance(error, StoreError)
-                allocated.refused = str(error.__cause__) if is_own else why_not_opened(error)
+                allocated.refused = in_words(error)
             found.arrays.append(allocated)
     return found
 
 
-def _new_files(array: zarr.Array[Any], *, any_size: bool) -> tuple[str, Format, ChunkGrid]:
-    """Root of the store, format of the chunks, and their grid; else a StoreError."""
-    if reason := driver_of(array.store).why_not_in_place():
+def _made(
+    array: zarr.Array[Any], *, any_size: bool, progress: Callable[[Progress], None]
+) -> Allocated:
+    """As `preallocate`; the StoreError does not name the array."""
+    driver, pipeline = driver_of(array.store), array.async_array.codec_pipeline
+    if reason := driver.why_not_in_place():
         raise StoreError(reason)
     _, _, spec = plain_parts(array)
-    pipeline = array.async_array.codec_pipeline
     if not isinstance(pipeline, BatchedBytesPipeline):
         raise StoreError(
             f"its pipeline is {type(pipeline).__name__}, which does not share chunks; `zarr-bytes"
             " status` says how to use that of this package"
         )
-    root, format = driver_of(array.store).root, pipeline.stored.format_of(spec)
-    grid = ChunkGrid(array.shape, spec.shape)
+    format, grid = pipeline.stored.format_of(spec), ChunkGrid(array.shape, spec.shape)
+    if not any_size and (reason := _why_too_much(array, driver.root, format, grid)):
+        option = "`any_size=True`, or --any-size on the command line, makes them"
+        raise StoreError(f"{reason}: {option}")
+    found, (new, _) = Allocated(array.path, 0), new_object(format)
+    for path in _paths(array, driver.root, grid):
+        if create_file(path, new):
+            found.made += 1
+        elif complete_shard(path, driver.root, format):
+            found.completed += 1
+        found.chunks += 1
+        progress(Progress(array.path, 0, 1, found.chunks, grid.count))
+    return found
+
+
+def _why_too_much(array: zarr.Array[Any], root: str, format: Format, grid: ChunkGrid) -> str:
+    """Why nobody may mean to make all chunks; or empty."""
+    if grid.count > MOST_FILES:
+        count = in_digits(grid.count)
+        return f"it has {count} chunks, and no more than {MOST_FILES:,} files are made unasked"
     nbytes = format.index_nbytes + (format.nbytes if any(format.fill) else 0)
-    option = "`any_size=True`, or --any-size on the command line, makes them"
-    if not any_size and grid.count > MOST_FILES:
-        raise StoreError(
-            f"it has {in_digits(grid.count)} chunks, and no more than {MOST_FILES:,} files are"
-            f" made unasked: {option}"
-        )
-    free = disk_usage(root).free
-    if not any_size and grid.count * nbytes > free:
+    needed, free = grid.count * nbytes, disk_usage(root).free
+    if needed > free:  # some may be there
         paths = _paths(array, root, grid)
         needed = nbytes * sum(not os.path.exists(path) for path in paths)  # noqa: PTH110
-        if needed > free:
-            raise StoreError(
-                f"its missing chunks take {in_digits(needed)} bytes, and the file system has"
-                f" {free:,} bytes free: {option} until it is full"
-            )
-    return root, format, grid
+    if needed <= free:
+        return ""
+    return (
+        f"its missing chunks take {in_digits(needed)} bytes, and the file system has {free:,} bytes"
+        " free"
+    )
 
 
 def _paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:

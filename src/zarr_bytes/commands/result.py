@@ -8,23 +8,19 @@ so a name from a store cannot act on the terminal.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from importlib.util import find_spec
-from itertools import zip_longest
 from math import isfinite, log10
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from unicodedata import east_asian_width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _LONGEST: Final = 400  # characters of a cell
-_NARROWEST: Final = 8  # columns of a terminal, for a column of a table
 _PATIENCE: Final = 1.0  # seconds before the progress bar appears
 _UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ENCODER: Final = json.JSONEncoder(default=str)
@@ -35,7 +31,6 @@ Cell: TypeAlias = Value | tuple[Value, str]
 """A value, or a value and its style in the words of `rich`."""
 Line: TypeAlias = tuple[Cell, ...]
 """Cells side by side; a line that begins with a space is to be copied, and never broken."""
-_Texts: TypeAlias = "list[tuple[str, str]]"  # side by side, with their styles
 
 
 @dataclass(frozen=True)
@@ -46,6 +41,17 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     most: int = sys.maxsize
     advice: str = ""  # after the number of rows that are not shown
+
+    @property
+    def shown(self) -> Sequence[Sequence[Cell]]:
+        """The rows that are shown."""
+        return self.rows[: self.most]
+
+    @property
+    def rest(self) -> list[str]:
+        """A line about the other rows, if there are any."""
+        count = len(self.rows) - self.most
+        return [f"... and {count:,} more{self.advice}"] * (count > 0)
 
 
 Part: TypeAlias = Line | Table
@@ -63,7 +69,7 @@ class Result:
         return vars(self)
 
     def __repr__(self) -> str:
-        return "\n".join(_plain(line) for part in self._parts() for line in _lines(part))
+        return "\n".join(map(_plain, self._parts()))
 
 
 @dataclass(frozen=True)
@@ -85,94 +91,55 @@ def verdict(text: str, colour: str, *things: Cell) -> Line:
 def screen(result: Result, *, in_full: bool = False) -> str:
     """A result as text for standard output; its verdict again at the end of more than a screen."""
     first, *others = result._parts(in_full=in_full)
-    size, width, rule, console = shutil.get_terminal_size(), sys.maxsize, "-", None
+    shown = [_plain(part) for part in (first, *others)]
     if find_spec("rich"):
-        from rich.console import Console
-        from rich.text import Text
+        shown = [_coloured(first, is_broken=False), *map(_coloured, others)]
+    text = "\n".join(shown)
+    if text.count("\n") + 3 > shutil.get_terminal_size().lines:  # and the prompt
+        text += f"\n\n{shown[0]}"
+    return text
 
-        console, width = Console(), size.columns
-        rule = "─" if console.encoding.startswith("utf") else rule
-    lines = list(_lines(first))
-    lines += [line for part in others for line in _lines(part, width, rule)]
-    if len(lines) + 2 > size.lines:  # and the prompt
-        lines += [[], lines[0]]
-    if console is None:
-        return "\n".join(map(_plain, lines))
+
+def _plain(part: Part) -> str:
+    """A part as text, a table below an empty line.
+
+    >>> _plain(Table("AB", [("1", "x y")])).splitlines()
+    ['', 'A   B', '-------', '1   x y']
+    """
+    if isinstance(part, tuple):
+        return "".join([_text(cell)[0] for cell in part]).rstrip()
+    rows = [[_text(cell, _LONGEST)[0] for cell in row] for row in (part.columns, *part.shown)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    rule = "-" * (sum(widths) + 3 * len(widths) - 3)
+    return "\n".join(["", lines[0], rule, *lines[1:], *part.rest])
+
+
+def _coloured(part: Part, *, is_broken: bool = True) -> str:
+    """A part as text for this terminal, by `rich`; a long line is broken between words."""
+    from rich import box, table
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
     with console.capture() as captured:
-        for line in lines:
-            text = Text.assemble(*line)
-            text.rstrip()
-            console.print(text, soft_wrap=True)
+        if isinstance(part, tuple):
+            line = Text.assemble(*map(_text, part))
+            console.print(line, soft_wrap=not is_broken or line.plain.startswith(" "))
+        else:
+            shown = table.Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+            for name in part.columns:
+                shown.add_column(Text(*_text(name, _LONGEST)), overflow="fold")
+            for row in part.shown:
+                shown.add_row(*[Text(*_text(cell, _LONGEST)) for cell in row])
+            console.print("", shown, *part.rest, sep="\n")
     return captured.get().removesuffix("\n")
-
-
-def _plain(line: _Texts) -> str:
-    return "".join([text for text, _ in line]).rstrip()
 
 
 def _text(cell: Cell, longest: int = sys.maxsize) -> tuple[str, str]:
     """The printable text of a cell, and its style."""
     value, style = cell if isinstance(cell, tuple) else (cell, "")
     return printable(cut(in_digits(value) if isinstance(value, int) else value, longest)), style
-
-
-def _lines(part: Part, width: int = sys.maxsize, rule: str = "-") -> Iterator[_Texts]:
-    """A part in lines of `width` columns, and a table below an empty line.
-
-    >>> [_plain(line) for line in _lines(Table("AB", [("1", "x y")]))]
-    ['', 'A   B', '-------', '1   x y']
-    """
-    if isinstance(part, tuple):
-        texts = [_text(cell) for cell in part]
-        yield from [texts] if texts[0][0].startswith(" ") else _broken(texts, width)
-        return
-    rows = [[_text((name, "bold"), _LONGEST) for name in part.columns]]
-    rows += [[_text(cell, _LONGEST) for cell in row] for row in part.rows[: part.most]]
-    widths = [max([_width(text) for text, _ in column]) for column in zip(*rows, strict=True)]
-    while sum(widths) + 3 * len(widths) - 3 > width and max(widths) > _NARROWEST:
-        widths[widths.index(max(widths))] -= 1
-    yield []
-    for number, row in enumerate(rows):
-        columns = [_broken([text], n) for text, n in zip(row, widths, strict=True)]
-        for cells in zip_longest(*columns, fillvalue=list[tuple[str, str]]()):
-            line: _Texts = []
-            for texts, n in zip(cells, widths, strict=True):
-                line += [*texts, (" " * (n + 3 - sum([_width(text) for text, _ in texts])), "")]
-            yield line
-        if number == 0:
-            yield [(rule * (sum(widths) + 3 * len(widths) - 3), "")]
-    if (rest := len(part.rows) - part.most) > 0:
-        yield [(f"... and {rest:,} more{part.advice}", "dim")]
-
-
-def _broken(texts: _Texts, width: int) -> Iterator[_Texts]:
-    """Texts side by side, in lines of `width` columns."""
-    line, left = list[tuple[str, str]](), width
-    for text, style in texts:
-        for piece in _pieces(text, width):
-            if line and _width(piece.rstrip()) > left:
-                line[-1] = line[-1][0].rstrip(), line[-1][1]
-                yield line
-                line, left = [], width
-            line.append((piece, style))
-            left -= _width(piece)
-    yield line
-
-
-def _pieces(text: str, width: int) -> Iterator[str]:
-    """The words of a text; in pieces, as after ``/``, where a word is too long for a line."""
-    for word in re.findall(r"\S+\s*|\s+", text):
-        if _width(word.rstrip()) <= width:
-            yield word
-            continue
-        for piece in re.findall(r"[^/\\.,]*[/\\.,]+\s*|[^/\\.,]+", word):
-            step = max(width * len(piece) // _width(piece), 1)
-            yield from (piece[i : i + step] for i in range(0, len(piece), step))
-
-
-def _width(text: str) -> int:
-    """Columns of a terminal that a text takes."""
-    return len(text) + sum([east_asian_width(character) in "WF" for character in text])
 
 
 @contextmanager

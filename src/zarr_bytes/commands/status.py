@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -171,11 +170,6 @@ class Status(Result):
         """Whether zarr uses this package for `bytes`, and all values of settings are permitted."""
         return self.codecs[0].is_active and not self.problems
 
-    @property
-    def is_in_order(self) -> bool:
-        """Whether the package is active, and all settings are known."""
-        return self.is_active and not self.unknown
-
     def __iter__(self) -> Iterator[InForce]:
         return iter(self.codecs)
 
@@ -203,8 +197,8 @@ class Status(Result):
         yield Table(("Setting", "Value", "Decided by"), settings)
         if texts := (*self.problems, *self.unknown, *self.advice):
             yield from (("",), (("What to do", "bold"),))
-        for text in texts:  # commands and lines of files are to be copied
-            is_copied = text.startswith(("export ", "unset ", "codec"))
+        for text in texts:
+            is_copied = text.startswith(("export ", "unset "))  # commands
             yield (f"  {text}" if is_copied else text,)
 
     def _verdict(self) -> Line:
@@ -319,12 +313,17 @@ def _data_type(name: str) -> DataType:
 
 def _problems() -> Iterator[str]:
     """Errors in the values of settings, in the words that reading an array would raise."""
-    settings = (partial_writes_enabled, fill_values_are_lenient, pipeline_of_other_chains)
-    costs = (partial(reading_cost, "local"), partial(reading_cost, "remote"))
-    numbers = number_of_mappings, number_of_indexes
-    checks: tuple[Callable[[], object], ...] = (*costs, *settings, *numbers)
-    # The error of the last one names the known pipelines.
-    for check in (*checks, get_pipeline_class):
+    checks: tuple[Callable[[], object], ...] = (
+        partial(reading_cost, "local"),
+        partial(reading_cost, "remote"),
+        partial_writes_enabled,
+        fill_values_are_lenient,
+        pipeline_of_other_chains,
+        number_of_mappings,
+        number_of_indexes,
+        get_pipeline_class,  # its error names the known pipelines
+    )
+    for check in checks:
         try:
             with warnings.catch_warnings(action="ignore"):  # unknown settings are listed anyway
                 check()
@@ -354,12 +353,6 @@ def _advice(codecs: list[InForce]) -> Iterator[str]:
                 yield choose
                 if codec.name == "bytes":
                     yield f"export ZARR_CODEC_PIPELINE__PATH={PIPELINE}"
-    for key in ("codecs.bytes", _PIPELINE):
-        section, _, name = key.partition(".")
-        for file, value in overridden(key):
-            yield f"{file} sets {key}, and {source_of(key).name} is read after it. To have the"
-            yield "value of the first, put this line into ~/.config/zarr/zarr.yaml:"
-            yield f"{section}: {{{name}: {value}}}"
 
 
 def source_of(key: str) -> Source:
@@ -380,15 +373,6 @@ def decided_by(key: str) -> str:
         "environment variable": f"set by the environment variable {source.name}",
         "code": "set by zarr.config.set",
     }[source.kind]
-
-
-def overridden(key: str) -> list[tuple[str, object]]:
-    """Files whose value of `key` is replaced by the file of this package, and their values."""
-    source, in_force = source_of(key), zarr.config.get(key, _MISSING)
-    if Path(source.name).name != "zarr-bytes.yaml":
-        return []
-    before = takewhile(lambda given: given[0] != source, _given(key))
-    return [(o.name, value) for o, value in before if o.kind == "file" and value != in_force]
 
 
 def _given(key: str) -> Iterator[tuple[Source, object]]:

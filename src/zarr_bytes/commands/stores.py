@@ -7,13 +7,14 @@ import os
 import re
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
 from zipfile import BadZipFile
 
 import zarr
 from zarr.abc.store import Store
 from zarr.buffer import cpu
+from zarr.errors import ArrayNotFoundError, NodeTypeValidationError
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from zarr_bytes.commands.result import brief
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 DOCUMENT: Final = "zarr.json"
+_CREDENTIALS: Final = (
+    ". What fsspec needs, such as credentials, or anon=true where everybody may read, is given by"
+    " --storage-option, or in Python by storage_options"
+)
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
@@ -64,8 +69,7 @@ def opened(
         source = store if isinstance(store, Store) else sync(_open(name, storage_options))
         yield source, name
     except (StoreError, OSError) as error:
-        advice = "" if source is None or isinstance(error, StoreError) else _hint(error, source)
-        raise StoreError(f"{name}: {error}{advice}") from error
+        raise StoreError(f"{name}: {error}") from error
     finally:
         if source is not None and source is not store:
             sync(_close(source))
@@ -109,37 +113,25 @@ async def _close(store: Store) -> None:
 
 
 def array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
-    """The array at `path`, to be written if that is asked for and the store is a folder."""
-    if not (is_written and isinstance(store, LocalStore)):
-        return zarr.open_array(store, path=path, mode="r")
-    return zarr.open_array(store.with_read_only(read_only=False), path=path, mode="r+")
+    """The array at `path`, to be written if that is asked for and the store is a folder.
 
-
-def why_not_opened(error: Exception) -> str:
-    """Words for the error by which zarr, a codec or a data type refuses an array."""
-    if not isinstance(error, KeyError):
-        return in_words(error)
-    return (
-        f"zarr does not open the array, since its metadata has no {error}: `zarr-bytes check` says"
-        " what is missing"
-    )
-
-
-def _hint(error: BaseException, store: Store) -> str:
-    """Advice if `error` means that a store at a URL denies access; else an empty text."""
-    is_refused = (
-        isinstance(error, PermissionError)
-        or "Credential" in type(error).__name__
-        or getattr(error, "status", None) in (401, 403)  # as aiohttp has it
-    )
-    if not (isinstance(store, FsspecStore) and is_refused):
-        return ""
-    return (
-        ". Give credentials with --storage-option key=value, once for each, or say"
-        " --storage-option anon=true if everybody may read it; in Python, with"
-        ' storage_options={"anon": True}; the keys are those of fsspec\'s'
-        f" {type(store.fs).__name__}"
-    )
+    A StoreError if zarr does not open it.
+    """
+    mode: Literal["r", "r+"] = "r"
+    if is_written and isinstance(store, LocalStore):
+        store, mode = store.with_read_only(read_only=False), "r+"
+    try:
+        return zarr.open_array(store, path=path, mode=mode)
+    except (ArrayNotFoundError, NodeTypeValidationError) as error:
+        where = f"at {path!r}" if path else "at its root"
+        raise StoreError(
+            f"there is no array {where}: name one with --array PATH; `zarr-bytes check` lists the"
+            " arrays of a store"
+        ) from error
+    except Exception as error:  # whatever a store, zarr and any codec or data type raise
+        raise StoreError(
+            f"zarr does not open the array ({in_words(error)}): `zarr-bytes check` says why"
+        ) from error
 
 
 def within(path: str, name: str) -> str:
@@ -154,7 +146,8 @@ async def listed(store: Store) -> tuple[list[str], dict[str, str]]:
     """
     keys = list[str]()
     with suppress(Exception):  # any error of a store that cannot list
-        keys = sorted([key async for key in store.list_prefix("")])
+        # An empty key is a page without links, of a server that lists nothing.
+        keys = sorted([key async for key in store.list_prefix("") if key])
     places = [key.rpartition("/") for key in keys]
     # A document of format 3 comes after one of format 2, and is what zarr opens.
     nodes = {path: name for path, _, name in places if name in (".zarray", DOCUMENT)}
@@ -162,7 +155,8 @@ async def listed(store: Store) -> tuple[list[str], dict[str, str]]:
         if not keys and await _read(store, DOCUMENT) is not None:
             nodes = {"": DOCUMENT}
     except Exception as error:
-        raise StoreError(f"it cannot be read: {in_words(error)}{_hint(error, store)}") from error
+        advice = _CREDENTIALS if isinstance(store, FsspecStore) else ""
+        raise StoreError(f"it cannot be read: {in_words(error)}{advice}") from error
     if not nodes:
         raise StoreError(f"it holds no array and no group of Zarr format 3, no {DOCUMENT}")
     return keys, nodes

@@ -421,7 +421,7 @@ class Plan:
         is_short = self.nbytes <= most.loop_chunk
         self._is_kept = self.nbytes <= most.block and self.ranges <= most.kept_runs
         self.is_little = (
-            self.nbytes <= most.loop
+            self.nbytes <= most.loop_fetched
             and format.index_nbytes <= most.loop_chunk
             and self.ranges <= (most.loop_ranges if is_short else most.loop_long_ranges)
         )

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from zarr_bytes.errors import misfit
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -173,11 +175,22 @@ def _length(entry: Any, size: int) -> int:
     return int(np.count_nonzero(entry)) if entry.dtype == bool else entry.size
 
 
+def broadcast(value: Array, shape: tuple[int, ...]) -> Array:
+    """`value` in the shape of a selection, as NumPy assigns it; a ValueError if it does not fit."""
+    if value.shape == shape:
+        return value
+    try:
+        more = range(value.ndim - len(shape))  # axes of length 1, which are no error
+        return np.broadcast_to(value.squeeze(tuple(more)), shape)
+    except ValueError:
+        raise misfit(value.shape, shape) from None
+
+
 def combination(entries: Sequence[slice | Offsets]) -> tuple[Any, ...]:
     """NumPy index of every combination of indices along the axes, with the axes in their order."""
     if sum([type(entry) is not slice for entry in entries]) < 2:
         return tuple(entries)
-    return np.ix_(*[np.arange(e.start, e.stop) if type(e) is slice else e for e in entries])
+    return np.ix_(*[np.arange(e.start, e.stop, e.step) if type(e) is slice else e for e in entries])
 
 
 def _places(entries: tuple[Any, ...], place: Any, drop_axes: tuple[int, ...]) -> list[Any]:

@@ -38,7 +38,6 @@ class Driver:
     where: Where = "remote"  # whose settings have the cost of a request
     root = ""  # of files that are opened here, in threads; empty where the store is asked
     is_memory = False  # objects are buffers of this process
-    is_mixed = False  # ranges cost less than the whole for some objects alone
     origin = ""  # the host or service behind the store, if it is known
 
     def __init__(self, store: Any) -> None:
@@ -152,8 +151,6 @@ class MemoryDriver(Driver):
 
 class ZipDriver(_LocalRequests):
     """A zip file, whose compressed members are inflated from their start."""
-
-    is_mixed = True
 
     def why_whole(self, key: str) -> str:
         """As of `Driver`."""

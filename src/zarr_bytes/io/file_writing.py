@@ -200,10 +200,13 @@ def _overwrite(file: ChunkFile, edit: Edit, size: int) -> int | None:
 
 def _replace(path: str, edit: Edit, file: ChunkFile | None, *, is_dense: bool) -> int:
     parts = edit.rebuilt(file, is_dense=is_dense)
-    if parts is None:
-        _delete_file(path)
-        return 0
-    return _replace_file(path, parts)
+    if parts is not None:
+        return _replace_file(path, parts)
+    with _named_errors(path, "the chunk has not been deleted"):
+        _check_is_replaceable(path)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(path)  # noqa: PTH108 -- a string, as everywhere here
+    return 0
 
 
 def _replace_other(path: str, root: str, edit: Edit) -> int | None:
@@ -330,14 +333,6 @@ def _replace_file(
     return done
 
 
-def _delete_file(path: str) -> None:
-    """Delete the file at `path`, if there is one; a ChunkFileError for anything but a file."""
-    with _named_errors(path, "the chunk has not been deleted"):
-        _check_is_replaceable(path)
-        with suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(path)  # noqa: PTH108
-
-
 def _failed(error: StoppedError, path: str, outcome: str) -> OSError:
     """Error for a write that was stopped, with its place in the chunk at `path`."""
     number = getattr(error.__cause__, "errno", None) or errno.EIO
@@ -391,17 +386,11 @@ def _named_errors(path: str, outcome: str) -> Iterator[None]:
 def is_replaced(file: int, status: os.stat_result, path: str) -> bool:
     """Whether an open file must be replaced, not written: it has other names, or is read-only."""
     # Root may write to any file, so the mode decides.
-    is_read_only = not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
-    return is_read_only or _has_other_names(file, status, path)
-
-
-def _has_other_names(file: int, status: os.stat_result, path: str) -> bool:
-    """Whether the open file has more names than the name of its chunk and a temporary one.
-
-    A new chunk has both for a moment, between linking and the deletion of the temporary name.
-    """
+    if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        return True
     if status.st_nlink <= 1:
         return False
+    # Between linking and the deletion of its temporary name, a new chunk has both.
     folder, name = os.path.split(path)
     with os.scandir(folder) as entries:
         temporary = sum(

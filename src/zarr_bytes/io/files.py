@@ -99,23 +99,18 @@ def opened_now(path: str) -> int | None:
         raise BlockingIOError from None
 
 
-def kind_of_file(mode: int) -> str:
-    """What has a mode, in words."""
+def no_file(path: str, mode: int) -> ChunkFileError:
+    """Error for something other than a file in the place of a chunk, by its mode."""
     kinds = {
-        stat.S_IFREG: "a file",
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a FIFO",
         stat.S_IFSOCK: "a socket",
         stat.S_IFCHR: "a character device",
         stat.S_IFBLK: "a block device",
     }
-    return kinds.get(stat.S_IFMT(mode), "something else")
-
-
-def no_file(path: str, mode: int) -> ChunkFileError:
-    """Error for something other than a file in the place of a chunk, by its mode."""
+    kind = kinds.get(stat.S_IFMT(mode), "something else")
     return ChunkFileError(
-        f"{path} is {kind_of_file(mode)}, and a chunk is a regular file: move it out of the array"
+        f"{path} is {kind}, and a chunk is a regular file: move it out of the array"
         " (the chunk is missing then, and reads as the fill value), or put the chunk's file there"
     )
 
@@ -256,17 +251,6 @@ class ChunkFile:
                 self._fill(memory, 0)
         if counters.counters:
             counters.note(self._root, ranges=1, bytes_fetched=nbytes)
-
-    def whole(self, nbytes: int) -> Bytes:
-        """The bytes of a file that must have `nbytes`."""
-        if nbytes > limits.LIMITS.size_not_asked:  # before memory is taken
-            self.check(nbytes)
-        content = np.empty(nbytes, np.uint8)
-        try:
-            self.read_whole(memoryview(content))
-        except EndOfFileError as end:
-            raise wrong_size(self.path, 0, nbytes, end.offset) from None
-        return content
 
     def read_range(self, memory: memoryview, start: int) -> None:
         """Read the bytes from `start` on, however few the system gives at a time."""

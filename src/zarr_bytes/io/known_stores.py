@@ -1,4 +1,4 @@
-"""What is known of stores: where their files are, and whether they answer byte ranges with ranges.
+"""What is known of stores: where their files are, how they answer ranges, the indexes of shards.
 
 The opening of a file on another machine may wait for a server or for another process, and a mapped
 page of such a file is sent whole. So files are read on the event loop, and written through a
@@ -13,9 +13,17 @@ import sys
 import threading
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
+
+from zarr_bytes.settings import number_of_indexes
+
+if TYPE_CHECKING:
+    from zarr.abc.store import Store
+    from zarr.storage import StorePath
+
+    from zarr_bytes.layout.elements import Bytes
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _LOCAL: Final = (
@@ -43,6 +51,9 @@ _SERVICES: Final = frozenset(("s3://", "gs://", "abfs://", "S3Store", "GCSStore"
 _origins: set[str] = {*_SERVICES}
 _with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
+# The indexes of shards by store and key, the last used last. With the store itself, whose `id`
+# another may have later.
+_indexes: dict[tuple[int, str], tuple[ref[Store], Bytes]] = {}
 _lock = threading.Lock()
 
 
@@ -163,3 +174,20 @@ def _remember(stores: WeakValueDictionary[int, object], store: object) -> bool:
         is_new = stores.get(id(store)) is not store
         stores[id(store)] = store
         return is_new
+
+
+def kept_index(key: StorePath) -> Bytes | None:
+    """The index of a shard that is kept, for as many shards as `zarr_bytes.index_cache` says."""
+    found = _indexes.get((id(key.store), key.path)) if number_of_indexes() else None
+    return None if found is None or found[0]() is not key.store else found[1]
+
+
+def keep_index(key: StorePath, content: Bytes | None) -> None:
+    """Keep the index of a shard; None for one that is written."""
+    most, place = number_of_indexes(), (id(key.store), key.path)
+    with _lock:
+        _indexes.pop(place, None)
+        if content is not None and most:
+            _indexes[place] = ref(key.store), content
+        while len(_indexes) > most:
+            del _indexes[next(iter(_indexes))]

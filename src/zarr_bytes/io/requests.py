@@ -12,26 +12,25 @@ that no chunk is sent several times, and a whole chunk in one request, however l
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast
-from weakref import ref
 
 import numpy as np
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 
-from zarr_bytes.errors import partly_missing, warn_caller, wrong_size
+from zarr_bytes.errors import ChunkSizeError, warn_caller, wrong_size
 from zarr_bytes.io import counters
 from zarr_bytes.io.known_stores import (
     answers_ranges,
+    keep_index,
+    kept_index,
     note_ranges,
     note_whole_object,
     says_that_there_are_no_ranges,
 )
 from zarr_bytes.io.tasks import EnoughError, number_of_slots, slots_of_loop, together
-from zarr_bytes.settings import number_of_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,28 +50,6 @@ _Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
 
 class MissingChunkError(Exception):
     """A chunk is missing, which readers take for the fill value."""
-
-
-# By store and key, the last used last. With the store itself, whose `id` another may have later.
-_indexes: dict[tuple[int, str], tuple[ref[Store], Bytes]] = {}
-_lock = threading.Lock()
-
-
-def kept_index(key: StorePath) -> Bytes | None:
-    """The index of a shard that is kept, for as many shards as `zarr_bytes.index_cache` says."""
-    found = _indexes.get((id(key.store), key.path)) if number_of_indexes() else None
-    return None if found is None or found[0]() is not key.store else found[1]
-
-
-def keep_index(key: StorePath, content: Bytes | None) -> None:
-    """Keep the index of a shard; None for one that is written."""
-    most, place = number_of_indexes(), (id(key.store), key.path)
-    with _lock:
-        _indexes.pop(place, None)
-        if content is not None and most:
-            _indexes[place] = ref(key.store), content
-        while len(_indexes) > most:
-            del _indexes[next(iter(_indexes))]
 
 
 class Requests:
@@ -238,7 +215,10 @@ class Requests:
     def _result(self, collected: _Collected, ranges: ByteRanges) -> Bytes:
         if collected.is_missing:
             if self._is_there or collected.fetched is not None:
-                raise partly_missing(self.key)
+                raise ChunkSizeError(
+                    f"some byte ranges of {self.key} are there and others are missing: the chunk"
+                    " was deleted or replaced while it was read"
+                )
             raise MissingChunkError
         self._is_there = True
         if collected.whole is None:
