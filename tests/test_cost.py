@@ -340,6 +340,19 @@ class TestWriting:
             array.resize((8, 4))
             assert array[4:].tolist() == [[2, 3, 4, 9], *3 * [[9, 9, 9, 9]]]
 
+    @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
+    @pytest.mark.parametrize("kind", ["local", "memory"])
+    @pytest.mark.parametrize("value", [7, numbers((0, 9))], ids=["one", "none"])
+    def test_a_write_of_no_element_moves_nothing(self, tmp_path, kind, way, value):
+        """For a slice such as 8:7, too, for which zarr gives a chunk."""
+        array = stored(store_with(kind, {}, tmp_path), numbers((9, 9)))
+        with zarr.config.set(way):
+            array = zarr.open_array(array.store, mode="r+")
+        with counting() as counted:
+            array[8:7] = value
+        assert not any(counted.stores)
+        assert np.array_equal(array[...], numbers((9, 9)))
+
     @pytest.mark.parametrize("codec", [BIG, ShardingCodec(chunk_shape=(2**12, 2**12))])
     def test_zeros_take_no_room_on_the_disk(self, tmp_path, codec):
         array = created(LocalStore(tmp_path), (2**15, 2**15), "u1", serializer=codec)  # 1 GiB

@@ -142,6 +142,7 @@ class Change:
         self._plan = plan = plan_of(format, entries, APART)
         is_complete = is_complete and not format.keeps_edges
         self.keeps_nothing = is_complete or plan.selection.has_all_of(format.grid.shape)
+        self.selects_nothing = 0 in plan.selection.shape  # zarr gives a chunk for 8:7, too
 
     @cached_property
     def _changed(self) -> list[tuple[int, int, bool]]:
@@ -225,17 +226,19 @@ class Edit(Change):
     def to_file(self, key: str, root: str, *, in_place: bool) -> None:
         """Write to a local file, `in_place` if possible; in a thread that may wait."""
         path = f"{root}/{key}"
+        if self.selects_nothing:
+            return
         if in_place:
             self._elements = apart_from_files(self._elements, [path])
-        written = 0
-        if 0 not in self._plan.selection.shape:
-            written = write_file(path, root, self, in_place=in_place)
+        written = write_file(path, root, self, in_place=in_place)
         if counters.counters:
             counters.note(root, chunks=1, opens=int(written > 0), bytes_written=written)
 
     async def to_store(self, setter: StorePath, prototype: BufferPrototype) -> None:
         """Replace an object of any store."""
         format = self._format
+        if self.selects_nothing:
+            return
         stored: _Stored = _nothing
         existing = None if self.keeps_nothing else await setter.get(prototype)
         if existing is not None:
