@@ -21,8 +21,8 @@ from zarr.storage import StorePath
 from zarr_bytes.chains import own_chain, stored_by, why_undivided
 from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
 from zarr_bytes.errors import ConfigurationError, warn_caller
-from zarr_bytes.settings import partial_writes_enabled, pipeline_of_other_chains
-from zarr_bytes.zarr_versions import BatchedCodecPipeline, unknown_in_pipeline
+from zarr_bytes.settings import setting
+from zarr_bytes.zarr_versions import PIPELINES, BatchedCodecPipeline, unknown_in_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,7 +73,8 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
-        object.__setattr__(self, "in_place", partial_writes_enabled())  # zarr's class is frozen
+        in_place = setting("zarr_bytes.partial_writes")
+        object.__setattr__(self, "in_place", in_place)  # zarr's class is frozen
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
@@ -89,7 +90,7 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         own = own_chain(codecs) if _is_known() else None
         if own is None:
             # zarr takes any pipeline.
-            other = cast("type[Self]", pipeline_of_other_chains())
+            other = cast("type[Self]", PIPELINES[setting("zarr_bytes.other_chains")])
             return other.from_codecs(codecs, batch_size=batch_size)
         # Not by zarr's `from_codecs`, which warns that shards behind a `transpose` are read whole.
         return cls(

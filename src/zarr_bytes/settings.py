@@ -1,9 +1,9 @@
 """The settings, from zarr's configuration, and advice where it chooses nothing of this package.
 
-`docs/guide/pipeline.md` says what each is for. A size is a number of bytes. Instead of True and
-False, the words may be given, in upper or lower case, as in the environment. A hyphen may stand for
-an underscore, as everywhere in zarr's configuration. An unknown setting causes one warning in a
-process, for the line that has called zarr.
+`docs/guide/pipeline.md` says what each is for. A size is a number of bytes. A word may be in upper
+or lower case, as in the environment. A hyphen may stand for an underscore, as everywhere in zarr's
+configuration. An unknown setting causes one warning in a process, for the line that has called
+zarr.
 
 The defaults were measured: those for local stores by `tests/benchmarks/pipeline.py` (one more run
 of 512 bytes takes as long as reading over a gap of some 40 KiB), those for remote ones by
@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import zarr
 
@@ -27,19 +27,13 @@ from zarr_bytes.errors import in_short, warn_caller
 from zarr_bytes.zarr_versions import PIPELINES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from zarr.abc.codec import CodecPipeline
-
+    from collections.abc import Callable, Iterator, Sequence
 
 CLASSES: Final = {
     "bytes": "zarr_bytes.codec.BytesCodec",
     "endian": "zarr_bytes.codec.EndianCodec",
 }
 """The class of each codec name, as zarr's configuration names it."""
-
-VARIABLES: Final = {name: f"ZARR_CODECS__{name.upper()}" for name in CLASSES}
-"""The environment variable that chooses the class, by codec name."""
 
 PIPELINE: Final = "zarr_bytes.BatchedBytesPipeline"
 """The pipeline, as zarr's configuration names it under ``codec_pipeline.path``."""
@@ -49,7 +43,7 @@ _HINT: Final = (
     " not where zarr looks for it.\n"
     f'  Before zarr_bytes is imported: zarr.config.set({{"codecs.bytes": "{CLASSES["bytes"]}",'
     f' "codec_pipeline.path": "{PIPELINE}"}})\n'
-    f"  Or in the environment: {VARIABLES['bytes']}={CLASSES['bytes']}"
+    f"  Or in the environment: ZARR_CODECS__BYTES={CLASSES['bytes']}"
     f" ZARR_CODEC_PIPELINE__PATH={PIPELINE}\n"
     "  To go without it: the same with zarr.codecs.bytes.BytesCodec, zarr's own"
 )
@@ -65,19 +59,49 @@ class Cost(NamedTuple):
 DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
 """The default costs of a request, in bytes."""
 
-SETTINGS: Final[dict[str, object]] = {
-    "zarr_bytes.partial_reads": True,
-    "zarr_bytes.partial_writes": False,
-    "zarr_bytes.gap.local": DEFAULTS["local"].gap,
-    "zarr_bytes.gap.remote": DEFAULTS["remote"].gap,
-    "zarr_bytes.largest_request.local": DEFAULTS["local"].largest_request,
-    "zarr_bytes.largest_request.remote": DEFAULTS["remote"].largest_request,
-    "zarr_bytes.fill_values": "lenient",
-    "zarr_bytes.other_chains": "batched",
-    "zarr_bytes.mappings": 1024 if sys.version_info >= (3, 13) else 128,
-    "zarr_bytes.index_cache": 0,
+
+class Setting(NamedTuple):
+    """A setting: its default, and what is permitted."""
+
+    default: object
+    permitted: str  # in words
+    parsed: Callable[[object], Any]  # None for a value that is not permitted
+
+
+def _one_of(values: Sequence[object]) -> Setting:
+    """One of some values, or its text; the first one is the default."""
+    words = {str(value).lower(): value for value in values}
+    permitted = f"are {' and '.join(map(repr, values))}"
+    return Setting(values[0], permitted, lambda found: words.get(str(found).lower()))
+
+
+def _integer(default: int, *, least: int = 0) -> Setting:
+    def parsed(found: object) -> int | None:
+        if type(found) is not int or found < least:
+            return None
+        return min(found, 2**62)  # offsets, of 64 bits, are added to some
+
+    return Setting(default, f"is an integer from {least} on", parsed)
+
+
+SETTINGS: Final = {
+    "zarr_bytes.partial_reads": _one_of([True, False]),
+    "zarr_bytes.partial_writes": _one_of([False, True]),
+    "zarr_bytes.gap.local": _integer(DEFAULTS["local"].gap),
+    "zarr_bytes.gap.remote": _integer(DEFAULTS["remote"].gap),
+    "zarr_bytes.largest_request.local": _integer(DEFAULTS["local"].largest_request, least=1),
+    "zarr_bytes.largest_request.remote": _integer(DEFAULTS["remote"].largest_request, least=1),
+    "zarr_bytes.fill_values": _one_of(["lenient", "strict"]),
+    "zarr_bytes.other_chains": _one_of(list(PIPELINES)),
+    "zarr_bytes.mappings": _integer(1024 if sys.version_info >= (3, 13) else 128, least=1),
+    "zarr_bytes.index_cache": _integer(0),
 }
-"""Every setting, and its default."""
+"""Every setting by name."""
+
+
+def setting(name: str) -> Any:
+    """Value of a setting; a TypeError if it is not permitted."""
+    return value_in(_given(), name)
 
 
 def reading_cost(where: Literal["local", "remote"]) -> Cost | None:
@@ -85,71 +109,46 @@ def reading_cost(where: Literal["local", "remote"]) -> Cost | None:
     given = _given()
     if not given:  # the usual case, asked for every chunk
         return DEFAULTS[where]
-    given = SETTINGS | given
-    if not _truth("zarr_bytes.partial_reads", given):
+    if not value_in(given, "zarr_bytes.partial_reads"):
         return None
     gap, largest = f"zarr_bytes.gap.{where}", f"zarr_bytes.largest_request.{where}"
-    return Cost(_integer(gap, given, 0), _integer(largest, given, 1))
+    return Cost(value_in(given, gap), value_in(given, largest))
 
 
-def partial_writes_enabled() -> bool:
-    """Whether only the selected bytes of a chunk are written, where that is possible."""
-    return _truth("zarr_bytes.partial_writes", SETTINGS | _given())
-
-
-def fill_values_are_lenient() -> bool:
-    """Whether fill values that zarr reads and the specification does not permit are read."""
-    setting = (SETTINGS | _given())["zarr_bytes.fill_values"]
-    if isinstance(setting, str) and setting in ("strict", "lenient"):
-        return setting == "lenient"
-    # No ValueError, which zarr would replace: see `zarr_bytes.errors.FillValueError`.
-    raise TypeError(f"zarr_bytes.fill_values is {setting!r}; permitted are 'strict' and 'lenient'")
-
-
-def pipeline_of_other_chains() -> type[CodecPipeline]:
-    """Pipeline of zarr for chains that `zarr_bytes.BatchedBytesPipeline` does not act on."""
-    setting = (SETTINGS | _given())["zarr_bytes.other_chains"]
-    if not isinstance(setting, str) or setting not in PIPELINES:
-        raise ValueError(
-            f"zarr_bytes.other_chains is {setting!r}; permitted with zarr {zarr.__version__} are"
-            f" {' and '.join(map(repr, PIPELINES))}"
-        )
-    return PIPELINES[setting]
-
-
-def number_of_mappings() -> int:
-    """Number of chunks that `zarr_bytes.view` keeps mapped at the same time, for each view."""
-    return _integer("zarr_bytes.mappings", SETTINGS | _given(), 1)
-
-
-def number_of_indexes() -> int:
-    """Number of indexes of shards, in stores other than folders, that are kept for other reads."""
-    return _integer("zarr_bytes.index_cache", SETTINGS | _given(), 0)
-
-
-def unknown_settings() -> list[str]:
-    """Keys of zarr's configuration under ``zarr_bytes`` that are no settings, in words."""
-    return [_sentence(name) for name in _flat() if name not in SETTINGS]
-
-
-def _sentence(name: str) -> str:
-    return f"the setting `{name}` is not known (known: {', '.join(SETTINGS)})"
+def value_in(given: Mapping[str, object], name: str) -> Any:
+    """Value of a setting where these are given."""
+    default, permitted, parsed = SETTINGS[name]
+    found = given.get(name, default)
+    value = parsed(found)
+    if value is None:
+        # No ValueError, which zarr would replace: see `zarr_bytes.errors.FillValueError`.
+        raise TypeError(f"{name} is {in_short(found)}; permitted {permitted}")
+    return value
 
 
 _warned: Final[set[str]] = set()
 
 
 def _given() -> dict[str, object]:
-    """The given settings, by name; warns of each unknown one, once."""
-    given = _flat()
-    for name in given:
-        if name not in SETTINGS and name not in _warned:
+    """As `given_settings`; warns of each unknown one, once."""
+    given = given_settings()
+    for name, sentence in unknown_in(given).items():
+        if name not in _warned:
             _warned.add(name)
-            warn_caller(f"{_sentence(name)}; it has no effect")
+            warn_caller(f"{sentence}; it has no effect")
     return given
 
 
-def _flat() -> dict[str, object]:
+def unknown_in(given: Mapping[str, object]) -> dict[str, str]:
+    """A sentence about each name that is no setting."""
+    return {
+        name: f"the setting `{name}` is not known (known: {', '.join(SETTINGS)})"
+        for name in given
+        if name not in SETTINGS
+    }
+
+
+def given_settings() -> dict[str, object]:
     """Values of zarr's configuration under ``zarr_bytes``, by name."""
     return dict(_leaves("zarr_bytes", zarr.config.get("zarr_bytes", {})))
 
@@ -160,20 +159,6 @@ def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
             yield from _leaves(f"{name}.{key}".replace("-", "_"), value)
     else:
         yield name, found
-
-
-def _truth(name: str, values: Mapping[str, object]) -> bool:
-    truth = {"true": True, "false": False}.get(str(values[name]).lower())
-    if truth is None:
-        raise ValueError(f"{name} is {values[name]!r}; permitted are True and False")
-    return truth
-
-
-def _integer(name: str, values: Mapping[str, object], least: int) -> int:
-    value = values[name]
-    if type(value) is not int or value < least:
-        raise ValueError(f"{name} is {in_short(value)}; permitted is an integer from {least} on")
-    return min(value, 2**62)  # offsets, of 64 bits, are added to some
 
 
 def say_where_undecided() -> None:

@@ -24,7 +24,7 @@ from zarr_bytes.io.mapping import ChangedFiles, owner_of
 from zarr_bytes.layout.elements import encode_elements, layout_of, stored_dtype
 from zarr_bytes.layout.format import CHUNK_INDEX
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.settings import number_of_mappings, partial_writes_enabled
+from zarr_bytes.settings import setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +115,7 @@ class ArrayView:
     def __init__(self, array: zarr.Array[Any], mode: Mode = "r") -> None:
         self.array, self.mode = array, mode
         self._changed = ChangedFiles() if mode == "r+" else None
-        most = number_of_mappings()
+        most = setting("zarr_bytes.mappings")
         try:
             self._blocks = _Blocks(array, self._changed, most)
         except StoreError as error:
@@ -272,7 +272,7 @@ def _why_read_only(array: zarr.Array[Any]) -> str:
     if reason := driver_of(array.store).why_not_in_place():
         return reason
     pipeline = array.async_array.codec_pipeline
-    if partial_writes_enabled() or (
+    if setting("zarr_bytes.partial_writes") or (
         isinstance(pipeline, BatchedBytesPipeline) and pipeline.in_place
     ):
         return ""

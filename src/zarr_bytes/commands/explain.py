@@ -28,7 +28,7 @@ from zarr.registry import get_buffer_class
 from zarr_bytes.chains import codec_name, plain_chain
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import Result, Table, class_path, in_digits, verdict
-from zarr_bytes.commands.status import decided_by
+from zarr_bytes.commands.status import source_of
 from zarr_bytes.errors import StoreError, no_array
 from zarr_bytes.indexing.plan import plan_of
 from zarr_bytes.indexing.selection import c_strides
@@ -407,7 +407,7 @@ class _Walk:
         cost = driver.cost()
         if cost is None:
             name = "zarr_bytes.partial_reads"
-            return f"{name} is False ({decided_by(name)}): set it to True to read parts"
+            return f"{name} is False (set by {source_of(name)}): set it to True to read parts"
         gap = f"{in_digits(cost.gap)} bytes (zarr_bytes.gap.{driver.where})"
         if not self._has_whole:
             return f"gaps of up to {gap} are read, to save requests"
@@ -494,13 +494,13 @@ def _why_zarr(pipeline: str, *, is_write: bool) -> str:
     if chosen != CLASSES["bytes"]:
         return (
             f"zarr's configuration has the class {chosen} for the codec bytes"
-            f" ({decided_by(_CODECS)}): `zarr-bytes status` says how to choose zarr-bytes"
+            f" (set by {source_of(_CODECS)}): `zarr-bytes status` says how to choose zarr-bytes"
         )
     if zarr.config.get(_PIPELINE) != PIPELINE:
         does = "replaces chunks" if is_write else "reads chunks of these codecs by itself"
         return (
-            f"the pipeline is {pipeline} ({decided_by(_PIPELINE)}), which {does}: set {_PIPELINE}"
-            f" to {PIPELINE}, and open the array again"
+            f"the pipeline is {pipeline} (set by {source_of(_PIPELINE)}), which {does}: set"
+            f" {_PIPELINE} to {PIPELINE}, and open the array again"
         )
     return "the array was opened before zarr-bytes was chosen: open it again"
 

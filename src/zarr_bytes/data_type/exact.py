@@ -17,7 +17,7 @@ from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.fill_value import from_json, to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, in_short, warn_caller
-from zarr_bytes.settings import fill_values_are_lenient
+from zarr_bytes.settings import setting
 from zarr_bytes.zarr_versions import array_being_read
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _taken_class(dtype: DType) -> Any:
 def taken(scalar: Any, found: object, refusal: FillValueError) -> Any:
     """`scalar` for the JSON value `found`, with a warning; `refusal` if the setting is strict."""
     value = in_short(scalar.item())
-    if not fill_values_are_lenient():
+    if setting("zarr_bytes.fill_values") == "strict":
         hint = f'zarr.config.set({{"zarr_bytes.fill_values": "lenient"}}) reads it as {value}.'
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
     name = array_being_read()

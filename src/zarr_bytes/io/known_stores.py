@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary, ref
 
-from zarr_bytes.settings import number_of_indexes
+from zarr_bytes.settings import setting
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -178,13 +178,14 @@ def _remember(stores: WeakValueDictionary[int, object], store: object) -> bool:
 
 def kept_index(key: StorePath) -> Bytes | None:
     """The index of a shard that is kept, for as many shards as `zarr_bytes.index_cache` says."""
-    found = _indexes.get((id(key.store), key.path)) if number_of_indexes() else None
+    is_kept = setting("zarr_bytes.index_cache")
+    found = _indexes.get((id(key.store), key.path)) if is_kept else None
     return None if found is None or found[0]() is not key.store else found[1]
 
 
 def keep_index(key: StorePath, content: Bytes | None) -> None:
     """Keep the index of a shard; None for one that is written."""
-    most, place = number_of_indexes(), (id(key.store), key.path)
+    most, place = setting("zarr_bytes.index_cache"), (id(key.store), key.path)
     with _lock:
         _indexes.pop(place, None)
         if content is not None and most:
