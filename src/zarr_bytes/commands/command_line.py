@@ -120,7 +120,7 @@ def _preallocate(given: Namespace) -> int:
     with progress_bar() as progress:
         found = preallocate_store(given.store, any_size=given.any_size, progress=progress)
     _print(found, given)
-    return 1 if any(array.refused for array in found.arrays) else 0
+    return 1 if found.refused else 0
 
 
 def _explain(given: Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from shutil import disk_usage
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,57 +28,38 @@ if TYPE_CHECKING:
 
 MOST_FILES: Final = 1_000_000
 """Number of files that are made without `any_size`."""
-_MANY: Final = 20  # arrays that are listed
+_MANY: Final = 20  # refused arrays that are listed
 
 
 @dataclass(repr=False)
 class Allocated(Result):
-    """The chunks of one array, made in advance.
+    """The chunks of an array, or of all arrays of a store, made in advance.
 
     Attributes
     ----------
-    path : str
-        Path of the array within its store.
     chunks : int
         Number of chunks, or shards, that exist now.
     made, completed : int
         Number of new chunks, and of shards with new inner chunks.
-    refused : str
-        The reason why chunks are missing. Empty if none are.
+    refused : dict of str to str
+        Why chunks are missing, by the path of the array.
     """
 
-    path: str
-    chunks: int
+    chunks: int = 0
     made: int = 0
     completed: int = 0
-    refused: str = ""
-
-    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
-        return Preallocation("", [self])._parts(in_full=in_full)
-
-
-@dataclass(repr=False)
-class Preallocation(Result):
-    """The chunks of all arrays of a store, made in advance."""
-
-    store: str
-    arrays: list[Allocated]
+    refused: dict[str, str] = field(default_factory=dict)
 
     def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
         del in_full
-        arrays, refused = self.arrays, [array for array in self.arrays if array.refused]
-        made, completed = sum(a.made for a in arrays), sum(a.completed for a in arrays)
-        steps = [f"{number(made, 'chunk')} made"]
-        steps += [f"{number(completed, 'shard')} completed"] * bool(completed)
-        steps += [f"{len(refused):,} of {number(len(arrays), 'array')} refused"] * bool(refused)
-        there = f"{sum(array.chunks for array in arrays):,} there now"
-        yield verdict(", ".join(steps), "red" if refused else "green", there)
-        if len(arrays) > 1:
-            rows = [(f"/{a.path}", a.chunks, a.made, a.completed) for a in arrays]
-            yield Table(("Array", "There now", "Made", "Completed"), rows, _MANY)
-        if refused:
-            reasons = [(f"/{array.path}", (array.refused, "red")) for array in refused]
-            yield Table(("Refused", "Reason"), reasons, _MANY)
+        steps = [f"{number(self.made, 'chunk')} made"]
+        steps += [f"{number(self.completed, 'shard')} completed"] * bool(self.completed)
+        steps += [f"{number(len(self.refused), 'array')} refused"] * bool(self.refused)
+        colour = "red" if self.refused else "green"
+        yield verdict(", ".join(steps), colour, f"{self.chunks:,} there now")
+        if self.refused:
+            rows = [(f"/{path}", (reason, "red")) for path, reason in self.refused.items()]
+            yield Table(("Refused", "Reason"), rows, _MANY)
 
 
 def preallocate(
@@ -129,40 +110,43 @@ def preallocate(
     """
     if not isinstance(array, zarr.Array):
         raise no_array(array)
+    found = Allocated()
     try:
-        return _made(array, any_size=any_size, progress=progress)
+        _make(found, array, any_size=any_size, progress=progress)
     except StoreError as error:
         message = f"chunks of {array.store_path} cannot be made in advance: {error}"
         raise StoreError(message) from error
+    return found
 
 
 def preallocate_store(
     store: str, *, any_size: bool, progress: Callable[[Progress], None]
-) -> Preallocation:
+) -> Allocated:
     """`preallocate` of every array in a folder, or the reason why not."""
-    with opened(store) as (source, name):
-        found = Preallocation(name, [])
+    found = Allocated()
+    with opened(store) as (source, _):
         for path, document in sorted(sync(listed(source))[1].items()):
-            allocated = Allocated(path, 0)
             try:
                 is_new = document == DOCUMENT
                 if is_new and sync(document_at(source, path))["node_type"] == "group":
                     continue
-                allocated = _made(
-                    array_at(source, path, is_written=True), any_size=any_size, progress=progress
-                )
+                array = array_at(source, path, is_written=True)
+                _make(found, array, any_size=any_size, progress=progress)
             except StoreError as error:
-                allocated.refused = str(error)
+                found.refused[path] = str(error)
             except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
-                allocated.refused = in_words(error)
-            found.arrays.append(allocated)
+                found.refused[path] = in_words(error)
     return found
 
 
-def _made(
-    array: zarr.Array[Any], *, any_size: bool, progress: Callable[[Progress], None]
-) -> Allocated:
-    """As `preallocate`; the StoreError does not name the array."""
+def _make(
+    found: Allocated,
+    array: zarr.Array[Any],
+    *,
+    any_size: bool,
+    progress: Callable[[Progress], None],
+) -> None:
+    """As `preallocate`, counted in `found`; the StoreError does not name the array."""
     driver, pipeline = driver_of(array.store), array.async_array.codec_pipeline
     if reason := driver.why_not_in_place():
         raise StoreError(reason)
@@ -176,15 +160,14 @@ def _made(
     if not any_size and (reason := _why_too_much(array, driver.root, format, grid)):
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")
-    found, (new, _) = Allocated(array.path, 0), new_object(format)
-    for path in _paths(array, driver.root, grid):
+    new, _ = new_object(format)
+    for done, path in enumerate(_paths(array, driver.root, grid), 1):
         if create_file(path, new):
             found.made += 1
         elif complete_shard(path, driver.root, format):
             found.completed += 1
         found.chunks += 1
-        progress(Progress(array.path, 0, 1, found.chunks, grid.count))
-    return found
+        progress(Progress(array.path, 0, 1, done, grid.count))
 
 
 def _why_too_much(array: zarr.Array[Any], root: str, format: Format, grid: ChunkGrid) -> str:
@@ -193,16 +176,11 @@ def _why_too_much(array: zarr.Array[Any], root: str, format: Format, grid: Chunk
         count = in_digits(grid.count)
         return f"it has {count} chunks, and no more than {MOST_FILES:,} files are made unasked"
     nbytes = format.index_nbytes + (format.nbytes if any(format.fill) else 0)
-    needed, free = grid.count * nbytes, disk_usage(root).free
-    if needed > free:  # some may be there
-        paths = _paths(array, root, grid)
-        needed = nbytes * sum(not os.path.exists(path) for path in paths)  # noqa: PTH110
+    missing = sum(not os.path.exists(path) for path in _paths(array, root, grid))  # noqa: PTH110
+    needed, free = missing * nbytes, disk_usage(root).free
     if needed <= free:
         return ""
-    return (
-        f"its missing chunks take {in_digits(needed)} bytes, and the file system has {free:,} bytes"
-        " free"
-    )
+    return f"its missing chunks take {in_digits(needed)} bytes, and {free:,} bytes are free"
 
 
 def _paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
