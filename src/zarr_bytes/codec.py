@@ -114,10 +114,8 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
     def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
         endian = getattr(endian, "value", endian)  # zarr's Endian enum, up to zarr 3.2
         if endian not in ("little", "big", None):
-            permitted = "'little' and 'big'"
             raise ConfigurationError(
-                f"codec {self.name!r}: endian is {endian!r}; permitted are {permitted}",
-                permitted=permitted,
+                f"codec {self.name!r}: endian is {endian!r}; permitted are 'little' and 'big'"
             )
         super().__init__(endian=endian)  # zarr's class decides what its attribute is
 
@@ -147,11 +145,9 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
             )
         configuration = data.get("configuration", {})
         if not isinstance(configuration, Mapping):
-            permitted = 'an object, such as {"endian": "little"}'
             raise ConfigurationError(
-                f"codec {cls.name!r}: the configuration is {configuration!r}; it must be"
-                f" {permitted}",
-                permitted=permitted,
+                f"codec {cls.name!r}: the configuration is {configuration!r}; it must be an object,"
+                ' such as {"endian": "little"}'
             )
         if unknown := sorted(set(configuration) - {"endian"}):
             raise ConfigurationError(

@@ -23,26 +23,79 @@ class ChunkSizeError(ValueError):
 
     Also a byte range of a chunk that arrives short, or that is missing while other byte ranges
     exist. The message gives both sizes in bytes, and for a byte range the key of the chunk.
-
-    Specification: bytes codec 1.0, "Format and algorithm": elements of a fixed size, one after
-    another.
     """
 
 
 class ChunkFileError(ValueError):
     """Something other than a regular file where a local store should have a chunk file.
 
-    A folder, a FIFO, a socket or a device: reading could block for ever. The message gives the
-    path and what is there. Also a file that was replaced or deleted while a view changed it.
+    A folder, a FIFO, a socket or a device: reading could block for ever. Also a file that was
+    replaced or deleted while a view changed it.
     """
 
 
 class ShardIndexError(ValueError):
-    """A shard index that is truncated or damaged, or has byte ranges that are not inner chunks.
+    """A shard index that is truncated or damaged, or has byte ranges that are not inner chunks."""
 
-    The message gives the shard, the inner chunk, the value found and the permitted values.
 
-    Specification: sharding codec 1.0, "Binary shard format".
+class BoolValueError(ValueError):
+    """A byte of a stored bool that is neither 0 nor 1.
+
+    The message gives the byte, its index in the chunk or selection, and its position in bytes.
+    """
+
+
+class StoreError(ValueError):
+    """A store that cannot be opened or written, or has no Zarr metadata."""
+
+
+class _MetadataError(Exception):
+    """A part of a metadata document that is not permitted.
+
+    zarr opens the members of a group one after another, and raises the error of a member, which
+    does not name the array. A note on the error gives the command that names it.
+    """
+
+    def __init__(self, *arguments: object, **keywords: object) -> None:
+        super().__init__(*arguments, **keywords)
+        self.add_note("If a group was opened, `zarr-bytes check STORE` names the array.")
+
+
+class ConfigurationError(_MetadataError, ValueError):
+    """A configuration of a codec that is not permitted, or does not fit the data type."""
+
+
+class FillValueError(_MetadataError, TypeError):
+    """A fill value that is not permitted for its data type, and that zarr doesn't read either.
+
+    With the setting ``zarr_bytes.fill_values`` "strict", every fill value that is not permitted.
+    """
+
+    # A TypeError, because zarr would replace a ValueError by its own error, which does not name the
+    # permitted values.
+
+    def __init__(self, message: str, permitted: str = "") -> None:
+        super().__init__(message)
+        self.permitted = permitted
+
+
+class FillValueWarning(UserWarning):
+    """A fill value in a form that the specification does not permit, which zarr reads.
+
+    Given once for an array, for the line that opens it or its group.
+    """
+
+
+class DataTypeNameError(_MetadataError, TypeError):
+    """A data type name that looks like a raw data type, such as ``r12``, but is not permitted."""
+
+    # A TypeError, because zarr would take a ValueError to mean that another data type matches.
+
+
+class MissingPackageError(_MetadataError, ImportError):
+    """A missing package that a data type needs.
+
+    The message names the data type and the package, and the command that installs the package.
     """
 
 
@@ -69,65 +122,6 @@ def misfit(shape: tuple[int, ...], needed: tuple[int, ...]) -> ValueError:
     )
 
 
-class BoolValueError(ValueError):
-    """A byte of a stored bool that is neither 0 nor 1.
-
-    The message gives the byte, its index in the chunk or selection, and its position in bytes.
-
-    Specification: bytes codec 1.0, "Supported data types" (`bool`).
-    """
-
-
-class _MetadataError(Exception):
-    """A part of a metadata document that is not permitted.
-
-    zarr opens the members of a group one after another, and raises the error of a member, which
-    does not name the array. A note on the error gives the command that names it. `permitted` has
-    the permitted values, as in the message; it is empty if the message says more.
-    """
-
-    def __init__(self, *arguments: object, permitted: str = "", **keywords: object) -> None:
-        super().__init__(*arguments, **keywords)
-        self.permitted = permitted
-        self.add_note("If a group was opened, `zarr-bytes check STORE` names the array.")
-
-
-class ConfigurationError(_MetadataError, ValueError):
-    """A configuration of a codec that is not permitted, or does not fit the data type.
-
-    Specification: bytes codec 1.0, "Configuration parameters" and "Supported data types".
-    """
-
-
-class FillValueError(_MetadataError, TypeError):
-    """A fill value that is not permitted for its data type, and that zarr doesn't read either.
-
-    With the setting ``zarr_bytes.fill_values`` "strict", every fill value that is not permitted.
-
-    A `TypeError`, because zarr would replace a `ValueError` by its own error, which does not name
-    the permitted values.
-
-    Specification: data types, "Permitted fill values".
-    """
-
-
-class FillValueWarning(UserWarning):
-    """A fill value in a form that the specification does not permit, which zarr reads.
-
-    Given once for an array, for the line that opens it or its group. The setting
-    ``zarr_bytes.fill_values`` makes it a `FillValueError` where it is "strict".
-    """
-
-
-class DataTypeNameError(_MetadataError, TypeError):
-    """A data type name that looks like a raw data type, such as ``r12``, but is not permitted.
-
-    A `TypeError`, because zarr would take a `ValueError` to mean that another data type matches.
-
-    Specification: data types, "Core data types" (`r*`).
-    """
-
-
 def no_array(found: object) -> TypeError:
     """Error for an argument in place of an array."""
     return TypeError(
@@ -147,17 +141,6 @@ def in_short(value: object) -> str:
         return reprlib.repr(value)
     except ValueError:  # Python writes no integer of more than 4,300 digits; goes with Python 3.13
         return "an integer of thousands of digits"
-
-
-class MissingPackageError(_MetadataError, ImportError):
-    """A missing package that a data type needs.
-
-    The message names the data type and the package, and the command that installs the package.
-    """
-
-
-class StoreError(ValueError):
-    """A store that cannot be opened or written, or has no Zarr metadata."""
 
 
 _CALLED: Final = ("zarr", "zarr_bytes")

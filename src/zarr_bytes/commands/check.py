@@ -24,7 +24,7 @@ from zarr.storage import MemoryStore
 from zarr_bytes.chains import codec_name, plain_chain, stored_by
 from zarr_bytes.commands.result import Progress, Result, Table, brief, in_digits, number, verdict
 from zarr_bytes.commands.stores import DOCUMENT, document_at, listed, opened, within
-from zarr_bytes.errors import in_words
+from zarr_bytes.errors import FillValueError, in_words
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.tasks import for_each
 from zarr_bytes.layout.elements import find_wrong_bool
@@ -51,12 +51,6 @@ _STRICT: Final = {  # the configuration of this process does not change the verd
     "zarr_bytes.fill_values": "strict",
     "array.rectilinear_chunks": True,
     **{f"codecs.{name}": path for name, path in CLASSES.items()},
-}
-_SUBJECTS: Final = {  # member of the metadata, by the error that refuses it
-    "FillValueError": "fill_value",
-    "ConfigurationError": "codecs",
-    "DataTypeNameError": "data_type",
-    "MissingPackageError": "data_type",
 }
 
 
@@ -108,8 +102,6 @@ class CheckReport(Result):
     conforms: bool  # False also if nothing was checked
     verdict: str
     is_complete: bool  # whether everything was checked
-    arrays: int
-    arrays_not_checked: int  # number of arrays with chunks that were not
     nodes: list[ArrayReport]
 
     def __iter__(self) -> Iterator[ArrayReport]:
@@ -183,7 +175,7 @@ def check(
     if unchecked:
         text += f"; {unchecked:,} of {number(len(arrays), 'array')} not checked in full"
     conforms = not (failing or is_empty)
-    return CheckReport(name, conforms, text, is_complete, len(arrays), unchecked, reports)
+    return CheckReport(name, conforms, text, is_complete, reports)
 
 
 class _Check:
@@ -196,24 +188,26 @@ class _Check:
 
     async def reports(self) -> list[ArrayReport]:
         """Reports of arrays, and of other documents with findings."""
-        self._keys, self._nodes = await listed(self._store)
-        self._names = _by_node(self._keys, self._nodes)
+        self._nodes = await listed(self._store)
         # Members come before their groups, whose copies of documents are compared with them.
         for path in sorted(self._nodes, reverse=True):
             report = ArrayReport(path, "unreadable")
             self._reports.append(report)
             try:
-                await self._check_node(report)
+                await self._check_node(report, self._nodes[path])
+            except FillValueError as error:
+                found = brief(self._documents[path].get("fill_value"))
+                report.findings.append(Finding("fill_value", found, error.permitted))
             except Exception as error:  # noqa: BLE001 -- of any store, zarr and any codec
-                report.findings.append(_finding_of(error, self._documents.get(path, {})))
+                report.findings.append(Finding(DOCUMENT, in_words(error)))
         return [r for r in self._reports[::-1] if r.kind != "group" or r.findings or r.not_checked]
 
-    async def _check_node(self, report: ArrayReport) -> None:
-        if left := [name for name in self._names[report.path] if _UNFINISHED.search(name)]:
+    async def _check_node(self, report: ArrayReport, names: list[str]) -> None:
+        if left := list(filter(_UNFINISHED.search, names)):
             text = "left by interrupted writes; may be deleted while nobody writes: "
             found = f"{len(left):,} {text}{left[0]}" + ", ..." * (len(left) > 1)
             report.findings.append(Finding("*.partial", found, is_note=True))
-        if self._nodes[report.path] != DOCUMENT:
+        if names and DOCUMENT not in names:
             report.kind, report.not_checked = "format 2", "Zarr format 2"
             return
         document = await document_at(self._store, report.path)
@@ -223,22 +217,24 @@ class _Check:
         report.data_type = name if isinstance(name, str) else brief(data_type)
         report.not_checked = "zarr does not open it"
         metadata = (await _opened(report.path, document)).metadata
-        report.not_checked = "" if self._keys else "the store cannot list"
+        report.not_checked = "" if names else "the store cannot list"
         if report.kind == "array":
-            await self._check_chunks(report, metadata)
-        elif self._keys and document.get("consolidated_metadata"):
+            report.codecs = list(map(codec_name, metadata.codecs))
+            await self._check_chunks(report, metadata, names)
+        elif names and document.get("consolidated_metadata"):
             self._check_copies(report, document["consolidated_metadata"]["metadata"])
 
-    async def _check_chunks(self, report: ArrayReport, metadata: ArrayV3Metadata) -> None:
-        report.codecs = list(map(codec_name, metadata.codecs))
+    async def _check_chunks(
+        self, report: ArrayReport, metadata: ArrayV3Metadata, names: list[str]
+    ) -> None:
         chain, spec = plain_chain(metadata.codecs), spec_of(metadata)
         if chain is None or spec is None:
             report.not_checked = "chunks of several shapes" if chain else "not plain bytes"
-        elif self._keys:
+        elif names:
             format, grid = stored_by(chain).format_of(spec), ChunkGrid(metadata.shape, spec.shape)
             report.chunks, report.stored_chunks = grid.count, 0
-            names = [n for n in self._names[report.path] if _is_chunk(n, metadata, grid.counts)]
-            results = await for_each(partial(self._check_chunk, report, format), names)
+            stored = [name for name in names if _is_chunk(name, metadata, grid.counts)]
+            results = await for_each(partial(self._check_chunk, report, format), stored)
             report.findings += filter(None, results)
 
     async def _check_chunk(self, report: ArrayReport, format: Format, name: str) -> Finding | None:
@@ -293,23 +289,11 @@ class _Check:
         copies = {name: _compared(copy) for name, copy in consolidated.items()}
         for name in sorted(documents.keys() | copies.keys()):
             if documents.get(name) != copies.get(name):
-                found = f"differs from its {DOCUMENT}, or has none"
+                found = f"a copy without the same {DOCUMENT}"
                 if name not in copies:
-                    found = "has no copy, and zarr therefore does not see it"
+                    found = "no copy, so that zarr does not see it"
                 advice = "zarr.consolidate_metadata writes it anew"
                 report.findings.append(Finding(f"consolidated_metadata: {name}", found, advice))
-
-
-def _by_node(keys: list[str], nodes: dict[str, str]) -> dict[str, list[str]]:
-    """The keys of each node, without its path, and without those of nodes below it."""
-    names: dict[str, list[str]] = {path: [] for path in nodes}
-    for key in keys:
-        path = key.rpartition("/")[0]
-        while path and path not in names:
-            path = path.rpartition("/")[0]
-        if path in names:
-            names[path].append(key.removeprefix(within(path, "")))
-    return names
 
 
 def _compared(document: dict[str, Any]) -> dict[str, Any]:
@@ -334,14 +318,3 @@ async def _opened(path: str, document: dict[str, Any]) -> Any:
     store = MemoryStore({within(path, DOCUMENT): text})
     with zarr.config.set(_STRICT), warnings.catch_warnings(action="ignore"):
         return await open_node(store=store, path=path, mode="r", zarr_format=3)
-
-
-def _finding_of(error: Exception, document: dict[str, Any]) -> Finding:
-    """The finding for a node that is not readable, or that zarr does not open."""
-    subject = _SUBJECTS.get(type(error).__name__, DOCUMENT)
-    permitted = getattr(error, "permitted", "")
-    name = str(*error.args[:1])
-    if isinstance(error, KeyError) and name not in document:
-        return Finding(name, "missing", "required")
-    found = brief(document.get(subject)) if permitted else in_words(error)
-    return Finding(subject, found, permitted)

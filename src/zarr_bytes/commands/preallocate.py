@@ -125,10 +125,9 @@ def preallocate_store(
     """`preallocate` of every array in a folder, or the reason why not."""
     found = Allocated()
     with opened(store) as (source, _):
-        for path, document in sorted(sync(listed(source))[1].items()):
+        for path, names in sorted(sync(listed(source)).items()):
             try:
-                is_new = document == DOCUMENT
-                if is_new and sync(document_at(source, path))["node_type"] == "group":
+                if DOCUMENT in names and sync(document_at(source, path))["node_type"] == "group":
                     continue
                 array = array_at(source, path, is_written=True)
                 _make(found, array, any_size=any_size, progress=progress)

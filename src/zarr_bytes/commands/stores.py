@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
-from zipfile import BadZipFile
 
 import zarr
 from zarr.abc.store import Store
 from zarr.buffer import cpu
-from zarr.errors import ArrayNotFoundError, NodeTypeValidationError
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from zarr_bytes.commands.result import brief
@@ -79,25 +76,22 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
     if not location:  # such as from an unset variable of a shell
         raise StoreError("no store is named; . is the folder you are in")
     scheme, separator, rest = location.partition("://")
-    is_local = bool(separator) and scheme.lower() in ("file", "local")
-    is_path = is_local or not separator
-    if options and is_path:
+    is_url = bool(separator) and scheme.lower() not in ("file", "local")
+    if options and not is_url:
         raise StoreError("storage options are for URLs, and this is a path")
+    # Relative, too, as zarr prints the folder of an array: the first name is no host.
+    path = Path(unquote(rest) if separator else location)
     try:
-        if not is_path:
+        if is_url:
             return FsspecStore.from_url(location, dict(options or {}), read_only=True)
-        # Relative, too, as zarr prints the folder of an array: the first name is no host.
-        path = Path(unquote(re.sub("^localhost/", "/", rest)) if is_local else location)
         if path.is_dir():
             return await LocalStore.open(path, read_only=True)
         if path.suffix == ".zip" and path.is_file():
             return await ZipStore.open(path, mode="r")
-        path.stat()
-    except FileNotFoundError as error:
-        raise StoreError("it does not exist") from error
-    except (BadZipFile, ImportError, OSError, TypeError, ValueError) as error:
+        found = "it is not a folder, a .zip file or a URL" if path.exists() else "it does not exist"
+    except Exception as error:  # of any file system
         raise StoreError(f"it cannot be opened: {in_words(error)}") from error
-    raise StoreError("it is not a folder, a .zip file or a URL")
+    raise StoreError(found)
 
 
 async def _close(store: Store) -> None:
@@ -122,15 +116,10 @@ def array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
         store, mode = store.with_read_only(read_only=False), "r+"
     try:
         return zarr.open_array(store, path=path, mode=mode)
-    except (ArrayNotFoundError, NodeTypeValidationError) as error:
-        where = f"at {path!r}" if path else "at its root"
-        raise StoreError(
-            f"there is no array {where}: name one with --array PATH; `zarr-bytes check` lists the"
-            " arrays of a store"
-        ) from error
     except Exception as error:  # whatever a store, zarr and any codec or data type raise
         raise StoreError(
-            f"zarr does not open the array ({in_words(error)}): `zarr-bytes check` says why"
+            f"zarr opens no array at /{path} ({in_words(error)}): name another with --array PATH;"
+            " `zarr-bytes check` lists the arrays, and says why one does not open"
         ) from error
 
 
@@ -139,8 +128,8 @@ def within(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-async def listed(store: Store) -> tuple[list[str], dict[str, str]]:
-    """Every key, and the name of the metadata document of each node by path.
+async def listed(store: Store) -> dict[str, list[str]]:
+    """The nodes by path, and the keys of each without its path, among them its document.
 
     A store that cannot list has no keys, and the node at its root. A StoreError if there is none.
     """
@@ -149,17 +138,22 @@ async def listed(store: Store) -> tuple[list[str], dict[str, str]]:
         # An empty key is a page without links, of a server that lists nothing.
         keys = sorted([key async for key in store.list_prefix("") if key])
     places = [key.rpartition("/") for key in keys]
-    # A document of format 3 comes after one of format 2, and is what zarr opens.
-    nodes = {path: name for path, _, name in places if name in (".zarray", DOCUMENT)}
+    nodes: dict[str, list[str]] = {p: [] for p, _, name in places if name in (".zarray", DOCUMENT)}
+    for key in keys:
+        path = key.rpartition("/")[0]
+        while path and path not in nodes:
+            path = path.rpartition("/")[0]
+        if path in nodes:
+            nodes[path].append(key.removeprefix(within(path, "")))
     try:
         if not keys and await _read(store, DOCUMENT) is not None:
-            nodes = {"": DOCUMENT}
+            nodes = {"": []}
     except Exception as error:
         advice = _CREDENTIALS if isinstance(store, FsspecStore) else ""
         raise StoreError(f"it cannot be read: {in_words(error)}{advice}") from error
     if not nodes:
         raise StoreError(f"it holds no array and no group of Zarr format 3, no {DOCUMENT}")
-    return keys, nodes
+    return nodes
 
 
 async def document_at(store: Store, path: str) -> dict[str, Any]:
