@@ -432,7 +432,7 @@ class TestWhatIsShown:
         assert call("check", tmp_path).stdout.startswith(f"{verdict}: ")
         code, found = check_json(tmp_path)
         assert (code, found["verdict"], found["conforms"]) == (not conforms, verdict, conforms)
-        assert found["complete"] == is_complete
+        assert found["is_complete"] == is_complete
         assert check_json(tmp_path, "--strict")[0] == (not is_complete)
 
     def test_groups_count_as_nodes_and_a_long_value_is_cut(self, tmp_path):

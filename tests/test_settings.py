@@ -14,12 +14,7 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import zarr_bytes
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.settings import (
-    DEFAULTS,
-    SETTINGS,
-    reading_cost,
-    setting,
-)
+from zarr_bytes.settings import DEFAULTS, SETTINGS, reading_cost, setting
 
 
 def given(name, value):

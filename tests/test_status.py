@@ -50,8 +50,8 @@ class TestActive:
     def test_exit_status_0_and_the_file_that_decided(self):
         code, text = printed("--json")
         found = json.loads(text)
-        assert (code, found["active"], found["advice"]) == (0, True, [])
-        classes = [OWN_CODEC, "zarr_bytes.codec.EndianCodec"]
+        assert (code, found["is_active"], found["advice"]) == (0, True, [])
+        classes = [OWN_CODEC, "zarr_bytes.codec.EndianCodec", OWN_PIPELINE]
         assert [codec["found"] for codec in found["codecs"]] == classes
         for codec in found["codecs"]:
             assert codec["source"].endswith("etc/zarr/zarr-bytes.yaml")
@@ -114,7 +114,7 @@ class TestNotActive:
                 found = zarr_bytes.status()
             assert (found.is_active, found.codecs[0].source) == (False, "zarr.config.set")
             assert found.codecs[0].found.startswith(shown)
-            assert found.advice[-1].startswith("zarr.config.set ")
+            assert found.advice[-1].startswith("export ZARR_CODECS__BYTES=")
 
     def test_the_draft_codec_alone_does_not_make_it_inactive(self):
         with zarr.config.set({"codecs.endian": ZARRS_OWN}):
@@ -161,7 +161,7 @@ class TestWhatIsSaid:
     def test_of_this_package_s_pipeline_its_arrays(self, pipeline, codec, is_said):
         with zarr.config.set({"codec_pipeline.path": pipeline, "codecs.bytes": codec}):
             found = zarr_bytes.status()
-        assert found.pipeline.found == pipeline
+        assert found.codecs[2].found == pipeline
         for said in "Parts of chunks are read where an array has", "New arrays have zarr's own":
             assert (said in str(found)) == is_said
 

@@ -131,8 +131,10 @@ def no_array(found: object) -> TypeError:
 
 
 def in_words(error: Exception) -> str:
-    """Class and text of an error of another package, for a message; some errors have no text."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """Text of an error, behind its class where that is not of this package."""
+    if type(error).__module__ == __name__:
+        return str(error)
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def in_short(value: object) -> str:
@@ -152,10 +154,8 @@ def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None
     A number of levels of the stack cannot say which line that is: zarr reads on an event loop in
     a thread of its own, while the caller's thread waits.
     """
-    frame = _calling_frame()
-    if frame is None:  # such as a callback of an event loop that nobody waits for
-        warnings.warn(message, category, stacklevel=2)
-        return
+    # Without one, as in a callback of an event loop that nobody waits for, this line has to do.
+    frame = _calling_frame() or sys._getframe()
     warnings.warn_explicit(
         message,
         category,

@@ -44,8 +44,7 @@ _HINT: Final = (
     f'  Before zarr_bytes is imported: zarr.config.set({{"codecs.bytes": "{CLASSES["bytes"]}",'
     f' "codec_pipeline.path": "{PIPELINE}"}})\n'
     f"  Or in the environment: ZARR_CODECS__BYTES={CLASSES['bytes']}"
-    f" ZARR_CODEC_PIPELINE__PATH={PIPELINE}\n"
-    "  To go without it: the same with zarr.codecs.bytes.BytesCodec, zarr's own"
+    f" ZARR_CODEC_PIPELINE__PATH={PIPELINE}"
 )
 
 

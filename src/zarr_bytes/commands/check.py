@@ -24,7 +24,7 @@ from zarr.storage import MemoryStore
 from zarr_bytes.chains import codec_name, plain_chain, stored_by
 from zarr_bytes.commands.result import Progress, Result, Table, brief, in_digits, number, verdict
 from zarr_bytes.commands.stores import DOCUMENT, document_at, listed, opened, within
-from zarr_bytes.errors import FillValueError, in_words
+from zarr_bytes.errors import FillValueError, in_words, wrong_size
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.tasks import for_each
 from zarr_bytes.layout.elements import find_wrong_bool
@@ -70,17 +70,13 @@ class ArrayReport:
 
     path: str
     kind: str  # "array", "group", "format 2" or "unreadable"
+    conforms: bool = True  # all findings are notes
     data_type: str = ""
     codecs: list[str] = field(default_factory=list)
     chunks: int | None = None  # of the grid, and stored ones; None if they are not checked
     stored_chunks: int | None = None
     not_checked: str = ""  # why chunks, or the members of a group, are not
     findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def conforms(self) -> bool:
-        """Whether all findings are notes."""
-        return all(finding.is_note for finding in self.findings)
 
     def _row(self) -> tuple[Cell, ...]:
         chunks, result = "", ("conforms", "green")
@@ -106,10 +102,6 @@ class CheckReport(Result):
 
     def __iter__(self) -> Iterator[ArrayReport]:
         return iter(self.nodes)
-
-    def _document(self) -> dict[str, Any]:
-        document = {name.removeprefix("is_"): value for name, value in vars(self).items()}
-        return document | {"nodes": [{"conforms": r.conforms, **vars(r)} for r in self]}
 
     def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
         colour = "red" if not self.conforms else "green" if self.is_complete else "yellow"
@@ -200,6 +192,7 @@ class _Check:
                 report.findings.append(Finding("fill_value", found, error.permitted))
             except Exception as error:  # noqa: BLE001 -- of any store, zarr and any codec
                 report.findings.append(Finding(DOCUMENT, in_words(error)))
+            report.conforms = all(finding.is_note for finding in report.findings)
         return [r for r in self._reports[::-1] if r.kind != "group" or r.findings or r.not_checked]
 
     async def _check_node(self, report: ArrayReport, names: list[str]) -> None:
@@ -264,7 +257,7 @@ class _Check:
         except FileNotFoundError:
             pass  # a missing chunk is the fill value
         except Exception as error:  # noqa: BLE001 -- of any store; the chunks after it are checked
-            return Finding(name, str(error) if isinstance(error, ValueError) else in_words(error))
+            return Finding(name, in_words(error))
         return None
 
     async def _bytes(self, key: str, start: int, stop: int) -> Bytes:
@@ -276,7 +269,7 @@ class _Check:
         if content.size > stop - start:  # a server may ignore the range
             content = content[start:stop]
         if content.size != stop - start:
-            raise ValueError(f"{content.size:,} bytes from {start:,} on, of {stop - start:,}")
+            raise wrong_size(key, start, stop, content.size)
         return content
 
     def _check_copies(self, report: ArrayReport, consolidated: dict[str, Any]) -> None:

@@ -131,8 +131,6 @@ def preallocate_store(
                     continue
                 array = array_at(source, path, is_written=True)
                 _make(found, array, any_size=any_size, progress=progress)
-            except StoreError as error:
-                found.refused[path] = str(error)
             except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
                 found.refused[path] = in_words(error)
     return found

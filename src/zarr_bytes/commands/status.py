@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from zarr_bytes.settings import CLASSES, PIPELINE, SETTINGS, given_settings, unk
 from zarr_bytes.zarr_versions import LOADS_DATA_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from zarr_bytes.commands.result import Cell, Line, Part
 
@@ -68,16 +69,16 @@ class InForce:
 class Status(Result):
     """The codecs, pipeline, data types and settings in force in this process.
 
-    Prints as the tables of the command. A loop over it gives the `InForce` of each codec name.
+    Prints as the tables of the command. A loop over it gives `codecs`.
 
     Attributes
     ----------
+    is_active : bool
+        Whether zarr uses this package for `bytes`, and all values of settings are permitted.
     versions : dict
         Versions by package.
     codecs : list of InForce
-        The classes for `bytes` and `endian`.
-    pipeline : InForce
-        The pipeline in zarr's configuration.
+        The classes for `bytes` and `endian`, and the pipeline.
     data_types : dict
         The class of each data type of this package, or why there is none, by name.
     settings : list of InForce
@@ -87,25 +88,17 @@ class Status(Result):
         is not active.
     """
 
+    is_active: bool
     versions: dict[str, str]
     codecs: list[InForce]
-    pipeline: InForce
     data_types: dict[str, str]
     settings: list[InForce]
     problems: list[str]
     unknown: list[str]
     advice: list[str]
 
-    @property
-    def is_active(self) -> bool:
-        """Whether zarr uses this package for `bytes`, and all values of settings are permitted."""
-        return not (self.problems or self.advice)
-
     def __iter__(self) -> Iterator[InForce]:
         return iter(self.codecs)
-
-    def _document(self) -> dict[str, Any]:
-        return {"active": self.is_active, **super()._document()}
 
     def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
         yield self._verdict()
@@ -113,11 +106,11 @@ class Status(Result):
         yield ((versions, "dim"),)
         classes = [
             c._row((str(c.found), "green" if c.found == _OWN[c.name] else "red"))
-            for c in (*self.codecs, self.pipeline)
+            for c in self.codecs
         ]
         yield Table(("Codec", "Class", "Decided by"), classes)
         yield ("",)
-        if self.is_active and self.pipeline.found == PIPELINE:
+        if self.is_active and self.codecs[-1].found == PIPELINE:
             yield ("Parts of chunks ", "bold"), _PARTS_OF_CHUNKS
             yield ("New arrays ", "bold"), _NEW_ARRAYS
         yield ("One array ", "bold"), "is explained by `zarr-bytes explain STORE '[0]'`."
@@ -169,39 +162,32 @@ def status() -> Status:
 
     Examples
     --------
-    >>> [codec.found for codec in status()]
-    ['zarr_bytes.codec.BytesCodec', 'zarr_bytes.codec.EndianCodec']
+    >>> codec, *_ = status()
+    >>> codec.name, codec.found
+    ('bytes', 'zarr_bytes.codec.BytesCodec')
     """
-    codecs = [
-        InForce(name, _class(get_codec_class, name), source_of(_KEYS[name])) for name in CLASSES
-    ]
-    pipeline = InForce("pipeline", _class(get_pipeline_class), source_of(_KEYS["pipeline"]))
     given = given_settings()
+    codecs = [InForce(name, _class(name), source_of(key)) for name, key in _KEYS.items()]
+    problems, advice = list(_problems(given, codecs[-1])), list(_advice(codecs))
     return Status(
-        versions={"Python": platform.python_version()} | {p: _version(p) for p in _PACKAGES},
+        is_active=not (problems or advice),
+        versions={"Python": platform.python_version()}
+        | {name: metadata.version(name) for name in _PACKAGES if find_spec(name.replace("-", "_"))},
         codecs=codecs,
-        pipeline=pipeline,
         data_types={name: _data_type(name) for name in DATA_TYPES},
         settings=[
             InForce(name, given.get(name, setting.default), source_of(name))
             for name, setting in SETTINGS.items()
         ],
-        problems=list(_problems(given, pipeline)),
+        problems=problems,
         unknown=list(unknown_in(given).values()),
-        advice=list(_advice([*codecs, pipeline])),
+        advice=advice,
     )
 
 
-def _version(package: str) -> str:
+def _class(name: str) -> str:
     try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _class(get: Callable[..., type], *name: str) -> str:
-    try:
-        return class_path(get(*name))
+        return class_path(get_pipeline_class() if name == "pipeline" else get_codec_class(name))
     except Exception as error:  # noqa: BLE001 -- of zarr, for whatever its configuration holds
         return f"none: {in_words(error)}"
 
@@ -228,16 +214,14 @@ def _problems(given: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
         yield f"codec_pipeline.path is {zarr.config.get('codec_pipeline')!r}: {pipeline.found}"
 
 
-def _advice(classes: list[InForce]) -> Iterator[str]:
+def _advice(codecs: list[InForce]) -> Iterator[str]:
     """What to do, if zarr uses another class for `bytes`."""
-    others = [c for c in classes if c.found != _OWN[c.name]]
-    if classes[0] not in others:
+    others = [codec for codec in codecs if codec.found != _OWN[codec.name]]
+    if codecs[0] not in others:
         return
-    yield "In the environment, before Python starts:"
+    yield f"Remove a call of {_CODE} that has decided it, and run before Python starts:"
     for other in others:
         yield f"export ZARR_{_KEYS[other.name].replace('.', '__').upper()}={_OWN[other.name]}"
-    if any(other.source == _CODE for other in others):
-        yield f"{_CODE} comes after the environment: remove that call, too."
 
 
 def source_of(key: str) -> str:

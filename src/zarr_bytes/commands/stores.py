@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 DOCUMENT: Final = "zarr.json"
-_CREDENTIALS: Final = (
-    ". What fsspec needs, such as credentials, or anon=true where everybody may read, is given by"
-    " --storage-option, or in Python by storage_options"
-)
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
@@ -40,8 +36,7 @@ def storage_options(texts: list[str]) -> dict[str, object]:
         if not (name and separator):
             raise StoreError(f"--storage-option: {text!r} is not of the form key=value")
         try:
-            is_bool = value.lower() in ("true", "false")
-            options[name] = json.loads(value.lower() if is_bool else value)
+            options[name] = json.loads({"True": "true", "False": "false"}.get(value, value))
         except (RecursionError, ValueError):
             options[name] = value
     return options
@@ -149,8 +144,7 @@ async def listed(store: Store) -> dict[str, list[str]]:
         if not keys and await _read(store, DOCUMENT) is not None:
             nodes = {"": []}
     except Exception as error:
-        advice = _CREDENTIALS if isinstance(store, FsspecStore) else ""
-        raise StoreError(f"it cannot be read: {in_words(error)}{advice}") from error
+        raise StoreError(f"it cannot be read: {in_words(error)}") from error
     if not nodes:
         raise StoreError(f"it holds no array and no group of Zarr format 3, no {DOCUMENT}")
     return nodes
