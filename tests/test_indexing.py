@@ -3,7 +3,7 @@
 The oracle is NumPy; `test_model.py` writes by such plans.
 """
 
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 
 import numpy as np
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stored_arrays import most_memory
 
-from zarr_bytes.indexing.plan import EVERYTHING, Absent, plan_of
+from zarr_bytes.indexing.plan import EVERYTHING, Fetch, plan_of
 from zarr_bytes.indexing.selection import ChunkGrid, shape_of, view_of
 from zarr_bytes.layout.format import Format, Sharding
 from zarr_bytes.settings import Cost
@@ -76,8 +76,8 @@ def test_the_result_is_what_numpy_selects(data, case, gap, most, seed):
     out, times = np.zeros(size, format.dtype), np.zeros(size, int)
     views = [view_of(array, format.order, selection) for array in (out, times)]
     for fetch in plan_of(format, selection, Cost(gap, most)).fetches(Index(starts), most):
-        if isinstance(fetch, Absent):
-            views[1][fetch.out] += 1
+        if not isinstance(fetch, Fetch):
+            views[1][fetch] += 1
             continue
         fetched = fetch.ranges.of(content)
         assert fetched.size == fetch.ranges.nbytes
@@ -128,22 +128,31 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 3), (3, 1, 2), (2, 2, 3)], ids=str)
-def test_elements_that_follow_each_other_are_one_range(shape):
+def test_elements_of_a_chunk_are_a_box_with_their_longest_gap(shape):
     values, grid = np.arange(prod(shape)).reshape(shape), ChunkGrid(shape, shape)
     steps = (1, 2)
     every = [
         [*range(n), *(slice(*s) for s in product(range(n), range(n + 1), steps))] for n in shape
     ]
     for selection in product(*every):
-        flat = sorted(values[(*selection, ...)].ravel().tolist())
-        is_one_range = bool(flat) and flat == list(range(flat[0], flat[0] + len(flat)))
-        found = grid.one_range(selection)
-        if found is None:
-            has_steps = any(isinstance(entry, slice) and entry.step == 2 for entry in selection)
-            assert not is_one_range or has_steps
-        else:
-            assert is_one_range
-            assert (found.start, found.count, found.number) == (flat[0], len(flat), 0)
+        selected = values[(*selection, ...)]
+        flat, box = sorted(selected.ravel().tolist()), grid.box(selection)
+        assert (box is None) == (not flat)
+        if box is not None:
+            assert (box.number, box.start, box.extent) == (0, flat[0], flat[-1] + 1 - flat[0])
+            assert box.gap == max([b - a - 1 for a, b in pairwise(flat)], default=0)
+            content = values.ravel()[box.start : box.start + box.extent].copy()
+            strides = [8 * n for n in box.strides]
+            found = np.ndarray(box.shape, values.dtype, content, 0, strides)
+            assert found.ravel().tolist() == flat
+
+
+def test_a_box_is_in_one_chunk():
+    grid = ChunkGrid((6, 7), (3, 4))
+    assert grid.box((slice(2, 4), 0)) is None
+    assert grid.box((4, slice(3, 5))) is None
+    box = grid.box((4, slice(4, 7, 2)))
+    assert (box.number, box.start, box.extent, box.gap) == (3, 4, 3, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,16 @@
 
 A read is a plan, the index of the object, fetches, and the scattering of their elements. Local
 files, requests and memory share everything but the line that fetches. Before a plan stands the
-short way of one range: a few contiguous bytes get into the result by one read, or by one assignment
-that also swaps them, so that a chunk of 256 bytes costs an open, a read and a close, and little
-else.
+short way of one range: the elements in a few bytes get into the result by one read, or by one
+assignment that also swaps them, so that a chunk of 256 bytes costs an open, a read and a close, and
+little else.
 """
 
 from __future__ import annotations
 
 import asyncio
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, repeat
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -229,86 +230,57 @@ class Reader:
         Beside the index, which is given. Nothing is read.
         """
         getter, format, selection, place, _ = item
+        plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
+        most = largest = plan.largest_request
+        is_whole = not plan.comes_in_parts(answers_ranges=self.answers_ranges)
         if self.root:
-            way = self._way(format, selection, place)
-            if (one := way.one) is not None:
-                is_there = index.offset(one.number) is not None
-                return int(is_there), one.nbytes * is_there, one.start is None
-            plan, most = cast("Plan", way.plan), _most(self._view(format, selection, place))
+            most = _most(self._view(format, selection, place))
             is_whole = plan.is_whole and format.nbytes <= limits.LIMITS.size_not_asked
-        else:
-            plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
-            has_parts = plan.comes_in_parts(answers_ranges=self.answers_ranges)
-            most, is_whole = plan.largest_request, not has_parts
         if is_whole:
             return 1, format.nbytes, True
         fetches = [fetch for fetch in plan.fetches(index, most) if isinstance(fetch, Fetch)]
-        largest = plan.largest_request
-        if self.root:  # a file has no slots
-            ranges = sum([fetch.ranges.number_of_requests(largest) for fetch in fetches])
-        else:
+        sized: Iterable[tuple[Fetch, int]] = zip(fetches, repeat(largest))
+        if not self.root:  # a file has no slots
             sized = with_sizes(fetches, largest, number_of_slots(), objects)
-            ranges = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
+        ranges = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
         return ranges, sum([fetch.ranges.nbytes for fetch in fetches]), False
 
     def _way(self, format: Format, selection: Any, place: Any) -> _Way:
-        one, plan = None, None
-        is_tried = format.is_plain and is_basic(selection)
-        if is_tried and format.index_nbytes <= limits.LIMITS.loop_chunk:
-            one = self._one_range(format, selection, place)
+        one = plan = None
+        if format.is_plain and is_basic(selection):
+            one = self._one_read(format, selection, place)
         if one is None:
             plan = self._plan(format, selection, place, self.cost)
-            one = self._one_slab(plan, selection) if is_tried else None
-        return _Way(format, selection, place, self.drop_axes, one, None if one else plan)
+        return _Way(format, selection, place, self.drop_axes, one, plan)
 
-    def _one_range(self, format: Format, entries: tuple[Any, ...], place: Any) -> _OneRead | None:
-        """The one range of a selection, before any plan; None if there are more."""
-        found, most = format.grid.one_range(format.stored_order(entries)), limits.LIMITS
-        if found is None:
+    def _one_read(self, format: Format, entries: tuple[Any, ...], place: Any) -> _OneRead | None:
+        """The one read of a selection, before any plan; None if it takes more than one."""
+        box, most = format.grid.box(format.stored_order(entries)), limits.LIMITS
+        if box is None or format.index_nbytes > most.loop_chunk:
             return None
         gap, largest = self.cost or (EVERYTHING, EVERYTHING)
-        start, nbytes = found.start * format.item_size, found.count * format.item_size
+        item_size = format.item_size
+        start, nbytes = box.start * item_size, box.extent * item_size
         is_part = format.stored_nbytes is None or gap < format.nbytes != nbytes
         to_read = nbytes if is_part else format.nbytes
-        if not 0 < to_read <= largest:
+        if to_read > largest or box.gap * item_size > gap:
             return None
-        if to_read == nbytes and most.direct <= nbytes <= most.loop:
+        begin = start if is_part else None
+        is_all = to_read == prod(box.shape) * item_size
+        if is_all and most.direct <= to_read <= most.loop:
             view = self._view(format, entries, place)
             if view.dtype == format.stored and view.flags.c_contiguous:
                 # Without the data type: not every type has a buffer that can be read into.
-                raw, begin = self.out.view(f"V{format.item_size}"), start if is_part else None
-                return _OneRead(format, found.number, begin, nbytes, raw, None)
-        if to_read > (most.assigned if to_read == nbytes else most.loop_chunk):
+                raw = self.out.view(f"V{item_size}")
+                return _OneRead(format, box.number, begin, raw, None)
+        if to_read > (most.assigned if is_all else most.loop_chunk):
             return None
-        memory = np.empty(to_read, np.uint8)
-        array: Array = np.ndarray(found.shape, format.stored, memory, 0 if is_part else start)
-        return self._read_first(format, entries, found.number, start, memory, array)
-
-    def _one_slab(self, plan: Plan, entries: tuple[Any, ...]) -> _OneRead | None:
-        """The same for elements with gaps between them, of one inner chunk, in few bytes."""
-        part = plan.one_range
-        if part is None or not 0 < plan.nbytes <= limits.LIMITS.loop_chunk:
-            return None
-        slab, memory = part.slabs.whole, np.empty(plan.nbytes, np.uint8)
-        array = slab.elements(
-            memory[slab.ranges.start if plan.is_whole else 0 :], plan.format.stored
-        )
-        return self._read_first(plan.format, entries, part.number, slab.ranges.start, memory, array)
-
-    def _read_first(
-        self,
-        format: Format,
-        entries: tuple[Any, ...],
-        number: int,
-        start: int,
-        memory: Bytes,
-        array: Array,
-    ) -> _OneRead:
-        """A read into `memory`, whose `array` is then assigned."""
+        memory, strides = np.empty(to_read, np.uint8), [n * item_size for n in box.strides]
+        at = 0 if is_part else start
+        array: Array = np.ndarray(box.shape, format.stored, memory, at, strides)
         index = [slice(None) if type(entry) is slice else 0 for entry in entries]
         elements = array.transpose(format.back)[(*index, ...)]
-        begin = None if memory.size == format.stored_nbytes else start
-        return _OneRead(format, number, begin, memory.size, memory, elements)
+        return _OneRead(format, box.number, begin, memory, elements)
 
     def _plan(self, format: Format, selection: Any, place: Any, cost: Cost | None) -> Plan:
         return plan_of(format, selection, cost, place, self.drop_axes)
@@ -318,22 +290,13 @@ class Reader:
 
 
 class _OneRead:
-    """The short way of one range: a point, a row or a plane, which NumPy assigns as stored."""
-
-    __slots__ = ("elements", "format", "memory", "nbytes", "number", "start")
+    """The short way of one range: a point, a row or a box, which NumPy assigns as stored."""
 
     def __init__(
-        self,
-        format: Format,
-        number: int,
-        start: int | None,
-        nbytes: int,
-        memory: Array,
-        elements: Array | None,
+        self, format: Format, number: int, start: int | None, memory: Array, elements: Array | None
     ) -> None:
         self.format = format
         self.number = number  # of the inner chunk
-        self.nbytes = nbytes  # that are read
         self.start = start  # in the inner chunk; None where a whole file is read
         self.memory = memory  # that is read into
         self.elements = elements  # a view of it; None where it is `out`
@@ -357,8 +320,6 @@ class _OneRead:
 
 class _Way:
     """How all objects of one format and one selection are read: by one range or by a plan."""
-
-    __slots__ = ("_along", "_format", "_selection", "_types", "one", "plan")
 
     def __init__(
         self,

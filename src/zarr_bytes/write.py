@@ -20,7 +20,7 @@ import numpy as np
 from zarr_bytes import limits
 from zarr_bytes.errors import misfit, wrong_size
 from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, joined, plan_of
-from zarr_bytes.indexing.selection import broadcast, shape_of, view_of
+from zarr_bytes.indexing.selection import broadcast, has_all_of, shape_of, view_of
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
@@ -141,7 +141,7 @@ class Change:
         self._format = format
         self._plan = plan = plan_of(format, entries, APART)
         is_complete = is_complete and not format.keeps_edges
-        self.keeps_nothing = is_complete or plan.selection.has_all_of(format.grid.shape)
+        self.keeps_nothing = is_complete or has_all_of(plan.selection.dims, format.grid.shape)
         self.selects_nothing = 0 in plan.selection.shape  # zarr gives a chunk for 8:7, too
 
     @cached_property

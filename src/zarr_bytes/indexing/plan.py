@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from zarr_bytes.settings import Cost
 
 Table: TypeAlias = "tuple[Offsets, Offsets]"  # starts and stops of ranges
+Absent: TypeAlias = "tuple[Any, ...]"  # index in the view of `out`, of an absent inner chunk
 Bounds: TypeAlias = "Sequence[tuple[int, int]]"
 
 EVERYTHING: Final = 2**62  # bytes of a gap that joins everything in one range
@@ -337,15 +338,6 @@ class Fetch:
         self.ranges, self.slabs = ranges, slabs
 
 
-class Absent:
-    """The place of the elements of an absent inner chunk in the view of `out`."""
-
-    __slots__ = ("out",)
-
-    def __init__(self, out: tuple[Any, ...]) -> None:
-        self.out = out
-
-
 def coalesced(located: list[tuple[int, Part]], gap: int, most: int) -> Iterator[Fetch]:
     """Located parts fetched together, in one range across a gap, at most `most` bytes at a time."""
     runs = limits.LIMITS.runs
@@ -445,16 +437,7 @@ class Plan:
 
     def selects_all_of(self, part: Part) -> bool:
         """Whether a part has everything of its inner chunk."""
-        return not self.selection.are_points and has_all_of(part.dims, self.format.grid.inner)
-
-    @property
-    def one_range(self) -> Part | None:
-        """The one part of one range, whose elements lie evenly in it, if there are no others."""
-        if self._few is None or len(self._few) != 1 or self.largest_request < self.nbytes:
-            return None
-        (part,) = self._few
-        is_one = part.slabs.span.ranges == 1 and part.slabs.whole.among is None
-        return part if is_one else None
+        return has_all_of(part.dims, self.format.grid.inner)
 
     def comes_in_parts(self, *, answers_ranges: bool) -> bool:
         """Whether ranges are fetched; of a whole chunk, where it is too large for one request."""
@@ -481,7 +464,7 @@ class Plan:
             for part in some:
                 base = index.offset(part.number)
                 if base is None:
-                    yield Absent(part.out())
+                    yield part.out()
                 else:
                     located.append((base, part))
             if len(located) > 1:
@@ -491,10 +474,10 @@ class Plan:
     def filling(self, index: AnyIndex, view: Array, most: int) -> Iterator[Fetch]:
         """`fetches` of what is there; what is absent becomes the fill value."""
         for fetch in self.fetches(index, most):
-            if isinstance(fetch, Absent):
-                view[fetch.out] = self.format.fill_value
-            else:
+            if isinstance(fetch, Fetch):
                 yield fetch
+            else:
+                view[fetch] = self.format.fill_value
 
     def end_of_file(self, path: str, offset: int) -> ChunkSizeError:
         """Error for a file that ends at the byte `offset`, within or before a range."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import accumulate, pairwise, product
 from math import prod
 from operator import mul
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -87,13 +87,9 @@ class Selection:
         dims = self.dims[:1] if self.are_points else self.dims
         return tuple([len(dim.indices) for dim in dims])
 
-    def has_all_of(self, shape: Sequence[int]) -> bool:
-        """Whether everything along stored axes of these lengths is selected, once."""
-        return not self.are_points and has_all_of(self.dims, shape)
-
 
 def has_all_of(dims: Sequence[Dim], shape: Sequence[int]) -> bool:
-    """Whether all indices along axes of these lengths are selected, once."""
+    """Whether all indices along axes of these lengths are selected, once; never of points."""
     sizes = [len(dim.indices) for dim in dims if type(dim.indices) is range]
     return sizes == list(shape)
 
@@ -236,14 +232,15 @@ def c_strides(
     return tuple([found[i] for i in range(len(shape))])
 
 
-class OneRange:
-    """A point, a row or a plane: one range of one chunk, in elements."""
+class Box(NamedTuple):
+    """Elements at even steps along each axis of one chunk: a point, a row, a plane, a block."""
 
-    __slots__ = ("count", "number", "shape", "start")
-
-    def __init__(self, number: int, start: int, count: int, shape: tuple[int, ...]) -> None:
-        self.number = number  # of the chunk
-        self.start, self.count, self.shape = start, count, shape
+    number: int  # of the chunk
+    start: int  # in elements, as all that follow
+    extent: int  # from the first to the last selected one
+    gap: int  # the longest between two selected ones
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 class ChunkGrid:
@@ -271,30 +268,29 @@ class ChunkGrid:
         """Number of a chunk, by its index along each axis."""
         return sum(map(mul, place, self.distances))
 
-    def one_range(self, entries: Sequence[Any]) -> OneRange | None:
-        """The one range of integers and slices, if it is one; in a tenth of the time of a plan."""
-        number = start = 0
-        run, is_whole, shape = 1, True, []
+    def box(self, entries: Sequence[Any]) -> Box | None:
+        """Integers and slices in one chunk, in a tenth of the time of a plan; None for others."""
+        number = start = gap = 0
+        extent, shape, strides = 1, [], []
         axes = zip(reversed(entries), self._innermost_first)  # noqa: B905 -- slower
         for entry, (n, size, distance, stride) in axes:
-            first, count = entry, 1
+            first, count, step = entry, 1, stride
             if type(entry) is slice:
-                first, stop, step = entry.indices(n)
-                count = stop - first
-                # Outside of a part of an axis there can be a single index alone.
-                if step != 1 or count < 1 or (count > 1 and not is_whole):
+                along = range(*entry.indices(n))
+                if not along:
                     return None
-            elif type(entry) is not int:
-                return None
+                first, count, step = along.start, len(along), along.step * stride
+                if count > 1:
+                    gap = max(gap, step - extent)
+                    extent += (count - 1) * step
+                if along[-1] // size != first // size:
+                    return None
             k, local = divmod(first, size)
-            if local + count > size:
-                return None
             number += k * distance
             start += local * stride
-            run *= count
-            is_whole = is_whole and count == size
             shape.append(count)
-        return OneRange(number, start, run, tuple(shape[::-1]))
+            strides.append(step)
+        return Box(number, start, extent, gap, tuple(shape[::-1]), tuple(strides[::-1]))
 
     def divided(self, selection: Selection) -> Divided:
         """Indices in chunks along each axis (points: one of offsets), with the chunks' numbers."""
