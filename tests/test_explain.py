@@ -111,7 +111,7 @@ def test_a_read_is_what_was_explained(tmp_path_factory, data):
 )
 def test_more_of_a_transposed_chunk_is_read_at_once(tmp_path, monkeypatch, order, selection, count):
     """32 elements of a row of 50, or 10 such rows."""
-    sizes = limits.Limits(block=2**8, block_out_of_order=2**12, loop_chunk=1, assigned=1)
+    sizes = limits.Limits(block=2**8, block_out_of_order=2**12, assigned=1)
     monkeypatch.setattr(limits, "LIMITS", sizes)
     array = stored(LocalStore(tmp_path), VALUES, filters=[TransposeCodec(order=order)])
     with zarr.config.set({"zarr_bytes.gap.local": 0}), counting() as counted:

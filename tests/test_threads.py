@@ -70,10 +70,10 @@ class TestOnTheEventLoop:
     @pytest.mark.parametrize("more", [0, 1])
     def test_what_is_read_counts_and_not_what_is_selected(self, tmp_path, pipeline, more):
         """Two bytes of each of four rows, and all those between them."""
-        apart = LIMITS.loop_fetched // 4 - 1 + more
+        apart = LIMITS.one_thread // 4 - 1 + more
         shape, selection = (4, 3 * apart), np.s_[:, : apart + 1 : apart]
         with zarr.config.set({"zarr_bytes.gap.local": apart}):
-            self.check(tmp_path, shape, shape, selection, LIMITS.loop_fetched * (not more))
+            self.check(tmp_path, shape, shape, selection, LIMITS.one_thread * (not more))
 
     @staticmethod
     def check(root, shape, chunk_shape, selection, expected):

@@ -18,19 +18,16 @@ class Limits(NamedTuple):
     loop_each: int = 2**12
     # Number of chunks after which the event loop turns to other tasks.
     loop_chunks: int = 512
-    # Largest part of a chunk that is read on the event loop in many ranges, and their number. Each
-    # range is a system call of 2 microseconds; the copying takes a fraction of a hop to a thread.
-    loop_chunk: int = 2**16
-    loop_ranges: int = 256
-    # Bytes that are fetched on the event loop, with the gaps, and largest number of longer ranges:
-    # a column or a box in a few inner chunks. A hop to a thread takes as long as to copy 2 MiB.
-    loop_fetched: int = 2**22
-    loop_long_ranges: int = 16
-    # Largest read in one thread, and largest write in place, which a second thread would not make
-    # faster, in selected bytes.
+    # Largest number of ranges that are read on the event loop, each of which is a system call of 2
+    # microseconds, and of a plan that is kept for the next chunk.
+    loop_ranges: int = 2**10
+    # Bytes that are fetched on the event loop, with the gaps: a hop to a thread takes as long as to
+    # copy 2 MiB. Largest read in one thread, and largest write in place, which a second thread
+    # would not make faster.
     one_thread: int = 2**22
-    # Largest chunk that is read first and then assigned to the result.
-    assigned: int = 2**18
+    # Largest range that is read first and then assigned to the result, and largest index of a shard
+    # on the event loop.
+    assigned: int = 2**16
     # Smallest chunk for which a look at the result pays: whether the file can be read into it.
     direct: int = 2**14
     # Bytes that are worked on at once: about a processor's second cache; more where the axes are
@@ -45,16 +42,11 @@ class Limits(NamedTuple):
     # Number of ranges that are fetched together, each of which takes some fifty bytes of memory
     # while it is planned.
     runs: int = 2**18
-    # Largest number of ranges of a plan that is kept for the next chunk.
-    kept_runs: int = 2**10
-    # Bytes of a chunk that are compared with the fill value at once, and bytes of fill values that
-    # are written at once.
+    # Bytes of a chunk that are compared with the fill value at once.
     compared: int = 2**16
-    filled: int = 2**20
-    # Smallest number of ranges, and largest average size, for which writing through a mapping is
-    # faster than a system call for each range.
+    # Smallest number of short ranges for which writing through a mapping is faster than a system
+    # call for each.
     mapped_ranges: int = 2**6
-    mapped_range: int = 2**10
     # Seconds that a write waits for a lock that another program holds.
     lock_seconds: int = 60
     # Size that longer ranges are cut to, at most, where slots are idle; the bytes that a connection

@@ -169,7 +169,7 @@ class Reader:
             one, plan = way.one, way.plan
             if plan is not None and not waits:
                 fetched += plan.nbytes
-                if not plan.is_little or fetched > limits.LIMITS.loop_fetched:
+                if not plan.is_little or fetched > limits.LIMITS.one_thread:
                     raise BlockingIOError
             path = f"{root}/{getter.path}"
             file = self.left_open.pop(path, None) if self.left_open else None
@@ -256,7 +256,7 @@ class Reader:
     def _one_read(self, format: Format, entries: tuple[Any, ...], place: Any) -> _OneRead | None:
         """The one read of a selection, before any plan; None if it takes more than one."""
         box, most = format.grid.box(format.stored_order(entries)), limits.LIMITS
-        if box is None or format.index_nbytes > most.loop_chunk:
+        if box is None or format.index_nbytes > most.assigned:
             return None
         gap, largest = self.cost or (EVERYTHING, EVERYTHING)
         item_size = format.item_size
@@ -273,7 +273,7 @@ class Reader:
                 # Without the data type: not every type has a buffer that can be read into.
                 raw = self.out.view(f"V{item_size}")
                 return _OneRead(format, box.number, begin, raw, None)
-        if to_read > (most.assigned if is_all else most.loop_chunk):
+        if to_read > most.assigned:
             return None
         memory, strides = np.empty(to_read, np.uint8), [n * item_size for n in box.strides]
         at = 0 if is_part else start

@@ -410,13 +410,9 @@ class Plan:
             self.nbytes, self.ranges = format.nbytes, 1
         # Read on the event loop, if nothing has to be waited for.
         most = limits.LIMITS
-        is_short = self.nbytes <= most.loop_chunk
-        self._is_kept = self.nbytes <= most.block and self.ranges <= most.kept_runs
-        self.is_little = (
-            self.nbytes <= most.loop_fetched
-            and format.index_nbytes <= most.loop_chunk
-            and self.ranges <= (most.loop_ranges if is_short else most.loop_long_ranges)
-        )
+        has_few = self.ranges <= most.loop_ranges
+        self._is_kept = has_few and self.nbytes <= most.block
+        self.is_little = has_few and format.index_nbytes <= most.assigned
 
     def parts(self) -> Iterable[Part]:
         """The selected elements of each inner chunk, in the order of the index."""
@@ -536,7 +532,7 @@ def plan_of(
         return kept
     selection = Selection(format.shape, format.order, entries, place, drop_axes)
     plan = Plan(format, selection, cost)
-    if is_kept and plan.ranges <= limits.LIMITS.kept_runs:
+    if is_kept and plan.ranges <= limits.LIMITS.loop_ranges:
         if len(format.last_plans) >= _COSTS:
             format.last_plans.clear()
         format.last_plans[cost] = entries, plan  # one tuple: no thread sees half of it

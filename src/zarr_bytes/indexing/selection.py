@@ -274,13 +274,14 @@ class ChunkGrid:
         extent, shape, strides = 1, [], []
         axes = zip(reversed(entries), self._innermost_first)  # noqa: B905 -- slower
         for entry, (n, size, distance, stride) in axes:
-            first, count, step = entry, 1, stride
+            first, count, step = entry, 1, 1
             if type(entry) is slice:
                 along = range(*entry.indices(n))
                 if not along:
                     return None
-                first, count, step = along.start, len(along), along.step * stride
+                first, count = along.start, len(along)
                 if count > 1:
+                    step = along.step * stride
                     gap = max(gap, step - extent)
                     extent += (count - 1) * step
                 if along[-1] // size != first // size:

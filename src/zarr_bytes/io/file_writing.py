@@ -281,7 +281,7 @@ def _fill(file: int, new: NewObject) -> None:
         raise StoppedError(0, 0) from error
     begin = len(new.before)
     if any(new.fill):
-        count = min(max(limits.LIMITS.filled // len(new.fill), 1), new.nbytes // len(new.fill))
+        count = min(max(limits.LIMITS.block // len(new.fill), 1), new.nbytes // len(new.fill))
         block = memoryview(new.fill * count)
         for start in range(0, new.nbytes, len(block)):
             write_all(file, block[: new.nbytes - start], begin + start, 0)

@@ -70,7 +70,7 @@ def write_ranges(file: int, ranges: ByteRanges, data: Bytes, size: int) -> None:
     if (
         CAN_MAP
         and ranges.number_of_ranges() >= limits.LIMITS.mapped_ranges
-        and ranges.nbytes <= ranges.number_of_ranges() * limits.LIMITS.mapped_range
+        and ranges.nbytes <= ranges.number_of_ranges() * limits.LIMITS.short_range
         and is_local(file)
     ):
         done = _write_mapped(file, ranges, data, size)
