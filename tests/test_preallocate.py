@@ -4,7 +4,11 @@
 system failing, and `test_meanwhile` with other processes.
 """
 
+import errno
 import json
+import os
+import subprocess
+import sys
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -13,6 +17,7 @@ import pytest
 import zarr
 from command import call
 from stored_arrays import IN_PLACE, PLAIN_ZARR, created
+from system_calls import fail_at
 from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
@@ -153,3 +158,28 @@ def test_the_command_makes_the_chunks_of_every_array_and_names_those_it_cannot(t
     assert refused["old"] == "it is of Zarr format 2"
     assert "zstd" in refused["compressed"]
     assert refused["wrong"].startswith("JSONDecodeError: ")
+
+
+class TestWithoutLinks:
+    """A file that is renamed to its name might replace one that another process makes."""
+
+    def test_of_a_file_system_the_error_says_what_to_do(self, tmp_path, monkeypatch):
+        array = array_in(tmp_path)
+        fail_at(
+            monkeypatch, "link", 0, error=PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        )
+        with pytest.raises(
+            OSError, match=r"no hard links.*`write_empty_chunks=True` before others"
+        ):
+            preallocate(array)
+        assert files_in(tmp_path) == []
+
+    @pytest.mark.skipif(not hasattr(os, "pwrite"), reason="preallocate is refused")
+    def test_of_a_system_the_error_says_what_to_do(self, tmp_path):
+        array_in(tmp_path)
+        lines = "import os", "del os.link", "import zarr, zarr_bytes"
+        act = f"zarr_bytes.preallocate(zarr.open_array({str(tmp_path)!r}))"
+        command = [sys.executable, "-c", "\n".join([*lines, act])]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert "no hard links, so that chunks are replaced" in done.stderr
+        assert files_in(tmp_path) == []

@@ -9,6 +9,8 @@ kept is replaced without a read.
 from __future__ import annotations
 
 import asyncio
+import os
+from contextlib import nullcontext
 from functools import cached_property, partial
 from itertools import chain
 from math import prod
@@ -20,14 +22,15 @@ import numpy as np
 from zarr_bytes import limits
 from zarr_bytes.errors import misfit, wrong_size
 from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, joined, plan_of
-from zarr_bytes.indexing.selection import broadcast, has_all_of, shape_of, view_of
+from zarr_bytes.indexing.selection import broadcast, has_all_of, is_basic, shape_of, view_of
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.file_writing import NewObject, write_file
+from zarr_bytes.io.file_writing import write_file
 from zarr_bytes.io.files import EndOfFileError, find_location, open_chunk
 from zarr_bytes.io.known_stores import is_known_to_be_local, is_located, keep_index
 from zarr_bytes.io.mapping import apart_from_files
+from zarr_bytes.io.range_writing import StoppedError, write_all, write_parts, write_ranges
 from zarr_bytes.io.requests import note_request
 from zarr_bytes.io.tasks import for_each, in_threads
 from zarr_bytes.layout.elements import check_size, encode_elements, encode_in_blocks
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 # Bytes of a stored inner chunk, which may be changed, by its number; None if it is absent.
 _Stored: TypeAlias = "Callable[[int], Bytes | None]"
 
+_NOTHING: Final[_Stored] = dict[int, Any]().get
 _NO_BYTES: Final = ByteRanges(0, 0), np.empty(0, np.uint8)
 APART: Final = Cost(0, EVERYTHING)
 """The cost of a request where no byte between two ranges may be touched."""
@@ -69,30 +73,33 @@ async def write_batch(
     shape of `value` does not fit, a ValueError says so, and nothing has been written.
     """
     _check_shape(batch, value)
+    driver = driver_of(batch[0][0].store)
+    array: Any = value.as_ndarray_like()
+    is_numpy, root = isinstance(array, np.ndarray), driver.root
+    last: Change | None = None
 
     def edit(item: Chunk) -> Edit:
-        _, format, selection, place, is_complete = item
-        elements = value
-        if value.shape != ():
-            elements = value[place]
-            if drop_axes:
-                axes = range(len(format.shape))
-                elements = elements[tuple(None if i in drop_axes else slice(None) for i in axes)]
-        # The caller may give anything with a shape.
-        array: Array = np.asarray(elements.as_ndarray_like())
-        return Edit(format, selection, array, is_complete=is_complete, leaves_out=leaves_out)
+        nonlocal last
+        key, format, entries, place, is_complete = item
+        change = None if last is None else last.again(format, entries, is_complete=is_complete)
+        last = change = change or Change(format, entries, is_complete=is_complete)
+        elements = _elements_at(array, place, drop_axes)
+        if in_place and not is_numpy:
+            elements = apart_from_files(elements, [f"{root}/{key.path}"])
+        return Edit(change, elements, leaves_out=leaves_out)
 
     def write_to_file(item: Chunk) -> None:
-        edit(item).to_file(item[0].path, driver.root, in_place=in_place)
+        new, path = edit(item), f"{root}/{item[0].path}"
+        written = 0 if new.selects_nothing else write_file(path, root, new, in_place=in_place)
+        if counters.counters and not new.selects_nothing:
+            counters.note(root, chunks=1, opens=int(written > 0), bytes_written=written)
 
     async def write(item: Chunk) -> None:
         await edit(item).to_store(item[0], prototype)
 
-    driver = driver_of(batch[0][0].store)
     if driver.why_not_in_place():
         await for_each(write, batch)
         return
-    root = driver.root
     if len(batch) > 1 and not is_located(root):
         await asyncio.to_thread(find_location, root)
     # A rename waits for the file system (ext4 allocates the blocks then), so that several threads
@@ -102,10 +109,17 @@ async def write_batch(
     is_replaced = not in_place or any(is_complete for *_, is_complete in batch)
     is_quick = is_little and not is_replaced and is_known_to_be_local(root)
     threads = 1 if is_quick else threads_for(root, len(batch))
-    if in_place and isinstance(array := value.as_ndarray_like(), np.ndarray):
-        apart = apart_from_files(array, (f"{root}/{setter.path}" for setter, *_ in batch))
-        value = value if apart is array else type(value).from_ndarray_like(apart)
+    if in_place and is_numpy:
+        array = apart_from_files(array, (f"{root}/{key.path}" for key, *_ in batch))
     await in_threads(partial(map, write_to_file), batch, threads)
+
+
+def _elements_at(array: Any, place: Any, drop_axes: tuple[int, ...]) -> Array:
+    """The elements for a chunk, out of anything with a shape."""
+    if array.shape == ():
+        return np.asarray(array)
+    elements = np.asarray(array[place])
+    return np.expand_dims(elements, drop_axes) if drop_axes else elements
 
 
 def _check_shape(batch: Sequence[Chunk], value: NDBuffer) -> None:
@@ -115,19 +129,16 @@ def _check_shape(batch: Sequence[Chunk], value: NDBuffer) -> None:
     """
     if len(batch) == 1 or value.shape == ():
         return
-    needed: list[int] = []
-    seen: set[tuple[int, int]] = set()  # chunks side by side share the places along an axis
-    for _, _, _, places, _ in batch:
-        for axis, place in enumerate(places if type(places) is tuple else (places,)):
-            if (axis, id(place)) in seen:
-                continue
-            seen.add((axis, id(place)))
-            stop = place.stop if type(place) is slice else np.max(np.asarray(place), initial=-1) + 1
-            if axis == len(needed):
-                needed.append(0)
-            needed[axis] = max(needed[axis], int(stop))
+    given = [places if type(places) is tuple else (places,) for *_, places, _ in batch]
+    # Chunks side by side share the places along an axis.
+    distinct = [{id(p): p for p in along}.values() for along in zip(*given, strict=True)]
+    needed = [max(map(_stop, places)) for places in distinct]
     if len(needed) != len(value.shape) or any(map(gt, needed, value.shape)):
         raise misfit(value.shape, tuple(needed))
+
+
+def _stop(place: Any) -> int:
+    return int(place.stop if type(place) is slice else np.max(np.asarray(place), initial=-1) + 1)
 
 
 class Change:
@@ -138,16 +149,26 @@ class Change:
     """
 
     def __init__(self, format: Format, entries: Any, *, is_complete: bool = False) -> None:
-        self._format = format
-        self._plan = plan = plan_of(format, entries, APART)
-        is_complete = is_complete and not format.keeps_edges
-        self.keeps_nothing = is_complete or has_all_of(plan.selection.dims, format.grid.shape)
+        self.format, self.entries, self._is_complete = format, entries, is_complete
+        self.plan = plan = plan_of(format, entries, APART)
+        self.shape = shape_of(entries, format.shape)  # of the new elements
+        is_all = has_all_of(plan.selection.dims, format.grid.shape)
+        self.keeps_nothing = is_all or (is_complete and not format.keeps_edges)
         self.selects_nothing = 0 in plan.selection.shape  # zarr gives a chunk for 8:7, too
+        self.is_basic = is_basic(entries)
+        # Whether the new elements are those of a chunk, or of the one inner chunk, as they are.
+        is_one = is_all and format.count == 1
+        self.is_chunk = is_one and self.is_basic and self.shape == format.shape
+
+    def again(self, format: Format, entries: Any, *, is_complete: bool) -> Change | None:
+        """The same, if it is what another selection changes: as a rule that of the next chunk."""
+        is_same = format is self.format and is_complete is self._is_complete and self.is_basic
+        return self if is_same and is_basic(entries) and entries == self.entries else None
 
     @cached_property
     def _changed(self) -> list[tuple[int, int, bool]]:
         """Number of each inner chunk, the bytes written in it, and whether these are all."""
-        plan, size = self._plan, self._format.item_size
+        plan, size = self.plan, self.format.item_size
         return [
             (part.number, part.slabs.span.fetched * size, plan.selects_all_of(part))
             for part in plan.parts()
@@ -162,7 +183,7 @@ class Change:
         `write_file`, and `why` says why this object is replaced; inner chunks alone may say so,
         too.
         """
-        format, counts, changed = self._format, Counts(chunks=1), self._changed
+        format, counts, changed = self.format, Counts(chunks=1), self._changed
         inner, indexes = format.inner_nbytes, 0
         starts = [] if index is None else [index.offset(number) for number, *_ in changed]
         if index is not None and not why:
@@ -199,47 +220,28 @@ def _why_rebuilt(index: AnyIndex, starts: Sequence[int | None]) -> str:
     return ""
 
 
-class Edit(Change):
-    """New elements for a selection of one object.
+class Edit:
+    """New elements for what a `change` selects of one object.
 
-    `elements` are in the shape of ``chunk[selection]``, or in one that NumPy broadcasts to it.
+    They are in the shape of ``chunk[selection]``, or in one that NumPy broadcasts to it.
     """
 
-    def __init__(
-        self,
-        format: Format,
-        entries: Any,
-        elements: Array,
-        *,
-        is_complete: bool = False,
-        leaves_out: bool = False,
-    ) -> None:
-        super().__init__(format, entries, is_complete=is_complete)
-        if elements.dtype.newbyteorder("=") != format.dtype.newbyteorder("="):
+    def __init__(self, change: Change, elements: Array, *, leaves_out: bool) -> None:
+        self._format = format = change.format
+        given, dtype = elements.dtype, format.dtype
+        if given != dtype and given.newbyteorder("=") != dtype.newbyteorder("="):
             elements = elements.astype(format.dtype)  # zarr compares names of types
-        self._elements = broadcast(elements, shape_of(entries, format.shape))
-        self._entries = entries
-        self._leaves_out = leaves_out
-        self.is_in_place = not self.keeps_nothing
+        self._elements = broadcast(elements, change.shape)
+        self._change, self._plan, self._leaves_out = change, change.plan, leaves_out
+        self.keeps_nothing, self.selects_nothing = change.keeps_nothing, change.selects_nothing
         self._index: tuple[ChunkFile, AnyIndex] | None = None
-
-    def to_file(self, key: str, root: str, *, in_place: bool) -> None:
-        """Write to a local file, `in_place` if possible; in a thread that may wait."""
-        path = f"{root}/{key}"
-        if self.selects_nothing:
-            return
-        if in_place:
-            self._elements = apart_from_files(self._elements, [path])
-        written = write_file(path, root, self, in_place=in_place)
-        if counters.counters:
-            counters.note(root, chunks=1, opens=int(written > 0), bytes_written=written)
 
     async def to_store(self, setter: StorePath, prototype: BufferPrototype) -> None:
         """Replace an object of any store."""
         format = self._format
         if self.selects_nothing:
             return
-        stored: _Stored = _nothing
+        stored: _Stored = _NOTHING
         existing = None if self.keeps_nothing else await setter.get(prototype)
         if existing is not None:
             content = existing.as_numpy_array()
@@ -247,9 +249,9 @@ class Edit(Change):
                 check_size(content.size, format.dtype, format.shape)
             nbytes, index = format.inner_nbytes, format.index_of(content, str(setter))
             stored = _located_by(index, lambda start: content[start : start + nbytes].copy())
-        parts = self._parts_of_new(stored, is_dense=False, at_once=True)
+        parts = list(self._parts_of_new(stored, is_dense=False, at_once=True))
         written = 0
-        if parts is None:
+        if not parts:
             await setter.delete()
         else:
             blocks = [data for _, data in sorted(parts, key=itemgetter(0))]
@@ -262,33 +264,36 @@ class Edit(Change):
                 note_request(setter, None, existing)
             counters.note(setter.store, chunks=1, requests=1, bytes_written=written)
 
-    def in_new(self) -> tuple[NewObject, ByteRanges, Bytes] | None:
-        """A new object, the selected ranges in it, and their bytes; None if it is not stored."""
-        if self._leaves_out and all(self._is_empty(data) for _, data in self._encoded):
-            return None
-        new, index = new_object(self._format)
-        return new, *cast("tuple[ByteRanges, Bytes]", self._located(index))
-
     def in_file(self, file: ChunkFile) -> tuple[ByteRanges, Bytes] | None:
-        """The selected ranges in an open file; None if it has to be replaced.
-
-        So it is where an inner chunk is absent, or has bytes of another one.
-        """
+        """None where an inner chunk is absent, or has bytes of another one; else as of `io`."""
         if self._format.stored_nbytes is not None:
             file.check(self._format.stored_nbytes)
         return self._located(self._index_in(file))
 
-    def rebuilt(
-        self, file: ChunkFile | None, *, is_dense: bool
-    ) -> Iterator[tuple[int, Bytes]] | None:
-        """Offsets and bytes of a new file; None if it is not stored.
-
-        A dense shard has all inner chunks.
-        """
-        stored: _Stored = _nothing
+    def rebuilt(self, file: ChunkFile | None, *, is_dense: bool) -> Callable[[int], int] | None:
+        """As of `io`: inner chunk by inner chunk, or fill values everywhere else."""
+        is_dense = is_dense and not self.keeps_nothing
+        if is_dense and file is None:
+            return self._with_fill_values()
+        stored: _Stored = _NOTHING
         if file is not None and not self.keeps_nothing:
             stored = _stored_in(file, self._format, self._index_in(file))
-        return self._parts_of_new(stored, is_dense=is_dense)
+        parts = self._parts_of_new(stored, is_dense=is_dense)
+        first = next(parts, None)
+        return None if first is None else partial(write_parts, chain([first], parts))
+
+    def _with_fill_values(self) -> Callable[[int], int] | None:
+        if self._leaves_out and all(self._is_empty(data) for _, data in self._encoded):
+            return None
+        fill, index = new_object(self._format)
+        ranges, data = cast("tuple[ByteRanges, Bytes]", self._located(index))
+
+        def write(file: int) -> int:
+            size = fill(file)
+            write_ranges(file, ranges, data, size)
+            return size
+
+        return write
 
     def _index_in(self, file: ChunkFile) -> AnyIndex:
         """The index of a file, which does not change while the file is open."""
@@ -304,8 +309,6 @@ class Edit(Change):
             ranges = part.slabs.whole.ranges
             found.append(ByteRanges(start + ranges.start, encoded.size, ranges.table))
         data = [encoded for _, encoded in self._encoded]
-        if not data:
-            return _NO_BYTES
         together = data[0] if len(data) == 1 else np.concatenate(data)
         return joined(found, together.size), together
 
@@ -328,29 +331,29 @@ class Edit(Change):
 
     @cached_property
     def _values(self) -> Array:
-        return view_of(self._elements, self._format.order, self._entries)
+        return view_of(self._elements, self._format.order, self._change.entries)
 
     def _values_of(self, part: Part) -> Array:
         """The elements for an inner chunk, with its axes as stored."""
-        return self._values[(*part.out(), ...)]  # never a scalar
+        if self._change.is_chunk:
+            return self._elements.transpose(self._format.order)
+        values: Array = self._values[part.out()]
+        return values
 
     def _units(self, encoded: Bytes, shape: tuple[int, ...]) -> Array:
         return encoded.view(f"V{self._format.item_size}").reshape(shape)
 
     def _parts_of_new(
         self, stored: _Stored, *, is_dense: bool, at_once: bool = False
-    ) -> Iterator[tuple[int, Bytes]] | None:
-        inner = self._inner_chunks(stored, is_dense=is_dense, at_once=at_once)
-        first = next(inner, None)
-        return None if first is None else _laid_out(self._format, chain([first], inner))
+    ) -> Iterator[tuple[int, Bytes]]:
+        """Offsets and bytes of the inner chunks of a new object, and at last of its index.
 
-    def _inner_chunks(
-        self, stored: _Stored, *, is_dense: bool, at_once: bool
-    ) -> Iterator[tuple[int, Iterable[Bytes]]]:
-        """Numbers of the inner chunks to store, and their bytes in blocks."""
+        Nothing, if there are no inner chunks. The bytes of one may come in several blocks.
+        """
         format = self._format
         is_dense = is_dense and format.stored_nbytes is None  # a chunk has no others
         leaves_out = self._leaves_out and not is_dense
+        starts, position = np.full(format.count, -1, np.int64), format.first
         parts = iter(self._parts())
         part = next(parts, None)
         for number in range(format.count):
@@ -364,28 +367,31 @@ class Edit(Change):
             if blocks is None and is_dense:
                 blocks = (_filled(format),)
             if blocks is not None:
-                yield number, blocks
+                starts[number] = position
+                for data in blocks:
+                    yield position, data
+                    position += data.size
+        if format.index_nbytes and starts.max() >= 0:
+            index = np.frombuffer(format.content_of_index(starts), np.uint8)
+            yield 0 if format.first else position, index
 
     def _merged(
         self, part: Part, stored: _Stored, *, leaves_out: bool, at_once: bool
     ) -> Iterable[Bytes] | None:
         """The bytes of an inner chunk with its new elements, in blocks; None if it is left out."""
         format, values = self._format, self._values_of(part)
-        if self._plan.selects_all_of(part) and not at_once:  # the stored one may be damaged
+        is_whole = self._plan.selects_all_of(part)  # the stored one may be damaged
+        if is_whole and not at_once:
             blocks = encode_in_blocks(values, format.endian)
             first = next(blocks)
             if not leaves_out or not self._is_empty(first):  # usual: nothing is encoded twice
                 return chain([first], blocks)
-            if all(map(self._is_empty, blocks)):
-                return None
-            return encode_in_blocks(values, format.endian)
+            is_empty = all(map(self._is_empty, blocks))
+            return None if is_empty else encode_in_blocks(values, format.endian)
         merged = encode_elements(values, format.endian)
-        if not self._plan.selects_all_of(part):
-            inner = stored(part.number)
-            units, merged = (
-                self._units(merged, values.shape),
-                _filled(format) if inner is None else inner,
-            )
+        if not is_whole:
+            units, inner = self._units(merged, values.shape), stored(part.number)
+            merged = _filled(format) if inner is None else inner
             slab = self._plan.slabs_of(part.dims, EVERYTHING).whole
             slab.put(units, merged[slab.ranges.start :])
         return None if leaves_out and self._is_empty(merged) else (merged,)
@@ -407,26 +413,42 @@ class Edit(Change):
         )
 
 
-def new_object(format: Format) -> tuple[NewObject, AnyIndex]:
-    """An object with all inner chunks, before anything has been written to it, and its index."""
+def new_object(format: Format) -> tuple[Callable[[int], int], AnyIndex]:
+    """What makes an open file an object of fill values, with all inner chunks; and its index.
+
+    It returns the size of the file. Zeros take no space on the disk.
+    """
     index, content = format.complete_index()
-    before, after = (content, b"") if format.first else (b"", content)
-    return NewObject(format.nbytes, format.fill, before, after), index
+    fill, nbytes, begin = format.fill, format.nbytes, format.first
+    size = nbytes + len(content)
+
+    def write(file: int) -> int:
+        try:
+            os.truncate(file, size)
+        except OSError as error:
+            raise StoppedError(error.errno, 0, 0) from error
+        if any(fill):
+            count = min(max(limits.LIMITS.block // len(fill), 1), nbytes // len(fill))
+            block = memoryview(fill * count)
+            for start in range(0, nbytes, len(block)):
+                write_all(file, block[: nbytes - start], begin + start, 0)
+        write_all(file, memoryview(content), 0 if begin else nbytes, 0)
+        return size
+
+    return write, index
 
 
 class _Completion(Edit):
     """No new elements, and all inner chunks of a shard in bytes of their own."""
 
-    keeps_nothing, is_in_place = False, True
-
     def __init__(self, format: Format) -> None:
         self._format, self._leaves_out, self._index = format, False, None
+        self.keeps_nothing = False
 
     def _parts(self) -> Iterable[Part]:
         return ()
 
-    def in_file(self, file: ChunkFile) -> tuple[ByteRanges, Bytes] | None:
-        index = self._index_in(file)
+    def _located(self, index: AnyIndex) -> tuple[ByteRanges, Bytes] | None:
         starts = [index.offset(number) for number in range(self._format.count)]
         return None if _why_rebuilt(index, starts) else _NO_BYTES
 
@@ -438,11 +460,10 @@ def complete_shard(path: str, root: str, format: Format) -> bool:
     """
     if format.stored_nbytes is not None:  # a chunk lacks none
         return False
-    file, completion = open_chunk(path, root, waits=True), _Completion(format)
-    if file is not None:
-        with file:
-            if completion.in_file(file) is not None:
-                return False
+    completion = _Completion(format)
+    with open_chunk(path, root, waits=True) or nullcontext() as file:
+        if file is not None and completion.in_file(file) is not None:
+            return False
     return write_file(path, root, completion, in_place=True) > 0
 
 
@@ -470,28 +491,9 @@ def _located_by(index: AnyIndex, read: Callable[[int], Bytes]) -> _Stored:
     return stored
 
 
-def _nothing(number: int) -> Bytes | None:  # noqa: ARG001
-    return None
-
-
 def _filled(format: Format) -> Bytes:
     """An inner chunk of fill values."""
     if not any(format.fill):
         return np.zeros(format.inner_nbytes, np.uint8)
     fill = np.frombuffer(format.fill, f"V{format.item_size}")
     return np.repeat(fill, format.inner_nbytes // format.item_size).view(np.uint8)
-
-
-def _laid_out(
-    format: Format, inner: Iterable[tuple[int, Iterable[Bytes]]]
-) -> Iterator[tuple[int, Bytes]]:
-    """Offsets and bytes of the inner chunks of a new object, and at last of its index."""
-    starts = np.full(format.count, -1, np.int64)
-    position = format.first
-    for number, blocks in inner:
-        starts[number] = position
-        for data in blocks:
-            yield position, data
-            position += data.size
-    if index := format.content_of_index(starts):
-        yield 0 if format.first else position, np.frombuffer(index, np.uint8)

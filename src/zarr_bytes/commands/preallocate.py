@@ -157,9 +157,9 @@ def _make(
     if not any_size and (reason := _why_too_much(array, driver.root, format, grid)):
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")
-    new, _ = new_object(format)
+    write, _ = new_object(format)
     for done, path in enumerate(_paths(array, driver.root, grid), 1):
-        if create_file(path, new):
+        if create_file(path, write):
             found.made += 1
         elif complete_shard(path, driver.root, format):
             found.completed += 1

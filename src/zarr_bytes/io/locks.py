@@ -30,36 +30,34 @@ _IS_HELD: Final = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 _PAUSES: Final = 2**-12, 2**-7  # seconds between two attempts: at first, and at most
 
 
-def lock(file: int, path: str, root: str, *, is_shared: bool) -> bool:
-    """Lock an open file, in a thread that may wait; whether its file system has locks.
+def lock(file: int, path: str, root: str, *, is_shared: bool) -> None:
+    """Lock an open file, in a thread that may wait, if its file system has locks.
 
     EndedError where nobody needs the write any more.
     """
     if fcntl is None or not has_advisory_locks(root):
-        return False
+        return
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-    found = _is_locked(file, operation)
-    return _is_locked_at_last(file, path, operation) if found is None else found
+    if _is_held(file, operation):
+        _wait_for(file, path, operation)
 
 
-def _is_locked(file: int, operation: int) -> bool | None:
-    """Try it once: None where others hold a lock, False where there are no locks."""
+def _is_held(file: int, operation: int) -> bool:
+    """Try it once: whether others hold the lock."""
     try:
         fcntl.flock(file, operation)
     except OSError as error:
-        if error.errno in _HAS_NO_LOCKS:
-            return False
-        if error.errno in _IS_HELD:
-            return None
-        raise
-    return True
+        if error.errno not in (*_HAS_NO_LOCKS, *_IS_HELD):
+            raise
+        return error.errno in _IS_HELD
+    return False
 
 
-def _is_locked_at_last(file: int, path: str, operation: int) -> bool:
+def _wait_for(file: int, path: str, operation: int) -> None:
     """Try it again and again: a call that waits could not be stopped, and has no end."""
     seconds, (pause, longest), seen = limits.LIMITS.lock_seconds, _PAUSES, None
     until = monotonic() + seconds / 2
-    while (found := _is_locked(file, operation)) is None:
+    while _is_held(file, operation):
         if is_ended.get()():
             raise EndedError
         if monotonic() >= until:
@@ -75,7 +73,6 @@ def _is_locked_at_last(file: int, path: str, operation: int) -> bool:
             until, seen = monotonic() + seconds / 2, state
         sleep(pause)
         pause = min(2 * pause, longest)
-    return found
 
 
 def _state_of(path: str) -> list[tuple[str, int, int]]:

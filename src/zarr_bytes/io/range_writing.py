@@ -12,6 +12,7 @@ these objects takes ten times as long as the copying.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import sys
@@ -27,6 +28,8 @@ from zarr_bytes.io.files import closing
 from zarr_bytes.io.known_stores import is_local
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from zarr_bytes.indexing.plan import ByteRanges
     from zarr_bytes.layout.elements import Bytes
 
@@ -36,11 +39,11 @@ _BATCH: Final = 2**10  # ranges, the most that one `preadv` takes (IOV_MAX)
 _AT_ONCE: Final = 2**16  # ranges that are made ready at a time
 
 
-class StoppedError(Exception):
+class StoppedError(OSError):
     """The system has stopped a write."""
 
-    def __init__(self, offset: int, written: int) -> None:
-        super().__init__(offset, written)
+    def __init__(self, number: int | None, offset: int, written: int) -> None:
+        super().__init__(number, "")
         self.offset = offset  # in the file
         self.written = written  # bytes of the selection
 
@@ -81,6 +84,15 @@ def write_ranges(file: int, ranges: ByteRanges, data: Bytes, size: int) -> None:
         write_all(file, memory[position : position + stop - start], start, position)
 
 
+def write_parts(parts: Iterable[tuple[int, Bytes]], file: int) -> int:
+    """Write bytes at offsets to a new file; the number of them."""
+    done = 0
+    for start, data in parts:
+        write_all(file, memoryview(data), start, start)
+        done += data.size
+    return done
+
+
 def write_all(file: int, memory: memoryview, start: int, before: int) -> None:
     """Write all of `memory` at `start`, after `before` bytes of the selection."""
     done = 0
@@ -88,9 +100,9 @@ def write_all(file: int, memory: memoryview, start: int, before: int) -> None:
         try:
             count = os.pwrite(file, memory[done:], start + done)
         except OSError as error:
-            raise StoppedError(start + done, before + done) from error
+            raise StoppedError(error.errno, start + done, before + done) from error
         if not count:
-            raise StoppedError(start + done, before + done)
+            raise StoppedError(errno.EIO, start + done, before + done)
         done += count
 
 
