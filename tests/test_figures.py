@@ -36,16 +36,27 @@ def texts_of(picture):
     return texts
 
 
+def table_of(name, page):
+    """The table of an example in a page."""
+    return re.search(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", page, re.DOTALL)[1]
+
+
 def test_every_picture_is_drawn_by_its_script_as_it_is_and_the_gallery_shows_it(gallery):
     assert sorted(path.stem for path in (EXAMPLES / "pictures").iterdir()) == NAMES
     for name in NAMES:
         texts = texts_of(EXAMPLES / f"pictures/{name}.png")
         is_drawn = texts["Script"] == gallery.digest(EXAMPLES / f"{name}.py")
         assert is_drawn, f"python examples/gallery {name} draws it again"
-        table = re.search(rf"<!-- {name} -->\n\n(.*?)\n\n<!-- end -->", GALLERY, re.DOTALL)[1]
-        assert table == gallery.as_markdown(json.loads(texts["Figures"]))
+        assert table_of(name, GALLERY) == gallery.as_markdown(json.loads(texts["Figures"]))
         assert f"](pictures/{name}.png)" in GALLERY
         assert f"python examples/{name}.py\n" in GALLERY
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_figures_of_a_front_page_are_those_of_an_example(gallery, page):
+    name = gallery.HEADLINE
+    figures = json.loads(texts_of(EXAMPLES / f"pictures/{name}.png")["Figures"])
+    assert table_of(name, (ROOT / page).read_text("utf-8")) == gallery.as_headline(figures)
 
 
 @pytest.mark.parametrize("page", PAGES)

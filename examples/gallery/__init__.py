@@ -3,7 +3,7 @@
     python examples/gallery
 
 runs all examples one after another, draws their pictures into `examples/pictures`, and writes their
-tables into the pages of `examples`.
+tables into `examples/README.md`, the README and the front page of the site.
 """
 
 import argparse
@@ -34,6 +34,7 @@ PLAIN_ZARR = {  # zarr's configuration where zarr-bytes is not installed
     "codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline",
 }
 WAYS = {"plain zarr": PLAIN_ZARR, "zarr-bytes": {}}
+HEADLINE, HEADLINE_ROW = "netcdf3", "a series at one point"  # what the front pages show
 GREY, BLUE = "#7b8087", "#2f86c9"
 
 Table = list[dict[str, str]]  # rows; each has a cell for every column
@@ -225,3 +226,13 @@ def as_markdown(table: Table) -> str:
     head = "| " + " | ".join(table[0]) + " |"
     line = "| --- |" + " ---: |" * (len(table[0]) - 1)
     return "\n".join([head, line, *("| " + " | ".join(row.values()) + " |" for row in table)])
+
+
+def as_headline(table: Table) -> str:
+    """The row of the front pages, with a line for each way."""
+    row = next(row for row in table if row["selection"] == HEADLINE_ROW)
+    lines = ["| | bytes fetched | time |", "| --- | ---: | ---: |"]
+    for name, way in {"zarr": "plain zarr", "zarr with zarr-bytes": "zarr-bytes"}.items():
+        nbytes = row[f"{way} reads"].removesuffix(" bytes")
+        lines.append(f"| {name} | {nbytes} | {row[f'{way} takes']} |")
+    return "\n".join(lines)

@@ -69,8 +69,8 @@ def write(found):
     """Store the figures, and write the page and the README again."""
     FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for path, text in ((PAGE, table(found)), (README, table_in_readme(found))):
-        page = path.read_text("utf-8")
-        before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+        before, _, rest = path.read_text("utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
         path.write_text(f"{before}{BEGIN}{text}{END}{after}", encoding="utf-8")
 
 
