@@ -480,17 +480,12 @@ class TestWhatIsShown:
         assert max(cell_len(line) for line in lines if "溫" in line) <= columns
 
     @needs_rich
-    @pytest.mark.parametrize(("patience", "is_shown"), [(0, True), (100, False)])
-    def test_a_progress_bar_counts_on_a_terminal_where_it_takes_long(
-        self, folder, monkeypatch, patience, is_shown
-    ):
+    def test_a_progress_bar_counts_on_a_terminal(self, folder, monkeypatch):
         class Terminal(io.StringIO):
             def isatty(self):
                 return True
 
         monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setattr("zarr_bytes.commands.result._PATIENCE", patience)
         with redirect_stderr(Terminal()) as terminal, redirect_stdout(io.StringIO()):
             assert main(["check", str(folder)]) == 0
-        written = terminal.getvalue()
-        assert ("chunk 4 of 4 /data/mask" in written) == bool(written) == is_shown
+        assert "chunk 4 of 4 /data/mask" in terminal.getvalue()

@@ -254,15 +254,16 @@ def refused(*_):
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
 
-def test_inner_chunks_behind_the_edge_are_taken_for_absent_where_no_shard_can_be_looked_at():
-    for place, inner_chunks in ((0, 0), 6), ((9, 8), 2):
-        array = made(MemoryStore(), SHARDS, in_place=False)
-        explained = explain(array, place, write=True)
-        with counting() as counted:
-            array[place] = 9
-        for found in explained, counted:
-            assert found.bytes_fetched == found.bytes_written == 100 + 12 * inner_chunks
-        assert explained.chunks_assumed == 1
+def test_a_shard_that_cannot_be_looked_at_is_taken_for_one_with_all_inner_chunks():
+    array = made(MemoryStore(), SHARDS, in_place=False)
+    explained = explain(array, (0, 0), write=True)
+    with counting() as counted:
+        array[0, 0] = 9
+    for found in explained, counted:
+        assert found.bytes_fetched == found.bytes_written == 100 + 12 * 6
+    explained = explain(array, (9, 8), write=True)  # on the edge, where the others are absent
+    assert explained.bytes_written == 100 + 12 * 6
+    assert explained.chunks_assumed == 1
 
 
 def test_a_read_has_the_inner_chunks_in_the_index_and_all_of_a_missing_shard(tmp_path):
@@ -276,7 +277,7 @@ def test_a_read_has_the_inner_chunks_in_the_index_and_all_of_a_missing_shard(tmp
     explained = explain(array, np.s_[6:, 0])
     assert explained.bytes_fetched == expected.bytes_fetched
     assert (expected.chunks_assumed, explained.chunks_assumed) == (0, 1)
-    assert re.search("shards taken for stored +1$", str(explained))
+    assert re.search("chunks assumed +1\n", str(explained))
 
 
 def test_two_shards_that_are_selected_alike_may_have_other_inner_chunks(tmp_path):
@@ -296,10 +297,10 @@ def test_of_more_than_a_thousand_files_a_thousand_are_looked_at(tmp_path, monkey
     assert sum("/c/" in path for path in opened) == 1000
     assert (explained.bytes_written, explained.chunks_assumed) == (None, 1)
     assert explained.may_share is True
-    assert re.search("bytes written +not known: `preallocate` makes it certain\n", str(explained))
+    assert re.search("bytes written +not known in advance\n", str(explained))
     assert explain(array, np.s_[:1000, 1], write=True).bytes_written == 1000 * 12
     monkeypatch.setattr("fcntl.flock", refused)
-    assert explain(array, np.s_[:, 1], write=True).may_share is None
+    assert explain(array, np.s_[:, 1], write=True).may_share is False
 
 
 def test_under_a_pipeline_of_zarr_a_write_replaces_chunks(tmp_path):
@@ -313,7 +314,7 @@ def test_under_a_pipeline_of_zarr_a_write_replaces_chunks(tmp_path):
     assert explained.acts == OTHER["codec_pipeline.path"]
     assert not explained.is_partial
     assert not explained.may_share
-    assert "which replaces chunks: set codec_pipeline.path to zarr_bytes" in explained.reason
+    assert "reads and writes whole chunks: set it to zarr_bytes.Batched" in explained.reason
     assert explained.bytes_fetched == explained.bytes_written == 2 * 72
     assert (counted.chunks, counted.by_zarr) == (0, 4)  # decoded and encoded
     assert re.match("0 chunks, .*Not counted: read by zarr", str(counted), re.DOTALL)
@@ -338,8 +339,8 @@ of_format_2 = partial(in_folder, zarr_format=2, serializer="auto")
 # An array, a selection, the reason why more than that is read, and settings.
 READS = {
     "a compressor": (compressed, 7, "codec zstd.*compressors=None", {}),
-    "compressed inner chunks": (partial(compressed, **SHARDED), 7, "its shards .* codec zstd", {}),
-    "format 2": (of_format_2, 7, "Zarr format 2, which zarr reads", {}),
+    "compressed inner chunks": (partial(compressed, **SHARDED), 7, "codec zstd", {}),
+    "format 2": (of_format_2, 7, "it is of Zarr format 2$", {}),
     "texts": (texts, 7, "vlen-utf8", {}),
     "small chunks": (partial(in_folder, chunks=(1, 50, 50)), np.s_[7:17, 8], LESS, {}),
     "memory": (lambda _: stored(MemoryStore(), VALUES), 7, "in memory", {}),
@@ -347,8 +348,13 @@ READS = {
     "everything": (in_folder, ..., "from the first element", {}),
     "gaps": (in_folder, COLUMN, "gaps of up to 32,768 bytes", {}),
     "a setting": (in_folder, COLUMN, "^zarr_bytes.partial_reads is False .set by z", WHOLE),
-    "zarr's codec": (in_folder, 7, "zarr.codecs.bytes.BytesCodec for the codec b", ZARRS_CODEC),
-    "zarr's pipeline": (transposed, 7, rf"is {OTHER['codec_pipeline.path']} \(set by z", OTHER),
+    "zarr's codec": (in_folder, 7, "zarr.codecs.bytes.BytesCodec for codecs.bytes", ZARRS_CODEC),
+    "zarr's pipeline": (
+        transposed,
+        7,
+        rf"has {OTHER['codec_pipeline.path']} for codec_p.*set by z",
+        OTHER,
+    ),
     "a device": (transposed, 7, "buffers are .*DeviceBuffer, for which zarr", BUFFER),
     "a device, into memory first": (in_folder, COLUMN, "gaps of", BUFFER),
 }
@@ -399,12 +405,9 @@ def test_what_is_no_array_is_refused(function):
 @pytest.mark.parametrize(
     ("shape", "chunk_size", "selection", "error", "part"),
     [
-        ((2**61,), 2**61, ..., (ValueError, "and so has each chunk"), np.s_[7:9]),
-        ((10**30,), 3, ..., (IndexError, r"2\*\*63 bytes"), 0),
-        ((2**62, 2**62), 3, ..., (IndexError, r"2\*\*63 bytes"), (0, 0)),
-        ((2**63, 0), 3, ..., (IndexError, r"2\*\*63 bytes"), None),
+        ((2**61,), 2**61, ..., "and so has each chunk", np.s_[7:9]),
         pytest.param(
-            *((2**40,), 1, np.s_[::2], (ValueError, "more than a million chunks"), 7),
+            *((10**30,), 1, np.s_[::2], "more than a million chunks", 7),
             marks=pytest.mark.slow,
         ),
     ],
@@ -415,10 +418,9 @@ def test_what_is_too_large_is_refused_and_a_part_explained(
 ):
     document = ARRAY | {"shape": shape, "chunk_grid": regular([chunk_size] * len(shape))}
     array = zarr.open_array(memory({"": document}))
-    with pytest.raises(error[0], match=error[1]):
+    with pytest.raises(ValueError, match=error):
         explain(array, selection, write=write)
-    if part is not None:
-        assert explain(array, part, write=write).chunks == 1
+    assert explain(array, part, write=write).chunks == 1
 
 
 def test_a_selection_that_does_not_fit_is_the_error_that_zarr_gives():
@@ -477,7 +479,7 @@ class TestTheCommand:
 
     def test_a_wrong_selection_is_status_2(self, tmp_path):
         in_folder(tmp_path)
-        wrong = ["", "[", "]", "[a]", "[1.5]", "[f()]", "[1]; x", "[1][2]", "[7:9"]
+        wrong = ["", "7", "[", "]", "[a]", "[1.5]", "[f()]", "[1]; x", "[1][2]", "[7:9"]
         wrong += ["[:, 1, 'a']"]
         for selection in *wrong, "[99]", f"[{'-' * 100_000}1]", "[" * 1000, "index[7]":
             result = call("explain", tmp_path, selection)
@@ -506,5 +508,5 @@ def test_everything_that_a_text_can_select_is_selected():
     for text in ("[:, 7, 3]", "[..., ::2]", "[-1]", "[1:-2:3, [1, 2]]", "oindex[[1, 2], :, 3]"):
         name, selection = selection_of_text(text)
         assert name + text_of_selection(selection) == text
-    assert selection_of_text("7, [1, 2]") == ("", (7, [1, 2]))
     assert selection_of_text("[1:-2:3, ...]") == ("", np.s_[1:-2:3, ...])
+    assert text_of_selection((np.arange(30), slice(None))) == f"[{str([*range(30)])[:36]} ..., :]"

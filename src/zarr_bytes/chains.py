@@ -15,7 +15,7 @@ from zarr_bytes.settings import CLASSES
 from zarr_bytes.zarr_versions import endian_of, spec_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from zarr.abc.codec import Codec
 
@@ -107,9 +107,11 @@ def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadat
         raise StoreError("it is of Zarr format 2")
     chain = plain_chain(metadata.codecs)
     if chain is None:
-        names = ", ".join(map(codec_name, metadata.codecs))
+        others = [*map(codec_name, _others(metadata.codecs)), "sharding_indexed inside another"]
         raise StoreError(
-            f"its codecs are {names}; permitted are transposes and bytes alone, or shards of them"
+            f"chunks go through the codec {others[0]}, so that no element has a place of its own in"
+            " the file: permitted are transposes and bytes alone (compressors=None, filters=None),"
+            " or shards of them, with an index of bytes and crc32c"
         )
     spec = spec_of(metadata)
     if spec is None:
@@ -117,6 +119,15 @@ def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadat
     if reason := why_undivided(metadata):
         raise StoreError(reason)
     return chain, metadata, spec
+
+
+def _others(chain: Iterable[Codec]) -> Iterator[Codec]:
+    """The codecs of a chain, and of inner chunks, that are not among those of plain bytes."""
+    for codec in chain:
+        if type(codec) is ShardingCodec:
+            yield from _others(codec.codecs)
+        elif type(codec) not in (TransposeCodec, zarr_codecs.BytesCodec, *_CODECS):
+            yield codec
 
 
 def stored_by(chain: Sequence[Codec]) -> Stored:

@@ -24,6 +24,7 @@ from zarr_bytes.errors import wrong_size
 from zarr_bytes.indexing.plan import EVERYTHING, Fetch, plan_of, with_sizes
 from zarr_bytes.indexing.selection import c_strides, is_basic, is_of_zarr, shape_of, view_of
 from zarr_bytes.io import counters
+from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, WouldWaitError, open_chunk
 from zarr_bytes.io.known_stores import is_known_to_be_local, is_tried
@@ -224,8 +225,8 @@ class Reader:
         self.out[place] = selected.squeeze(self.drop_axes) if self.drop_axes else selected
         return True
 
-    def fetched(self, item: Chunk, index: AnyIndex, objects: int = 1) -> tuple[int, int, bool]:
-        """Ranges and bytes that `files` or `object` fetches of an object, and whether it is whole.
+    def counts(self, item: Chunk, index: AnyIndex, objects: int = 1) -> tuple[Counts, bool]:
+        """What `files` or `object` fetches of an object, and whether that is all of it.
 
         Beside the index, which is given. Nothing is read.
         """
@@ -236,14 +237,18 @@ class Reader:
         if self.root:
             most = _most(self._view(format, selection, place))
             is_whole = plan.is_whole and format.nbytes <= limits.LIMITS.size_not_asked
-        if is_whole:
-            return 1, format.nbytes, True
-        fetches = [fetch for fetch in plan.fetches(index, most) if isinstance(fetch, Fetch)]
-        sized: Iterable[tuple[Fetch, int]] = zip(fetches, repeat(largest))
-        if not self.root:  # a file has no slots
-            sized = with_sizes(fetches, largest, number_of_slots(), objects)
-        ranges = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
-        return ranges, sum([fetch.ranges.nbytes for fetch in fetches]), False
+        ranges, nbytes = 1, format.nbytes
+        if not is_whole:
+            fetches = [fetch for fetch in plan.fetches(index, most) if isinstance(fetch, Fetch)]
+            sized: Iterable[tuple[Fetch, int]] = zip(fetches, repeat(largest))
+            if not self.root:  # a file has no slots
+                sized = with_sizes(fetches, largest, number_of_slots(), objects)
+            ranges = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
+            nbytes = sum([fetch.ranges.nbytes for fetch in fetches])
+        if self.root:
+            return Counts(ranges=ranges, bytes_fetched=nbytes), is_whole
+        requests, ranges = ranges, ranges * (not is_whole)
+        return Counts(requests=requests, ranges=ranges, bytes_fetched=nbytes), is_whole
 
     def _way(self, format: Format, selection: Any, place: Any) -> _Way:
         one = plan = None

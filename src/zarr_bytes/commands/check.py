@@ -22,7 +22,15 @@ from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
 from zarr_bytes.chains import codec_name, plain_chain, stored_by
-from zarr_bytes.commands.result import Progress, Result, Table, brief, in_digits, number, verdict
+from zarr_bytes.commands.result import (
+    Progress,
+    Result,
+    brief,
+    first_rows,
+    in_digits,
+    number,
+    verdict,
+)
 from zarr_bytes.commands.stores import DOCUMENT, document_at, listed, opened, within
 from zarr_bytes.errors import FillValueError, in_words, wrong_size
 from zarr_bytes.indexing.selection import ChunkGrid
@@ -44,7 +52,9 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import ArrayV3Metadata
 
 _SHOWN: Final = 10  # findings of one array; --json has all
+_ALL_IN_JSON: Final = ": zarr-bytes check --json gives all"
 _MANY: Final = 20  # nodes that are listed, first those with findings; --all lists the others
+_MOST: Final = 10**1000  # chunks that are counted; Python prints no more than 4,300 digits
 _PIECE: Final = 2**23  # bytes of bools read at once
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")  # LocalStore's, and this package's
 _STRICT: Final = {  # the configuration of this process does not change the verdict
@@ -110,12 +120,12 @@ class CheckReport(Result):
         most = len(nodes) if in_full else _MANY
         if nodes:
             names, rows = ("Node", "Data type", "Codecs", "Chunks", ""), [r._row() for r in nodes]
-            yield Table(names, rows, most, ": --all lists them")
+            yield from first_rows(names, rows, most, ": --all lists them")
         for report in nodes[:most]:
             if report.findings:
                 rows = [(f.subject, f.found, f.permitted) for f in report.findings]
                 columns = (f"/{report.path}", "Found", "Permitted")
-                yield Table(columns, rows, _SHOWN, ": zarr-bytes check --json gives all")
+                yield from first_rows(columns, rows, _SHOWN, _ALL_IN_JSON)
 
 
 def check(
@@ -225,7 +235,7 @@ class _Check:
             report.not_checked = "chunks of several shapes" if chain else "not plain bytes"
         elif names:
             format, grid = stored_by(chain).format_of(spec), ChunkGrid(metadata.shape, spec.shape)
-            report.chunks, report.stored_chunks = grid.count, 0
+            report.chunks, report.stored_chunks = min(grid.count, _MOST), 0
             stored = [name for name in names if _is_chunk(name, metadata, grid.counts)]
             results = await for_each(partial(self._check_chunk, report, format), stored)
             report.findings += filter(None, results)

@@ -7,8 +7,8 @@ import os
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import suppress
-from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Final
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import zarr_bytes
 from zarr_bytes.commands.check import check
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.result import Result
 
+Outcome: TypeAlias = "tuple[Result, bool]"  # of a command, and whether its exit status is 0
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command with `arguments`, or those of the process, and return its exit status."""
@@ -40,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        code: int = given.command(given)
+        found, is_good = given.command(given)
+        text = as_json(found._document()) if given.json else screen(found, in_full=given.in_full)
+        sys.stdout.write(text + "\n")
         sys.stdout.flush()
     except OSError as error:  # such as of a pager that was closed, or a full disk
         with suppress(OSError):  # for the rest of the output
@@ -54,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
         return 130
-    return code
+    return 0 if is_good else 1
 
 
 def _parser() -> ArgumentParser:
@@ -65,7 +69,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {zarr_bytes.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND")
     for command, names in _COMMANDS.items():
-        text = dedent(f"    {command.__doc__}").strip()
+        text = cleandoc(command.__doc__ or "")
         added = commands.add_parser(
             command.__name__.removeprefix("_"),
             description=text,
@@ -73,27 +77,23 @@ def _parser() -> ArgumentParser:
             formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        added.set_defaults(command=command)
+        added.set_defaults(command=command, in_full=False)
         for name in names:
-            keywords = _ARGUMENTS[name]
-            if isinstance(keywords, str):
-                keywords = {"action": "store_true", "help": keywords}
-            added.add_argument(*name.split(), **keywords)
+            added.add_argument(*name.split(), **_ARGUMENTS[name])
     return parser
 
 
-def _status(given: Namespace) -> int:
+def _status(_: Namespace) -> Outcome:
     """Say whether zarr uses this package, and who decided that.
 
     Exit status: 0 if it does, 1 if not, or if a setting is not known or has a value that is not
     permitted.
     """
     found = status()
-    _print(found, given)
-    return 0 if found.is_active and not found.unknown else 1
+    return found, found.is_active and not found.unknown
 
 
-def _check(given: Namespace) -> int:
+def _check(given: Namespace) -> Outcome:
     """Check whether every array and group opens, and the stored chunks; write nothing.
 
     Fill values must be as the specification permits them. For uncompressed arrays, the size of each
@@ -105,11 +105,10 @@ def _check(given: Namespace) -> int:
     options = storage_options(given.storage_option)
     with progress_bar() as progress:
         found = check(given.store, storage_options=options, progress=progress)
-    _print(found, given)
-    return 0 if found.conforms and (found.is_complete or not given.strict) else 1
+    return found, found.conforms and (found.is_complete or not given.strict)
 
 
-def _preallocate(given: Namespace) -> int:
+def _preallocate(given: Namespace) -> Outcome:
     """Make every chunk of uncompressed arrays in advance, so that processes can share each of them.
 
     Missing chunks and shards are made of the fill value, and take no room on the disk where that is
@@ -119,11 +118,10 @@ def _preallocate(given: Namespace) -> int:
     """
     with progress_bar() as progress:
         found = preallocate_store(given.store, any_size=given.any_size, progress=progress)
-    _print(found, given)
-    return 1 if found.refused else 0
+    return found, not found.refused
 
 
-def _explain(given: Namespace) -> int:
+def _explain(given: Namespace) -> Outcome:
     """Say what a read of a selection does, and why it is not partial; read no chunk.
 
     SELECTION is as between brackets in Python: integers, slices, ... and lists of integers, such as
@@ -139,19 +137,13 @@ def _explain(given: Namespace) -> int:
         try:
             indexed = getattr(array, name) if name else array
             found = explain(indexed, selection, write=given.write)
-        except (IndexError, TypeError, ValueError, OSError) as error:
+        except Exception as error:  # whatever zarr and NumPy raise
             raise StoreError(in_words(error)) from error
-    _print(found, given)
-    return 0 if found.is_partial else 1
+    return found, found.is_partial
 
 
-def _print(found: Result, given: Namespace) -> None:
-    in_full = any(vars(given).get(option) for option in ("all", "verbose"))
-    text = as_json(found._document()) if given.json else screen(found, in_full=in_full)
-    sys.stdout.write(text + "\n")
-
-
-_ARGUMENTS: Final[dict[str, str | dict[str, Any]]] = {  # texts are of options without a value
+_FLAG: Final = {"action": "store_true"}
+_ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "store": {
         "metavar": "STORE",
         "help": "a folder, a .zip file or a URL (http, s3, ...): one array or a hierarchy",
@@ -169,14 +161,15 @@ _ARGUMENTS: Final[dict[str, str | dict[str, Any]]] = {  # texts are of options w
         "default": [],
         "help": "what fsspec needs to open the URL, such as anon=true; may be repeated",
     },
-    "--json": "print one JSON document, for programs",
-    "--write": "explain a write",
-    "--any-size": "make more than a million files, or more than the disk has room for",
-    "-v --verbose": "list the data types, with their classes",
-    "--all": "list every array, also of many",
-    "--strict": "exit status 1 also where something is not checked",
+    "--json": _FLAG | {"help": "print one JSON document, for programs"},
+    "--write": _FLAG | {"help": "explain a write"},
+    "--any-size": _FLAG
+    | {"help": "make more than a million files, or more than the disk can hold"},
+    "-v --verbose": _FLAG | {"dest": "in_full", "help": "list the data types, with their classes"},
+    "--all": _FLAG | {"dest": "in_full", "help": "list every array, also of many"},
+    "--strict": _FLAG | {"help": "exit status 1 also where something is not checked"},
 }
-_COMMANDS: Final[dict[Callable[[Namespace], int], list[str]]] = {
+_COMMANDS: Final[dict[Callable[[Namespace], Outcome], list[str]]] = {
     _status: ["--json", "-v --verbose"],
     _check: ["store", "--storage-option", "--json", "--all", "--strict"],
     _explain: ["store", "selection", "--array", "--storage-option", "--json", "--write"],

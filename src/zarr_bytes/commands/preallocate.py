@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import zarr
 
 from zarr_bytes.chains import plain_parts
-from zarr_bytes.commands.result import Progress, Result, Table, in_digits, number, verdict
+from zarr_bytes.commands.result import Progress, Result, first_rows, in_digits, number, verdict
 from zarr_bytes.commands.stores import DOCUMENT, array_at, document_at, listed, opened
 from zarr_bytes.errors import StoreError, in_words, no_array
 from zarr_bytes.indexing.selection import ChunkGrid
@@ -59,7 +59,7 @@ class Allocated(Result):
         yield verdict(", ".join(steps), colour, f"{self.chunks:,} there now")
         if self.refused:
             rows = [(f"/{path}", (reason, "red")) for path, reason in self.refused.items()]
-            yield Table(("Refused", "Reason"), rows, _MANY)
+            yield from first_rows(("Refused", "Reason"), rows, _MANY)
 
 
 def preallocate(

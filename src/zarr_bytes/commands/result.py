@@ -10,21 +10,19 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from importlib.util import find_spec
-from math import isfinite, log10
+from itertools import islice, starmap
+from math import log10
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _LONGEST: Final = 400  # characters of a cell
-_PATIENCE: Final = 1.0  # seconds before the progress bar appears
 _UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ENCODER: Final = json.JSONEncoder(default=str)
-_LONGEST_INTEGER: Final = 4000  # bits; Python prints and reads 4,300 digits, which is more
 
 Value: TypeAlias = str | int
 Cell: TypeAlias = Value | tuple[Value, str]
@@ -35,26 +33,26 @@ Line: TypeAlias = tuple[Cell, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows below the names of their columns; of more than `most`, the first, and a number."""
+    """Rows below the names of their columns."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    most: int = sys.maxsize
-    advice: str = ""  # after the number of rows that are not shown
 
-    @property
-    def shown(self) -> Sequence[Sequence[Cell]]:
-        """The rows that are shown."""
-        return self.rows[: self.most]
-
-    @property
-    def rest(self) -> list[str]:
-        """A line about the other rows, if there are any."""
-        count = len(self.rows) - self.most
-        return [f"... and {count:,} more{self.advice}"] * (count > 0)
+    def texts(self) -> list[list[tuple[str, str]]]:
+        """The texts of the names and of all cells, with their styles."""
+        return [[_text(cell, _LONGEST) for cell in row] for row in (self.columns, *self.rows)]
 
 
 Part: TypeAlias = Line | Table
+
+
+def first_rows(
+    columns: Sequence[str], rows: Sequence[Sequence[Cell]], most: int, advice: str = ""
+) -> Iterator[Part]:
+    """A table of the first rows, and a line about the others, if there are any."""
+    yield Table(columns, rows[:most])
+    if len(rows) > most:
+        yield (f"... and {len(rows) - most:,} more{advice}",)
 
 
 class Result:
@@ -90,10 +88,8 @@ def verdict(text: str, colour: str, *things: Cell) -> Line:
 
 def screen(result: Result, *, in_full: bool = False) -> str:
     """A result as text for standard output; its verdict again at the end of more than a screen."""
-    first, *others = result._parts(in_full=in_full)
-    shown = [_plain(part) for part in (first, *others)]
-    if find_spec("rich"):
-        shown = [_coloured(first, is_broken=False), *map(_coloured, others)]
+    parts = [*result._parts(in_full=in_full)]
+    shown = [*map(_coloured if find_spec("rich") else _plain, parts)]
     text = "\n".join(shown)
     if text.count("\n") + 3 > shutil.get_terminal_size().lines:  # and the prompt
         text += f"\n\n{shown[0]}"
@@ -108,15 +104,15 @@ def _plain(part: Part) -> str:
     """
     if isinstance(part, tuple):
         return "".join([_text(cell)[0] for cell in part]).rstrip()
-    rows = [[_text(cell, _LONGEST)[0] for cell in row] for row in (part.columns, *part.shown)]
+    rows = [[text for text, _ in row] for row in part.texts()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     rule = "-" * (sum(widths) + 3 * len(widths) - 3)
-    return "\n".join(["", lines[0], rule, *lines[1:], *part.rest])
+    return "\n".join(["", lines[0], rule, *lines[1:]])
 
 
-def _coloured(part: Part, *, is_broken: bool = True) -> str:
-    """A part as text for this terminal, by `rich`; a long line is broken between words."""
+def _coloured(part: Part) -> str:
+    """A part as text for this terminal, by `rich`; sentences are broken between words."""
     from rich import box, table
     from rich.console import Console
     from rich.text import Text
@@ -125,14 +121,14 @@ def _coloured(part: Part, *, is_broken: bool = True) -> str:
     with console.capture() as captured:
         if isinstance(part, tuple):
             line = Text.assemble(*map(_text, part))
-            console.print(line, soft_wrap=not is_broken or line.plain.startswith(" "))
+            console.print(line, soft_wrap=not line.plain.endswith("."))
         else:
-            shown = table.Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-            for name in part.columns:
-                shown.add_column(Text(*_text(name, _LONGEST)), overflow="fold")
-            for row in part.shown:
-                shown.add_row(*[Text(*_text(cell, _LONGEST)) for cell in row])
-            console.print("", shown, *part.rest, sep="\n")
+            names, *rows = part.texts()
+            columns = [table.Column(Text(*name), overflow="fold") for name in names]
+            shown = table.Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+            for row in rows:
+                shown.add_row(*starmap(Text, row))
+            console.print("", shown, sep="\n")
     return captured.get().removesuffix("\n")
 
 
@@ -144,36 +140,29 @@ def _text(cell: Cell, longest: int = sys.maxsize) -> tuple[str, str]:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A progress bar on a terminal with `rich`, for commands that take longer than a second."""
+    """A progress bar on a terminal with `rich`."""
     if not (find_spec("rich") and sys.stderr.isatty()):
         yield lambda _: None
         return
     from rich import progress
     from rich.console import Console
 
-    text = progress.TextColumn("{task.description}", markup=False)
-    bar = progress.Progress(
-        progress.BarColumn(bar_width=20), text, console=Console(stderr=True), transient=True
+    columns = (
+        progress.BarColumn(bar_width=20),
+        progress.TextColumn("{task.description}", markup=False),
     )
-    task, started = bar.add_task("", total=None), time.monotonic()
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
 
-    def show(done: Progress) -> None:
-        if time.monotonic() - started < _PATIENCE:
-            return
-        bar.start()  # no effect after the first time
-        counts, part = f"{done.nodes_done:,} of {done.nodes_found:,} found", 0.0
-        if done.chunks:
-            counts += f", chunk {done.chunks_done:,} of {in_digits(done.chunks)}"
-            part = min(done.chunks_done / done.chunks, 1)
-        description = f"{counts} {cut(printable(f'/{done.path}'), 24)}"
-        completed, total = done.nodes_done + part, done.nodes_found
-        bar.update(task, description=description, completed=completed, total=total)
+        def show(done: Progress) -> None:
+            part = done.chunks_done / done.chunks if done.chunks else 0
+            counts = f"{done.nodes_done:,} of {done.nodes_found:,} found"
+            chunks = f"chunk {done.chunks_done:,} of {in_digits(done.chunks)}"
+            description = f"{counts}, {chunks} {cut(printable(f'/{done.path}'), 24)}"
+            completed, total = done.nodes_done + part, done.nodes_found
+            bar.update(task, description=description, completed=completed, total=total)
 
-    try:
         yield show
-    finally:
-        if bar.live.is_started:
-            bar.stop()
 
 
 def printable(text: str) -> str:
@@ -182,34 +171,23 @@ def printable(text: str) -> str:
     These are C0, DEL, C1, the bidirectional overrides and isolates, and lone surrogates, which
     stand for the bytes of file names that are not UTF-8.
     """
-    if text.isprintable():
-        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def cut(text: str, longest: int) -> str:
-    """`text`, or its beginning and end if it has more than `longest` characters."""
-    if len(text) <= longest:
-        return text
-    head = (longest - 5) // 2
-    return f"{text[:head]} ... {text[len(text) - (longest - 5 - head) :]}"
+    """`text`, or its beginning if it has more than `longest` characters."""
+    return text if len(text) <= longest else f"{text[: longest - 4]} ..."
 
 
 def brief(value: object, longest: int = 80) -> str:
     """`value` as JSON, cut after `longest` characters; the rest is not even made."""
-    text = ""
-    for piece in _ENCODER.iterencode(value):  # lazy, so that no depth is too deep
-        text += piece
-        if len(text) > longest:
-            return text[: longest - 4] + " ..."
-    return text
+    pieces = _ENCODER.iterencode(value)  # lazy, so that no depth is too deep
+    return cut("".join(islice(pieces, longest + 1)), longest)
 
 
 def in_digits(number: int) -> str:
     """`number` with separators of thousands, or its magnitude if it has very many digits."""
-    if abs(number) < 10**18:
-        return f"{number:,}"
-    return f"about {'-' * (number < 0)}10^{log10(abs(number)):.0f}"
+    return f"{number:,}" if number < 10**18 else f"about 10^{log10(number):.0f}"
 
 
 def in_units(nbytes: int) -> str:
@@ -231,19 +209,5 @@ def class_path(class_: type) -> str:
 
 def as_json(document: object) -> str:
     """`document` as strict JSON in ASCII; numbers that are not JSON are text."""
-    return json.dumps(_permitted(document), indent=2)
-
-
-def _permitted(value: object) -> object:
-    match value:
-        case bool() | None | str():
-            return value
-        case int():
-            return value if value.bit_length() <= _LONGEST_INTEGER else in_digits(value)
-        case float():
-            return value if isfinite(value) else str(value)
-        case dict():
-            return {str(name): _permitted(member) for name, member in value.items()}
-        case list() | tuple():
-            return [_permitted(item) for item in value]
-    return _permitted(vars(value)) if is_dataclass(value) else str(value)
+    text = json.dumps(document, default=lambda x: vars(x) if is_dataclass(x) else str(x))
+    return json.dumps(json.loads(text, parse_constant=str), indent=2)
