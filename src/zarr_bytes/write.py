@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from zarr.abc.buffer import BufferPrototype, NDBuffer
     from zarr.storage import StorePath
 
-    from zarr_bytes.indexing.plan import Part
+    from zarr_bytes.indexing.plan import Part, Plan
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.format import AnyIndex, Format
@@ -81,8 +81,9 @@ async def write_batch(
     def edit(item: Chunk) -> Edit:
         nonlocal last
         key, format, entries, place, is_complete = item
-        change = None if last is None else last.again(format, entries, is_complete=is_complete)
-        last = change = change or Change(format, entries, is_complete=is_complete)
+        change, plan = last, plan_of(format, entries, APART)
+        if change is None or change.plan is not plan or change.is_complete is not is_complete:
+            last = change = Change(plan, entries, is_complete=is_complete)
         elements = _elements_at(array, place, drop_axes)
         if in_place and not is_numpy:
             elements = apart_from_files(elements, [f"{root}/{key.path}"])
@@ -148,31 +149,16 @@ class Change:
     the fill value.
     """
 
-    def __init__(self, format: Format, entries: Any, *, is_complete: bool = False) -> None:
-        self.format, self.entries, self._is_complete = format, entries, is_complete
-        self.plan = plan = plan_of(format, entries, APART)
+    def __init__(self, plan: Plan, entries: Any, *, is_complete: bool) -> None:
+        self.plan, self.entries, self.is_complete = plan, entries, is_complete
+        self.format = format = plan.format
         self.shape = shape_of(entries, format.shape)  # of the new elements
         is_all = has_all_of(plan.selection.dims, format.grid.shape)
         self.keeps_nothing = is_all or (is_complete and not format.keeps_edges)
         self.selects_nothing = 0 in plan.selection.shape  # zarr gives a chunk for 8:7, too
-        self.is_basic = is_basic(entries)
         # Whether the new elements are those of a chunk, or of the one inner chunk, as they are.
-        is_one = is_all and format.count == 1
-        self.is_chunk = is_one and self.is_basic and self.shape == format.shape
-
-    def again(self, format: Format, entries: Any, *, is_complete: bool) -> Change | None:
-        """The same, if it is what another selection changes: as a rule that of the next chunk."""
-        is_same = format is self.format and is_complete is self._is_complete and self.is_basic
-        return self if is_same and is_basic(entries) and entries == self.entries else None
-
-    @cached_property
-    def _changed(self) -> list[tuple[int, int, bool]]:
-        """Number of each inner chunk, the bytes written in it, and whether these are all."""
-        plan, size = self.plan, self.format.item_size
-        return [
-            (part.number, part.slabs.span.fetched * size, plan.selects_all_of(part))
-            for part in plan.parts()
-        ]
+        is_one = is_all and format.count == 1 and self.shape == format.shape
+        self.is_chunk = is_one and is_basic(entries)
 
     def counts(
         self, index: AnyIndex | None, *, is_file: bool, in_place: bool, why: str
@@ -183,23 +169,24 @@ class Change:
         `write_file`, and `why` says why this object is replaced; inner chunks alone may say so,
         too.
         """
-        format, counts, changed = self.format, Counts(chunks=1), self._changed
+        format, counts, parts = self.format, Counts(chunks=1), list(self.plan.parts())
         inner, indexes = format.inner_nbytes, 0
-        starts = [] if index is None else [index.offset(number) for number, *_ in changed]
+        starts = [] if index is None else [index.offset(part.number) for part in parts]
         if index is not None and not why:
             indexes, why = 1, _why_rebuilt(index, starts)
         if self.keeps_nothing:
-            number = len(changed)
+            number = len(parts)
         elif index is None:
-            number = format.count if in_place else len(changed)
+            number = format.count if in_place else len(parts)
         elif not why:
             number = 0
-            counts.bytes_written = sum([nbytes for _, nbytes, _ in changed])
+            fetched = sum([part.slabs.span.fetched for part in parts])
+            counts.bytes_written = fetched * format.item_size
         else:
-            there = [change for change, at in zip(changed, starts, strict=True) if at is not None]
-            number = format.count if in_place else index.count + len(changed) - len(there)
+            there = [part for part, at in zip(parts, starts, strict=True) if at is not None]
+            number = format.count if in_place else index.count + len(parts) - len(there)
             indexes += 1
-            kept = index.count - sum([is_whole for *_, is_whole in there]) * is_file
+            kept = index.count - sum(map(self.plan.selects_all_of, there)) * is_file
             counts.bytes_fetched = kept * inner
             counts.opens, counts.requests, counts.ranges = is_file, not is_file, kept * is_file
         if number:
@@ -248,55 +235,42 @@ class Edit:
             if format.stored_nbytes is not None:
                 check_size(content.size, format.dtype, format.shape)
             nbytes, index = format.inner_nbytes, format.index_of(content, str(setter))
-            stored = _located_by(index, lambda start: content[start : start + nbytes].copy())
-        parts = list(self._parts_of_new(stored, is_dense=False, at_once=True))
-        written = 0
-        if not parts:
-            await setter.delete()
-        else:
-            blocks = [data for _, data in sorted(parts, key=itemgetter(0))]
-            encoded = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-            written = encoded.size
+            stored = partial(_inner, index, lambda start: content[start : start + nbytes].copy())
+        parts = self._parts_of_new(stored, is_dense=False, at_once=True)
+        blocks = [data for _, data in sorted(parts, key=itemgetter(0))]
+        encoded = blocks[0] if len(blocks) == 1 else np.concatenate([_NO_BYTES[1], *blocks])
+        if blocks:
             await setter.set(prototype.buffer.from_array_like(encoded))
+        else:
+            await setter.delete()
         keep_index(setter, None)
         if counters.counters:
             if not self.keeps_nothing:
                 note_request(setter, None, existing)
-            counters.note(setter.store, chunks=1, requests=1, bytes_written=written)
+            counters.note(setter.store, chunks=1, requests=1, bytes_written=encoded.size)
 
     def in_file(self, file: ChunkFile) -> tuple[ByteRanges, Bytes] | None:
         """None where an inner chunk is absent, or has bytes of another one; else as of `io`."""
-        if self._format.stored_nbytes is not None:
-            file.check(self._format.stored_nbytes)
         return self._located(self._index_in(file))
 
     def rebuilt(self, file: ChunkFile | None, *, is_dense: bool) -> Callable[[int], int] | None:
         """As of `io`: inner chunk by inner chunk, or fill values everywhere else."""
         is_dense = is_dense and not self.keeps_nothing
         if is_dense and file is None:
-            return self._with_fill_values()
+            is_empty = self._leaves_out and all(self._is_empty(data) for _, data in self._encoded)
+            return None if is_empty else new_object(self._format, self._located)
         stored: _Stored = _NOTHING
         if file is not None and not self.keeps_nothing:
-            stored = _stored_in(file, self._format, self._index_in(file))
+            read = partial(_read, file, self._format.inner_nbytes)
+            stored = partial(_inner, self._index_in(file), read)
         parts = self._parts_of_new(stored, is_dense=is_dense)
         first = next(parts, None)
         return None if first is None else partial(write_parts, chain([first], parts))
 
-    def _with_fill_values(self) -> Callable[[int], int] | None:
-        if self._leaves_out and all(self._is_empty(data) for _, data in self._encoded):
-            return None
-        fill, index = new_object(self._format)
-        ranges, data = cast("tuple[ByteRanges, Bytes]", self._located(index))
-
-        def write(file: int) -> int:
-            size = fill(file)
-            write_ranges(file, ranges, data, size)
-            return size
-
-        return write
-
     def _index_in(self, file: ChunkFile) -> AnyIndex:
-        """The index of a file, which does not change while the file is open."""
+        """The index of a file of the right size, which does not change while the file is open."""
+        if self._format.stored_nbytes is not None:
+            file.check(self._format.stored_nbytes)
         if self._index is None or self._index[0] is not file:
             self._index = file, index_in(file, self._format)
         return self._index[1]
@@ -413,12 +387,17 @@ class Edit:
         )
 
 
-def new_object(format: Format) -> tuple[Callable[[int], int], AnyIndex]:
-    """What makes an open file an object of fill values, with all inner chunks; and its index.
+def new_object(
+    format: Format,
+    located: Callable[[AnyIndex], tuple[ByteRanges, Bytes] | None] = lambda _: None,
+) -> Callable[[int], int]:
+    """The writing of an object with all inner chunks, which returns its size.
 
-    It returns the size of the file. Zeros take no space on the disk.
+    They have fill values, but for ranges and their bytes, `located` by the index. Zeros take no
+    space on the disk.
     """
     index, content = format.complete_index()
+    ranges, data = located(index) or _NO_BYTES
     fill, nbytes, begin = format.fill, format.nbytes, format.first
     size = nbytes + len(content)
 
@@ -433,9 +412,10 @@ def new_object(format: Format) -> tuple[Callable[[int], int], AnyIndex]:
             for start in range(0, nbytes, len(block)):
                 write_all(file, block[: nbytes - start], begin + start, 0)
         write_all(file, memoryview(content), 0 if begin else nbytes, 0)
+        write_ranges(file, ranges, data, size)
         return size
 
-    return write, index
+    return write
 
 
 class _Completion(Edit):
@@ -467,28 +447,18 @@ def complete_shard(path: str, root: str, format: Format) -> bool:
     return write_file(path, root, completion, in_place=True) > 0
 
 
-def _stored_in(file: ChunkFile, format: Format, index: AnyIndex) -> _Stored:
-    if format.stored_nbytes is not None:
-        file.check(format.stored_nbytes)
-
-    def read(start: int) -> Bytes:
-        inner = np.empty(format.inner_nbytes, np.uint8)
-        try:
-            file.read_range(memoryview(inner), start)
-        except EndOfFileError as end:
-            stop = start + inner.size
-            raise wrong_size(file.path, start, stop, max(end.offset - start, 0)) from None
-        return inner
-
-    return _located_by(index, read)
+def _inner(index: AnyIndex, read: Callable[[int], Bytes], number: int) -> Bytes | None:
+    start = index.offset(number)
+    return None if start is None else read(start)
 
 
-def _located_by(index: AnyIndex, read: Callable[[int], Bytes]) -> _Stored:
-    def stored(number: int) -> Bytes | None:
-        start = index.offset(number)
-        return None if start is None else read(start)
-
-    return stored
+def _read(file: ChunkFile, nbytes: int, start: int) -> Bytes:
+    inner = np.empty(nbytes, np.uint8)
+    try:
+        file.read_range(memoryview(inner), start)
+    except EndOfFileError as end:
+        raise wrong_size(file.path, start, start + nbytes, max(end.offset - start, 0)) from None
+    return inner
 
 
 def _filled(format: Format) -> Bytes:

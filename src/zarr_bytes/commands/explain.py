@@ -26,6 +26,7 @@ from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import Result, Table, brief, class_path, in_digits, verdict
 from zarr_bytes.commands.status import source_of
 from zarr_bytes.errors import StoreError, no_array
+from zarr_bytes.indexing.plan import plan_of
 from zarr_bytes.indexing.selection import c_strides
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
@@ -38,7 +39,7 @@ from zarr_bytes.layout.format import CHUNK_INDEX
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import Reader, as_read, index_in
 from zarr_bytes.settings import CLASSES, PIPELINE
-from zarr_bytes.write import Change
+from zarr_bytes.write import APART, Change
 from zarr_bytes.zarr_versions import axes_of, indexer_of
 
 if TYPE_CHECKING:
@@ -337,7 +338,7 @@ class _Walk:
         self._has_whole |= is_whole
 
     def _write(self, format: Format, key: StorePath, selection: Any, *, is_complete: bool) -> None:
-        change = Change(format, selection, is_complete=is_complete)
+        change = Change(plan_of(format, selection, APART), selection, is_complete=is_complete)
         index, why, in_place = None, self._why_replaced, not self._why_replaced
         if not change.keeps_nothing:
             index, found = self._look(format, key, to_write=in_place)

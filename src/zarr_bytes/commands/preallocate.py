@@ -157,7 +157,7 @@ def _make(
     if not any_size and (reason := _why_too_much(array, driver.root, format, grid)):
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")
-    write, _ = new_object(format)
+    write = new_object(format)
     for done, path in enumerate(_paths(array, driver.root, grid), 1):
         if create_file(path, write):
             found.made += 1

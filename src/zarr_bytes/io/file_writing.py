@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -65,16 +66,10 @@ class Edit(Protocol):
     keeps_nothing: bool  # of what is stored
 
     def in_file(self, file: ChunkFile) -> tuple[ByteRanges, Bytes] | None:
-        """The ranges in an open file; None if it has to be replaced.
-
-        A ChunkSizeError or a ShardIndexError if the file does not fit the metadata.
-        """
+        """The ranges in an open file, and their bytes; None if it has to be replaced."""
 
     def rebuilt(self, file: ChunkFile | None, *, is_dense: bool) -> Callable[[int], int] | None:
-        """The writing of a new file, which returns its size; None if it is not stored.
-
-        A dense shard has all inner chunks.
-        """
+        """The writing of a new file, which returns its size; None if it is not stored."""
 
 
 def write_file(path: str, root: str, edit: Edit, *, in_place: bool) -> int:
@@ -116,7 +111,7 @@ def create_file(path: str, write: Callable[[int], int]) -> bool:
     if _is_file(path):
         return False
     try:
-        _make_file(path, write, _link, _NOT_MADE)
+        _make_file(path, write, partial(_publish, renames=False), _NOT_MADE)
     except _TakenError:
         return False
     except _NoLinksError:
@@ -254,15 +249,8 @@ def _make_file(
     return written
 
 
-def _publish(temporary: str, path: str) -> None:
+def _publish(temporary: str, path: str, *, renames: bool = True) -> None:
     """Give a new file its name, which none may have, where the file system has links."""
-    try:
-        _link(temporary, path)
-    except _NoLinksError:
-        _rename(temporary, path)
-
-
-def _link(temporary: str, path: str) -> None:
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -270,9 +258,12 @@ def _link(temporary: str, path: str) -> None:
     except OSError as error:
         if error.errno not in _HAS_NO_LINKS:
             raise
-        raise _NoLinksError from None
-    with suppress(OSError):
-        os.unlink(temporary)  # noqa: PTH108
+        if not renames:
+            raise _NoLinksError from None
+        _rename(temporary, path)
+    else:
+        with suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
 
 
 def _new_file(temporary: str) -> int:

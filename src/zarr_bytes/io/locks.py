@@ -38,26 +38,26 @@ def lock(file: int, path: str, root: str, *, is_shared: bool) -> None:
     if fcntl is None or not has_advisory_locks(root):
         return
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-    if _is_held(file, operation):
-        _wait_for(file, path, operation)
+    if (number := _tried(file, operation)) in _IS_HELD:
+        number = _tried_again(file, path, operation)
+    if number not in (0, *_HAS_NO_LOCKS):
+        raise OSError(number, os.strerror(number), path)
 
 
-def _is_held(file: int, operation: int) -> bool:
-    """Try it once: whether others hold the lock."""
+def _tried(file: int, operation: int) -> int:
+    """Number of the error of one attempt, or 0."""
     try:
         fcntl.flock(file, operation)
     except OSError as error:
-        if error.errno not in (*_HAS_NO_LOCKS, *_IS_HELD):
-            raise
-        return error.errno in _IS_HELD
-    return False
+        return error.errno or errno.EIO
+    return 0
 
 
-def _wait_for(file: int, path: str, operation: int) -> None:
+def _tried_again(file: int, path: str, operation: int) -> int:
     """Try it again and again: a call that waits could not be stopped, and has no end."""
     seconds, (pause, longest), seen = limits.LIMITS.lock_seconds, _PAUSES, None
     until = monotonic() + seconds / 2
-    while _is_held(file, operation):
+    while (number := _tried(file, operation)) in _IS_HELD:
         if is_ended.get()():
             raise EndedError
         if monotonic() >= until:
@@ -73,6 +73,7 @@ def _wait_for(file: int, path: str, operation: int) -> None:
             until, seen = monotonic() + seconds / 2, state
         sleep(pause)
         pause = min(2 * pause, longest)
+    return number
 
 
 def _state_of(path: str) -> list[tuple[str, int, int]]:
@@ -91,10 +92,7 @@ def _state_of(path: str) -> list[tuple[str, int, int]]:
 def unlock(file: int) -> None:
     """End a lock: a process that was forked meanwhile has the open file, too, and would keep it."""
     if fcntl is not None:
-        try:  # noqa: SIM105 -- `suppress` takes as long as the call
-            fcntl.flock(file, fcntl.LOCK_UN)
-        except OSError:
-            pass
+        _tried(file, fcntl.LOCK_UN)
 
 
 def can_lock(path: str) -> bool:
@@ -107,10 +105,5 @@ def can_lock(path: str) -> bool:
         return can_lock(folder)
     with closing(file):
         note_location(file, folder)
-        if not has_advisory_locks(folder):
-            return False
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            return error.errno in _IS_HELD
-    return True
+        is_tried, operation = has_advisory_locks(folder), fcntl.LOCK_SH | fcntl.LOCK_NB
+        return is_tried and _tried(file, operation) in (0, *_IS_HELD)

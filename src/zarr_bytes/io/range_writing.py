@@ -52,7 +52,7 @@ def _c_preadv() -> Any:  # ctypes has no types for functions of C
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None  # an offset has 64 bits everywhere else
     try:
-        function = ctypes.CDLL(None, use_errno=True).preadv
+        function = ctypes.CDLL(None).preadv
     except (AttributeError, OSError):
         return None
     function.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64)
@@ -139,8 +139,5 @@ def _write_mapped(file: int, ranges: ByteRanges, data: Bytes, nbytes: int) -> in
 
 
 def scatter(source: int, places: Places, begin: int) -> int:
-    """Copy bytes of an open file, from `begin` on, to rows of an address and a size; how many."""
-    count: int = _preadv(source, places.ctypes.data, len(places), begin)
-    if count < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return count
+    """Copy bytes of a file, from `begin` on, to rows of an address and a size; how many, or -1."""
+    return int(_preadv(source, places.ctypes.data, len(places), begin))
