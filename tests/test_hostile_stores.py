@@ -271,16 +271,10 @@ class TestFolders:
         (node,) = nodes_of(folder).values()
         assert (node["path"], node["findings"], node["stored_chunks"]) == ("a", [], 1)
 
-    def test_a_fifo_for_a_document_of_a_store_that_cannot_list_is_an_error(self, tmp_path):
+    def test_a_fifo_for_the_only_document_is_not_waited_for(self, tmp_path):
         os.mkfifo(tmp_path / "zarr.json")
-
-        class Unlisted(LocalStore):
-            async def list_prefix(self, prefix):
-                raise NotImplementedError
-                yield
-
-        with pytest.raises(zarr_bytes.StoreError, match="zarr.json has 0 bytes"):
-            zarr_bytes.check(Unlisted(tmp_path, read_only=True))
+        with pytest.raises(zarr_bytes.StoreError, match="it holds no array and no group"):
+            zarr_bytes.check(tmp_path)
 
     def test_folders_deeper_than_the_system_names(self, tmp_path, monkeypatch):
         monkeypatch.chdir(write(tmp_path / "s", GROUP))

@@ -90,15 +90,13 @@ REFUSED = {
     "memory": (lambda _: created(MemoryStore(), 3, "i4"), "MemoryStore"),
     "format 2": (lambda path: array_in(path, serializer="auto", zarr_format=2), "format 2"),
     "reading alone": (lambda path: zarr.open_array(array_in(path).store, mode="r"), "read only"),
-    "zarr's pipeline": (array_in, "zarr-bytes status"),
 }
 
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_cannot_be_made_is_refused_with_the_reason(tmp_path, kind):
     make, reason = REFUSED[kind]
-    with zarr.config.set(PLAIN_ZARR if kind == "zarr's pipeline" else {}):
-        array = make(tmp_path)
+    array = make(tmp_path)
     before = files_in(tmp_path)
     with pytest.raises(StoreError, match=reason):
         preallocate(array)

@@ -27,7 +27,7 @@ from zarr_bytes.errors import in_short, warn_caller
 from zarr_bytes.zarr_versions import PIPELINES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 CLASSES: Final = {
     "bytes": "zarr_bytes.codec.BytesCodec",
@@ -59,43 +59,19 @@ DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
 """The default costs of a request, in bytes."""
 
 
-class Setting(NamedTuple):
-    """A setting: its default, and what is permitted."""
-
-    default: object
-    permitted: str  # in words
-    parsed: Callable[[object], Any]  # None for a value that is not permitted
-
-
-def _one_of(values: Sequence[object]) -> Setting:
-    """One of some values, or its text; the first one is the default."""
-    words = {str(value).lower(): value for value in values}
-    permitted = f"are {' and '.join(map(repr, values))}"
-    return Setting(values[0], permitted, lambda found: words.get(str(found).lower()))
-
-
-def _integer(default: int, *, least: int = 0) -> Setting:
-    def parsed(found: object) -> int | None:
-        if type(found) is not int or found < least:
-            return None
-        return min(found, 2**62)  # offsets, of 64 bits, are added to some
-
-    return Setting(default, f"is an integer from {least} on", parsed)
-
-
-SETTINGS: Final = {
-    "zarr_bytes.partial_reads": _one_of([True, False]),
-    "zarr_bytes.partial_writes": _one_of([False, True]),
-    "zarr_bytes.gap.local": _integer(DEFAULTS["local"].gap),
-    "zarr_bytes.gap.remote": _integer(DEFAULTS["remote"].gap),
-    "zarr_bytes.largest_request.local": _integer(DEFAULTS["local"].largest_request, least=1),
-    "zarr_bytes.largest_request.remote": _integer(DEFAULTS["remote"].largest_request, least=1),
-    "zarr_bytes.fill_values": _one_of(["lenient", "strict"]),
-    "zarr_bytes.other_chains": _one_of(list(PIPELINES)),
-    "zarr_bytes.mappings": _integer(1024 if sys.version_info >= (3, 13) else 128, least=1),
-    "zarr_bytes.index_cache": _integer(0),
+SETTINGS: Final[dict[str, tuple[object, int | Sequence[object]]]] = {
+    "zarr_bytes.partial_reads": (True, [True, False]),
+    "zarr_bytes.partial_writes": (False, [True, False]),
+    "zarr_bytes.gap.local": (DEFAULTS["local"].gap, 0),
+    "zarr_bytes.gap.remote": (DEFAULTS["remote"].gap, 0),
+    "zarr_bytes.largest_request.local": (DEFAULTS["local"].largest_request, 1),
+    "zarr_bytes.largest_request.remote": (DEFAULTS["remote"].largest_request, 1),
+    "zarr_bytes.fill_values": ("lenient", ["strict", "lenient"]),
+    "zarr_bytes.other_chains": ("batched", list(PIPELINES)),
+    "zarr_bytes.mappings": (1024 if sys.version_info >= (3, 13) else 128, 1),
+    "zarr_bytes.index_cache": (0, 0),
 }
-"""Every setting by name."""
+"""The default of every setting, and the permitted values: some, or integers from this one on."""
 
 
 def setting(name: str) -> Any:
@@ -116,13 +92,19 @@ def reading_cost(where: Literal["local", "remote"]) -> Cost | None:
 
 def value_in(given: Mapping[str, object], name: str) -> Any:
     """Value of a setting where these are given."""
-    default, permitted, parsed = SETTINGS[name]
+    default, permitted = SETTINGS[name]
     found = given.get(name, default)
-    value = parsed(found)
-    if value is None:
-        # No ValueError, which zarr would replace: see `zarr_bytes.errors.FillValueError`.
-        raise TypeError(f"{name} is {in_short(found)}; permitted {permitted}")
-    return value
+    if isinstance(permitted, int):
+        if type(found) is int and found >= permitted:
+            return min(found, 2**62)  # offsets, of 64 bits, are added to some
+        text = f"is an integer from {permitted} on"
+    else:
+        words = {str(value).lower(): value for value in permitted}
+        if (word := str(found).lower()) in words:
+            return words[word]
+        text = f"are {' and '.join(map(repr, permitted))}"
+    # No ValueError, which zarr would replace: see `zarr_bytes.errors.FillValueError`.
+    raise TypeError(f"{name} is {in_short(found)}; permitted {text}")
 
 
 _warned: Final[set[str]] = set()
@@ -167,8 +149,6 @@ def say_where_undecided() -> None:
     and where warnings are errors the array that it opens would not open.
     """
     # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
-    defaults = [
-        d["codecs"]["bytes"] for d in zarr.config.defaults if "bytes" in d.get("codecs", {})
-    ]
-    if defaults and zarr.config.get("codecs.bytes", None) is defaults[-1]:
+    default = zarr.config.defaults[0].get("codecs", {}).get("bytes")
+    if default is not None and zarr.config.get("codecs.bytes", None) is default:
         logging.getLogger("zarr_bytes").warning(_HINT)

@@ -51,9 +51,7 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.format import AnyIndex, Format
     from zarr_bytes.zarr_versions import ArrayV3Metadata
 
-_SHOWN: Final = 10  # findings of one array; --json has all
-_ALL_IN_JSON: Final = ": zarr-bytes check --json gives all"
-_MANY: Final = 20  # nodes that are listed, first those with findings; --all lists the others
+_MANY: Final = 20  # nodes that are listed, first those with findings, and findings of one
 _MOST: Final = 10**1000  # chunks that are counted; Python prints no more than 4,300 digits
 _PIECE: Final = 2**23  # bytes of bools read at once
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")  # LocalStore's, and this package's
@@ -125,7 +123,7 @@ class CheckReport(Result):
             if report.findings:
                 rows = [(f.subject, f.found, f.permitted) for f in report.findings]
                 columns = (f"/{report.path}", "Found", "Permitted")
-                yield from first_rows(columns, rows, _SHOWN, _ALL_IN_JSON)
+                yield from first_rows(columns, rows, _MANY, ": zarr-bytes check --json gives all")
 
 
 def check(
@@ -216,8 +214,7 @@ class _Check:
         document = await document_at(self._store, report.path)
         self._documents[report.path], report.kind = document, document["node_type"]
         data_type = document.get("data_type", "")
-        name = data_type.get("name") if isinstance(data_type, dict) else data_type
-        report.data_type = name if isinstance(name, str) else brief(data_type)
+        report.data_type = data_type if isinstance(data_type, str) else brief(data_type)
         report.not_checked = "zarr does not open it"
         metadata = (await _opened(report.path, document)).metadata
         report.not_checked = "" if names else "the store cannot list"
@@ -301,9 +298,8 @@ class _Check:
 
 def _compared(document: dict[str, Any]) -> dict[str, Any]:
     """What a consolidated copy has to share: not attributes, which change without being copied."""
-    if document["node_type"] == "group":
-        return {"node_type": "group"}
-    return document | {"attributes": None}
+    is_group = document["node_type"] == "group"
+    return {"node_type": "group"} if is_group else document | {"attributes": None}
 
 
 def _is_chunk(key: str, metadata: ArrayV3Metadata, counts: tuple[int, ...]) -> bool:

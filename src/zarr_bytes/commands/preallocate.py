@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 
-from zarr_bytes.chains import plain_parts
+from zarr_bytes.chains import plain_parts, stored_by
 from zarr_bytes.commands.result import Progress, Result, first_rows, in_digits, number, verdict
 from zarr_bytes.commands.stores import DOCUMENT, array_at, document_at, listed, opened
 from zarr_bytes.errors import StoreError, in_words, no_array
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
-from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.write import complete_shard, new_object
 from zarr_bytes.zarr_versions import sync
 
@@ -144,16 +143,11 @@ def _make(
     progress: Callable[[Progress], None],
 ) -> None:
     """As `preallocate`, counted in `found`; the StoreError does not name the array."""
-    driver, pipeline = driver_of(array.store), array.async_array.codec_pipeline
+    driver = driver_of(array.store)
     if reason := driver.why_not_in_place():
         raise StoreError(reason)
-    _, _, spec = plain_parts(array)
-    if not isinstance(pipeline, BatchedBytesPipeline):
-        raise StoreError(
-            f"its pipeline is {type(pipeline).__name__}, which does not share chunks; `zarr-bytes"
-            " status` says how to use that of this package"
-        )
-    format, grid = pipeline.stored.format_of(spec), ChunkGrid(array.shape, spec.shape)
+    chain, _, spec = plain_parts(array)
+    format, grid = stored_by(chain).format_of(spec), ChunkGrid(array.shape, spec.shape)
     if not any_size and (reason := _why_too_much(array, driver.root, format, grid)):
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")

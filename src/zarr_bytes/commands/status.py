@@ -176,8 +176,8 @@ def status() -> Status:
         codecs=codecs,
         data_types={name: _data_type(name) for name in DATA_TYPES},
         settings=[
-            InForce(name, given.get(name, setting.default), source_of(name))
-            for name, setting in SETTINGS.items()
+            InForce(name, given.get(name, default), source_of(name))
+            for name, (default, _) in SETTINGS.items()
         ],
         problems=problems,
         unknown=list(unknown_in(given).values()),

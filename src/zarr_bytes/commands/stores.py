@@ -141,8 +141,10 @@ async def listed(store: Store) -> dict[str, list[str]]:
         if path in nodes:
             nodes[path].append(key.removeprefix(within(path, "")))
     try:
-        if not keys and await _read(store, DOCUMENT) is not None:
-            nodes = {"": []}
+        # In a folder, zarr would wait for a FIFO.
+        is_no_file = isinstance(store, LocalStore) and not (store.root / DOCUMENT).is_file()
+        if not (keys or is_no_file):
+            nodes = {} if await store.get(DOCUMENT, cpu.buffer_prototype) is None else {"": []}
     except Exception as error:
         raise StoreError(f"it cannot be read: {in_words(error)}") from error
     if not nodes:
@@ -152,21 +154,11 @@ async def listed(store: Store) -> dict[str, list[str]]:
 
 async def document_at(store: Store, path: str) -> dict[str, Any]:
     """The metadata document of an array or a group."""
-    text = await _read(store, within(path, DOCUMENT))
-    if text is None:
+    buffer = await store.get(within(path, DOCUMENT), cpu.buffer_prototype)
+    if buffer is None:
         raise FileNotFoundError(within(path, DOCUMENT))
-    document = json.loads(str(text, "utf-8"))
+    document = json.loads(str(buffer.to_bytes(), "utf-8"))
     kind = document.get("node_type") if isinstance(document, dict) else None
     if kind not in ("array", "group"):
         raise ValueError(f'"node_type" is {brief(kind)}; permitted are "array" and "group"')
     return document  # type: ignore[no-any-return]
-
-
-async def _read(store: Store, key: str) -> bytes | None:
-    """The document at `key`; None if it is missing."""
-    with suppress(FileNotFoundError):
-        # zarr would wait for a FIFO.
-        if isinstance(store, LocalStore) and not await store.getsize(key):
-            raise OSError(f"{key} has 0 bytes")
-    buffer = await store.get(key, prototype=cpu.buffer_prototype)
-    return None if buffer is None else buffer.to_bytes()

@@ -178,8 +178,7 @@ def _remember(stores: WeakValueDictionary[int, object], store: object) -> bool:
 
 def kept_index(key: StorePath) -> Bytes | None:
     """The index of a shard that is kept, for as many shards as `zarr_bytes.index_cache` says."""
-    is_kept = setting("zarr_bytes.index_cache")
-    found = _indexes.get((id(key.store), key.path)) if is_kept else None
+    found = _indexes.get((id(key.store), key.path)) if setting("zarr_bytes.index_cache") else None
     return None if found is None or found[0]() is not key.store else found[1]
 
 
