@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         found, is_good = given.command(given)
-        text = as_json(found._document()) if given.json else screen(found, in_full=given.in_full)
+        text = as_json(vars(found)) if given.json else screen(found, in_full=given.in_full)
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
     except OSError as error:  # such as of a pager that was closed, or a full disk

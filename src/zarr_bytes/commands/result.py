@@ -62,10 +62,6 @@ class Result:
         """The verdict as one line, then the parts below it; every detail if `in_full`."""
         raise NotImplementedError
 
-    def _document(self) -> dict[str, Any]:
-        """The content of the JSON document."""
-        return vars(self)
-
     def __repr__(self) -> str:
         return "\n".join(map(_plain, self._parts()))
 
