@@ -75,7 +75,7 @@ SETTINGS: Final[dict[str, tuple[object, int | Sequence[object]]]] = {
 
 
 def setting(name: str) -> Any:
-    """Value of a setting; a TypeError if it is not permitted."""
+    """Value of a setting; an error if it is not permitted."""
     return value_in(_given(), name)
 
 
@@ -103,8 +103,9 @@ def value_in(given: Mapping[str, object], name: str) -> Any:
         if (word := str(found).lower()) in words:
             return words[word]
         text = f"are {' and '.join(map(repr, permitted))}"
-    # No ValueError, which zarr would replace: see `zarr_bytes.errors.FillValueError`.
-    raise TypeError(f"{name} is {in_short(found)}; permitted {text}")
+    # zarr would replace a ValueError where it reads fill values: see `FillValueError`.
+    kind = TypeError if name == "zarr_bytes.fill_values" else ValueError
+    raise kind(f"{name} is {in_short(found)}; permitted {text}")
 
 
 _warned: Final[set[str]] = set()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, is_dataclass
 from importlib.util import find_spec
 from itertools import islice, starmap
 from math import log10
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
