@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,8 @@ def modules_imported_in(code):
 
 
 def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)
+    found = re.findall(rf"^ *```(?:{language})\n(.*?)^ *```", PAGES[page], re.M | re.S)
+    return [textwrap.dedent(block) for block in found]
 
 
 @pytest.mark.parametrize("page", [SPECIFICATION, CHECKING])
@@ -126,6 +128,8 @@ TOGETHER = sorted(
     (page for page in CODE if NEEDS[page] <= PACKAGES and page != OF_ZARR),
     key=lambda page: "zarr_bytes" in NEEDS[page],
 )
+# With the blocks marked `py`, which need MPI or processes of Dask.
+WITH_MORE = {page: "\n".join(blocks(page, "python|py")) for page in CODE if blocks(page, "py")}
 WITH_OTHERS = [page for page in CODE if not NEEDS[page] <= PACKAGES]
 
 RUN = """
@@ -156,14 +160,27 @@ if "icechunk" in sys.modules:
 )
 def test_the_code_of_pages_runs_and_prints_what_its_comments_say(pages, tmp_path):
     """Of those that need nothing else in one process, each in a folder of its own."""
-    for module in set().union(*(NEEDS[page] for page in pages)):
-        pytest.importorskip(module, reason=f"{module} is not installed (extra stores)")
-    code = json.dumps({page: CODE[page] for page in pages})
+    check({page: CODE[page] for page in pages}, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_MORE)
+def test_the_code_of_pages_runs_with_the_blocks_that_need_more(page, tmp_path):
+    check({page: WITH_MORE[page]}, tmp_path)
+
+
+def check(codes, tmp_path):
+    for module in {
+        name.partition(".")[0] for c in codes.values() for name in modules_imported_in(c)
+    }:
+        pytest.importorskip(module, reason=f"{module} is not installed (extra stores or examples)")
+    code = json.dumps(codes)
     command = [sys.executable, "-W", "error", "-c", RUN, code, str(tmp_path)]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     comments = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
-    assert json.loads(run.stdout) == {page: comments.findall(CODE[page]) for page in pages}
+    printed = json.loads(run.stdout.splitlines()[-1])
+    assert printed == {page: comments.findall(code) for page, code in codes.items()}
 
 
 def test_the_examples_of_the_docstrings_hold():
