@@ -1,10 +1,15 @@
 """A file server that answers late and sends slowly, as object stores do, and the best order."""
 
-import asyncio
 import heapq
 import json
 import multiprocessing
-from contextlib import contextmanager
+import os
+import re
+import socket
+import socketserver
+from contextlib import contextmanager, suppress
+from threading import Thread
+from time import perf_counter, sleep
 from urllib.request import urlopen
 
 PIECE = 2**17  # bytes sent between two pauses
@@ -45,67 +50,71 @@ def slow_server(folder, latency, rate):
         process.join()
 
 
-def _serve(pipe, folder, latency, rate):
-    from aiohttp import web
+class Answering(socketserver.BaseRequestHandler):
+    """A connection, in a thread of its own; the system sends the files, as Python is slow."""
 
-    sent, under_way = [], [0, 0]  # now, and the most
+    def handle(self):
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        head = b""
+        with suppress(ConnectionError):
+            while part := self.request.recv(2**16):
+                head += part
+                if head.endswith(b"\r\n\r\n"):
+                    self.answer(head.decode("latin-1"), perf_counter() + self.server.latency)
+                    head = b""
 
-    async def answer(request):
-        begin = asyncio.get_running_loop().time() + latency
-        under_way[0] += 1
-        under_way[1] = max(under_way)
+    def answer(self, head, begin):
+        server, (method, path, _) = self.server, head.split(" ", 2)
+        if path == "/-/log":
+            content = json.dumps({"sent": server.sent, "most": server.most}).encode()
+            server.sent, server.most = [], 0
+            self.send_head("200 OK", len(content))
+            self.request.sendall(content)
+            return
+        server.running.add(self)
+        server.most = max(server.most, len(server.running))
         try:
-            return await respond(request, begin)
-        finally:
-            under_way[0] -= 1
-
-    async def respond(request, begin):
-        try:
-            file = open(f"{folder}/{request.match_info['name']}", "rb")  # noqa: PTH123, SIM115
+            file = open(server.folder + path, "rb")  # noqa: PTH123, SIM115
         except OSError:
-            sent.append((request.path, 0, 0))
-            await asyncio.sleep(latency)
-            raise web.HTTPNotFound from None
+            server.sent.append((path, 0, 0))
+            self.send_head("404 Not Found", 0, begin=begin)
+            return
         with file:
             size = file.seek(0, 2)
-            wanted, is_part = request.http_range, "Range" in request.headers
-            start = wanted.start or 0
-            start, stop = start + size * (start < 0), min(wanted.stop or size, size)
-            response = web.StreamResponse(status=206 if is_part else 200)
-            response.content_length, response.headers["Accept-Ranges"] = stop - start, "bytes"
-            if is_part:
-                response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-            await asyncio.sleep(begin - asyncio.get_running_loop().time())
-            await response.prepare(request)
-            if request.method == "HEAD":
-                sent.append((request.path, 0, 0))
-                return response
-            sent.append((request.path, start, stop))
-            file.seek(start)
-            for at in range(start, stop, PIECE):
-                await response.write(file.read(min(PIECE, stop - at)))
-                due = begin + (min(at + PIECE, stop) - start) / rate
-                await asyncio.sleep(due - asyncio.get_running_loop().time())
-        return response
+            start, stop, status, more = 0, size, "200 OK", ()
+            if found := re.search(r"(?i)\r\nrange: *bytes=(\d*)-(\d*)", head):
+                first, last = found.groups()
+                start = int(first) if first else max(size - int(last), 0)
+                stop = min(int(last) + 1, size) if first and last else size
+                status = "206 Partial Content"
+                more = (f"Content-Range: bytes {start}-{stop - 1}/{size}",)
+            at = start if method == "GET" else stop
+            server.sent.append((path, start, stop) if method == "GET" else (path, 0, 0))
+            self.send_head(status, stop - start, *more, begin=begin, is_all=at == stop)
+            while at < stop:
+                if stop - at <= PIECE:
+                    server.running.discard(self)  # before the client has all, and asks again
+                at += os.sendfile(self.request.fileno(), file.fileno(), at, min(PIECE, stop - at))
+                sleep(max(begin + (at - start) / server.rate - perf_counter(), 0))
 
-    async def log(_):
-        found = {"sent": [*sent], "most": under_way[1]}
-        sent.clear()
-        under_way[1] = 0
-        return web.json_response(found)
+    def send_head(self, status, nbytes, *more, begin=0, is_all=True):
+        sleep(max(begin - perf_counter(), 0))
+        if is_all:
+            self.server.running.discard(self)
+        lines = f"HTTP/1.1 {status}", f"Content-Length: {nbytes}", "Accept-Ranges: bytes", *more
+        self.request.sendall("\r\n".join([*lines, "", ""]).encode())
 
-    async def main():
-        app = web.Application()
-        app.router.add_get("/-/log", log)
-        app.router.add_get("/{name:.*}", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        pipe.send(runner.addresses[0][1])
-        await asyncio.Event().wait()
 
-    asyncio.run(main())
+def _serve(pipe, folder, latency, rate):
+    class Threads(socketserver.ThreadingTCPServer):
+        daemon_threads, request_queue_size = True, 128
+
+    with Threads(("127.0.0.1", 0), Answering) as server:
+        server.folder, server.latency, server.rate = folder, latency, rate
+        server.sent, server.most, server.running = [], 0, set()
+        Thread(target=server.serve_forever, daemon=True).start()
+        pipe.send(server.server_address[1])
+        pipe.poll(None)  # until the other process has ended
 
 
 def joined(sent, gap=0):
