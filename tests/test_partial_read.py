@@ -59,12 +59,7 @@ class TestTheCodec:
         assert result.shape == expected.shape
         assert np.array_equal(result.as_numpy_array(), expected)
 
-    def test_gives_memory_without_a_copy_and_buffers_of_others_in_the_declared_type(self):
-        array = stored(MemoryStore(), VALUES)
-        result = selected_by_the_codec(array, np.s_[3:9, ::2])
-        chunk = array.store_path.store._store_dict["c/0/0"].as_numpy_array()
-        assert np.shares_memory(result.as_numpy_array(), chunk)
-        assert result.dtype == np.dtype(">f8")
+    def test_gives_buffers_of_others_in_the_declared_type(self):
         array = stored(CountingStore(MemoryStore()), VALUES)
         result = selected_by_the_codec(array, (3, slice(None, 9)), DEVICE)
         assert (type(result), result.dtype) == (DeviceNDBuffer, np.dtype("=f8"))

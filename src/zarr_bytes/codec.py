@@ -29,7 +29,6 @@ from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io import counters
 from zarr_bytes.layout.elements import (
     decode_elements,
-    decode_selected,
     encode_elements,
     has_fixed_size,
     layout_of,
@@ -39,7 +38,7 @@ from zarr_bytes.zarr_versions import endian_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zarr.abc.buffer import Buffer, BufferPrototype, NDBuffer
+    from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.abc.store import ByteGetter
     from zarr.dtype import ZDType
     from zarr.types import JSON
@@ -245,40 +244,26 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
     async def _decode_partial_single(
         self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        from zarr_bytes.read import as_read, is_in_memory, read_batch
-
-        if is_in_memory(byte_getter):
+        if not isinstance(byte_getter, StorePath):  # inside a shard that zarr reads
             buffer = await byte_getter.get(chunk_spec.prototype)
-            return self._selected(byte_getter, buffer, selection, chunk_spec)
-        format, prototype = self._stored.format_of(chunk_spec), _numpy_prototype(chunk_spec)
-        item, rest, out = as_read(byte_getter, format, selection)
-        (is_there,) = await read_batch([item], out, (), prototype, is_all=False)
+            return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
+        from zarr_bytes.read import as_read, read_batch
+
+        item, rest, out = as_read(byte_getter, self._stored.format_of(chunk_spec), selection)
+        (is_there,) = await read_batch([item], out, (), cpu.buffer_prototype, is_all=False)
         return _buffer(out[rest], chunk_spec) if is_there else None
 
     def _decode_partial_sync(
         self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        from zarr_bytes.read import as_read, is_in_memory, read_sync
-
-        if is_in_memory(byte_getter):
+        if not isinstance(byte_getter, StorePath):  # inside a shard that zarr reads
             buffer = byte_getter.get_sync(prototype=chunk_spec.prototype)
-            return self._selected(byte_getter, buffer, selection, chunk_spec)
-        format, prototype = self._stored.format_of(chunk_spec), _numpy_prototype(chunk_spec)
-        item, rest, out = as_read(byte_getter, format, selection)
-        is_there = read_sync(item, out, prototype)
-        return _buffer(out[rest], chunk_spec) if is_there else None
+            return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
+        from zarr_bytes.read import as_read, read_sync
 
-    def _selected(
-        self, getter: object, buffer: Buffer | None, selection: Any, spec: ArraySpec
-    ) -> NDBuffer | None:
-        if counters.counters and isinstance(getter, StorePath):
-            nbytes = 0 if buffer is None else len(buffer)
-            counters.note(getter.store, chunks=1, requests=1, bytes_fetched=nbytes)
-        if buffer is None:
-            return None
-        encoded, dtype = cast("Bytes", buffer.as_array_like()), spec.dtype.to_native_dtype()
-        array = decode_selected(encoded, dtype, spec.shape, endian_of(self), selection)
-        return _buffer(array, spec)
+        item, rest, out = as_read(byte_getter, self._stored.format_of(chunk_spec), selection)
+        is_there = read_sync(item, out, cpu.buffer_prototype)
+        return _buffer(out[rest], chunk_spec) if is_there else None
 
     @cached_property
     def _stored(self) -> Stored:
@@ -360,13 +345,8 @@ def is_for_numpy(spec: ArraySpec) -> bool:
     return issubclass(spec.prototype.buffer, cpu.Buffer)
 
 
-def _numpy_prototype(spec: ArraySpec) -> BufferPrototype:
-    """The prototype of the bytes that are fetched: ranges are fetched into NumPy memory."""
-    return spec.prototype if is_for_numpy(spec) else cpu.buffer_prototype
-
-
-def _buffer(array: Any, spec: ArraySpec) -> NDBuffer:
-    array = np.asarray(array) if isinstance(array, np.generic) else array
-    if is_for_numpy(spec) or not isinstance(array, np.ndarray):
+def _buffer(selected: Any, spec: ArraySpec) -> NDBuffer:
+    array = np.asarray(selected)  # never a scalar
+    if is_for_numpy(spec):
         return spec.prototype.nd_buffer.from_ndarray_like(array)
     return spec.prototype.nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))

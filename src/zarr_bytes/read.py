@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import zarr
 from zarr.buffer import cpu
-from zarr.storage import StorePath
 
 from zarr_bytes import limits
 from zarr_bytes.errors import wrong_size
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from zarr.abc.buffer import Buffer, BufferPrototype
+    from zarr.storage import StorePath
 
     from zarr_bytes.errors import BoolValueError
     from zarr_bytes.indexing.plan import Plan
@@ -121,11 +121,6 @@ def as_read(
     return (getter, format, entries, tuple([slice(0, n) for n in out.shape]), False), rest, out
 
 
-def is_in_memory(getter: object) -> bool:
-    """Whether the whole chunk costs nothing: in memory, or inside a shard of zarr's."""
-    return not isinstance(getter, StorePath) or driver_of(getter.store).is_memory
-
-
 def threads_for(root: str, count: int) -> int:
     """Number of threads for `count` files below `root`.
 
@@ -194,7 +189,9 @@ class Reader:
     async def object(self, item: Chunk, objects: int = 1, *, is_sync: bool = False) -> bool:
         """Read one of the `objects` of any other store that are read at once; whether it exists."""
         getter, format, selection, place, _ = item
-        if self.driver.is_memory and format.is_plain and format.stored_nbytes and not is_sync:
+        if self.driver.is_memory and format.is_plain and format.stored_nbytes:
+            if is_sync:
+                return self._from_memory(item, getter.get_sync(prototype=self.prototype))
             return self._from_memory(item, await getter.get(self.prototype))
         plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
         view = self._view(format, selection, place)

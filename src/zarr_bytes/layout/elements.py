@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -235,26 +235,6 @@ def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
         yield encode_elements(array[start : start + (rows or 1)], endian)
 
 
-def decode_selected(
-    encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: Endian | None, selection: Any
-) -> Array:
-    """``decode_elements(...)[selection]``, where only the selected elements are checked.
-
-    In NumPy memory possibly a view in the stored byte order.
-    """
-    layout = layout_of(dtype, endian)
-    if not isinstance(encoded, np.ndarray):
-        return decode_elements(encoded, dtype, shape, endian)[selection]
-    check_size(encoded.size, dtype, shape)
-    if layout.view is not None and not (layout.bool_offsets or layout.narrow_bytes):
-        array: Array = np.ndarray(shape, layout.view, encoded)
-        return cast("Array", array[selection])
-    raw = np.asarray(np.ndarray(shape, f"V{dtype.itemsize}", encoded)[selection])
-    part = raw.ravel().view(np.uint8)
-    check_bools(part, layout, raw.shape, "chunk" if raw.shape == shape else "selection")
-    return decode_elements(part, dtype, raw.shape, endian)
-
-
 def decode_elements(
     encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: Endian | None
 ) -> Array:
@@ -264,7 +244,9 @@ def decode_elements(
     """
     layout = layout_of(dtype, endian)
     check_size(encoded.size, dtype, shape)
-    check_bools(encoded, layout, shape)
+    if (byte := find_wrong_bool(encoded, layout)) is not None:
+        index = tuple(int(i) for i in np.unravel_index(byte // layout.item_size, shape))
+        raise bool_error(int(encoded[byte]), index, "chunk", byte)
     encoded = set_unused_bits(encoded, layout, repeat_sign=False)
     if not isinstance(encoded, np.ndarray):
         if not layout.stored.isnative:
@@ -321,16 +303,6 @@ def check_size(found: int, dtype: DType, shape: tuple[int, ...]) -> None:
             f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found {found}"
             f": {causes_of_a_wrong_size(found, expected)}"
         )
-
-
-def check_bools(
-    encoded: Bytes, layout: ElementLayout, shape: tuple[int, ...], of: str = "chunk"
-) -> None:
-    """Check that stored bools are 0 or 1; the message has the index in what it is `of`."""
-    byte = find_wrong_bool(encoded, layout)
-    if byte is not None:
-        index = tuple(int(i) for i in np.unravel_index(byte // layout.item_size, shape))
-        raise bool_error(int(encoded[byte]), index, of, byte)
 
 
 def bool_error(found: int, index: tuple[int, ...], of: str, byte: int) -> BoolValueError:
