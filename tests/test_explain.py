@@ -405,7 +405,7 @@ def test_what_is_no_array_is_refused(function):
 @pytest.mark.parametrize(
     ("shape", "chunk_size", "selection", "error", "part"),
     [
-        ((2**61,), 2**61, ..., "and so has each chunk", np.s_[7:9]),
+        ((2**61,), 2**61, ..., "or MiB of larger chunks", np.s_[7:9]),
         pytest.param(
             *((10**30,), 1, np.s_[::2], "more than a million chunks", 7),
             marks=pytest.mark.slow,

@@ -30,10 +30,9 @@ Outcome: TypeAlias = "tuple[Result, bool]"  # of a command, and whether its exit
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command with `arguments`, or those of the process, and return its exit status."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller, as by ``>&-``
-            setattr(sys, name, io.StringIO())
-        stream = getattr(sys, name)
+    # Closed by the caller, as by ``>&-``.
+    sys.stdout, sys.stderr = sys.stdout or io.StringIO(), sys.stderr or io.StringIO()
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # so that any terminal shows any name
             stream.reconfigure(errors="backslashreplace")
     parser = _parser()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from zarr_bytes.commands.result import Result, Table, number
 from zarr_bytes.io import counters
@@ -11,21 +12,16 @@ from zarr_bytes.io.counters import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
     from zarr_bytes.commands.result import Part
 
 
 @dataclass(repr=False)
 class Counted(Result, Counts):
-    """Numbers of chunks, requests and bytes, in total and by store.
-
-    Prints as a table. A loop over it gives the names of the stores.
+    """`Counts` in total and by store; prints as a table, and a loop gives the names of the stores.
 
     Attributes
     ----------
-    chunks, opens, requests, ranges, bytes_fetched, bytes_written : int
-        The numbers of all stores together, as in `Counts`.
     stores : dict of str to Counts
         The numbers of each store, by the path of a folder or the text of a store object.
     by_zarr : int
@@ -35,13 +31,6 @@ class Counted(Result, Counts):
 
     stores: dict[str, Counts] = field(default_factory=dict)
     by_zarr: int = 0
-
-    def __enter__(self) -> Self:
-        counters.start(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        counters.stop(self)
 
     def count(self, store: str | None, counts: Counts) -> None:
         """Add the counts of a store; None is for chunks that zarr reads or writes by itself."""
@@ -54,11 +43,9 @@ class Counted(Result, Counts):
     def __iter__(self) -> Iterator[str]:
         return iter(list(self.stores))
 
-    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
-        del in_full
-        texts = [number(self.chunks, "chunk"), f"{number(self.bytes_fetched, 'byte')} fetched"]
-        texts += [f"{number(self.bytes_written, 'byte')} written"] * bool(self.bytes_written)
-        yield ((", ".join(texts), "bold"),)
+    def _parts(self, **_: bool) -> Iterator[Part]:
+        read = f"{number(self.chunks, 'chunk')}, {number(self.bytes_fetched, 'byte')} fetched"
+        yield ((f"{read}, {number(self.bytes_written, 'byte')} written", "bold"),)
         names = "Store", "Chunks", "Opens", "Requests", "Ranges", "Bytes fetched", "Bytes written"
         # A list, as other threads may add stores.
         if rows := [(name, *astuple(counts)) for name, counts in list(self.stores.items())]:
@@ -67,18 +54,18 @@ class Counted(Result, Counts):
             yield ("Not counted: ", "bold"), "read by zarr, such as compressed chunks."
 
 
-def counting() -> AbstractContextManager[Counted]:
+@contextmanager
+def counting() -> Iterator[Counted]:
     """Count the chunks, requests and bytes that this package reads and writes in a block of code.
 
     All threads of the process are counted. Blocks may be nested and concurrent; each of them counts
     everything. Not counted are metadata documents, reads of `view` through a mapping, and chunks
-    that zarr reads or writes by itself, such as compressed chunks: ``by_zarr`` has those of the
-    codec `bytes`.
+    that zarr reads or writes by itself, such as compressed chunks.
 
-    Returns
-    -------
-    context manager of Counted
-        Counts until the end of the block, and prints as a table.
+    Yields
+    ------
+    Counted
+        Counts until the end of the block.
 
     Examples
     --------
@@ -90,4 +77,9 @@ def counting() -> AbstractContextManager[Counted]:
     >>> counted.chunks, counted.bytes_fetched
     (2, 400)
     """
-    return Counted()
+    counted = Counted()
+    counters.start(counted)
+    try:
+        yield counted
+    finally:
+        counters.stop(counted)

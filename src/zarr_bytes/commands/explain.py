@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.format import AnyIndex, Format
     from zarr_bytes.zarr_versions import Indexer
 
-_MOST: Final = 10**6  # chunks, each of which takes some 30 microseconds
-_LARGEST: Final = 2**40  # bytes of a chunk, which is read in some million steps
+_MOST: Final = 10**6  # chunks, each of which takes some 30 microseconds, or steps of one
+_STEP: Final = 2**20  # bytes of a large chunk
 _LOOKED_AT: Final = 1000  # files
 _INDEXED: Final = ("oindex", "vindex", "blocks")  # of an array, each with a way of its own
 _CHOSEN: Final = {"codecs.bytes": CLASSES["bytes"], "codec_pipeline.path": PIPELINE}
@@ -71,9 +71,7 @@ _READ_ONLY: Final = "is read-only: change its mode, if it may be written"
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Result):
-    """The read or write of a selection, in advance.
-
-    Prints as the table that the command shows.
+    """The read or write of a selection, in advance; prints as a table of its attributes.
 
     Attributes
     ----------
@@ -107,10 +105,9 @@ class Explanation(Result):
         Bytes of the selected elements, and of the whole chunks, uncompressed.
     may_share : bool
         Whether several processes of one machine may write different elements of one chunk at the
-        same time, all of them with ``zarr_bytes.partial_writes``. No element is lost then that one
-        of them alone writes, not even where a file is replaced: its writers wait for a lock. On a
-        file system without locks (`flock`), False unless all files are known to be changed in
-        place. False for a read, and where nothing is selected.
+        same time, all of them with ``zarr_bytes.partial_writes``, and none is lost. Writers of a
+        file that is replaced wait for a lock. On a file system without locks (`flock`), False
+        unless all files are known to be changed in place. False for a read, and for no element.
     """
 
     array: str
@@ -133,8 +130,7 @@ class Explanation(Result):
     bytes_of_chunks: int
     may_share: bool
 
-    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
-        del in_full
+    def _parts(self, **_: bool) -> Iterator[Part]:
         what = "Partial" if self.is_partial else "Not partial"
         if self.is_write and self.is_partial:
             is_in_place = 0 < self.chunks_in_place == self.chunks
@@ -156,28 +152,25 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     Parameters
     ----------
     array : zarr.Array, or its oindex, vindex or blocks
-        Any array; no chunk of it is read. ``explain(array.oindex, selection)`` explains
-        ``array.oindex[selection]``.
+        Any array. ``explain(array.oindex, selection)`` explains ``array.oindex[selection]``.
     selection : int, slice, Ellipsis, array of integers or bools, or a tuple of these, optional
         Whatever zarr takes between the brackets. The default is everything.
     write : bool, optional
-        Whether to explain ``array[selection] = values`` instead. The files are looked at for it: as
-        many as a thousand, their status, and the index of a shard.
+        Whether to explain ``array[selection] = values`` instead. As many as a thousand files are
+        looked at for it: their status, and the index of a shard.
 
     Returns
     -------
     Explanation
-        The result prints as a table. zarr divides the selection, and the numbers come from the
-        plan of the read or write itself.
+        The numbers come from the plan of the read or write itself.
 
     Raises
     ------
     IndexError
         If the selection does not fit the array, or has fields.
     ValueError
-        If more than a million chunks are selected, or more than 2**40 bytes where a chunk has more.
-        For a write, and for a read of shards, also if something other than a file is in the place
-        of a chunk, or the index of a shard is damaged.
+        If more than a million chunks are selected, or as many MiB of larger chunks. Where files
+        are looked at, also if one is no file, or the index of a shard is damaged.
 
     Examples
     --------
@@ -202,19 +195,14 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         )
     name = "".join(name for name in _INDEXED if type(getattr(array, name)) is type(indexed))
     text = name + text_of_selection(selection)
-    chunks = [sum(1 for _ in islice(axis, _MOST + 1)) for axis in axes_of(indexer)]
-    if prod(chunks) > _MOST:
-        raise ValueError(
-            f"the selection {text} has more than a million chunks of {array.store_path}: explain a"
-            " part of it"
-        )
     shape = [int(n) for n in indexer.shape]  # of a mask, zarr has numbers of NumPy
     selected = prod(shape) * array.dtype.itemsize
     nbytes = prod(array.shards or array.chunks) * array.dtype.itemsize
-    if min(nbytes, selected) > _LARGEST:
+    chunks = [sum(1 for _ in islice(axis, _MOST + 1)) for axis in axes_of(indexer)]
+    if max(prod(chunks), min(nbytes, selected) // _STEP) > _MOST:
         raise ValueError(
-            f"the selection {text} has more than {_LARGEST:,} bytes, and so has each chunk of"
-            f" {array.store_path}, which is read in as many steps: explain a part of it"
+            f"the selection {text} has more than a million chunks of {array.store_path}, or MiB of"
+            " larger chunks: explain a part of it"
         )
     count = prod(chunks) if chunks else sum(1 for _ in indexer)
     walk = _Walk(array, indexer, nbytes, count, is_write=write)
@@ -223,9 +211,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     counts, reason = walk.counts, "no element is selected"
     if counts.chunks:
         reason = walk.why if write else walk.why_whole(selected)
-    known: dict[str, Any] = vars(counts)
-    if not walk.is_known:
-        known = known | {"bytes_fetched": None, "bytes_written": None}
+    unknown = () if walk.is_known else ("bytes_fetched", "bytes_written")
     return Explanation(
         array=str(array.store_path),
         selection=text,
@@ -240,13 +226,11 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         bytes_selected=selected,
         bytes_of_chunks=counts.chunks * nbytes,
         may_share=write and walk.may_share,
-        **known,
+        **vars(counts) | dict.fromkeys(unknown),
     )
 
 
-def _array_without_memory(
-    shape: tuple[int, ...], dtype: np.dtype[np.generic], order: str = "C"
-) -> Array:
+def _without_memory(shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Array:
     """An array of any size without elements of its own, which can only be divided."""
     axes = range(len(shape))
     strides = c_strides(shape, dtype.itemsize, axes if order == "C" else axes[::-1])
@@ -272,7 +256,8 @@ class _Walk:
         self._reader: Reader | None = None  # of the pipeline; the codec has one of a chunk
         self._complete: AnyIndex = CHUNK_INDEX  # of an object that is taken for stored
         # Buffers in other memory are left to zarr's pipeline, which calls the codec.
-        own = pipeline if isinstance(pipeline, BatchedBytesPipeline) and not _has_device() else None
+        is_numpy = issubclass(get_buffer_class(), cpu.Buffer)
+        own = pipeline if is_numpy and isinstance(pipeline, BatchedBytesPipeline) else None
         codec = None if is_write else getattr(pipeline, "array_bytes_codec", None)
         try:
             chain, _, spec = plain_parts(array)
@@ -287,14 +272,13 @@ class _Walk:
                 self.is_known = not isinstance(chain[-1], ShardingCodec)
                 self._why_zarr = _why_zarr()
         if own is not None:
-            out = _array_without_memory(tuple(indexer.shape), array.dtype, array.order)
+            out = _without_memory(tuple(indexer.shape), array.dtype, array.order)
             self._reader = Reader(out, indexer.drop_axes, self._driver)
         elif self._format is not None:
             self.acts = f"{class_path(type(codec))} in {self.acts}"
         why_not_a_file = self._driver.why_not_in_place()
-        self._why_replaced = why_not_a_file or (
-            "" if own is not None and own.in_place else _NOT_IN_PLACE
-        )
+        in_place = own is not None and own.in_place
+        self._why_replaced = why_not_a_file or _NOT_IN_PLACE * (not in_place)
         self._is_local = not why_not_a_file if is_write else bool(self._driver.root)
         self._looks = _LOOKED_AT if self._is_local and (is_write or self.index_nbytes) else 0
 
@@ -330,7 +314,7 @@ class _Walk:
         self._first += not (self.index_nbytes or driver.answers_ranges())
         chunk = (key, format, selection, out, False)
         if reader is None:
-            chunk, _, part = as_read(key, format, selection, _array_without_memory)
+            chunk, _, part = as_read(key, format, selection, _without_memory)
             reader, count = Reader(part, (), driver, is_all=False), 2**31
         objects = objects_at_once(self.counts.chunks - 1, count, number_of_slots())
         added, is_whole = reader.counts(chunk, index, objects)
@@ -415,16 +399,11 @@ class _Walk:
         return index, f"{path} {why}" if why else ""
 
 
-def _has_device() -> bool:
-    """Whether buffers are in other memory than NumPy's."""
-    return not issubclass(get_buffer_class(), cpu.Buffer)
-
-
 def _why_zarr() -> str:
     """The first reason why zarr reads and writes chunks of plain bytes by itself."""
-    if _has_device():
-        buffers = class_path(get_buffer_class())
-        return f"buffers are {buffers}, for which zarr reads chunks of these codecs by itself"
+    if not issubclass(buffers := get_buffer_class(), cpu.Buffer):
+        buffers_are = f"buffers are {class_path(buffers)}"
+        return f"{buffers_are}, for which zarr reads chunks of these codecs by itself"
     for key, own in _CHOSEN.items():
         if (chosen := zarr.config.get(key, None)) != own:
             return (
@@ -453,9 +432,6 @@ def selection_of_text(text: str) -> tuple[str, Any]:
     """The selection in a text such as ``[:, 7, 3]``, after a name such as ``oindex`` or none.
 
     No code is run. A StoreError if the text has anything else.
-
-    >>> selection_of_text("[:, -7, ..., [1, 2]]")
-    ('', (slice(None, None, None), -7, Ellipsis, [1, 2]))
     """
     with suppress(SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         match ast.parse(f"_{text.strip()}", mode="eval").body:

@@ -24,11 +24,10 @@ _LONGEST: Final = 400  # characters of a cell
 _UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ENCODER: Final = json.JSONEncoder(default=str)
 
-Value: TypeAlias = str | int
-Cell: TypeAlias = Value | tuple[Value, str]
+Cell: TypeAlias = str | int | tuple[str | int, str]
 """A value, or a value and its style in the words of `rich`."""
 Line: TypeAlias = tuple[Cell, ...]
-"""Cells side by side; a line that begins with a space is to be copied, and never broken."""
+"""Cells side by side; a sentence, with its full stop, is broken between words."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +92,7 @@ def screen(result: Result, *, in_full: bool = False) -> str:
 
 
 def _plain(part: Part) -> str:
-    """A part as text, a table below an empty line.
-
-    >>> _plain(Table("AB", [("1", "x y")])).splitlines()
-    ['', 'A   B', '-------', '1   x y']
-    """
+    """A part as text, a table below an empty line."""
     if isinstance(part, tuple):
         return "".join([_text(cell)[0] for cell in part]).rstrip()
     rows = [[text for text, _ in row] for row in part.texts()]
@@ -162,11 +157,7 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
 
 
 def printable(text: str) -> str:
-    r"""`text` with escapes for the characters that a terminal interprets or cannot show.
-
-    These are C0, DEL, C1, the bidirectional overrides and isolates, and lone surrogates, which
-    stand for the bytes of file names that are not UTF-8.
-    """
+    """`text` with escapes for control and format characters, and for lone surrogates."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
