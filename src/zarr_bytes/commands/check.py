@@ -289,9 +289,7 @@ class _Check:
         copies = {name: _compared(copy) for name, copy in consolidated.items()}
         for name in sorted(documents.keys() | copies.keys()):
             if documents.get(name) != copies.get(name):
-                found = f"a copy without the same {DOCUMENT}"
-                if name not in copies:
-                    found = "no copy, so that zarr does not see it"
+                found = f"not the same as its {DOCUMENT}, or one of them is missing"
                 advice = "zarr.consolidate_metadata writes it anew"
                 report.findings.append(Finding(f"consolidated_metadata: {name}", found, advice))
 

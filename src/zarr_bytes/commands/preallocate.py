@@ -175,7 +175,6 @@ def _why_too_much(array: zarr.Array[Any], root: str, format: Format, grid: Chunk
 
 
 def _paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
-    encode = array.metadata.encode_chunk_key
     # By their numbers: `product` would keep the indices along each axis as a tuple.
     for index in map(grid.place_of, range(grid.count)):
-        yield f"{root}/{(array.store_path / encode(index)).path}"
+        yield f"{root}/{(array.store_path / array.metadata.encode_chunk_key(index)).path}"

@@ -33,7 +33,6 @@ _CODE: Final = "zarr.config.set"
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _OWN: Final = CLASSES | {"pipeline": PIPELINE}
 _KEYS: Final = {name: f"codecs.{name}" for name in CLASSES} | {"pipeline": "codec_pipeline.path"}
-_SIZES: Final = ("zarr_bytes.gap.", "zarr_bytes.largest_request.")
 _PARTS_OF_CHUNKS: Final = (
     "are read where an array has `transpose` codecs and `bytes` alone, or shards of these."
 )
@@ -137,7 +136,7 @@ class Status(Result):
         return ("Active:", "bold green"), " zarr reads and writes bytes through zarr-bytes."
 
     def _count_of_data_types(self) -> Line:
-        classes = list(self.data_types.values())
+        classes = self.data_types.values()
         others = Counter(found for found in classes if not found.startswith("zarr_bytes."))
         found = f"{len(classes) - others.total()} of {len(classes)} by zarr-bytes"
         but = "".join(f"; {count} {found}" for found, count in others.items())
@@ -145,7 +144,7 @@ class Status(Result):
 
 
 def _value(setting: InForce) -> str:
-    if type(setting.found) is int and setting.name.startswith(_SIZES):
+    if type(setting.found) is int and setting.name.endswith((".local", ".remote")):
         return in_units(setting.found)
     return str(setting.found)
 

@@ -6,7 +6,7 @@ import json
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import zarr
@@ -106,11 +106,10 @@ def array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
 
     A StoreError if zarr does not open it.
     """
-    mode: Literal["r", "r+"] = "r"
     if is_written and isinstance(store, LocalStore):
-        store, mode = store.with_read_only(read_only=False), "r+"
+        store = store.with_read_only(read_only=False)
     try:
-        return zarr.open_array(store, path=path, mode=mode)
+        return zarr.open_array(store, path=path, mode="r" if store.read_only else "r+")
     except Exception as error:  # whatever a store, zarr and any codec or data type raise
         raise StoreError(
             f"zarr opens no array at /{path} ({in_words(error)}): name another with --array PATH;"
