@@ -10,7 +10,7 @@ little else.
 from __future__ import annotations
 
 import asyncio
-from itertools import chain, islice, pairwise, repeat
+from itertools import pairwise, repeat
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -35,7 +35,6 @@ from zarr_bytes.io.tasks import (
     number_of_slots,
     number_of_threads,
     objects_at_once,
-    together,
 )
 from zarr_bytes.layout.elements import bool_error, find_wrong_bool
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
@@ -200,6 +199,7 @@ class Reader:
             in_parts = plan.comes_in_parts(answers_ranges=self.answers_ranges)
             await read_object(plan, requests, view, objects, in_parts=in_parts)
         except MissingChunkError:
+            requests.check_is_missing()
             self.out[place] = format.fill_value
             return False
         return True
@@ -396,24 +396,14 @@ async def read_object(
         for fetch in plan.filling(index, view, largest):
             put(fetch, requests.part(fetch.ranges))
         return
-    rest = with_sizes(plan.filling(index, view, largest), largest, requests.slots, objects)
 
-    # No more workers than fetches: zarr's limit may be large.
-    begun = list(islice(rest, requests.slots))
-    fetches = chain(begun, rest)
+    async def work(item: tuple[Fetch, int]) -> None:
+        fetch, most = item
+        async with requests.memory:
+            put(fetch, await requests.fetch(fetch.ranges, most))
 
-    async def work(*, waits: bool) -> None:
-        if waits:
-            await requests.known.wait()
-        for fetch, most in fetches:
-            async with requests.memory():
-                put(fetch, await requests.fetch(fetch.ranges, most))
-
-    if len(begun) <= 1:
-        await work(waits=False)
-    else:
-        is_known = requests.answers_ranges
-        await together([work(waits=i > 0 and not is_known) for i in range(len(begun))])
+    fetches = plan.filling(index, view, largest)
+    await for_each(work, with_sizes(fetches, largest, requests.slots, objects), requests.slots)
 
 
 def index_in(file: ChunkFile, format: Format) -> AnyIndex:

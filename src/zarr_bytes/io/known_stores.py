@@ -159,7 +159,7 @@ def note_ranges(store: object, origin: str) -> None:
     """Remember that a store has answered a range with a range; so does all of its host then."""
     if origin:
         _origins.add(origin)
-    else:
+    elif not answers_ranges(store, origin):
         _remember(_with_ranges, store)
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
-from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -30,10 +28,9 @@ from zarr_bytes.io.known_stores import (
     note_whole_object,
     says_that_there_are_no_ranges,
 )
-from zarr_bytes.io.tasks import EnoughError, number_of_slots, slots_of_loop, together
+from zarr_bytes.io.tasks import EnoughError, for_each, number_of_slots, slots_of_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from contextlib import AbstractAsyncContextManager
 
     from zarr.abc.buffer import Buffer, BufferPrototype
@@ -48,7 +45,7 @@ if TYPE_CHECKING:
 _Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
 
 
-class MissingChunkError(Exception):
+class MissingChunkError(EnoughError):
     """A chunk is missing, which readers take for the fill value."""
 
 
@@ -69,15 +66,21 @@ class Requests:
         is_sync: bool = False,
         takes_slots: bool = True,
     ) -> None:
-        self.is_sync = is_sync
+        self._is_sync = is_sync
         self._takes_slots = takes_slots and not is_sync
+        slots = slots_of_loop() if self._takes_slots else (nullcontext(), nullcontext())
+        # For one request, and for the bytes of a fetch: no more of them are in memory than slots.
+        self._slot: AbstractAsyncContextManager[object] = slots[0]
+        self.memory: AbstractAsyncContextManager[object] = slots[1]
         self._getter, self._origin = getter, origin
         self._is_asked_whole = is_asked_whole  # also for an index
         self._plan = plan
         self._prototype = prototype
         self._stored_nbytes = plan.format.stored_nbytes
         self._chunk: Bytes | None = None  # whole, once it has come
-        self._is_there = False  # whether a range has come
+        self._is_there = False  # whether anything has come
+        self._is_asked = False  # whether a range has been requested, after which others wait
+        self._known = asyncio.Event()  # until its answer has told what ranges bring
         if counters.counters:
             counters.note(getter.store, chunks=1)
 
@@ -86,28 +89,20 @@ class Requests:
         """The key of the chunk, for messages."""
         return str(self._getter)
 
-    @cached_property
-    def known(self) -> asyncio.Event:
-        """Set once the first answer has told what ranges bring."""
-        return asyncio.Event()
+    @property
+    def has_come(self) -> bool:
+        """Whether the whole object has come, so that nothing more is fetched."""
+        return self._chunk is not None
 
     @property
     def slots(self) -> int:
         """Number of requests that are under way at once; 1 for a chunk that has come."""
-        return 1 if self.is_sync or self._chunk is not None else number_of_slots()
-
-    @property
-    def answers_ranges(self) -> bool:
-        """Whether it is known that ranges are answered with ranges, or the chunk has come."""
-        return self._chunk is not None or answers_ranges(self._getter.store, self._origin)
+        return 1 if self.has_come or not self._takes_slots else number_of_slots()
 
     async def fetch_whole(self) -> None:
         """Get the bytes of the chunk in one request, for `fetch`."""
-        async with self._slot():
-            found = await self._get(None)
-        if found is None:
-            raise MissingChunkError
-        self._check(found)
+        content, _ = await self._get(None)
+        self._note_chunk(content)
 
     async def fetch_index(self, format: Format) -> tuple[Bytes, int | None]:
         """The bytes of the index of a shard, in one request, and its size, if that is known."""
@@ -116,17 +111,9 @@ class Requests:
             keep_index(self._getter, kept)
             return kept, None
         request = RangeByteRequest(0, nbytes) if format.first else SuffixByteRequest(nbytes)
-        async with self._slot():
-            if self._is_asked_whole:
-                buffer, is_range = await self._get(None), False
-            else:
-                buffer, is_range = await self._get_range(request)
-        if buffer is None:
-            raise MissingChunkError
-        self._is_there = True
-        content: Bytes = buffer.as_numpy_array()
+        content, is_range = await self._get(None if self._is_asked_whole else request)
         if is_range and content.size <= nbytes:
-            self._note_ranges()
+            note_ranges(self._getter.store, self._origin)
             keep_index(self._getter, content)
             return content, None
         self._chunk = content
@@ -138,63 +125,81 @@ class Requests:
     async def fetch(self, ranges: ByteRanges, largest: int) -> Bytes:
         """The bytes of ranges one after another, in requests of at most `largest` bytes.
 
-        Several are under way at a time, unless `is_sync`. The last of a chunk that is read whole is
-        open-ended, which proves the size of the chunk.
+        Several are under way at a time, if there are slots. The last of a chunk that is read whole
+        is open-ended, which proves the size of the chunk.
 
         A request that fails cancels the others and waits for them; so does cancelling the caller.
         """
-        if self._chunk is not None:
-            return self.part(ranges)
-        collected = _Collected(self._getter, ranges.nbytes, self._stored_nbytes)
-        end = self._stored_nbytes if self._plan.is_whole else None
+        fetched: Bytes | None = None
 
-        async def work(requests: Iterable[tuple[int, int, int]]) -> None:
-            for start, stop, position in requests:
-                request = RangeByteRequest(start, stop) if stop != end else OffsetByteRequest(start)
-                async with self._slot():
-                    buffer, is_range = await self._get_range(request)
-                if not collected.add(buffer, start, stop, position, is_range=is_range, end=end):
-                    raise EnoughError
-                if not self.answers_ranges:
-                    self._note_ranges()
-                self.known.set()  # also where another chunk has told meanwhile
+        async def work(request: tuple[int, int, int]) -> None:
+            nonlocal fetched
+            start, stop, position = request
+            part = await self._fetch_range(start, stop)
+            if part.size == ranges.nbytes:
+                fetched = part
+                return
+            if fetched is None:
+                fetched = np.empty(ranges.nbytes, np.uint8)
+            fetched[position : position + part.size] = part
 
-        requests, count = ranges.requests(largest), ranges.number_of_requests(largest)
-        limit = self.slots
         try:
-            if count == 1 or limit == 1 or not self.answers_ranges:
-                await work(requests if limit == 1 else islice(requests, 1))
-            if count > 1 and limit > 1:
-                await together([work(requests) for _ in range(min(limit, count))])
+            await for_each(work, ranges.requests(largest), self.slots)
         except EnoughError:
-            pass  # the chunk is missing, or has come whole
-        return self._result(collected, ranges)
+            if not self.has_come:
+                raise
+        return self.part(ranges) if self.has_come else cast("Bytes", fetched)
 
-    def memory(self) -> AbstractAsyncContextManager[object]:
-        """A slot for the bytes of a fetch: no more of them are in memory than there are slots."""
-        return slots_of_loop()[1] if self._takes_slots else nullcontext()
+    async def _fetch_range(self, start: int, stop: int) -> Bytes:
+        """The bytes of one range; an EnoughError where the chunk has come instead.
 
-    def _slot(self) -> AbstractAsyncContextManager[object]:
-        return slots_of_loop()[0] if self._takes_slots else nullcontext()
+        The answer to an open-ended request is never taken for the whole chunk.
+        """
+        if self._is_asked and not answers_ranges(self._getter.store, self._origin):
+            await self._known.wait()
+        self._is_asked = True
+        if self.has_come:
+            raise EnoughError
+        is_end = self._plan.is_whole and stop == self._stored_nbytes
+        request = OffsetByteRequest(start) if is_end else RangeByteRequest(start, stop)
+        content, is_range = await self._get(request)
+        nbytes, expected = content.size, stop - start
+        if is_end and is_range and nbytes > expected:
+            raise wrong_size(self.key, 0, stop, start + nbytes)
+        # The index of a shard, whose size is not known, has come as a range.
+        if not is_range or (nbytes > expected and self._stored_nbytes is not None):
+            self._note_chunk(content)
+            self._note_whole_object()
+            raise EnoughError
+        if nbytes != expected:
+            raise wrong_size(self.key, start, stop, nbytes)
+        note_ranges(self._getter.store, self._origin)
+        self._known.set()
+        return content
 
-    async def _get(self, request: _Request | None) -> Buffer | None:
-        if self.is_sync:
-            getter = cast("SyncByteGetter", self._getter)
-            found = getter.get_sync(prototype=self._prototype, byte_range=request)
-        else:
-            found = await cast("ByteGetter", self._getter).get(self._prototype, request)
-        if counters.counters:
-            note_request(self._getter, request, found)
-        return found
+    async def _get(self, request: _Request | None) -> tuple[Bytes, bool]:
+        """The bytes that a request brings, and whether they may be the range."""
+        async with self._slot:
+            found, is_range = await self._answer(request)
+        if found is None:
+            raise MissingChunkError
+        self._is_there = True
+        return found.as_numpy_array(), is_range
 
-    async def _get_range(self, request: _Request) -> tuple[Buffer | None, bool]:
-        """The answer to a request, and whether it may be the range.
+    async def _answer(self, request: _Request | None) -> tuple[Buffer | None, bool]:
+        """The answer of the store, to a request for the whole object where it has no ranges.
 
         Some stores answer a range past the end with an error (HTTP status 416).
         """
         try:
-            return await self._get(request), True
+            if self._is_sync:
+                getter = cast("SyncByteGetter", self._getter)
+                found = getter.get_sync(prototype=self._prototype, byte_range=request)
+            else:
+                found = await cast("ByteGetter", self._getter).get(self._prototype, request)
         except Exception as error:
+            if request is None:
+                raise
             if not says_that_there_are_no_ranges(error):
                 await self._check_is_within(request, error)
                 raise
@@ -202,43 +207,33 @@ class Requests:
                 size = await _size(self._getter)
                 if size is not None:
                     start = max(size - request.suffix, 0)
-                    return await self._get_range(RangeByteRequest(start, size))
-        return await self._get(None), False
+                    return await self._answer(RangeByteRequest(start, size))
+            return await self._answer(None)
+        if counters.counters:
+            note_request(self._getter, request, found)
+        return found, request is not None
 
     async def _check_is_within(self, request: _Request, error: Exception) -> None:
-        size = None if self.is_sync else await _size(self._getter)
+        size = await _size(self._getter) if self._takes_slots else None
         if size is None or not isinstance(request, RangeByteRequest) or size >= request.end:
             return
         found = max(size - request.start, 0)
         raise wrong_size(self.key, request.start, request.end, found) from error
 
-    def _result(self, collected: _Collected, ranges: ByteRanges) -> Bytes:
-        if collected.is_missing:
-            if self._is_there or collected.fetched is not None:
-                raise ChunkSizeError(
-                    f"some byte ranges of {self.key} are there and others are missing: the chunk"
-                    " was deleted or replaced while it was read"
-                )
-            raise MissingChunkError
-        self._is_there = True
-        if collected.whole is None:
-            return cast("Bytes", collected.fetched)
-        self._check(collected.whole)
-        self._note_whole_object()
-        return self.part(ranges)
+    def check_is_missing(self) -> None:
+        """Check that nothing of a chunk has come whose ranges are missing."""
+        if self._is_there:
+            raise ChunkSizeError(
+                f"some byte ranges of {self.key} are there and others are missing: the chunk"
+                " was deleted or replaced while it was read"
+            )
 
-    def _check(self, buffer: Buffer) -> None:
-        chunk: Bytes = buffer.as_numpy_array()
+    def _note_chunk(self, chunk: Bytes) -> None:
         expected = self._stored_nbytes
         if expected is not None and chunk.size != expected:
             raise wrong_size(self.key, 0, expected, chunk.size)
         self._chunk = chunk
-        self.known.set()
-
-    @property
-    def has_come(self) -> bool:
-        """Whether the whole object has come, so that nothing more is fetched."""
-        return self._chunk is not None
+        self._known.set()
 
     def part(self, ranges: ByteRanges) -> Bytes:
         """The ranges, out of the whole object, which has come."""
@@ -248,10 +243,6 @@ class Requests:
                 if stop > chunk.size:
                     raise wrong_size(self.key, start, stop, max(chunk.size - start, 0))
         return ranges.of(chunk)
-
-    def _note_ranges(self) -> None:
-        note_ranges(self._getter.store, self._origin)
-        self.known.set()
 
     def _note_whole_object(self) -> None:
         if note_whole_object(self._getter.store):
@@ -267,52 +258,6 @@ def note_request(getter: StorePath, request: _Request | None, found: Buffer | No
     """Count a request that a store has answered."""
     nbytes = 0 if found is None else len(found)
     counters.note(getter.store, requests=1, ranges=int(request is not None), bytes_fetched=nbytes)
-
-
-class _Collected:
-    """The bytes of the ranges so far, and whether the chunk is missing or has come whole."""
-
-    def __init__(self, key: StorePath, nbytes: int, stored_nbytes: int | None) -> None:
-        self._key = key
-        self._nbytes = nbytes
-        self._stored_nbytes = stored_nbytes  # None for a shard, whose index has come as a range
-        self.fetched: Bytes | None = None
-        self.is_missing = False
-        self.whole: Buffer | None = None
-
-    def add(
-        self,
-        buffer: Buffer | None,
-        start: int,
-        stop: int,
-        position: int,
-        *,
-        is_range: bool,
-        end: int | None,
-    ) -> bool:
-        """Add the answer to a request; False if no other request is needed.
-
-        That of a range to the `end` is never taken for the whole chunk, since ranges are answered.
-        """
-        if buffer is None:
-            self.is_missing = True
-            return False
-        nbytes = len(buffer)
-        if stop == end and is_range and nbytes > stop - start:
-            raise wrong_size(str(self._key), 0, stop, start + nbytes)
-        if not is_range or (nbytes > stop - start and self._stored_nbytes is not None):
-            self.whole = buffer
-            return False
-        if nbytes != stop - start:
-            raise wrong_size(str(self._key), start, stop, nbytes)
-        part = buffer.as_numpy_array()
-        if part.size == self._nbytes:
-            self.fetched = part
-            return True
-        if self.fetched is None:
-            self.fetched = np.empty(self._nbytes, np.uint8)
-        self.fetched[position : position + part.size] = part
-        return True
 
 
 async def _size(getter: StorePath) -> int | None:

@@ -7,6 +7,7 @@ import os
 from collections import deque
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -20,7 +21,7 @@ R = TypeVar("R")
 
 
 class EnoughError(Exception):
-    """No other request is needed: the chunk is missing, or has come whole."""
+    """No other request is needed; any other error of the same time is the one to raise."""
 
 
 class EndedError(Exception):
@@ -31,24 +32,29 @@ is_ended: ContextVar[Callable[[], bool]] = ContextVar("is_ended", default=lambda
 """Whether nobody needs the work of `in_threads` any more; for work that waits."""
 
 
-async def for_each(work: Callable[[T], Coroutine[None, None, R]], items: Sequence[T]) -> list[R]:
-    """Results of `work` for each of `items`, as many at a time as zarr's ``async.concurrency``.
+async def for_each(
+    work: Callable[[T], Coroutine[None, None, R]], items: Iterable[T], slots: int = 0
+) -> list[R]:
+    """Results of `work` for each of `items`, in so many `slots` or zarr's ``async.concurrency``.
 
-    The first failure cancels the others, and its error is raised.
+    The first failure cancels the others, and its error is raised, ungrouped.
     """
-    waiting = iter(enumerate(items))
-    results: dict[int, R] = {}
+    waiting, results = iter(enumerate(items)), {}
+    begun = list(islice(waiting, slots or number_of_slots()))  # no more tasks than items
+    rest = chain(begun, waiting)
 
     async def run() -> None:
-        for i, item in waiting:
+        for i, item in rest:
             results[i] = await work(item)
 
-    await together([run() for _ in range(min(number_of_slots(), len(items)))])
-    return [results[i] for i in range(len(items))]
+    if len(begun) <= 1:
+        await run()
+    else:
+        await _together([run() for _ in begun])
+    return [results[i] for i in range(len(results))]
 
 
-async def together(workers: Iterable[Coroutine[None, None, None]]) -> None:
-    """Run `workers`. The first failure cancels the others, and its error is raised ungrouped."""
+async def _together(workers: Iterable[Coroutine[None, None, None]]) -> None:
     failure: BaseException | None = None
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -72,20 +78,19 @@ def objects_at_once(number: int, count: int, slots: int) -> int:
     return slots if number < count - count % slots else count % slots
 
 
-# Semaphores by event loop, so that the chunks of a read share zarr's limit.
-_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, ...]] = (
-    WeakKeyDictionary()
-)
-_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+# By event loop, so that the chunks of all reads share zarr's limit: the limit, and semaphores.
+_slots: WeakKeyDictionary[
+    asyncio.AbstractEventLoop, tuple[int, asyncio.Semaphore, asyncio.Semaphore]
+] = WeakKeyDictionary()
 
 
-def slots_of_loop() -> tuple[asyncio.Semaphore, ...]:
+def slots_of_loop() -> tuple[asyncio.Semaphore, asyncio.Semaphore]:
     """Slots that the event loop has for requests, and for fetches, whose bytes are in memory."""
     loop, limit = asyncio.get_running_loop(), number_of_slots()
-    if _limits.get(loop) != limit:
-        _limits[loop] = limit
-        _slots[loop] = asyncio.Semaphore(limit), asyncio.Semaphore(limit)
-    return _slots[loop]
+    slots = _slots.get(loop)
+    if slots is None or slots[0] != limit:
+        slots = _slots[loop] = limit, asyncio.Semaphore(limit), asyncio.Semaphore(limit)
+    return slots[1:]
 
 
 def finished(coroutine: Coroutine[object, None, T]) -> T:
