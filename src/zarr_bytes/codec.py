@@ -80,8 +80,8 @@ class Unchanging:
 class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     """The `bytes` codec: array elements in C order, in one byte order.
 
-    An instance of zarr's own ``zarr.codecs.BytesCodec``, equal to it where the byte order is the
-    same. Zarr uses this class for every array that is opened and names ``bytes`` in its metadata. A
+    A subclass of zarr's own ``zarr.codecs.BytesCodec``; instances with one byte order are equal.
+    Zarr uses this class for every array that is opened and names ``bytes`` in its metadata. A
     new array shows zarr's own class until it is opened again.
 
     Parameters

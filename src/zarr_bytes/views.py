@@ -41,7 +41,7 @@ _SETTING: Final = 'with zarr.config.set({"zarr_bytes.partial_writes": True})'
 def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
     """View the chunks of an uncompressed array as NumPy arrays, without reading them.
 
-    A selection takes about a microsecond, where a selection through zarr takes 250. Chunks in local
+    A selection takes about a microsecond, and through zarr hundreds. Chunks in local
     files are mapped into memory at the first selection of their elements, and the system reads the
     pages that are used. Chunks in a `MemoryStore` are used in place.
 
@@ -60,7 +60,7 @@ def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
     Raises
     ------
     StoreError
-        If the array has no such view. The message has the reason, and the call of zarr that reads
+        If the array can't be viewed. The message has the reason, and the call of zarr that reads
         or writes the array.
     TypeError
         If `array` is not a `zarr.Array`.

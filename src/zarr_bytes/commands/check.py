@@ -100,7 +100,7 @@ class ArrayReport:
 
 @dataclass(frozen=True, repr=False)
 class CheckReport(Result):
-    """The verdict of `check`; prints as a table, and a loop gives its `ArrayReport`."""
+    """The result of `check`. Prints as a table; iteration gives each `ArrayReport`."""
 
     store: str
     conforms: bool  # False also if nothing was checked

@@ -94,8 +94,8 @@ class Explanation(Result):
         As of `Counts`. The bytes are None if they are not known in advance: for compressed chunks,
         for shards that zarr reads by itself, and for a write to more than a thousand files.
     chunks_assumed : int
-        How many chunks are taken for stored, shards with all inner chunks. The others have been
-        looked at: files of shards, and files that a write keeps a part of.
+        How many chunks are assumed to exist, and shards to have all inner chunks. The others have
+        been looked at: files of shards, and files that a write keeps a part of.
     chunks_in_place : int
         How many chunks a write changes in place, or makes where they are missing, so that other
         processes can write to them.

@@ -88,7 +88,7 @@ def preallocate(
     Returns
     -------
     Allocated
-        Numbers of new chunks, of completed shards, and of all chunks.
+        Numbers of new chunks, completed shards and all chunks.
 
     Raises
     ------
