@@ -230,3 +230,11 @@ def array_being_read() -> str | None:
             return f"{place}{key}"
         frame = frame.f_back
     return None
+
+
+def is_parameter_of_codec() -> bool:
+    """Whether the caller's caller is a codec of zarr: some read parameters as fill values.
+
+    `scale_offset` and `cast_value` (zarr 3.3 and newer) permit what zarr takes, such as "0.5".
+    """
+    return str(sys._getframe(2).f_globals.get("__name__")).startswith("zarr.codecs.")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import numpy as np
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.data_type.exact import Exact, ReplacesZarrs, Taken, taken
+from zarr_bytes.data_type.exact import Exact, ReplacesZarrs
 from zarr_bytes.data_type.fill_value import (
     component_of,
     float_from_json,
@@ -46,15 +46,9 @@ class _Core(ReplacesZarrs):
                 pair[i] = float_from_json(component, pair.dtype)
         return pair.view(scalar.dtype)[0]
 
-    def _taken(self, scalar: Any, data: JSON, refusal: FillValueError) -> Any:
-        is_real = scalar.dtype.kind in "iuf"
-        return Taken.of(scalar, data, refusal) if is_real else taken(scalar, data, refusal)
-
     def cast_scalar(self, data: object) -> Any:
-        """NumPy scalar of a fill value from Python, or from metadata and `Taken`."""
+        """NumPy scalar of a fill value from Python."""
         dtype = self.to_native_dtype()
-        if isinstance(data, Taken):
-            return taken(dtype.type(data), data.found, data.refusal)
         try:
             return super().cast_scalar(data)  # type: ignore[safe-super]
         except (OverflowError, ValueError):

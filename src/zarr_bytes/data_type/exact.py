@@ -9,7 +9,7 @@ the default of the data type, with a warning that names the array. The setting
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -18,12 +18,10 @@ from zarr import dtype as zarr_dtype
 from zarr_bytes.data_type.fill_value import from_json, to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, in_short, warn_caller
 from zarr_bytes.settings import setting
-from zarr_bytes.zarr_versions import array_being_read
+from zarr_bytes.zarr_versions import array_being_read, is_parameter_of_codec
 
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat
-
-    from zarr_bytes.data_type.fill_value import DType
 
 
 class Exact(zarr_dtype.ZDType[Any, Any]):
@@ -57,10 +55,8 @@ class Exact(zarr_dtype.ZDType[Any, Any]):
         try:
             return self._read_exactly(data)
         except FillValueError as refusal:
-            return self._taken(self._read_as_zarr(data, refusal), data, refusal)
-
-    def _taken(self, scalar: Any, data: JSON, refusal: FillValueError) -> Any:
-        return taken(scalar, data, refusal)
+            scalar = self._read_as_zarr(data, refusal)
+            return scalar if is_parameter_of_codec() else taken(scalar, data, refusal)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
         """JSON form of a fill value: a number, a name, or the bits of a NaN; two if complex."""
@@ -107,30 +103,6 @@ class ReplacesZarrs(Exact):
             return super().__reduce_ex__(protocol)
         values = [getattr(self, field.name) for field in fields(self)]
         return _BY_ZARR, (self._pickled_as or self._zarr_v3_name,), values or None
-
-
-class Taken(np.generic):
-    """A number that zarr takes in JSON and that is not permitted as a fill value.
-
-    zarr's codecs `scale_offset` and `cast_value` (zarr 3.3 and newer) read their parameters with
-    `from_json_scalar`, and permit what zarr takes, such as "0.5". Only fill values pass through
-    `cast_scalar` afterwards, so there it is decided.
-    """
-
-    found: JSON
-    refusal: FillValueError
-
-    @staticmethod
-    def of(scalar: np.generic, data: JSON, refusal: FillValueError) -> Taken:
-        """Number of a type that is also `Taken`, equal to `scalar`."""
-        marked: Taken = _taken_class(scalar.dtype)(scalar)
-        marked.found, marked.refusal = data, refusal.with_traceback(None)
-        return marked
-
-
-@lru_cache
-def _taken_class(dtype: DType) -> Any:
-    return type(f"Taken{dtype.name.title()}", (dtype.type, Taken), {})
 
 
 def taken(scalar: Any, found: object, refusal: FillValueError) -> Any:
