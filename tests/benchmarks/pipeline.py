@@ -156,12 +156,13 @@ def run(sections, description, packages, *pictures):
         with tempfile.TemporaryDirectory() as folder:
             for row in sections[section](Path(folder), Rounds(quick=options.quick)):
                 words.update(show(row))
-                times[row.name] = row.times
+                times[row.name] = row.times | row.least
     counts = ", ".join(f"{count} {word}" for word, count in words.items())
     print(f"\nbars: {counts}; {perf_counter() - start:.0f} s")
     if options.picture:
         named = [picture for picture in pictures if picture.file == options.picture.name]
         draw(times, *(named or pictures)[:1], options.picture)
+    return times
 
 
 def draw(times, picture, path):
