@@ -25,8 +25,8 @@ class Limits(NamedTuple):
     # copy 2 MiB. Largest read in one thread, and largest write in place, which a second thread
     # would not make faster.
     one_thread: int = 2**22
-    # Largest range that is read first and then assigned to the result, and largest index of a shard
-    # on the event loop.
+    # Largest range that is read first and then assigned to the result, largest index of a shard on
+    # the event loop, and largest file that is read whole without a look at its size.
     assigned: int = 2**16
     # Smallest chunk for which a look at the result pays: whether the file can be read into it.
     direct: int = 2**14
@@ -37,8 +37,6 @@ class Limits(NamedTuple):
     # Largest average size of ranges for which the steps of Python count: a thread reads them as
     # `bytes` objects, which takes less time than reading into memory.
     short_range: int = 2**10
-    # Largest file that is read whole without a look at its size.
-    size_not_asked: int = 2**16
     # Number of ranges that are fetched together, each of which takes some fifty bytes of memory
     # while it is planned.
     runs: int = 2**18

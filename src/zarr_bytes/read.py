@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise, repeat
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import zarr
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
-    from zarr_bytes.layout.format import AnyIndex, Format
+    from zarr_bytes.layout.format import ChunkIndex, Format
     from zarr_bytes.settings import Cost
 
 # A chunk's key in a store, its format, the selection of the chunk, the place of this selection in
@@ -196,13 +196,34 @@ class Reader:
         view = self._view(format, selection, place)
         requests = self.driver.requests(getter, plan, self.prototype, is_sync=is_sync)
         try:
-            in_parts = plan.comes_in_parts(answers_ranges=self.answers_ranges)
-            await read_object(plan, requests, view, objects, in_parts=in_parts)
+            await self._object(plan, requests, view, objects)
         except MissingChunkError:
             requests.check_is_missing()
             self.out[place] = format.fill_value
             return False
         return True
+
+    async def _object(self, plan: Plan, requests: Requests, view: Array, objects: int) -> None:
+        """Several requests at a time.
+
+        A shard is read in two steps, the index and then all ranges together, so that no more than
+        two requests follow one another. Slots that are left by the `objects` are used by cutting
+        ranges.
+        """
+        format, index = plan.format, CHUNK_INDEX
+        if format.index_nbytes:
+            index = Index(format, requests.key, *await requests.fetch_index(format))
+        elif not plan.comes_in_parts(answers_ranges=self.answers_ranges):
+            await requests.fetch_whole()
+        put, largest = scatter(plan, view), plan.largest_request
+
+        async def work(item: tuple[Fetch, int]) -> None:
+            fetch, most = item
+            async with requests.memory:
+                put(fetch, await requests.fetch(fetch.ranges, most))
+
+        fetches = plan.filling(index, view, largest)
+        await for_each(work, with_sizes(fetches, largest, requests.slots, objects), requests.slots)
 
     def _from_memory(self, item: Chunk, buffer: Buffer | None) -> bool:
         """The short way of a chunk that is in memory: NumPy selects of it, without a plan."""
@@ -216,13 +237,12 @@ class Reader:
         content = buffer.as_numpy_array()
         if content.size != format.nbytes:
             raise wrong_size(str(getter), 0, format.nbytes, content.size)
-        stored_shape = [format.shape[axis] for axis in format.order]
-        elements = np.ndarray(stored_shape, format.stored, content).transpose(format.back)
+        elements = np.ndarray(format.grid.shape, format.stored, content).transpose(format.back)
         selected = elements[(*selection, ...)]
         self.out[place] = selected.squeeze(self.drop_axes) if self.drop_axes else selected
         return True
 
-    def counts(self, item: Chunk, index: AnyIndex, objects: int = 1) -> tuple[Counts, bool]:
+    def counts(self, item: Chunk, index: ChunkIndex, objects: int = 1) -> tuple[Counts, bool]:
         """What `files` or `object` fetches of an object, and whether that is all of it.
 
         Beside the index, which is given. Nothing is read.
@@ -233,7 +253,7 @@ class Reader:
         is_whole = not plan.comes_in_parts(answers_ranges=self.answers_ranges)
         if self.root:
             most = _most(self._view(format, selection, place))
-            is_whole = plan.is_whole and format.nbytes <= limits.LIMITS.size_not_asked
+            is_whole = plan.is_whole and format.nbytes <= limits.LIMITS.assigned
         ranges, nbytes = 1, format.nbytes
         if not is_whole:
             fetches = [fetch for fetch in plan.fetches(index, most) if isinstance(fetch, Fetch)]
@@ -253,7 +273,11 @@ class Reader:
             one = self._one_read(format, selection, place)
         if one is None:
             plan = self._plan(format, selection, place, self.cost)
-        return _Way(format, selection, place, self.drop_axes, one, plan)
+        types = [*map(type, selection)]
+        arrays = [i for i, kind in enumerate(types) if kind not in (int, slice)]
+        if arrays and not (type(place) is tuple and len(place) == len(selection)):
+            return _Way(one, plan, format, selection, [], [])
+        return _Way(one, plan, format, selection, types, [(i, place[i]) for i in arrays])
 
     def _one_read(self, format: Format, entries: tuple[Any, ...], place: Any) -> _OneRead | None:
         """The one read of a selection, before any plan; None if it takes more than one."""
@@ -277,8 +301,8 @@ class Reader:
                 return _OneRead(format, box.number, begin, raw, None)
         if to_read > most.assigned:
             return None
-        memory, strides = np.empty(to_read, np.uint8), [n * item_size for n in box.strides]
-        at = 0 if is_part else start
+        memory, at = np.empty(to_read, np.uint8), 0 if is_part else start
+        strides = None if is_all else [n * item_size for n in box.strides]
         array: Array = np.ndarray(box.shape, format.stored, memory, at, strides)
         index = [slice(None) if type(entry) is slice else 0 for entry in entries]
         elements = array.transpose(format.back)[(*index, ...)]
@@ -291,17 +315,14 @@ class Reader:
         return view_of(self.out, format.order, selection, place, self.drop_axes)
 
 
-class _OneRead:
+class _OneRead(NamedTuple):
     """The short way of one range: a point, a row or a box, which NumPy assigns as stored."""
 
-    def __init__(
-        self, format: Format, number: int, start: int | None, memory: Array, elements: Array | None
-    ) -> None:
-        self.format = format
-        self.number = number  # of the inner chunk
-        self.start = start  # in the inner chunk; None where a whole file is read
-        self.memory = memory  # that is read into
-        self.elements = elements  # a view of it; None where it is `out`
+    format: Format
+    number: int  # of the inner chunk
+    start: int | None  # in the inner chunk; None where a whole file is read
+    memory: Array  # that is read into
+    elements: Array | None  # a view of it; None where it is `out`
 
     def read(self, file: ChunkFile, out: Array, place: Any) -> None:
         """Read an open file into its place in `out`."""
@@ -320,45 +341,34 @@ class _OneRead:
             out[place] = self.elements
 
 
-class _Way:
+class _Way(NamedTuple):
     """How all objects of one format and one selection are read: by one range or by a plan."""
 
-    def __init__(
-        self,
-        format: Format,
-        selection: Any,
-        place: Any,
-        drop_axes: tuple[int, ...],
-        one: _OneRead | None,
-        plan: Plan | None,
-    ) -> None:
-        self.one, self.plan = one, plan
-        self._format, self._selection, self._types = format, selection, [*map(type, selection)]
-        # Axis of an array beside slices, whose places are in the plan.
-        self._along: tuple[int, Any] | None = None
-        arrays = [i for i, entry in enumerate(selection) if type(entry) not in (int, slice)]
-        if len(arrays) == 1 and type(place) is tuple and not drop_axes:
-            self._along = arrays[0], place[arrays[0]]
-        elif arrays:
-            self._types = []  # not compared
+    one: _OneRead | None
+    plan: Plan | None
+    format: Format
+    selection: Any
+    types: list[type]  # of the selection; none where it is not compared
+    places: list[tuple[int, Any]]  # of the arrays in it, which are in the plan, by their axes
 
     def has(self, format: Format, selection: Any, place: Any) -> bool:
         """Whether an object is read in this way."""
         try:
-            is_alike = format is self._format and bool(selection == self._selection)
-            if is_alike and self._along is not None:
-                axis, given = self._along
-                is_alike = bool(place[axis] == given)
+            return (
+                format is self.format
+                and bool(selection == self.selection)
+                and self.types == [*map(type, selection)]  # an array of 5 equals 5
+                and self.places == [(i, place[i]) for i, _ in self.places]
+            )
         except ValueError:  # NumPy compares longer arrays element by element
             return False
-        return is_alike and self._types == [*map(type, selection)]  # an array of 5 equals 5
 
 
 def read_file(plan: Plan, file: ChunkFile, view: Array) -> None:
     """Read the selected elements of an open file into the view of `out`."""
     format, content = plan.format, None
     index = index_in(file, format)
-    if plan.is_whole and format.nbytes <= limits.LIMITS.size_not_asked:
+    if plan.is_whole and format.nbytes <= limits.LIMITS.assigned:
         content = np.empty(format.nbytes, np.uint8)
         file.read_into(content, None)
     elif format.stored_nbytes is not None:
@@ -378,35 +388,7 @@ def _most(view: Array) -> int:
     return limits.LIMITS.block if is_in_order else limits.LIMITS.block_out_of_order
 
 
-async def read_object(
-    plan: Plan, requests: Requests, view: Array, objects: int, *, in_parts: bool
-) -> None:
-    """Read the selected elements of an object of any other store; several requests at a time.
-
-    A shard is read in two steps, the index and then all ranges together, so that no more than two
-    requests follow one another. Slots that are left by the `objects` are used by cutting ranges.
-    """
-    format, index = plan.format, cast("AnyIndex", CHUNK_INDEX)
-    if format.index_nbytes:
-        index = Index(format, requests.key, *await requests.fetch_index(format))
-    elif not in_parts:
-        await requests.fetch_whole()
-    put, largest = scatter(plan, view), plan.largest_request
-    if requests.has_come:
-        for fetch in plan.filling(index, view, largest):
-            put(fetch, requests.part(fetch.ranges))
-        return
-
-    async def work(item: tuple[Fetch, int]) -> None:
-        fetch, most = item
-        async with requests.memory:
-            put(fetch, await requests.fetch(fetch.ranges, most))
-
-    fetches = plan.filling(index, view, largest)
-    await for_each(work, with_sizes(fetches, largest, requests.slots, objects), requests.slots)
-
-
-def index_in(file: ChunkFile, format: Format) -> AnyIndex:
+def index_in(file: ChunkFile, format: Format) -> ChunkIndex:
     """The index of an open file; a ShardIndexError if it is truncated or damaged."""
     if not format.index_nbytes:
         return CHUNK_INDEX

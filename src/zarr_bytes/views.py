@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.layout.elements import Array, Bytes
-    from zarr_bytes.layout.format import AnyIndex
+    from zarr_bytes.layout.format import ChunkIndex
 
 Mode: TypeAlias = Literal["r", "r+"]
 
@@ -321,7 +321,7 @@ class _Blocks:
             block.flags.writeable = False  # a change would be one of the other inner chunk too
         return block
 
-    def _object(self, place: tuple[int, ...]) -> tuple[Bytes | None, AnyIndex]:
+    def _object(self, place: tuple[int, ...]) -> tuple[Bytes | None, ChunkIndex]:
         """The bytes of a chunk or shard, None if it is missing, and its index."""
         key = f"{self._prefix}{self._encode(place)}"
         content = self._driver.content(key, self._format.stored_nbytes, self._changed)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import Part, Plan
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
-    from zarr_bytes.layout.format import AnyIndex, Format
+    from zarr_bytes.layout.format import ChunkIndex, Format
     from zarr_bytes.read import Chunk
 
 # Bytes of a stored inner chunk, which may be changed, by its number; None if it is absent.
@@ -161,7 +161,7 @@ class Change:
         self.is_chunk = is_one and is_basic(entries)
 
     def counts(
-        self, index: AnyIndex | None, *, is_file: bool, in_place: bool, why: str
+        self, index: ChunkIndex | None, *, is_file: bool, in_place: bool, why: str
     ) -> tuple[Counts, str]:
         """The counts of the write of an object with this index, and why the object is replaced.
 
@@ -198,7 +198,7 @@ class Change:
         return counts, why
 
 
-def _why_rebuilt(index: AnyIndex, starts: Sequence[int | None]) -> str:
+def _why_rebuilt(index: ChunkIndex, starts: Sequence[int | None]) -> str:
     """Why inner chunks that begin there are not written in place; or empty."""
     if None in starts:
         return "a shard lacks inner chunks that are selected: `preallocate` adds them"
@@ -221,7 +221,7 @@ class Edit:
         self._elements = broadcast(elements, change.shape)
         self._change, self._plan, self._leaves_out = change, change.plan, leaves_out
         self.keeps_nothing, self.selects_nothing = change.keeps_nothing, change.selects_nothing
-        self._index: tuple[ChunkFile, AnyIndex] | None = None
+        self._index: tuple[ChunkFile, ChunkIndex] | None = None
 
     async def to_store(self, setter: StorePath, prototype: BufferPrototype) -> None:
         """Replace an object of any store."""
@@ -267,7 +267,7 @@ class Edit:
         first = next(parts, None)
         return None if first is None else partial(write_parts, chain([first], parts))
 
-    def _index_in(self, file: ChunkFile) -> AnyIndex:
+    def _index_in(self, file: ChunkFile) -> ChunkIndex:
         """The index of a file of the right size, which does not change while the file is open."""
         if self._format.stored_nbytes is not None:
             file.check(self._format.stored_nbytes)
@@ -275,7 +275,7 @@ class Edit:
             self._index = file, index_in(file, self._format)
         return self._index[1]
 
-    def _located(self, index: AnyIndex) -> tuple[ByteRanges, Bytes] | None:
+    def _located(self, index: ChunkIndex) -> tuple[ByteRanges, Bytes] | None:
         starts, found = [index.offset(part.number) for part, _ in self._encoded], []
         if _why_rebuilt(index, starts):
             return None
@@ -389,7 +389,7 @@ class Edit:
 
 def new_object(
     format: Format,
-    located: Callable[[AnyIndex], tuple[ByteRanges, Bytes] | None] = lambda _: None,
+    located: Callable[[ChunkIndex], tuple[ByteRanges, Bytes] | None] = lambda _: None,
 ) -> Callable[[int], int]:
     """The writing of an object with all inner chunks, which returns its size.
 
@@ -428,7 +428,7 @@ class _Completion(Edit):
     def _parts(self) -> Iterable[Part]:
         return ()
 
-    def _located(self, index: AnyIndex) -> tuple[ByteRanges, Bytes] | None:
+    def _located(self, index: ChunkIndex) -> tuple[ByteRanges, Bytes] | None:
         starts = [index.offset(number) for number in range(self._format.count)]
         return None if _why_rebuilt(index, starts) else _NO_BYTES
 
@@ -447,7 +447,7 @@ def complete_shard(path: str, root: str, format: Format) -> bool:
     return write_file(path, root, completion, in_place=True) > 0
 
 
-def _inner(index: AnyIndex, read: Callable[[int], Bytes], number: int) -> Bytes | None:
+def _inner(index: ChunkIndex, read: Callable[[int], Bytes], number: int) -> Bytes | None:
     start = index.offset(number)
     return None if start is None else read(start)
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.result import Cell, Part
     from zarr_bytes.layout.elements import Bytes
-    from zarr_bytes.layout.format import AnyIndex, Format
+    from zarr_bytes.layout.format import ChunkIndex, Format
     from zarr_bytes.zarr_versions import ArrayV3Metadata
 
 _MANY: Final = 20  # nodes that are listed, first those with findings, and findings of one
@@ -248,7 +248,7 @@ class _Check:
             self._progress(Progress(report.path, done, found, stored, report.chunks or 0))
             if format.stored_nbytes not in (None, size):
                 return Finding(name, f"{size:,} bytes", f"{in_digits(format.nbytes)} bytes")
-            index: AnyIndex = CHUNK_INDEX
+            index: ChunkIndex = CHUNK_INDEX
             if format.index_nbytes:
                 first = format.index_start(size)
                 content = await self._bytes(key, first, min(size, first + format.index_nbytes))

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.result import Part
     from zarr_bytes.layout.elements import Array
-    from zarr_bytes.layout.format import AnyIndex, Format
+    from zarr_bytes.layout.format import ChunkIndex, Format
     from zarr_bytes.zarr_versions import Indexer
 
 _MOST: Final = 10**6  # chunks, each of which takes some 30 microseconds, or steps of one
@@ -254,7 +254,7 @@ class _Walk:
         self.acts, self.is_known, self.index_nbytes = class_path(type(pipeline)), True, 0
         self._format: Format | None = None  # where zarr reads or writes by itself
         self._reader: Reader | None = None  # of the pipeline; the codec has one of a chunk
-        self._complete: AnyIndex = CHUNK_INDEX  # of an object that is taken for stored
+        self._complete: ChunkIndex = CHUNK_INDEX  # of an object that is taken for stored
         # Buffers in other memory are left to zarr's pipeline, which calls the codec.
         is_numpy = issubclass(get_buffer_class(), cpu.Buffer)
         own = pipeline if is_numpy and isinstance(pipeline, BatchedBytesPipeline) else None
@@ -374,7 +374,7 @@ class _Walk:
 
     def _look(
         self, format: Format, key: StorePath, *, to_write: bool
-    ) -> tuple[AnyIndex | None, str]:
+    ) -> tuple[ChunkIndex | None, str]:
         """The index of a file, None if it is missing, and why it cannot be written in place."""
         if not self._looks:
             self.assumed += 1
@@ -388,7 +388,7 @@ class _Walk:
                 raise
             why = _LINK if Path(path).is_symlink() else _READ_ONLY
             descriptor = opened(path)
-        index: AnyIndex | None = None
+        index: ChunkIndex | None = None
         if descriptor is not None:
             with ChunkFile(descriptor, path, root) as file:
                 file.check(None if self.index_nbytes else self._nbytes)

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from functools import cached_property
 from itertools import islice, product
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.indexing.selection import Array, Dim, Indices, Offsets
     from zarr_bytes.layout.elements import Bytes
-    from zarr_bytes.layout.format import AnyIndex, Format
+    from zarr_bytes.layout.format import ChunkIndex, Format
     from zarr_bytes.settings import Cost
 
 Table: TypeAlias = "tuple[Offsets, Offsets]"  # starts and stops of ranges
@@ -107,16 +107,13 @@ class ByteRanges:
             yield (some + self.start).tolist(), (stops[i : i + _AT_ONCE] - some).tolist()
 
 
-class Span:
+class Span(NamedTuple):
     """What combinations of indices take, in elements."""
 
-    __slots__ = ("extent", "fetched", "ranges", "selected")
-
-    def __init__(self, extent: int, fetched: int, ranges: int, selected: int) -> None:
-        self.extent = extent  # from the first to the last selected one
-        self.fetched = fetched  # with the gaps that are read over
-        self.ranges = ranges
-        self.selected = selected
+    extent: int  # from the first to the last selected one
+    fetched: int  # with the gaps that are read over
+    ranges: int
+    selected: int
 
     def fits(self, most: int, runs: int) -> bool:
         """Whether these are at most `most` elements and `runs` ranges."""
@@ -129,17 +126,6 @@ _ONE: Final = Span(1, 1, 1, 1)
 class Level:
     """Indices of an axis, combined with all of the axes inside; numbers for a range, or arrays."""
 
-    __slots__ = (
-        "apart",
-        "distance",
-        "indices",
-        "inside",
-        "is_even",
-        "more",
-        "span",
-        "step",
-        "stride",
-    )
     apart: Any  # whether a range begins behind the first index; or at each
     distance: Any
     more: Any  # ranges that an index adds; or the sums
@@ -211,23 +197,14 @@ class Level:
         return (offsets[:, None] + starts)[begins], (offsets[:, None] + stops)[ends]
 
 
-class Slab:
+class Slab(NamedTuple):
     """Elements of an inner chunk that are fetched together."""
 
-    __slots__ = ("among", "bounds", "ranges", "shape", "strides")
-
-    def __init__(
-        self,
-        ranges: ByteRanges,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        among: tuple[Any, ...] | None,
-        bounds: Bounds,
-    ) -> None:
-        self.ranges = ranges  # in the inner chunk
-        self.shape, self.strides = shape, strides  # of the elements in the fetched bytes
-        self.among = among  # index of the selected ones there, where they lie unevenly
-        self.bounds = bounds  # numbers of the indices along each axis
+    ranges: ByteRanges  # in the inner chunk
+    shape: tuple[int, ...]  # of the elements in the fetched bytes
+    strides: tuple[int, ...]
+    among: tuple[Any, ...] | None  # index of the selected ones there, where they lie unevenly
+    bounds: Bounds  # numbers of the indices along each axis
 
     def elements(self, fetched: Array, dtype: Any) -> Array:
         """The selected elements in the fetched bytes; a view, unless they lie unevenly."""
@@ -326,16 +303,11 @@ class Part:
         return combination([dim.out_of(*pair) for dim, pair in zip(self.dims, bounds, strict=True)])
 
 
-class Fetch:
-    """Byte ranges of a stored object, and the slabs in their bytes.
+class Fetch(NamedTuple):
+    """Byte ranges of a stored object, and the slabs in their bytes."""
 
-    Each slab has its index in the view of `out`, and its position in the bytes.
-    """
-
-    __slots__ = ("ranges", "slabs")
-
-    def __init__(self, ranges: ByteRanges, slabs: list[tuple[Slab, tuple[Any, ...], int]]) -> None:
-        self.ranges, self.slabs = ranges, slabs
+    ranges: ByteRanges
+    slabs: list[tuple[Slab, tuple[Any, ...], int]]  # index in the view of `out`, place in the bytes
 
 
 def coalesced(located: list[tuple[int, Part]], gap: int, most: int) -> Iterator[Fetch]:
@@ -444,7 +416,7 @@ class Plan:
         strides = (1,) if self.selection.are_points else self.format.grid.strides
         return Slabs([dim.indices for dim in dims], strides, self.format.item_size, gap)
 
-    def fetches(self, index: AnyIndex, most: int) -> Iterable[Fetch | Absent]:
+    def fetches(self, index: ChunkIndex, most: int) -> Iterable[Fetch | Absent]:
         """What is fetched of an object with this index, at most `most` bytes at a time."""
         if not self._is_kept:
             return self._fetches(index, most)
@@ -453,7 +425,7 @@ class Plan:
             self._kept = kept = key, list(self._fetches(index, most))
         return kept[1]
 
-    def _fetches(self, index: AnyIndex, most: int) -> Iterator[Fetch | Absent]:
+    def _fetches(self, index: ChunkIndex, most: int) -> Iterator[Fetch | Absent]:
         parts = iter(self.parts())
         while some := list(islice(parts, _AT_ONCE)):
             located = []
@@ -467,7 +439,7 @@ class Plan:
                 located.sort(key=lambda found: found[0] + found[1].slabs.first)
             yield from coalesced(located, self.gap, most)
 
-    def filling(self, index: AnyIndex, view: Array, most: int) -> Iterator[Fetch]:
+    def filling(self, index: ChunkIndex, view: Array, most: int) -> Iterator[Fetch]:
         """`fetches` of what is there; what is absent becomes the fill value."""
         for fetch in self.fetches(index, most):
             if isinstance(fetch, Fetch):

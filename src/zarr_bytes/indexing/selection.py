@@ -27,6 +27,7 @@ Indices: TypeAlias = "range | Offsets"
 Divided: TypeAlias = "list[list[tuple[int, Dim]]]"
 
 _BASIC: Final = frozenset((int, slice))
+_ALL: Final = slice(0, None)  # places from the first on
 
 
 class Dim:
@@ -34,20 +35,18 @@ class Dim:
 
     __slots__ = ("indices", "out")
 
-    def __init__(self, indices: Indices, out: int | Offsets) -> None:
+    def __init__(self, indices: Indices, out: slice | Offsets) -> None:
         self.indices = indices
-        self.out = out  # place of the first, where the others follow it
+        self.out = out  # a slice begins there, and ends anywhere
 
     def out_of(self, first: int, last: int) -> slice | Offsets:
         """Places of the indices number `first` to `last`, exclusive."""
         out = self.out
-        return slice(out + first, out + last) if isinstance(out, int) else out[first:last]
+        return slice(out.start + first, out.start + last) if type(out) is slice else out[first:last]
 
     def part(self, indices: Indices, first: int) -> Dim:
         """A dim with the places of the indices from number `first` on."""
-        out = self.out
-        last = first + len(indices)
-        return Dim(indices, out + first if isinstance(out, int) else out[first:last])
+        return Dim(indices, self.out_of(first, first + len(indices)))
 
 
 class Selection:
@@ -68,11 +67,9 @@ class Selection:
     ) -> None:
         self.are_points = are_points(entries)
         if self.are_points:
-            if place is None:
-                place = slice(0, None)
-            elif type(place) is tuple:
+            if type(place) is tuple:
                 (place,) = place
-            out = int(place.start) if type(place) is slice else place
+            out = _ALL if place is None else place
             self.dims = tuple([Dim(entries[i], out) for i in order])
             self.axes = [0]  # the stored axis that each axis of the result is
             return
@@ -191,30 +188,29 @@ def combination(entries: Sequence[slice | Offsets]) -> tuple[Any, ...]:
 
 def _places(entries: tuple[Any, ...], place: Any, drop_axes: tuple[int, ...]) -> list[Any]:
     """The place along each axis; None for an integer, whose axis `out` does not have."""
-    first = slice(0, None)
     if place is None:
-        return [None if type(entry) is int else first for entry in entries]
+        return [None if type(entry) is int else _ALL for entry in entries]
     given = iter(place if type(place) is tuple else (place,))
     axes = enumerate(entries)
-    return [None if type(e) is int else first if i in drop_axes else next(given) for i, e in axes]
+    return [None if type(e) is int else _ALL if i in drop_axes else next(given) for i, e in axes]
 
 
 def _dim(entry: Any, size: int, place: Any) -> Dim:
     """Indices along an axis of `size`, and their places; those of a slice begin at 0."""
     if type(entry) is slice:
-        return Dim(range(*entry.indices(size)), 0)
+        return Dim(range(*entry.indices(size)), _ALL)
     if type(entry) is int:
-        return Dim(range(entry, entry + 1), 0)
+        return Dim(range(entry, entry + 1), _ALL)
     along: Offsets = np.flatnonzero(entry) if entry.dtype == bool else entry.ravel()
     along = along.astype(np.int64, copy=False)
-    out: int | Offsets = int(place.start) if type(place) is slice else place.ravel()
+    out: slice | Offsets = place if type(place) is slice else place.ravel()
     steps = np.diff(along)
     if steps.size and steps.min() < 0:
         # NumPy sorts integers of 16 bits ten times as fast. The sort is stable, since the last
         # value counts for an index that is written twice.
         order = np.argsort(along.astype(np.uint16) if along.max() < 2**16 else along, kind="stable")
         along, steps = along[order], np.diff(along[order])
-        out = order + out if isinstance(out, int) else out[order]
+        out = order + out.start if type(out) is slice else out[order]
     step = int(steps[0]) if steps.size else 1
     if not step or (steps != step).any():
         return Dim(along, out)
@@ -276,17 +272,17 @@ class ChunkGrid:
         for entry, (n, size, distance, stride) in axes:
             first, count, step = entry, 1, 1
             if type(entry) is slice:
-                along = range(*entry.indices(n))
-                if not along:
-                    return None
-                first, count = along.start, len(along)
-                if count > 1:
-                    step = along.step * stride
-                    gap = max(gap, step - extent)
-                    extent += (count - 1) * step
-                if along[-1] // size != first // size:
+                first, stop, step = entry.indices(n)
+                count = -((first - stop) // step)
+                if count < 1:
                     return None
             k, local = divmod(first, size)
+            if local + (count - 1) * step >= size:
+                return None
+            if count > 1:
+                step *= stride
+                gap = max(gap, step - extent)
+                extent += (count - 1) * step
             number += k * distance
             start += local * stride
             shape.append(count)
@@ -324,7 +320,7 @@ class ChunkGrid:
         is_one = self.count == 1
         order = np.argsort(offsets, kind="stable") if is_one else np.lexsort((offsets, numbers))
         numbers, offsets = numbers[order], offsets[order]
-        out = order + out if isinstance(out, int) else out[order]
+        out = order + out.start if type(out) is slice else out[order]
         for first, last in runs_of_equals(numbers):
             yield int(numbers[first]), Dim(offsets[first:last], out[first:last])
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -109,7 +109,7 @@ class Format:
         """Offset of the index in an object of `size` bytes."""
         return 0 if self.first else max(size - self.index_nbytes, 0)
 
-    def index_of(self, content: Bytes, key: str) -> AnyIndex:
+    def index_of(self, content: Bytes, key: str) -> ChunkIndex:
         """The index of an object, out of all of its bytes."""
         if not self.index_nbytes:
             return CHUNK_INDEX
@@ -131,14 +131,13 @@ class Format:
             content += google_crc32c.value(content).to_bytes(_CHECKSUM, "little")
         return content
 
-    def complete_index(self) -> tuple[AnyIndex, bytes]:
+    def complete_index(self) -> tuple[ChunkIndex, bytes]:
         """The index of an object that has all inner chunks, in their order, and its bytes."""
         starts = self.first + np.arange(self.count, dtype=np.int64) * self.inner_nbytes
         content = self.content_of_index(starts)
         if not content:
             return CHUNK_INDEX, content
-        size = self.count * self.inner_nbytes + self.index_nbytes
-        return Index(self, "", np.frombuffer(content, np.uint8), size), content
+        return Index(self, "", np.frombuffer(content, np.uint8), None), content
 
     def decoded(self, array: Array) -> Array:
         """Stored elements as the array has them, without a check of bools."""
@@ -219,7 +218,11 @@ class ChunkIndex:
     """The index of a chunk, which has one inner chunk, at 0."""
 
     places: Any = None
-    count = 1
+
+    @property
+    def count(self) -> int:
+        """Number of inner chunks that are there."""
+        return 1
 
     def offset(self, number: int) -> int | None:  # noqa: ARG002
         """Offset of the inner chunk."""
@@ -230,7 +233,7 @@ class ChunkIndex:
         return True
 
 
-class Index:
+class Index(ChunkIndex):
     """The index of one shard, of `size` bytes, where that is known."""
 
     def __init__(self, format: Format, key: str, content: Bytes, size: int | None) -> None:
@@ -309,5 +312,4 @@ class Index:
         )
 
 
-AnyIndex: TypeAlias = "Index | ChunkIndex"
 CHUNK_INDEX: Final = ChunkIndex()
