@@ -288,8 +288,9 @@ class _Blocks:
 
     def __init__(self, array: zarr.Array[Any], changed: ChangedFiles | None, most: int) -> None:
         self._driver, self._changed = driver_of(array.store), changed
-        if reason := self._driver.why_no_view():
-            raise StoreError(reason)
+        if not self._driver.has_views:
+            kind = type(array.store).__name__
+            raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
         chain, metadata, spec = plain_parts(array)
         self._format = format = stored_by(chain).format_of(spec)
         dtype = stored_dtype(format.dtype, format.endian)

@@ -38,6 +38,7 @@ class Driver:
     where: Where = "remote"  # whose settings have the cost of a request
     root = ""  # of files that are opened here, in threads; empty where the store is asked
     is_memory = False  # objects are buffers of this process
+    has_views = False  # of its objects, by their `content`
     origin = ""  # the host or service behind the store, if it is known
 
     def __init__(self, store: Any) -> None:
@@ -84,11 +85,6 @@ class Driver:
         must = "must be a folder (LocalStore): only chunks in files are changed in place"
         return f"its store is a {kind}, and {must}"
 
-    def why_no_view(self) -> str:
-        """Why there are no views of objects; or empty, where there is their `content`."""
-        kind = type(self.store).__name__
-        return f"its store is a {kind}, and must be a LocalStore or a MemoryStore"
-
     def content(self, key: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
         """The bytes of an object for a view, of `nbytes` if that is given; None if it is missing.
 
@@ -104,6 +100,8 @@ class _LocalRequests(Driver):
 class FileDriver(_LocalRequests):
     """A folder, whose files are read, written and mapped without the store."""
 
+    has_views = True
+
     def __init__(self, store: LocalStore) -> None:
         super().__init__(store)
         self.root = str(store.root)
@@ -118,15 +116,12 @@ class FileDriver(_LocalRequests):
         """The bytes of a file, mapped."""
         return mapped(f"{self.root}/{key}", nbytes, changed)
 
-    def why_no_view(self) -> str:
-        """As of `Driver`."""
-        return ""
-
 
 class MemoryDriver(Driver):
     """A store of buffers of this process."""
 
     is_memory = True
+    has_views = True
 
     def why_whole(self, key: str) -> str:  # noqa: ARG002
         """As of `Driver`."""
@@ -143,10 +138,6 @@ class MemoryDriver(Driver):
             raise wrong_size(key, 0, nbytes, content.size)
         content.flags.writeable = False  # of this NumPy array alone
         return content
-
-    def why_no_view(self) -> str:
-        """As of `Driver`."""
-        return ""
 
 
 class ZipDriver(_LocalRequests):

@@ -8,7 +8,8 @@ from collections import deque
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from threading import Event
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 import zarr
@@ -118,51 +119,43 @@ async def in_threads(
     After an error, or where the caller is cancelled, no other item is begun, and `is_ended`. Items
     that have begun are waited for, since a thread cannot be stopped. The first error is raised.
     """
-    shared, loop = _Shared(work, items), asyncio.get_running_loop()
-    runs = [loop.run_in_executor(None, copy_context().run, shared.run) for _ in range(threads)]
+    waiting = deque(enumerate(items))  # an iterator is safe under the GIL alone
+    results: dict[int, R] = {}
+    ended = Event()
+
+    def stop() -> None:
+        ended.set()
+        waiting.clear()
+
+    def run() -> None:
+        i = -1
+
+        def taken() -> Iterator[T]:
+            nonlocal i
+            with suppress(IndexError):  # none is left
+                while True:
+                    i, item = waiting.popleft()
+                    yield item
+
+        is_ended.set(ended.is_set)
+        with suppress(EndedError):
+            try:
+                for result in work(taken()):
+                    results[i] = result
+            except BaseException:
+                stop()
+                raise
+
+    loop = asyncio.get_running_loop()
+    runs = [loop.run_in_executor(None, copy_context().run, run) for _ in range(threads)]
     if threads == 1:  # the usual case, worth a task
-        await _until_done(runs[0], shared.stop)
+        await _until_done(runs[0], stop)
     else:
-        outcomes = await _until_done(asyncio.gather(*runs, return_exceptions=True), shared.stop)
+        outcomes = await _until_done(asyncio.gather(*runs, return_exceptions=True), stop)
         for error in outcomes:
             if error is not None:
                 raise error
-    return [shared.results[i] for i in range(len(items))]
-
-
-class _Shared(Generic[T, R]):
-    """Items that threads take one by one, and the results of all threads."""
-
-    def __init__(self, work: Callable[[Iterator[T]], Iterator[R]], items: Sequence[T]) -> None:
-        self._work = work
-        self._waiting = deque(enumerate(items))  # an iterator is safe under the GIL alone
-        self._is_ended = False
-        self.results: dict[int, R] = {}
-
-    def run(self) -> None:
-        """Work on items until none is left, in one of the threads."""
-        taken: list[int] = []
-        is_ended.set(lambda: self._is_ended)
-        try:
-            for result in self._work(self._take(taken)):
-                self.results[taken[-1]] = result
-        except EndedError:
-            pass
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """Let no other item be begun."""
-        self._is_ended = True
-        self._waiting.clear()
-
-    def _take(self, taken: list[int]) -> Iterator[T]:
-        with suppress(IndexError):  # none is left
-            while True:
-                i, item = self._waiting.popleft()
-                taken.append(i)
-                yield item
+    return [results[i] for i in range(len(items))]
 
 
 async def _until_done(work: asyncio.Future[T], stop: Callable[[], None]) -> T:
