@@ -97,13 +97,8 @@ class NumpySelection:
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of ``array[selection]``."""
-        if self._are_points:
-            return self._together
-        if self._is_in_order:
-            axes = [(len(e),) if isinstance(e, range) else np.shape(e) for e in self._entries]
-            return tuple([n for shape in axes for n in shape])
-        nothing = np.broadcast_to(np.empty((), "V0"), self.canvas_shape)  # takes no memory
-        return tuple(nothing[self._of_canvas].shape)
+        sizes = [len(entry) for entry in self._entries if isinstance(entry, range)]
+        return (*sizes[: self._before], *self._together, *sizes[self._before :])
 
     @property
     def canvas_shape(self) -> tuple[int, ...]:
@@ -113,39 +108,45 @@ class NumpySelection:
         return tuple([len(e) if isinstance(e, range) else np.size(e) for e in self._entries])
 
     def from_canvas(self, canvas: Array) -> Array:
-        """The result of NumPy; a view where it has the axes in their order."""
-        found: Array = canvas[self._of_canvas]
-        return found.reshape(self.shape)
+        """The result of NumPy; a view."""
+        split = canvas[self._turned].reshape([self.shape[axis] for axis in self._order])
+        return split.transpose(np.argsort(self._order))
 
     def to_canvas(self, values: Array) -> Array:
-        """The canvas of values that have the shape of the result; a view where it can be one."""
-        if self._is_in_order:
-            turned: Array = values.reshape(self.canvas_shape)[self._of_canvas]
-            return turned
-        canvas: Array = np.empty(self.canvas_shape, values.dtype)
-        canvas[self._of_canvas] = values
+        """The canvas of values that have the shape of the result; where possible, a view."""
+        canvas: Array = values.transpose(self._order).reshape(self.canvas_shape)[self._turned]
         return canvas
 
     @property
-    def _is_in_order(self) -> bool:
-        """Whether the result has the axes of the canvas in their order."""
-        are_apart = len(self._arrays) == 1 and int not in map(type, self._entries)
-        return self._are_points or not self._arrays or are_apart
+    def _turned(self) -> tuple[slice, ...]:
+        """NumPy index that turns the canvas, which ascends, along slices of negative steps."""
+        entries = () if self._are_points else self._entries
+        descend = [isinstance(entry, range) and entry.step < 0 for entry in entries]
+        return tuple([slice(None, None, -1 if descends else 1) for descends in descend])
 
     @cached_property
-    def _of_canvas(self) -> tuple[Any, ...]:
-        """NumPy index of the canvas, which ascends along slices, that gives the result."""
-        found: list[Any] = [] if self._are_points else list(self._entries)
-        for i, entry in enumerate(found):
+    def _order(self) -> list[int]:
+        """The axes of the result in the order of the canvas; then those of length 1."""
+        behind, count = self._before + len(self._together), len(self.shape)
+        slices = iter([*range(self._before), *range(behind, count)])
+        found: list[int] = []
+        for entry in self._entries:
             if isinstance(entry, range):
-                found[i] = slice(None, None, -1 if entry.step < 0 else 1)
-            elif self._is_in_order:
-                found[i] = slice(None)
-            else:  # NumPy puts the axes of arrays and integers in its order
-                found[i] = np.arange(np.size(entry)).reshape(np.shape(entry))
-        if self.dots >= 0 and found:
-            found.insert(self.dots, ...)
-        return tuple(found)
+                found.append(next(slices))
+            elif isinstance(entry, np.ndarray) and not self._are_points:
+                found += [behind + axis for axis in _long_axes(entry)]
+        return found + [axis for axis in range(count) if axis not in found]
+
+    @cached_property
+    def _before(self) -> int:
+        """Number of axes of the result before those of the arrays."""
+        if not self._arrays:
+            return 0
+        others = [i for i, e in enumerate(self._entries) if not isinstance(e, range)]
+        first, last = others[0], others[-1]
+        # A slice between arrays separates them, and `...` also where it stands for no axis.
+        is_split = len(others) <= last - first or first < self.dots <= last
+        return 0 if is_split else first
 
     @cached_property
     def _selection(self) -> Selection:
