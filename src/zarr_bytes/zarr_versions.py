@@ -49,14 +49,10 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Endian
 
 
-def _data_type_validation_error() -> type[ValueError]:
-    # Public in zarr.errors from 3.3, and in zarr.dtype, which warns about it from 3.3, before.
-    # Goes when zarr 3.3 is required.
-    module = errors if hasattr(errors, "DataTypeValidationError") else dtype
-    return cast("type[ValueError]", module.DataTypeValidationError)
-
-
-DataTypeValidationError = _data_type_validation_error()
+# Public in zarr.errors from 3.3, and in zarr.dtype, which warns about it from 3.3, before.
+# Goes when zarr 3.3 is required.
+_HAS_ERROR: Final = hasattr(errors, "DataTypeValidationError")
+DataTypeValidationError = (errors if _HAS_ERROR else dtype).DataTypeValidationError
 
 
 def _pipeline(name: str) -> type[CodecPipeline] | None:

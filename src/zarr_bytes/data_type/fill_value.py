@@ -62,7 +62,9 @@ FLOATS: Final = {
     "float8_e3m4": FloatFormat(8, 4, 3, 0x78),
     "float8_e4m3": FloatFormat(8, 3, 7, 0x7C),
     "float8_e4m3b11fnuz": FloatFormat(8, 3, 11, 0x80, has_infinity=False),
-    "float8_e4m3fn": FloatFormat(8, 3, 7, 0x7F, has_infinity=False),  # TensorStore's
+    "float8_e4m3fn": FloatFormat(
+        8, 3, 7, 0x7F, has_infinity=False
+    ),  # not registered; TensorStore writes it
     "float8_e4m3fnuz": FloatFormat(8, 3, 8, 0x80, has_infinity=False),
     "float8_e5m2": FloatFormat(8, 2, 15, 0x7E),
     "float8_e5m2fnuz": FloatFormat(8, 2, 16, 0x80, has_infinity=False),
@@ -147,10 +149,8 @@ def to_json(value: np.generic) -> Any:
     dtype = value.dtype
     if dtype.name in FLOATS:
         return float_to_json(value)
-    if dtype.name in INTEGERS:
-        return int(value)
-    if dtype.kind in "biu":
-        return value.item()
+    if dtype.name in INTEGERS or dtype.kind in "biu":
+        return bool(value) if dtype.kind == "b" else int(value)
     return tuple(map(float_to_json, np.array([value]).view(component_of(dtype))))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 import numpy as np
 
 from zarr_bytes.data_type.exact import Exact
-from zarr_bytes.data_type.fill_value import from_json, raw_from_json, to_json
+from zarr_bytes.data_type.fill_value import FLOATS, from_json, raw_from_json, to_json
 from zarr_bytes.errors import HOW_TO_INSTALL, FillValueError, MissingPackageError
 from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, HasItemSize
 
@@ -166,18 +166,11 @@ def define(
     EXTENSIONS[name] = made
 
 
-SMALL: Final = {  # the floats of one byte, by the names of their classes
-    "Float8E3M4": "float8_e3m4",
-    "Float8E4M3": "float8_e4m3",
-    "Float8E4M3B11FNUZ": "float8_e4m3b11fnuz",
-    "Float8E4M3FN": "float8_e4m3fn",  # not registered; TensorStore writes it
-    "Float8E4M3FNUZ": "float8_e4m3fnuz",
-    "Float8E5M2": "float8_e5m2",
-    "Float8E5M2FNUZ": "float8_e5m2fnuz",
-    "Float8E8M0FNU": "float8_e8m0fnu",
-    "Float6E2M3FN": "float6_e2m3fn",
-    "Float6E3M2FN": "float6_e3m2fn",
-    "Float4E2M1FN": "float4_e2m1fn",
+# The floats of one byte, by the names of their classes, such as Float8E5M2 for float8_e5m2.
+SMALL: Final = {
+    name[:6].capitalize() + name[7:].upper(): name
+    for name, form in FLOATS.items()
+    if form.bits <= 8
 }
 define("BFloat16", "bfloat16", MultiByteDataType)
 for _class, _name in SMALL.items():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -72,12 +73,12 @@ def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
         raise ValueError(f"elements of {dtype} have no fixed size")
     units = _units(dtype)
     stored = units if endian is None else units.newbyteorder(endian)
-    number = _number(units)
+    number, leaves = _number(units), list(_leaves(dtype))
     if units == stored:
         view: DType | None = dtype
     else:
         is_slow = dtype.names is not None and number is not None and number.itemsize == 2
-        is_exact = _is_swapped_exactly(dtype)
+        is_exact = all(leaf.num < FIRST_USER_TYPE and leaf.kind not in "mM" for _, leaf in leaves)
         view = dtype.newbyteorder(endian) if endian and is_exact and not is_slow else None
     return ElementLayout(
         item_size=dtype.itemsize,
@@ -86,11 +87,13 @@ def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
         number=number,
         is_stored_as_is=units == stored,
         view=view,
-        has_byte_order=_has_byte_order(units),
-        bool_offsets=tuple(offset for offset, leaf in _leaves(dtype) if leaf.kind == "b"),
+        has_byte_order=any(
+            unit.kind not in "SV" and unit.itemsize > 1 for _, unit in _leaves(units)
+        ),
+        bool_offsets=tuple(offset for offset, leaf in leaves if leaf.kind == "b"),
         narrow_bytes=tuple(
             (offset, *unused)
-            for offset, leaf in _leaves(dtype)
+            for offset, leaf in leaves
             if (unused := unused_bits(leaf)) is not None
         ),
     )
@@ -140,39 +143,19 @@ def _units(dtype: DType) -> DType:
 
 def _number(units: DType) -> DType | None:
     """`ElementLayout.number` of `units`."""
-    if units.names is not None:
-        fields = sorted((units.fields or {}).values(), key=lambda field: field[1])
-        ends = [0, *(offset + dtype.itemsize for dtype, offset, *_ in fields)]
-        numbers = {_number(field[0]) for field in fields}
-        has_gap = [*(field[1] for field in fields), units.itemsize] != ends
-        return None if has_gap or len(numbers) != 1 else numbers.pop()
-    if units.subdtype is not None:
-        return _number(units.subdtype[0])
-    parts = {"u": 1, "c": 2, "U": units.itemsize // 4}.get(units.kind, 0)
-    if parts == 0 or units.itemsize // parts > 8:
-        return None
-    return _unsigned(units, units.itemsize // parts)
+    numbers, end = set(), 0
+    for offset, unit in sorted(_leaves(units), key=itemgetter(0)):
+        parts = {"u": 1, "c": 2, "U": unit.itemsize // 4}.get(unit.kind, 0)
+        if offset != end or parts == 0 or unit.itemsize // parts > 8:
+            return None
+        numbers.add(_unsigned(unit, unit.itemsize // parts))
+        end += unit.itemsize
+    return numbers.pop() if len(numbers) == 1 and end == units.itemsize else None
 
 
 def _unsigned(dtype: DType, size: int) -> DType:
     """An unsigned integer of `size` bytes in the byte order of `dtype`."""
     return np.dtype(f"{dtype.byteorder if dtype.byteorder in '<>' else '='}u{size}")
-
-
-def _has_byte_order(units: DType) -> bool:
-    if units.names is not None:
-        return any(_has_byte_order(units[name]) for name in units.names)
-    if units.subdtype is not None:
-        return _has_byte_order(units.subdtype[0])
-    return units.kind not in "SV" and units.itemsize > 1
-
-
-def _is_swapped_exactly(dtype: DType) -> bool:
-    if dtype.fields is not None:
-        return all(_is_swapped_exactly(field[0]) for field in dtype.fields.values())
-    if dtype.subdtype is not None:
-        return _is_swapped_exactly(dtype.subdtype[0])
-    return dtype.num < FIRST_USER_TYPE and dtype.kind not in "mM"
 
 
 def _leaves(dtype: DType, start: int = 0) -> Iterator[tuple[int, DType]]:
