@@ -25,7 +25,7 @@ from zarr_bytes.indexing.selection import c_strides, is_basic, is_of_zarr, shape
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.files import EndOfFileError, WouldWaitError, open_chunk
+from zarr_bytes.io.files import EndOfFileError, open_chunk
 from zarr_bytes.io.known_stores import is_known_to_be_local, is_tried
 from zarr_bytes.io.requests import MissingChunkError, Requests, note_request
 from zarr_bytes.io.tasks import (
@@ -85,16 +85,14 @@ async def read_batch(
                 found.append(is_there)
                 if not len(found) % limits.LIMITS.loop_chunks:
                     await asyncio.sleep(0)
-        except WouldWaitError as wait:
-            reader.left_open[wait.file.path] = wait.file
-        except BlockingIOError:
+        except BlockingIOError:  # a thread reads this chunk again, and all after it
             pass
     if rest := batch[len(found) :]:
         is_little = nbytes <= limits.LIMITS.one_thread and is_known_to_be_local(root)
         threads = 1 if is_little else threads_for(root, len(rest))
         found += await in_threads(reader.files, rest, threads)
     if counters.counters:
-        counters.note(root, chunks=len(found))
+        counters.note(root, chunks=len(found), opens=sum(found))
     return found
 
 
@@ -105,7 +103,7 @@ def read_sync(item: Chunk, out: Array, prototype: BufferPrototype) -> bool:
         return finished(reader.object(item, is_sync=True))
     (is_there,) = reader.files([item])
     if counters.counters:
-        counters.note(reader.root, chunks=1)
+        counters.note(reader.root, chunks=1, opens=int(is_there))
     return is_there
 
 
@@ -149,7 +147,6 @@ class Reader:
         self.answers_ranges = is_all and not self.root and driver.answers_ranges()
         # Not in a thread, where a warning could not point at the line that has called zarr.
         self.cost = driver.cost() if self.root else None
-        self.left_open: dict[str, ChunkFile] = {}  # by path, for the thread that continues
 
     def files(self, batch: Iterable[Chunk], *, waits: bool = True) -> Iterator[bool]:
         """Read local files; for each, whether it exists.
@@ -167,8 +164,7 @@ class Reader:
                 if not plan.is_little or fetched > limits.LIMITS.one_thread:
                     raise BlockingIOError
             path = f"{root}/{getter.path}"
-            file = self.left_open.pop(path, None) if self.left_open else None
-            file = open_chunk(path, root, waits=waits, file=file)
+            file = open_chunk(path, root, waits=waits)
             if file is None:
                 out[place] = format.fill_value
                 yield False

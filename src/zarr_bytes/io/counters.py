@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass
@@ -42,36 +45,18 @@ class Counts:
             setattr(self, name, getattr(self, name) + number)
 
 
-class Counter(Protocol):
-    """A counter that is told of everything that is read or written."""
-
-    def count(self, store: str | None, counts: Counts) -> None:
-        """Add the counts of a store; None is for chunks that zarr reads or writes by itself."""
-
-
-counters: tuple[Counter, ...] = ()
-"""The active counters; replaced as a whole."""
+counters: dict[int, Callable[[str | None, Counts], None]] = {}
+"""The active counters, by identity: what is told of the counts of each store."""
 
 _lock = threading.Lock()
 
 
-def start(counter: Counter) -> None:
-    """Tell `counter` of all counts from now on."""
-    global counters
-    with _lock:
-        counters = (*counters, counter)
-
-
-def stop(counter: Counter) -> None:
-    """Tell `counter` of nothing more."""
-    global counters
-    with _lock:
-        counters = tuple([other for other in counters if other is not counter])
-
-
 def note(store: object | None, **numbers: int) -> None:
-    """Add `Counts` for a store: the path of a folder, or a store object; None as of `Counter`."""
+    """Add `Counts` for a store: the path of a folder, or a store object.
+
+    None is for chunks that zarr reads or writes by itself.
+    """
     counts = Counts(**numbers)
     with _lock:
-        for counter in counters:
-            counter.count(None if store is None else str(store), counts)
+        for count in [*counters.values()]:
+            count(None if store is None else str(store), counts)

@@ -81,6 +81,8 @@ def write_file(path: str, root: str, edit: Edit, *, in_place: bool) -> int:
     """
     if not in_place or not _IS_POSSIBLE:
         file = None if edit.keeps_nothing else open_chunk(path, root, waits=True)
+        if counters.counters and file is not None:
+            counters.note(root, opens=1)
         with file or nullcontext():
             return _replace(path, edit, file, _rename, is_dense=in_place)
     is_shared = not edit.keeps_nothing

@@ -131,50 +131,31 @@ class EndOfFileError(Exception):
         self.offset = offset
 
 
-def open_chunk(
-    path: str, root: str, *, waits: bool, file: ChunkFile | None = None
-) -> ChunkFile | None:
-    """The file at `path`, or None if it is missing; `file` is one that was left open before.
+def open_chunk(path: str, root: str, *, waits: bool) -> ChunkFile | None:
+    """The file at `path`, or None if it is missing.
 
-    A BlockingIOError where a thread that `waits` must open it.
+    A BlockingIOError, here or by a read, where a thread that `waits` must read it.
     """
-    if file is None:
-        descriptor = opened(path) if waits else opened_now(path)
-        if descriptor is None:
-            return None
-        file = ChunkFile(descriptor, path, root)
-        if counters.counters:
-            counters.note(root, opens=1)
-    file.waits = waits
+    descriptor = opened(path) if waits else opened_now(path)
+    if descriptor is None:
+        return None
+    file = ChunkFile(descriptor, path, root, waits=waits)
     if waits:
         try:
-            note_location(file.descriptor, root)
+            note_location(descriptor, root)
         except OSError as error:
             file.__exit__(None, error, None)
             raise
     return file
 
 
-class WouldWaitError(BlockingIOError):
-    """A thread must continue with `file`, which is left open so that it is opened only once."""
-
-    def __init__(self, file: ChunkFile) -> None:
-        super().__init__()
-        self.file = file
-
-
 class ChunkFile:
-    """An open file for several reads, with memory that is used again.
-
-    As a context manager it closes the file, unless a thread must continue.
-    """
+    """An open file for several reads, with memory that is used again; closed by its context."""
 
     __slots__ = ("_root", "_window", "descriptor", "path", "waits")
 
-    def __init__(self, descriptor: int, path: str, root: str) -> None:
-        self.descriptor = descriptor
-        self.path = path
-        self.waits = True
+    def __init__(self, descriptor: int, path: str, root: str, *, waits: bool = True) -> None:
+        self.descriptor, self.path, self.waits = descriptor, path, waits
         self._root = root
         self._window: Bytes | None = None
 
@@ -183,23 +164,13 @@ class ChunkFile:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
-            if not isinstance(error, WouldWaitError):
-                self.close()
+            os.close(self.descriptor)
         except OSError as end:  # as of NFS, where what was written reaches the server only now
             error = error or end
             raise
         finally:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self.path  # the system does not know it: it got a descriptor
-
-    def __del__(self) -> None:
-        self.close()  # where a read was cancelled before a thread could continue
-
-    def close(self) -> None:
-        """Close the file, once."""
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
 
     def read_into(self, target: Array, start: int | None) -> None:
         """Read one range into a C-contiguous array.
@@ -321,13 +292,13 @@ class ChunkFile:
             raise self._wait_for(error) from None
 
     def _wait_for(self, error: OSError) -> OSError:
-        """`WouldWaitError` for the error of a read that must not wait, or any other error."""
+        """A BlockingIOError for the error of a read that must not wait, or any other error."""
         if not isinstance(error, BlockingIOError) and error.errno != errno.EOPNOTSUPP:
             return error
         self.check(None)  # only of files can the system tell whether it would wait
         # Not in the page cache, or on a file system that cannot tell.
         note_wait(self._root)
-        return WouldWaitError(self)
+        return BlockingIOError()
 
 
 def _pread(file: int, count: int, offset: int) -> bytes:
