@@ -27,10 +27,7 @@ _CODECS: Final = (BytesCodec, EndianCodec)
 
 
 def own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
-    """The chain with this package's codec for bytes; None for other chains.
-
-    Also None where zarr's configuration chooses another class for `bytes`.
-    """
+    """The chain with this package's codec, if zarr's configuration chooses it; None for others."""
     if zarr.config.get("codecs.bytes", None) != CLASSES["bytes"]:
         return None
     return plain_chain(chain)
@@ -154,10 +151,7 @@ def stored_by(chain: Sequence[Codec]) -> Stored:
 
 
 def _order_of(transposes: Iterable[Sequence[int]]) -> tuple[int, ...] | None:
-    """Axis of the array that each stored axis is, after transposes one after another.
-
-    None where they are stored in their order.
-    """
+    """Axis of the array that each stored axis is, after all transposes; None if none moves."""
     composed: tuple[int, ...] = ()
     for order in transposes:
         composed = tuple(composed[i] if composed else i for i in order)

@@ -175,11 +175,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
         )
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
-        """Codec for one array.
-
-        As with zarr's, its `endian` is None for a data type of single bytes, and "little" for a
-        structured data type without one.
-        """
+        """Codec for one array, as of zarr: `endian` is None for a data type of single bytes."""
         dtype = array_spec.dtype.to_native_dtype()
         if not has_fixed_size(dtype):
             return self  # refused by `validate`
@@ -227,15 +223,13 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
         return input_byte_length
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        if counters.counters:
-            counters.note(None, chunks=1)
+        counters.note(None, chunks=1)
         array = cast("Array", chunk_array.as_ndarray_like())
         encoded = encode_elements(array, endian_of(self))
         return chunk_spec.prototype.buffer.from_array_like(encoded)
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        if counters.counters:
-            counters.note(None, chunks=1)
+        counters.note(None, chunks=1)
         encoded = cast("Bytes", chunk_bytes.as_array_like())
         dtype = chunk_spec.dtype.to_native_dtype()
         array = decode_elements(encoded, dtype, chunk_spec.shape, endian_of(self))

@@ -151,8 +151,7 @@ _CALLED: Final = ("zarr", "zarr_bytes")
 def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None:
     """Issue a warning for the line outside zarr and this package that led to this call.
 
-    A number of levels of the stack cannot say which line that is: zarr reads on an event loop in
-    a thread of its own, while the caller's thread waits.
+    zarr reads in a thread of its own, so that no number of levels of the stack says which it is.
     """
     # Without one, as in a callback of an event loop that nobody waits for, this line has to do.
     frame = _calling_frame() or sys._getframe()

@@ -1,10 +1,8 @@
 """The engine that reads: selections of chunks and shards, straight into the result.
 
 A read is a plan, the index of the object, fetches, and the scattering of their elements. Local
-files, requests and memory share everything but the line that fetches. Before a plan stands the
-short way of one range: the elements in a few bytes get into the result by one read, or by one
-assignment that also swaps them, so that a chunk of 256 bytes costs an open, a read and a close, and
-little else.
+files, requests and memory share everything but the line that fetches. The short way of one range
+comes before any plan, so that a small chunk costs an open, a read, a close and little else.
 """
 
 from __future__ import annotations
@@ -91,8 +89,7 @@ async def read_batch(
         is_little = nbytes <= limits.LIMITS.one_thread and is_known_to_be_local(root)
         threads = 1 if is_little else threads_for(root, len(rest))
         found += await in_threads(reader.files, rest, threads)
-    if counters.counters:
-        counters.note(root, chunks=len(found), opens=sum(found))
+    counters.note(root, chunks=len(found), opens=sum(found))
     return found
 
 
@@ -102,8 +99,7 @@ def read_sync(item: Chunk, out: Array, prototype: BufferPrototype) -> bool:
     if not reader.root:
         return finished(reader.object(item, is_sync=True))
     (is_there,) = reader.files([item])
-    if counters.counters:
-        counters.note(reader.root, chunks=1, opens=int(is_there))
+    counters.note(reader.root, chunks=1, opens=int(is_there))
     return is_there
 
 
@@ -119,10 +115,7 @@ def as_read(
 
 
 def threads_for(root: str, count: int) -> int:
-    """Number of threads for `count` files below `root`.
-
-    Files that may have to be waited for get as many as zarr makes requests.
-    """
+    """Number of threads for files: as of cores, or as of requests where they may be waited for."""
     if is_known_to_be_local(root):
         return min(number_of_threads(), count)
     return min(zarr.config.get("async.concurrency") or count, count)
@@ -200,11 +193,9 @@ class Reader:
         return True
 
     async def _object(self, plan: Plan, requests: Requests, view: Array, objects: int) -> None:
-        """Several requests at a time.
+        """Several requests at a time, of a shard those for all ranges after that for the index.
 
-        A shard is read in two steps, the index and then all ranges together, so that no more than
-        two requests follow one another. Slots that are left by the `objects` are used by cutting
-        ranges.
+        Slots that are left by the `objects` are used by cutting ranges.
         """
         format, index = plan.format, CHUNK_INDEX
         if format.index_nbytes:
@@ -224,9 +215,8 @@ class Reader:
     def _from_memory(self, item: Chunk, buffer: Buffer | None) -> bool:
         """The short way of a chunk that is in memory: NumPy selects of it, without a plan."""
         getter, format, selection, place, _ = item
-        if counters.counters:
-            counters.note(getter.store, chunks=1)
-            note_request(getter, None, buffer)
+        counters.note(getter.store, chunks=1)
+        note_request(getter, None, buffer)
         if buffer is None:
             self.out[place] = format.fill_value
             return False
@@ -239,10 +229,7 @@ class Reader:
         return True
 
     def counts(self, item: Chunk, index: ChunkIndex, objects: int = 1) -> tuple[Counts, bool]:
-        """What `files` or `object` fetches of an object, and whether that is all of it.
-
-        Beside the index, which is given. Nothing is read.
-        """
+        """What `files` or `object` would fetch of an object, and whether that is all of it."""
         getter, format, selection, place, _ = item
         plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
         most = largest = plan.largest_request

@@ -1,17 +1,12 @@
 """The settings, from zarr's configuration, and advice where it chooses nothing of this package.
 
-`docs/guide/pipeline.md` says what each is for. A size is a number of bytes. A word may be in upper
-or lower case, as in the environment. A hyphen may stand for an underscore, as everywhere in zarr's
-configuration. An unknown setting causes one warning in a process, for the line that has called
-zarr.
-
-The defaults were measured: those for local stores by `tests/benchmarks/pipeline.py` (one more run
-of 512 bytes takes as long as reading over a gap of some 40 KiB), those for remote ones by
-`tests/benchmarks/remote.py`. A mapping keeps a file descriptor before Python 3.13.
+`docs/guide/pipeline.md` says what each is for. The defaults were measured: those for local stores
+by `tests/benchmarks/pipeline.py` (one more run of 512 bytes takes as long as reading over a gap of
+some 40 KiB), those for remote ones by `tests/benchmarks/remote.py`. A mapping keeps a file
+descriptor before Python 3.13.
 
 The codecs and the pipeline are chosen in zarr's configuration, too. The wheel brings
-``etc/zarr/zarr-bytes.yaml``, for which zarr looks in ``/etc/zarr``, below `sys.prefix` and in
-``~/.config/zarr``; some ways of installing put it elsewhere.
+``etc/zarr/zarr-bytes.yaml``; some ways of installing put it where zarr does not look.
 """
 
 from __future__ import annotations
@@ -146,8 +141,7 @@ def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
 def say_where_undecided() -> None:
     """Log the lines that activate the package, where nothing has chosen a codec.
 
-    A log message and no warning: zarr imports this package when it looks up a codec or a data type,
-    and where warnings are errors the array that it opens would not open.
+    No warning: where these are errors, the array for which zarr imports this would not open.
     """
     # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
     default = zarr.config.defaults[0].get("codecs", {}).get("bytes")

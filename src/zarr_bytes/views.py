@@ -280,11 +280,7 @@ def _why_read_only(array: zarr.Array[Any]) -> str:
 
 
 class _Blocks:
-    """The blocks of an array, of which the last `most` are kept: of shards, half as many.
-
-    A StoreError with the reason if NumPy cannot view them. `changed` gets the files that may be
-    changed through them.
-    """
+    """The blocks of an array, of which the last `most` are kept: of shards, half as many."""
 
     def __init__(self, array: zarr.Array[Any], changed: ChangedFiles | None, most: int) -> None:
         self._driver, self._changed = driver_of(array.store), changed
@@ -378,10 +374,8 @@ class BlockViews:
 def _as_stored(value: object, dtype: DType, shape: tuple[int, ...]) -> Array:
     """The elements that ``array[selection] = value`` stores, in the shape of the selection.
 
-    Everything that NumPy may refuse is converted here, before any chunk is changed.
-
-    Of the data type, in either byte order, with bools of 0 and 1 and with unused bits as they are
-    stored. Where possible, a view of `value`; never one of a mapped file.
+    What NumPy may refuse is converted here, before any chunk is changed. A view of `value` where
+    that is possible; never one of a mapped file.
     """
     # NumPy takes any number from an array, and only those of the data type from Python.
     if isinstance(value, np.generic):

@@ -69,8 +69,7 @@ async def write_batch(
 ) -> None:
     """Write selections of chunks of one store straight from the array that the caller gave.
 
-    The new file of a whole chunk is written block by block, without a copy of the chunk. If the
-    shape of `value` does not fit, a ValueError says so, and nothing has been written.
+    A ValueError, before anything is written, if the shape of `value` does not fit.
     """
     _check_shape(batch, value)
     driver = driver_of(batch[0][0].store)
@@ -92,7 +91,7 @@ async def write_batch(
     def write_to_file(item: Chunk) -> None:
         new, path = edit(item), f"{root}/{item[0].path}"
         written = 0 if new.selects_nothing else write_file(path, root, new, in_place=in_place)
-        if counters.counters and not new.selects_nothing:
+        if not new.selects_nothing:
             counters.note(root, chunks=1, opens=int(written > 0), bytes_written=written)
 
     async def write(item: Chunk) -> None:
@@ -124,10 +123,7 @@ def _elements_at(array: Any, place: Any, drop_axes: tuple[int, ...]) -> Array:
 
 
 def _check_shape(batch: Sequence[Chunk], value: NDBuffer) -> None:
-    """Refuse a value that lacks elements for some chunks; one chunk is checked where it is written.
-
-    zarr permits elements that nothing is written from.
-    """
+    """Refuse a value that lacks elements for some chunks; zarr permits more elements."""
     if len(batch) == 1 or value.shape == ():
         return
     given = [places if type(places) is tuple else (places,) for *_, places, _ in batch]
@@ -163,11 +159,10 @@ class Change:
     def counts(
         self, index: ChunkIndex | None, *, is_file: bool, in_place: bool, why: str
     ) -> tuple[Counts, str]:
-        """The counts of the write of an object with this index, and why the object is replaced.
+        """The counts of the write of an object, and why the object is replaced.
 
-        The index is None if the object is missing or nothing of it is kept. `in_place` is as of
-        `write_file`, and `why` says why this object is replaced; inner chunks alone may say so,
-        too.
+        The index is None if the object is missing or nothing of it is kept. `why` is what is known
+        of the object without its inner chunks.
         """
         format, counts, parts = self.format, Counts(chunks=1), list(self.plan.parts())
         inner, indexes = format.inner_nbytes, 0
@@ -186,7 +181,8 @@ class Change:
             there = [part for part, at in zip(parts, starts, strict=True) if at is not None]
             number = format.count if in_place else index.count + len(parts) - len(there)
             indexes += 1
-            kept = index.count - sum(map(self.plan.selects_all_of, there)) * is_file
+            replaced = sum([has_all_of(part.dims, format.grid.inner) for part in there])
+            kept = index.count - replaced * is_file
             counts.bytes_fetched = kept * inner
             counts.opens, counts.requests, counts.ranges = is_file, not is_file, kept * is_file
         if number:
@@ -208,10 +204,7 @@ def _why_rebuilt(index: ChunkIndex, starts: Sequence[int | None]) -> str:
 
 
 class Edit:
-    """New elements for what a `change` selects of one object.
-
-    They are in the shape of ``chunk[selection]``, or in one that NumPy broadcasts to it.
-    """
+    """New elements for what a `change` selects, in its shape or one that NumPy broadcasts to it."""
 
     def __init__(self, change: Change, elements: Array, *, leaves_out: bool) -> None:
         self._format = format = change.format
@@ -244,10 +237,9 @@ class Edit:
         else:
             await setter.delete()
         keep_index(setter, None)
-        if counters.counters:
-            if not self.keeps_nothing:
-                note_request(setter, None, existing)
-            counters.note(setter.store, chunks=1, requests=1, bytes_written=encoded.size)
+        if not self.keeps_nothing:
+            note_request(setter, None, existing)
+        counters.note(setter.store, chunks=1, requests=1, bytes_written=encoded.size)
 
     def in_file(self, file: ChunkFile) -> tuple[ByteRanges, Bytes] | None:
         """None where an inner chunk is absent, or has bytes of another one; else as of `io`."""
@@ -354,7 +346,7 @@ class Edit:
     ) -> Iterable[Bytes] | None:
         """The bytes of an inner chunk with its new elements, in blocks; None if it is left out."""
         format, values = self._format, self._values_of(part)
-        is_whole = self._plan.selects_all_of(part)  # the stored one may be damaged
+        is_whole = has_all_of(part.dims, format.grid.inner)  # the stored one may be damaged
         if is_whole and not at_once:
             blocks = encode_in_blocks(values, format.endian)
             first = next(blocks)
@@ -371,11 +363,7 @@ class Edit:
         return None if leaves_out and self._is_empty(merged) else (merged,)
 
     def _is_empty(self, data: Bytes) -> bool:
-        """Whether the bytes of elements are those of fill values alone.
-
-        Compared byte for byte: a NaN with other bits or a negative zero is another value. The
-        comparison ends at the first block that differs.
-        """
+        """Whether the bytes of elements are those of fill values: -0.0 or another NaN is not."""
         fill, size = self._format.fill, self._format.item_size
         step = max(limits.LIMITS.compared // size, 1) * size
         return all(
@@ -391,10 +379,9 @@ def new_object(
     format: Format,
     located: Callable[[ChunkIndex], tuple[ByteRanges, Bytes] | None] = lambda _: None,
 ) -> Callable[[int], int]:
-    """The writing of an object with all inner chunks, which returns its size.
+    """The writing of an object of fill values, but for ranges and bytes `located` by its index.
 
-    They have fill values, but for ranges and their bytes, `located` by the index. Zeros take no
-    space on the disk.
+    Zeros take no space on the disk.
     """
     index, content = format.complete_index()
     ranges, data = located(index) or _NO_BYTES
@@ -434,10 +421,7 @@ class _Completion(Edit):
 
 
 def complete_shard(path: str, root: str, format: Format) -> bool:
-    """Replace a shard that lacks inner chunks, or of which two share bytes, by one that has all.
-
-    Whether it has been replaced.
-    """
+    """Give a shard all inner chunks, in bytes of their own; whether it has been replaced."""
     if format.stored_nbytes is not None:  # a chunk lacks none
         return False
     completion = _Completion(format)

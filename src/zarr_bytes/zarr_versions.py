@@ -115,10 +115,10 @@ PIPELINES: Final[dict[str, type[CodecPipeline]]] = {
 
 
 class Indexer(Protocol):
-    """zarr's division of a selection: its shape, and the part of each chunk.
+    """zarr's division of a selection.
 
-    A part is the coordinates of the chunk, the selection of it, where that belongs in the result,
-    and whether all of the chunk that is within the array is selected.
+    For each chunk its coordinates, the selection of it, the place of that in the result, and
+    whether all of the chunk that is within the array is selected.
     """
 
     shape: tuple[int, ...]

@@ -429,10 +429,7 @@ def _text_of_entry(entry: Any) -> str:
 
 
 def selection_of_text(text: str) -> tuple[str, Any]:
-    """The selection in a text such as ``[:, 7, 3]``, after a name such as ``oindex`` or none.
-
-    No code is run. A StoreError if the text has anything else.
-    """
+    """The name, such as `oindex`, and the selection in a text; a StoreError for other code."""
     with suppress(SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         match ast.parse(f"_{text.strip()}", mode="eval").body:
             case ast.Subscript(ast.Name(name), node) if name[1:] in ("", *_INDEXED):

@@ -49,8 +49,7 @@ class Allocated(Result):
     completed: int = 0
     refused: dict[str, str] = field(default_factory=dict)
 
-    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
-        del in_full
+    def _parts(self, **_: bool) -> Iterator[Part]:
         steps = [f"{number(self.made, 'chunk')} made"]
         steps += [f"{number(self.completed, 'shard')} completed"] * bool(self.completed)
         steps += [f"{number(len(self.refused), 'array')} refused"] * bool(self.refused)

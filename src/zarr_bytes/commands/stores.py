@@ -102,10 +102,7 @@ async def _close(store: Store) -> None:
 
 
 def array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
-    """The array at `path`, to be written if that is asked for and the store is a folder.
-
-    A StoreError if zarr does not open it.
-    """
+    """The array at `path`, to be written if that is asked for; a StoreError if zarr opens none."""
     if is_written and isinstance(store, LocalStore):
         store = store.with_read_only(read_only=False)
     try:

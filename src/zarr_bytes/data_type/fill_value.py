@@ -62,9 +62,8 @@ FLOATS: Final = {
     "float8_e3m4": FloatFormat(8, 4, 3, 0x78),
     "float8_e4m3": FloatFormat(8, 3, 7, 0x7C),
     "float8_e4m3b11fnuz": FloatFormat(8, 3, 11, 0x80, has_infinity=False),
-    "float8_e4m3fn": FloatFormat(
-        8, 3, 7, 0x7F, has_infinity=False
-    ),  # not registered; TensorStore writes it
+    # Not registered; TensorStore writes it.
+    "float8_e4m3fn": FloatFormat(8, 3, 7, 0x7F, has_infinity=False),
     "float8_e4m3fnuz": FloatFormat(8, 3, 8, 0x80, has_infinity=False),
     "float8_e5m2": FloatFormat(8, 2, 15, 0x7E),
     "float8_e5m2fnuz": FloatFormat(8, 2, 16, 0x80, has_infinity=False),
@@ -76,10 +75,8 @@ FLOATS: Final = {
 
 # The integers narrower than a byte, in two's complement.
 INTEGERS: Final = {
-    "int2": range(-2, 2),
-    "int4": range(-8, 8),
-    "uint2": range(4),
-    "uint4": range(16),
+    **{f"int{n}": range(-(2 ** (n - 1)), 2 ** (n - 1)) for n in (2, 4)},
+    **{f"uint{n}": range(2**n) for n in (2, 4)},
 }
 
 
@@ -95,9 +92,8 @@ def unused_bits(dtype: DType) -> tuple[int, bool] | None:
 def nearest_bits(value: float, form: FloatFormat) -> int | None:
     """Bits of the number of a format nearest to `value`, an integer or no NaN; ties to even.
 
-    A value that is rounded beyond the largest number is infinity, as in IEEE 754, and None if the
-    format has none; so is a negative value if the format has no sign. It is computed with integers:
-    casts may round twice, NumPy's an integer of more than 64 bits, ml_dtypes' any number.
+    Beyond the largest number it is infinity, and None if the format lacks that, or a sign. Computed
+    with integers, because the casts of NumPy and ml_dtypes may round twice.
     """
     is_negative = copysign(1, value) < 0 if isinstance(value, float) else value < 0
     if is_negative and not form.has_sign:
@@ -175,11 +171,7 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
 
 
 def float_from_json(value: object, dtype: DType) -> np.generic:
-    """Number of `dtype` for a JSON number, a name, or the hexadecimal form of its bits.
-
-    A number is rounded to the nearest, ties to even. Beyond the largest it is an infinity, as in
-    IEEE 754, and refused if the type has none.
-    """
+    """Number of `dtype` for a JSON number (`nearest_bits`), a name, or its bits in hexadecimal."""
     form = FLOATS[dtype.name]
     bits = None
     if isinstance(value, str):

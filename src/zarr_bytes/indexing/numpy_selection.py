@@ -178,10 +178,7 @@ def _moved(entry: Entry, distance: int) -> int | slice | Offsets:
 
 
 def _pieces(dims: Sequence[Dim], item_size: int) -> Iterator[Sequence[Dim]]:
-    """The indices of a chunk, in pieces along the one axis that has an array of them.
-
-    NumPy gathers the elements that an array of indices selects in new memory.
-    """
+    """The indices of a chunk in pieces, along its one array: NumPy gathers in new memory."""
     arrays = [i for i, dim in enumerate(dims) if not isinstance(dim.indices, range)]
     nbytes = item_size * prod([len(dim.indices) for dim in dims])
     if len(arrays) != 1 or nbytes <= _PIECE:

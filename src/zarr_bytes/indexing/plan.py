@@ -1,10 +1,9 @@
 """The plan of a read or a write: the byte ranges of a selection, and the places of its elements.
 
 Two neighbours on an axis are fetched together where the bytes between them are at most the gap.
-That depends on one axis at a time, so that ranges, bytes and the places of elements among the
-fetched bytes are composed from the innermost axis outwards, and counted before they are made. A
-selection of any size is divided into slabs of bounded size. Time and memory depend on the size of
-the selection, not on that of the chunk.
+That depends on one axis at a time, so that ranges and places are composed from the innermost axis
+outwards, and counted before they are made, in slabs of bounded size. Time and memory depend on the
+size of the selection, not on that of the chunk.
 """
 
 from __future__ import annotations
@@ -19,13 +18,7 @@ import numpy as np
 
 from zarr_bytes import limits
 from zarr_bytes.errors import ChunkSizeError, wrong_size
-from zarr_bytes.indexing.selection import (
-    Selection,
-    combination,
-    has_all_of,
-    is_basic,
-    runs_of_equals,
-)
+from zarr_bytes.indexing.selection import Selection, combination, is_basic, runs_of_equals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -403,10 +396,6 @@ class Plan:
             self._slabs[indices] = slabs
         return Part(number, slabs, dims)
 
-    def selects_all_of(self, part: Part) -> bool:
-        """Whether a part has everything of its inner chunk."""
-        return has_all_of(part.dims, self.format.grid.inner)
-
     def comes_in_parts(self, *, answers_ranges: bool) -> bool:
         """Whether ranges are fetched; of a whole chunk, where it is too large for one request."""
         return not self.is_whole or (answers_ranges and self.format.nbytes > self.largest_request)
@@ -465,11 +454,10 @@ class Plan:
 def with_sizes(
     fetches: Iterable[Fetch], largest: int, slots: int, objects: int
 ) -> Iterator[tuple[Fetch, int]]:
-    """Fetches, each with the largest size of its requests, of which `slots` are under way at once.
+    """Fetches, each with the largest size of its requests, `slots` of them at once for `objects`.
 
-    `objects` are read at the same time. In their last round, when slots become idle, long ranges
-    are cut to the size with which all of them end first: a round of requests takes as long as one
-    of them, and the wait for its answer.
+    In the last round, when slots become idle, long ranges are cut to the size with which all end
+    first: a round of requests takes as long as one of them, and the wait for its answer.
     """
     fetches, length = iter(fetches), -(-slots // objects)
     following = list(islice(fetches, length))

@@ -52,10 +52,9 @@ _lock = threading.Lock()
 
 
 def note(store: object | None, **numbers: int) -> None:
-    """Add `Counts` for a store: the path of a folder, or a store object.
-
-    None is for chunks that zarr reads or writes by itself.
-    """
+    """Add `Counts` for a folder's path or a store; None is for chunks that zarr reads by itself."""
+    if not counters:
+        return
     counts = Counts(**numbers)
     with _lock:
         for count in [*counters.values()]:

@@ -75,14 +75,11 @@ class Edit(Protocol):
 def write_file(path: str, root: str, edit: Edit, *, in_place: bool) -> int:
     """Write to the file at `path`, `in_place` where that is possible; the number of written bytes.
 
-    With `in_place`, nobody else who writes so loses anything: the file is locked where its file
-    system has locks. It is replaced by another one if it has other names, is a symbolic link, must
-    not be written, lacks an inner chunk, or has bytes of two of them.
+    With `in_place`, nobody else who writes so loses anything, where the file system has locks.
     """
     if not in_place or not _IS_POSSIBLE:
         file = None if edit.keeps_nothing else open_chunk(path, root, waits=True)
-        if counters.counters and file is not None:
-            counters.note(root, opens=1)
+        counters.note(root, opens=int(file is not None))
         with file or nullcontext():
             return _replace(path, edit, file, _rename, is_dense=in_place)
     is_shared = not edit.keeps_nothing
@@ -166,8 +163,7 @@ def _update(file: ChunkFile, root: str, edit: Edit, *, is_own: bool, is_shared: 
             return written
     if is_shared:
         return None
-    if counters.counters and not edit.keeps_nothing:
-        counters.note(root, opens=1)
+    counters.note(root, opens=int(not edit.keeps_nothing))
     return _replace(path, edit, file, os.replace)
 
 
@@ -230,8 +226,7 @@ def _make_file(
 ) -> int:
     """Make a file beside `path` by `write`, and `publish` it under its name once it is complete.
 
-    `outcome` is the state of the chunk after an error, for its message. After any error, no
-    temporary file is left, and what is at `path` is unchanged.
+    After an error no temporary file is left; `outcome`, for its message, is the state of the chunk.
     """
     temporary = f"{path}.{os.urandom(16).hex()}{TEMPORARY}"
     try:

@@ -1,11 +1,9 @@
 """The bytes of a chunk that is a file: one open, a read for each range, one close.
 
-A missing file is None, as a missing chunk is. A file that is too short or too long is an error, and
-so is anything else than a file: a FIFO, a device, a folder. A thread waits for the disk and nothing
-else; the event loop waits for nothing, and reads small files from the page cache, because a hop to
-a thread and back takes longer than such a read.
-
-Files are never mapped here: truncating a mapped file would end the process.
+A missing file is None. A file of the wrong size is an error, and so is a FIFO or a folder. A thread
+waits for the disk and nothing else. The event loop waits for nothing, and reads small files from
+the page cache, because a hop to a thread takes longer. Files are never mapped here: truncating a
+mapped file would end the process.
 """
 
 from __future__ import annotations
@@ -132,10 +130,7 @@ class EndOfFileError(Exception):
 
 
 def open_chunk(path: str, root: str, *, waits: bool) -> ChunkFile | None:
-    """The file at `path`, or None if it is missing.
-
-    A BlockingIOError, here or by a read, where a thread that `waits` must read it.
-    """
+    """The file at `path`, None if it is missing; a BlockingIOError where a thread must open it."""
     descriptor = opened(path) if waits else opened_now(path)
     if descriptor is None:
         return None
@@ -173,10 +168,7 @@ class ChunkFile:
                 error.filename = self.path  # the system does not know it: it got a descriptor
 
     def read_into(self, target: Array, start: int | None) -> None:
-        """Read one range into a C-contiguous array.
-
-        The range begins at `start`; where that is None, the file must have the size of `target`.
-        """
+        """Read the range from `start` on, or a whole file, into a C-contiguous array."""
         memory = memoryview(target).cast("B")
         if start is None:
             self.read_whole(memory)
@@ -200,8 +192,7 @@ class ChunkFile:
     def read_whole(self, memory: memoryview) -> None:
         """Read a file that must have the size of `memory`, and try to read one more byte.
 
-        The result proves size and kind without `fstat`, which takes longer than the read of a small
-        chunk: FIFOs cannot be read from an offset, and no device ends where the chunk does.
+        That proves size and kind in less time than `fstat`: FIFOs cannot be read from an offset.
         """
         nbytes = len(memory)
         try:
@@ -239,10 +230,7 @@ class ChunkFile:
             done += count
 
     def read(self, ranges: ByteRanges, largest: int) -> Bytes:
-        """The bytes of ranges one after another, at most `largest` at once.
-
-        In memory that stays in the processor's cache, and is valid until the next read.
-        """
+        """The bytes of ranges, at most `largest` at once; valid until the next read."""
         if self._window is None or self._window.size < ranges.nbytes:
             self._window = np.empty(ranges.nbytes, np.uint8)
         fetched = self._window[: ranges.nbytes]

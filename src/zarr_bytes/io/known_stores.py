@@ -1,9 +1,8 @@
 """What is known of stores: where their files are, how they answer ranges, the indexes of shards.
 
-The opening of a file on another machine may wait for a server or for another process, and a mapped
-page of such a file is sent whole. So files are read on the event loop, and written through a
-mapping, only where the file system belongs to this machine alone. Nothing else that a process finds
-out is kept by a module: the pipeline of an array and its formats keep the rest.
+Opening a file on another machine may wait, and a mapped page of one is sent whole. So files are
+read on the event loop, and written through a mapping, only where the file system is this machine's.
+Nothing else that a process finds out is kept by a module.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ _lock = threading.Lock()
 
 
 def is_local(file: int) -> bool:
-    """Whether an open file is on a file system of this machine, according to Linux.
-
-    False on other systems, and for unknown kinds of file systems.
-    """
+    """Whether an open file is on this machine; False where that is not known."""
     return _kind_of(file) in _LOCAL
 
 
@@ -77,10 +73,7 @@ def _kind_of(file: int) -> str:
 
 
 def note_location(file: int, root: str) -> None:
-    """Find out where the `root` of a store is, from an open file below it.
-
-    In a thread: reading the table of mounts may take long.
-    """
+    """Find out, in a thread, where the `root` of a store is, from an open file below it."""
     if not is_located(root):
         kind = _kind_of(file)
         if len(_roots) > 1000:
@@ -105,10 +98,7 @@ def has_advisory_locks(root: str) -> bool:
 
 
 def is_tried(root: str) -> bool:
-    """Whether files below `root` are read on the event loop.
-
-    Only on a local file system, and not for a moment after a read that would have waited.
-    """
+    """Whether files below `root` are read on the event loop: local ones, but after a wait."""
     return is_known_to_be_local(root) and monotonic() >= _busy.get(root, 0)
 
 

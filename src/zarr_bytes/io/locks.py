@@ -31,10 +31,7 @@ _PAUSES: Final = 2**-12, 2**-7  # seconds between two attempts: at first, and at
 
 
 def lock(file: int, path: str, root: str, *, is_shared: bool) -> None:
-    """Lock an open file, in a thread that may wait, if its file system has locks.
-
-    EndedError where nobody needs the write any more.
-    """
+    """Lock an open file, if its file system has locks; EndedError where nobody needs the write."""
     if fcntl is None or not has_advisory_locks(root):
         return
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB

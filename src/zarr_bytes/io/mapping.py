@@ -59,11 +59,7 @@ def _owners(array: Array) -> Iterator[object]:
 
 
 def apart_from_files(array: Array, paths: Iterable[str]) -> Array:
-    """The array, or a copy where it is a mapping of one of the files at `paths`.
-
-    So elements of a view, or of a `numpy.memmap`, can be written to their own chunk: the write in
-    place would change them before it has read all.
-    """
+    """The array, or a copy where it maps one of the files at `paths`, which are to be changed."""
     identity = _mapped_file(array)
     if identity is not None and any(_identity_at(path) == identity for path in paths):
         return array.copy()

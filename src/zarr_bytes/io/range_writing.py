@@ -1,12 +1,9 @@
 """Writing byte ranges of an open file: a call of the system for each, or through a mapping.
 
 Of many small ranges, a call for each takes four times as long as reading and writing the whole
-chunk. Through a mapping, one call copies a thousand ranges, from a file in memory. The system does
-the copying, so that a file that another process shortens meanwhile, or a full disk, is an error of
-the call and doesn't end the process.
-
-That call is the C library's `preadv`: `os.preadv` takes a Python object for each range, and making
-these objects takes ten times as long as the copying.
+chunk. Through a mapping, one call copies a thousand ranges from a file in memory. It is the system
+that copies, so that a file that is shortened meanwhile, or a full disk, doesn't end the process.
+The call is the C library's `preadv`: the objects that `os.preadv` takes cost ten times the copying.
 """
 
 from __future__ import annotations
@@ -107,10 +104,7 @@ def write_all(file: int, memory: memoryview, start: int, before: int) -> None:
 
 
 def _write_mapped(file: int, ranges: ByteRanges, data: Bytes, nbytes: int) -> int:
-    """Write the ranges of a file of `nbytes`, up to the first that cannot be; how many were.
-
-    Fewer than all where the file cannot be mapped or has become shorter, or the disk is full.
-    """
+    """Write ranges until one cannot be (no mapping, a shorter file, a full disk); how many were."""
     starts, stops = ranges.bounds()
     memory, sizes = memoryview(data), stops - starts
     done = position = 0

@@ -81,8 +81,7 @@ class Requests:
         self._is_there = False  # whether anything has come
         self._is_asked = False  # whether a range has been requested, after which others wait
         self._known = asyncio.Event()  # until its answer has told what ranges bring
-        if counters.counters:
-            counters.note(getter.store, chunks=1)
+        counters.note(getter.store, chunks=1)
 
     @property
     def key(self) -> str:
@@ -125,10 +124,7 @@ class Requests:
     async def fetch(self, ranges: ByteRanges, largest: int) -> Bytes:
         """The bytes of ranges one after another, in requests of at most `largest` bytes.
 
-        Several are under way at a time, if there are slots. The last of a chunk that is read whole
-        is open-ended, which proves the size of the chunk.
-
-        A request that fails cancels the others and waits for them; so does cancelling the caller.
+        The last of a chunk that is read whole is open-ended, which proves the size of the chunk.
         """
         fetched: Bytes | None = None
 
@@ -209,8 +205,7 @@ class Requests:
                     start = max(size - request.suffix, 0)
                     return await self._answer(RangeByteRequest(start, size))
             return await self._answer(None)
-        if counters.counters:
-            note_request(self._getter, request, found)
+        note_request(self._getter, request, found)
         return found, request is not None
 
     async def _check_is_within(self, request: _Request, error: Exception) -> None:
@@ -256,6 +251,8 @@ class Requests:
 
 def note_request(getter: StorePath, request: _Request | None, found: Buffer | None) -> None:
     """Count a request that a store has answered."""
+    if not counters.counters:
+        return
     nbytes = 0 if found is None else len(found)
     counters.note(getter.store, requests=1, ranges=int(request is not None), bytes_fetched=nbytes)
 

@@ -115,9 +115,8 @@ async def in_threads(
 ) -> list[R]:
     """Results of `work` for each of `items`, in at most `threads` threads of the event loop.
 
-    `work` is called in each thread, and yields the result of each item before it takes the next.
-    After an error, or where the caller is cancelled, no other item is begun, and `is_ended`. Items
-    that have begun are waited for, since a thread cannot be stopped. The first error is raised.
+    `work` yields the result of each item before it takes the next. After an error, or where the
+    caller is cancelled, no other item is begun; those that have begun are waited for.
     """
     waiting = deque(enumerate(items))  # an iterator is safe under the GIL alone
     results: dict[int, R] = {}

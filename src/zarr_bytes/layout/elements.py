@@ -2,9 +2,8 @@
 
 Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types": the elements
 follow each other in lexicographical (C) order, every multi-byte number in the byte order that the
-codec names. A complex number is two numbers, a UTF-32 string has one for each character, a record
-has the numbers of its fields. These numbers are the *units* of an element. Nothing is copied where
-the stored order is the array's own; otherwise everything is copied once.
+codec names. The numbers in an element are its *units*: two of a complex number, one for each
+character of a UTF-32 string. Everything is copied at most once.
 
 Arrays of other libraries (GPU arrays) have no types in the other byte order: there the bytes of
 each unit are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``copy`` alone.
@@ -59,10 +58,7 @@ class ElementLayout(NamedTuple):
 
 
 def has_fixed_size(dtype: DType) -> bool:
-    """Whether every element of `dtype` takes the same number of bytes in an array's memory.
-
-    Python objects and NumPy's variable-length strings are pointers there.
-    """
+    """Whether elements have one size in memory: objects and variable-length text are pointers."""
     return not dtype.hasobject and dtype.kind != "T"
 
 
@@ -172,10 +168,7 @@ def _leaves(dtype: DType, start: int = 0) -> Iterator[tuple[int, DType]]:
 
 
 def encode_elements(array: Array, endian: Endian | None) -> Bytes:
-    """Bytes of the elements of `array` in C order, each in the byte order `endian`, or its own.
-
-    A view of `array` where its memory has these bytes already, otherwise a new array.
-    """
+    """Bytes of the elements in C order and in one byte order; where possible, a view."""
     layout = layout_of(array.dtype, endian)
     if layout.is_stored_as_is:
         encoded = array.ravel().view(np.uint8)
@@ -261,8 +254,7 @@ def _reverse_numbers(encoded: Bytes, layout: ElementLayout) -> Bytes:
 def set_unused_bits(encoded: Bytes, layout: ElementLayout, *, repeat_sign: bool) -> Bytes:
     """`encoded`, where the unused upper bits of narrow numbers are zeros, or repeat the sign.
 
-    They may hold anything (zarr-extensions, the README of each such type). ml_dtypes leaves zeros
-    in memory, TensorStore stores the sign, and equal values should be equal bytes in either place.
+    ml_dtypes has zeros in memory, TensorStore stores the sign; the specification permits anything.
     """
     if not layout.narrow_bytes:
         return encoded

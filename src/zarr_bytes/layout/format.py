@@ -52,9 +52,8 @@ class Sharding(NamedTuple):
 class Format:
     """The format of objects of one shape, data type and fill value.
 
-    `order` has the axis of the array that each stored axis is; `fill` is the fill value as `dtype`
-    has it in memory. `shape` and `inner_shape` are in the order of the array, `grid` is in the
-    stored order.
+    `order` has the axis of the array that each stored axis is; `fill` is the fill value in memory.
+    Shapes are in the order of the array, `grid` is in the stored order.
     """
 
     def __init__(
@@ -154,9 +153,8 @@ class Format:
     def as_numbers(self, view: Array) -> tuple[Array, DType] | None:
         """A view, and the type of stored elements, such that NumPy assigns them bit for bit.
 
-        With a last axis for the numbers in an element, where these have one type, since plain
-        numbers are swapped two to three times as fast. None where elements must be checked, or the
-        view has another data type.
+        As plain numbers with one more axis where possible, which are swapped two to three times as
+        fast. None where elements must be checked, or the view has another data type.
         """
         layout = layout_of(view.dtype, self.endian)
         is_alike = view.dtype.newbyteorder("=") == self.dtype.newbyteorder("=")
@@ -174,8 +172,7 @@ class Format:
 class Stored:
     """The storage of the chunks of an array, as its codecs name it, and their formats.
 
-    `endian` is that of (inner) chunks, None for the byte order of the data type; `order` as of
-    `Format`, None in order; `sharding` is there where the chunks are shards.
+    `endian` None is the byte order of the data type, `order` None is C order; see `Format`.
     """
 
     def __init__(
