@@ -19,32 +19,28 @@ FLOATS = {
     "float6_e3m2fn": (3, 2, 3, "finite"),
     "float4_e2m1fn": (2, 1, 1, "finite"),
 }
-
-
+FORMATS = {
+    "float16": (5, 10, 15, "ieee"),
+    "float32": (8, 23, 127, "ieee"),
+    "float64": (11, 52, 1023, "ieee"),
+    "float8_e8m0fnu": (8, 0, 127, "fn"),  # without a sign
+    **FLOATS,
+}
 REAL = [*FLOATS, "float8_e8m0fnu"]
 INTEGERS = {"int2": (-2, 1), "uint2": (0, 3), "int4": (-8, 7), "uint4": (0, 15)}
-RECORDS = [f"complex_{name}" for name in REAL if name not in ("bfloat16", "float8_e4m3fn")]
+RECORDS = {f"complex_{name}": name for name in REAL if name not in ("bfloat16", "float8_e4m3fn")}
 PAIRS = {"complex_float16": "float16", "complex_bfloat16": "bfloat16"}
 NAMES = [*REAL, *INTEGERS, *PAIRS, *RECORDS]
 IN_PACKAGE = {"complex_float16": "complex32", "complex_bfloat16": "bcomplex32"}
 
 
 def numpy_type(name):
+    """Also of NumPy's own types."""
     if name in RECORDS:
-        part = getattr(ml_dtypes, name.removeprefix("complex_"))
+        part = numpy_type(RECORDS[name])
         return np.dtype([("real", part), ("imag", part)])
-    return np.dtype(getattr(ml_dtypes, IN_PACKAGE.get(name, name)))
-
-
-def component_of(name):
-    """The type of the components of a complex type."""
-    part = PAIRS.get(name, name.removeprefix("complex_"))
-    return np.dtype("f2") if part == "float16" else numpy_type(part)
-
-
-def one_of(name):
-    """The JSON form of the number 1."""
-    return [1, 1] if "complex" in name else 1
+    name = IN_PACKAGE.get(name, name)
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def value_of(bits, name):
@@ -73,7 +69,5 @@ def width_of(name):
     """Number of bits that a number of the format `name` has."""
     if name in INTEGERS:
         return int(name[-1])
-    if name == "float8_e8m0fnu":
-        return 8
-    exponent_bits, mantissa_bits, *_ = FLOATS[name]
-    return 1 + exponent_bits + mantissa_bits
+    exponent_bits, mantissa_bits, *_ = FORMATS[name]
+    return exponent_bits + mantissa_bits + (name != "float8_e8m0fnu")

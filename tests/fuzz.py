@@ -99,8 +99,7 @@ except ModuleNotFoundError:  # ml_dtypes is not installed
     pass
 else:
     for name in extensions.NAMES:
-        part = extensions.PAIRS.get(name, name.removeprefix("complex_"))
-        bits = 16 if part == "float16" else extensions.width_of(part)
+        bits = extensions.width_of((extensions.PAIRS | extensions.RECORDS).get(name, name))
         units = [-(-bits // 8)] * (1 + name.startswith("complex"))
         TYPES[name] = extensions.numpy_type(name), units, 2 ** min(bits, 8) - 1
 
