@@ -1,9 +1,11 @@
 """Elements to bytes and back, over data types, byte orders, shapes and memory layouts.
 
-The oracle is NumPy's own conversion of byte order, for types that NumPy knows.
+The oracle is NumPy's own conversion of byte order, for types that NumPy knows. At the end are
+buffers that are not NumPy's, as a GPU's: no type there is in the other byte order.
 """
 
 import re
+from itertools import product
 
 import hypothesis.extra.numpy as hnp
 import numpy as np
@@ -18,15 +20,9 @@ from zarr_bytes.layout.elements import decode_elements, encode_elements, layout_
 ENDIANS = ("little", "big")
 RECORD = np.dtype(
     [
-        ("id", ">u2"),
-        ("flag", "?"),
-        ("position", [("x", "<f8"), ("y", ">f4")]),
-        ("amplitude", "<c8"),
-        ("name", "S3"),
-        ("label", ">U2"),
-        ("time", "<M8[s]"),
-        ("matrix", ">i2", (2, 2)),
-        ("raw", "V3"),
+        *[("id", ">u2"), ("flag", "?"), ("position", [("x", "<f8"), ("y", ">f4")])],
+        *[("amplitude", "<c8"), ("name", "S3"), ("label", ">U2"), ("time", "<M8[s]")],
+        *[("matrix", ">i2", (2, 2)), ("raw", "V3")],
     ]
 )
 # Records and pairs whose numbers are of one size and leave no gap, and some that nearly are.
@@ -43,7 +39,6 @@ NEARLY = [
 SCALARS = "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16 S5 U3 V7 M8[ns] m8[D]".split()
 DTYPES = [np.dtype(order + code) for code in SCALARS for order in "<>"]
 DTYPES += [RECORD, *ONE_SIZE, *NEARLY]
-
 
 # By data type: the bytes of an element that are bools.
 BOOLS = {
@@ -86,11 +81,6 @@ def arrays(draw, dtypes=tuple(DTYPES)):
     if draw(st.booleans()):
         array.flags.writeable = False
     return array
-
-
-def bytes_of(array):
-    """The bits of an array: NaN payloads compare by their bits."""
-    return np.ascontiguousarray(array).tobytes()
 
 
 @given(array=arrays(), endian=st.sampled_from(ENDIANS))
@@ -181,3 +171,66 @@ def test_the_first_byte_that_is_no_bool_is_named_with_its_index(dtype, shape, da
     expected = stored.reshape(-1, dtype.itemsize)
     expected[list(elements), offset] = 1
     assert encoded.tobytes() == expected.tobytes()
+
+
+class DeviceArray:
+    """An array of another library, with what array libraries share; the rest is refused.
+
+    A change that needs more than that fails here, on machines without a GPU.
+    """
+
+    def __init__(self, values):
+        if not values.dtype.isnative or values.dtype.kind not in "biufc":
+            raise TypeError(f"no such type on the device: {values.dtype}")
+        self._values = values
+        self.dtype, self.shape, self.size = values.dtype, values.shape, values.size
+
+    def __setitem__(self, key, value):
+        self._values[key] = getattr(value, "_values", value)
+
+    def max(self):
+        return DeviceArray(self._values.max(keepdims=True))
+
+    def argmax(self):
+        return int(self._values.argmax())
+
+    def __int__(self):
+        return int(self._values.item())
+
+    __array__ = None  # never an implicit copy to the host
+    __hash__ = None
+
+
+def of_device(name):
+    return lambda self, *given: DeviceArray(getattr(self._values, name)(*given))
+
+
+for name in ["view", "reshape", "ravel", "copy", "__getitem__", "__gt__", "__ne__"]:
+    setattr(DeviceArray, name, of_device(name))
+
+
+class TestDevices:
+    @pytest.mark.parametrize("dtype", "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16".split())
+    def test_values_are_encoded_and_decoded_in_either_byte_order(self, dtype):
+        values = np.arange(24).reshape(4, 6).astype(dtype)
+        for view, endian in product([np.s_[:], np.s_[::-1, ::2], np.s_[1, 2], np.s_[:0]], ENDIANS):
+            host = np.asarray(values[view])
+            encoded = encode_elements(DeviceArray(host), endian)
+            stored = np.dtype(dtype).newbyteorder(endian)
+            assert encoded._values.tobytes() == host.astype(stored).tobytes()
+            decoded = decode_elements(encoded, stored, host.shape, endian)
+            assert decoded.dtype == np.dtype(dtype)
+            assert np.array_equal(decoded._values, host)
+
+    def test_the_machines_byte_order_is_not_copied(self):
+        host = np.arange(6, dtype="=f4").reshape(2, 3)
+        encoded = encode_elements(DeviceArray(host), None)
+        assert np.shares_memory(encoded._values, host)
+        assert np.shares_memory(decode_elements(encoded, host.dtype, (2, 3), None)._values, host)
+
+    def test_wrong_bools_and_sizes_are_refused_there_too(self):
+        stored = DeviceArray(np.array([1, 0, 5, 1], "u1"))
+        with pytest.raises(BoolValueError, match=r"found 5 at index \(1, 0\)"):
+            decode_elements(stored, np.dtype("?"), (2, 2), None)
+        with pytest.raises(ChunkSizeError, match="has 16 bytes, found 4"):
+            decode_elements(stored, np.dtype("f4"), (4,), "big")
