@@ -20,6 +20,7 @@ from conftest import PIPELINES
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.control import current_build_context
+from shards import divided
 from stored_arrays import CountingStore
 from system_calls import ending_early
 from zarr.buffer.cpu import Buffer
@@ -117,26 +118,20 @@ def values_of(name, shape, seed):
 
 def encoded(values, name, endian):
     """The bytes of `values`, made by turning round each unit by hand."""
-    raw = np.ascontiguousarray(values).view("u1").reshape(-1, values.dtype.itemsize)
+    raw, units = np.ascontiguousarray(values).view("u1"), TYPES[name][1]
+    raw = raw.reshape(-1, values.dtype.itemsize)
     if np.little_endian == (endian == "big"):
-        ends = np.cumsum(TYPES[name][1])
-        columns = [
-            c
-            for end, n in zip(ends, TYPES[name][1], strict=True)
-            for c in range(end - 1, end - n - 1, -1)
-        ]
-        raw = raw[:, columns]
+        ends = zip(np.cumsum(units), units, strict=True)
+        raw = raw[:, [byte for end, n in ends for byte in range(end - 1, end - n - 1, -1)]]
     return raw.tobytes()
 
 
 def filled_up(values, chunk_shape):
     """Key and elements of every chunk; those at the edge are filled up with zeros."""
-    for index in np.ndindex(*(-(-n // c) for n, c in zip(values.shape, chunk_shape, strict=True))):
-        chunk = np.zeros(chunk_shape, values.dtype)
-        part = values[
-            tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, chunk_shape, strict=True))
-        ]
-        chunk[tuple(slice(0, n) for n in part.shape)] = part
+    grid = [-(-n // c) for n, c in zip(values.shape, chunk_shape, strict=True)]
+    whole = np.zeros([n * c for n, c in zip(grid, chunk_shape, strict=True)], values.dtype)
+    whole[tuple(map(slice, values.shape))] = values
+    for index, chunk in zip(np.ndindex(*grid), divided(whole, chunk_shape), strict=True):
         yield "/".join(["c", *map(str, index)]), chunk
 
 

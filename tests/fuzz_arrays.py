@@ -39,10 +39,8 @@ class Example:
 
     def region(self, key):
         """Elements of a chunk, as an index of the array."""
-        index = map(int, key.split("/")[1:])
-        return tuple(
-            slice(i * c, (i + 1) * c) for i, c in zip(index, self.chunk_shape, strict=True)
-        )
+        places = zip(map(int, key.split("/")[1:]), self.chunk_shape, strict=True)
+        return tuple(slice(i * c, (i + 1) * c) for i, c in places)
 
     @property
     def keys(self):
@@ -89,9 +87,7 @@ class Sharded(Example):
     def count(self):
         """Number of inner chunks in a shard."""
         shape = transposed(np.empty(self.chunk_shape, "V"), self.before).shape
-        return int(
-            np.prod([n // c for n, c in zip(shape, self.inner_shape, strict=True)], dtype=int)
-        )
+        return prod(n // c for n, c in zip(shape, self.inner_shape, strict=True))
 
     def absent(self, key):
         """Numbers of the inner chunks of a shard that are absent."""

@@ -47,13 +47,10 @@ def test_arrays_are_exchanged_both_ways_without_a_warning(tmp_path, name, endian
 
 
 BIG = BytesCodec(endian="big")
-LAYOUTS = {
-    "chunks": {"serializer": BIG, "compressors": None},
-    "compressed chunks": {"serializer": BIG, "compressors": zarr.codecs.ZstdCodec()},
-    "shards": {
-        "serializer": zarr.codecs.ShardingCodec(chunk_shape=(2,), codecs=[BIG]),
-        "compressors": None,
-    },
+LAYOUTS = {  # the serializer and compressors of each
+    "chunks": (BIG, None),
+    "compressed chunks": (BIG, zarr.codecs.ZstdCodec()),
+    "shards": (zarr.codecs.ShardingCodec(chunk_shape=(2,), codecs=[BIG]), None),
 }
 
 
@@ -62,8 +59,8 @@ LAYOUTS = {
 def test_zarrs_exchanges_the_components_in_a_part_of_a_big_endian_chunk(tmp_path, dtype, layout):
     values = np.array([1 + 10j, 2 + 20j, 3 + 30j, 4 + 40j, 5 + 50j], dtype)
     exchanged = values.imag + 1j * values.real
-    options = {"shape": (5,), "chunks": (4,), "dtype": dtype, **LAYOUTS[layout]}
-    zarr.create_array(tmp_path, **options)[...] = values
+    options = dict(zip(("serializer", "compressors"), LAYOUTS[layout], strict=True))
+    zarr.create_array(tmp_path, shape=5, chunks=4, dtype=dtype, **options)[...] = values
     with zarr.config.set(STRICTLY):
         theirs = zarr.open_array(tmp_path, mode="r")
     ours = zarr.open_array(tmp_path, mode="r")
