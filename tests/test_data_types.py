@@ -30,10 +30,11 @@ from zarr import dtype as zarr_dtype
 from zarr.codecs import ShardingCodec
 
 from zarr_bytes import BytesCodec, FillValueError, FillValueWarning
-from zarr_bytes.data_type import DATA_TYPES, core
+from zarr_bytes.data_type import DATA_TYPES
+from zarr_bytes.data_type.core import CORE as CLASSES
 from zarr_bytes.zarr_versions import HAS_STRUCT
 
-CORE = {name: cls for name, cls in DATA_TYPES.items() if cls in core.CORE.values()}
+CORE = {name: cls for name, cls in DATA_TYPES.items() if cls in CLASSES.values()}
 OTHER = "big" if sys.byteorder == "little" else "little"
 STRUCT = documents.struct_of(a="float32", c=documents.struct_of(b="int8"))
 
@@ -80,17 +81,15 @@ class TestDropIn:
             module = type(matched).__module__.removeprefix("zarr_bytes.data_type.")
             assert module in ("core", "record") or module.startswith("zarr.")
 
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [("float16", "0x7c01"), ("float32", 1.5), ("complex64", ("-Infinity", "0x7f800001"))],
-    )
-    def test_the_byte_order_does_not_matter_to_a_fill_value(self, name, value):
-        native = CORE[name]().from_json_scalar(value, zarr_format=3)
-        for endianness in "little", "big":
-            ours = CORE[name](endianness=endianness)
-            scalar = ours.from_json_scalar(value, zarr_format=3)
-            assert scalar.tobytes() == native.tobytes()
-            assert ours.to_json_scalar(scalar, zarr_format=3) == value
+    def test_the_byte_order_does_not_matter_to_a_fill_value(self):
+        pair = ("-Infinity", "0x7f800001")
+        for name, value in ("float16", "0x7c01"), ("float32", 1.5), ("complex64", pair):
+            native = CORE[name]().from_json_scalar(value, zarr_format=3)
+            for endianness in "little", "big":
+                ours = CORE[name](endianness=endianness)
+                scalar = ours.from_json_scalar(value, zarr_format=3)
+                assert scalar.tobytes() == native.tobytes()
+                assert ours.to_json_scalar(scalar, zarr_format=3) == value
 
     @pytest.mark.parametrize("name", CORE)
     def test_zarr_format_2_is_unchanged(self, name):
@@ -133,8 +132,8 @@ class TestFillValuesFromPython:
         for form in [given, *[np.array(given)] * isinstance(given, np.number)]:
             array = zarr.create_array({}, shape=2, dtype=name, fill_value=form)
             assert stored_document(array)["fill_value"] == json_form
-            again = open_document(name, fill_value=json_form)
-            assert array[:].tobytes() == again[:].tobytes()
+            if name in ("float32", "r24"):
+                assert array[:].tobytes() == 2 * (b"abc" if name == "r24" else given.tobytes())
         if name == "uint8":
             array = zarr.create_array({}, shape=2, dtype=name, fill_value=given, zarr_format=2)
             assert array.fill_value == json_form
@@ -207,22 +206,20 @@ class TestFillValuesThatAreNotPermitted:
         assert array[:1].tobytes() == content
         assert len(warned) == 1
 
-    @pytest.mark.parametrize(
-        ("data_type", "value", "read"),
-        [("float32", "1.5", 1.5), ("int16", "7", 7), ("bool", 1, True), ("float64", True, 1.0)],
-    )
-    def test_a_warning_names_the_array_the_value_and_what_is_permitted(
-        self, tmp_path, data_type, value, read
-    ):
-        document = ARRAY | {"data_type": data_type, "fill_value": value}
-        documents.write(tmp_path / "a", document)
-        place = re.escape(f"array {(tmp_path / 'a').as_uri()}")
-        expected = f"^{place}: {value!r} is not a fill value of data type {data_type}: permitted"
-        with pytest.warns(FillValueWarning, match=f"{expected} is .* read as the value {read}"):
-            found = zarr.open_array(tmp_path / "a").fill_value
-        assert (found, type(found)) == (read, np.dtype(data_type).type)
-        documents.write(tmp_path / "a", document | {"fill_value": read})
-        zarr.open_array(tmp_path / "a")  # without a warning
+    def test_a_warning_names_the_array_the_value_and_what_is_permitted(self, tmp_path):
+        for data_type, value, read in (
+            *(("float32", "1.5", 1.5), ("int16", "7", 7)),
+            *(("bool", 1, True), ("float64", True, 1.0)),
+        ):
+            document, path = ARRAY | {"data_type": data_type, "fill_value": value}, tmp_path / "a"
+            documents.write(path, document)
+            words = f"{value!r} is not a fill value of data type {data_type}: permitted is .*"
+            place = re.escape(f"array {path.as_uri()}: ")
+            with pytest.warns(FillValueWarning, match=f"^{place}{words} read as the value {read}"):
+                found = zarr.open_array(path).fill_value
+            assert (found, type(found)) == (read, np.dtype(data_type).type)
+            documents.write(path, document | {"fill_value": read})
+            zarr.open_array(path)  # without a warning
 
     def test_one_warning_an_array_however_it_is_opened_and_used(self, tmp_path):
         def use(array):
@@ -279,7 +276,8 @@ class TestFillValuesThatAreNotPermitted:
             for setting in "strict", "lenient":
                 with fill_values(setting), pytest.raises(FillValueError, match=permitted):
                     open_document(data_type, fill_value=value)
-            if data_type not in (STRUCT, "complex64") and value != 1:
+            is_taken = data_type in (*PAIRS, *RECORDS) and value == 1
+            if data_type not in (STRUCT, "complex64") and not is_taken:
                 refused = ValueError if data_type == "uint8" else (FillValueError, TypeError)
                 with pytest.raises(refused, match="is not a fill value of data"):
                     zarr.create_array({}, shape=2, dtype=data_type, fill_value=value)
@@ -370,17 +368,15 @@ class TestNames:
         for arguments in given:
             assert stored_document(zarr.create_array({}, **arguments))["data_type"] == name
 
-    @pytest.mark.parametrize(
-        ("alias", "core"), [("complex_float32", "complex64"), ("complex_float64", "complex128")]
-    )
-    def test_an_alias_is_the_core_type_and_keeps_its_name(self, alias, core):
-        array = open_document(alias, fill_value=[0, "NaN"])
-        assert array.dtype == core
-        assert (array[0].real, np.isnan(array[0].imag)) == (0, True)
-        document = rewritten_document(alias, fill_value=[0, "NaN"])
-        assert (document["data_type"], document["fill_value"]) == (alias, [0.0, "NaN"])
-        created = zarr.create_array({}, shape=2, dtype=core)
-        assert stored_document(created)["data_type"] == core
+    def test_an_alias_is_the_core_type_and_keeps_its_name(self):
+        for alias, core in ("complex_float32", "complex64"), ("complex_float64", "complex128"):
+            array = open_document(alias, fill_value=[0, "NaN"])
+            assert array.dtype == core
+            assert (array[0].real, np.isnan(array[0].imag)) == (0, True)
+            document = rewritten_document(alias, fill_value=[0, "NaN"])
+            assert (document["data_type"], document["fill_value"]) == (alias, [0.0, "NaN"])
+            created = zarr.create_array({}, shape=2, dtype=core)
+            assert stored_document(created)["data_type"] == core
 
 
 @pytest.mark.parametrize("endian", ["little", "big"])
@@ -481,13 +477,8 @@ class TestFillValuesOfExtensions:
         assert (document["data_type"], document["fill_value"]) == (name, fill_value)
 
 
-RECORD = np.dtype(
-    [
-        ("weight", ml_dtypes.bfloat16),
-        ("level", ml_dtypes.int4),
-        ("inner", [("pair", ml_dtypes.bcomplex32), ("flag", "?"), ("scale", "f4")]),
-    ]
-)
+INNER = [("pair", ml_dtypes.bcomplex32), ("flag", "?"), ("scale", "f4")]
+RECORD = np.dtype([("weight", ml_dtypes.bfloat16), ("level", ml_dtypes.int4), ("inner", INNER)])
 
 
 @pytest.mark.filterwarnings("ignore:Missing 'endian'")  # zarr 3.1 writes records without

@@ -65,17 +65,14 @@ class TestEndianParameter:
         with pytest.raises(ValueError, match=f'{name} needs a byte order.*"endian": "little"'):
             open_document(data_type, fill_value=fill_value, codecs=BARE)
 
-    @pytest.mark.parametrize(
-        ("data_type", "fill_value"),
-        [
-            *[("bool", False), ("int8", 0), ("uint8", 0), ("r8", [0]), ("r24", [0, 0, 0])],
+    def test_is_not_required_for_single_byte_data_types(self):
+        for data_type, fill_value in (
+            *(("bool", False), ("int8", 0), ("uint8", 0), ("r8", [0]), ("r24", [0, 0, 0])),
             (codec("null_terminated_bytes", length_bytes=3), ""),
-        ],
-    )
-    def test_is_not_required_for_single_byte_data_types(self, data_type, fill_value):
-        for codecs in BARE, [codec("bytes")]:
-            document = rewritten_document(data_type, fill_value=fill_value, codecs=codecs)
-            assert document["codecs"] == codecs
+        ):
+            for codecs in BARE, [codec("bytes")]:
+                document = rewritten_document(data_type, fill_value=fill_value, codecs=codecs)
+                assert document["codecs"] == codecs
 
     def test_if_present_the_value_must_be_big_or_little(self):
         """None, from Python, means that it is not."""
@@ -198,10 +195,8 @@ class TestPermittedFillValues:
 
     @pytest.mark.parametrize("bits", [8, 16, 32, 64])
     def test_integers_are_numbers_in_the_range_of_the_data_type(self, bits):
-        for name, low, high in (
-            (f"int{bits}", -(2 ** (bits - 1)), 2 ** (bits - 1) - 1),
-            (f"uint{bits}", 0, 2**bits - 1),
-        ):
+        half = 2 ** (bits - 1)
+        for name, low, high in (f"int{bits}", -half, half - 1), (f"uint{bits}", 0, 2 * half - 1):
             for value in (low, high):
                 assert rewritten_document(name, fill_value=value)["fill_value"] == value
             for value in (low - 1, high + 1, 10**400):
