@@ -171,23 +171,21 @@ def store_with(kind, objects, folder):
             for key, content in objects.items():
                 archive.writestr(key, content)
         return ZipStore(folder / "a.zip", mode="r")
-    store = MemoryStore()
     if kind == "fsspec":
         import fsspec
         from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
-        files = AsyncFileSystemWrapper(fsspec.filesystem("memory"), asynchronous=True)
-        store = FsspecStore(files, path=str(folder))
-    elif kind == "obstore":
+        files = fsspec.filesystem("memory")
+        files.pipe({f"{folder}/{key}": content for key, content in objects.items()})
+        return FsspecStore(AsyncFileSystemWrapper(files, asynchronous=True), path=str(folder))
+    if kind == "obstore":
         import obstore
 
-        store = ObjectStore(obstore.store.MemoryStore())
-
-    async def put():
+        store = obstore.store.MemoryStore()
         for key, content in objects.items():
-            await store.set(key, Buffer.from_bytes(content))
-
-    zarr.core.sync.sync(put())
+            store.put(key, content)
+        return ObjectStore(store)
+    store = MemoryStore({key: Buffer.from_bytes(content) for key, content in objects.items()})
     if kind == "requests":
         return CountingStore(store)
     return SynchronousStore(store) if kind == "synchronous" else store

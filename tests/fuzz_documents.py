@@ -22,17 +22,22 @@ ENCODINGS = [
     {"name": "v2", "configuration": {"separator": "/"}},
 ]
 NAMES = ["name", "configuration", "endian", "x", "must_understand"]
+# What is in documents of other writers, or is next to what is permitted.
+ODD = [
+    None, True, False, 0, 1, -1, 1.0, 1.5, 300, 2**63, 2**64, 1e30, 10**400, float("nan"),
+    float("inf"), "0", "1", "-1", " 7 ", "1_0", "1.5", "1e3", "inf", "nan", " NaN", "NaN",
+    "Infinity", "true", "", "x", "0x7fc00000", "0x7f800001", "0x7e01", "0x7ff8000000000000", "0x0",
+    "0X7FC00000", "\u0663", [], [0], [1], [[1]], [1, 2], [True, "1"], [None, 0], ["1.5", 0],
+    [True, "0x7f800001"], ["0x7e01", "0x7f800001"], [1, 2, 3], {}, {"a": 1},
+]  # fmt: skip
 LEAVES = [
-    None, True, False, 0, 1, -1, 2, 3, 2**31, 2**53 + 1, 2**63, 2**64, 10**30, -(10**30), 10**400,
-    0.5, 1.0, -0.0, 1e308, float("nan"), float("inf"), "", "0", "1", "1.5", " 1", "NaN", "nan",
-    "Infinity", "inf", "-Infinity", "0x", "0x0", "0x7fc00000", "0x7f800001", "0X7FC00000", "true",
+    *ODD, 2, 3, 2**31, 2**53 + 1, 10**30, -(10**30), 0.5, -0.0, 1e308, " 1", "-Infinity", "0x",
     "false", "little", "big", "Little", "native", "bytes", "endian", "Bytes", "transpose", "gzip",
     "regular", "rectangular", "default", "v2", "/", ".", "C", "array", "group", "AA==", "AAAA",
     "=", "r8", "r12", "r0", "r-8", "r08", "r16777216000", "r99999999999999999999", "raw_bytes",
     "bool", "int16", "uint8", "float32", "complex64", "string", "bfloat16", "int4", "\x00",
-    "\x1b[31m", "\u202e", "\ud800", "a" * 1000, [], {}, [[]], [0], [0, 0], [1, 2], ["NaN", "NaN"],
-    [1, [2]], {"name": "bytes"}, {"name": 5}, {"name": "bytes", "configuration": None},
-    {"name": "bytes", "configuration": {"endian": "big"}},
+    "\x1b[31m", "\u202e", "\ud800", "a" * 1000, [[]], [0, 0], ["NaN", "NaN"], [1, [2]],
+    {"name": "bytes"}, {"name": 5}, {"name": "bytes", "configuration": None}, BIG[0],
     {"name": "endian", "configuration": {"endian": "little"}}, {"configuration": 5},
 ]  # fmt: skip
 

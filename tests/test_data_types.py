@@ -4,8 +4,10 @@ Zarr's own differ in nothing but fill values. Of extensions, every bit pattern i
 """
 
 import base64
+import copy
 import json
 import math
+import pickle
 import re
 import struct
 import subprocess
@@ -13,6 +15,7 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
+from dataclasses import fields
 from functools import partial
 
 import documents
@@ -24,6 +27,7 @@ from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from documents import ARRAY, GROUP, open_document, rewritten_document, stored_chunk, stored_document
 from extension_types import INTEGERS, NAMES, PAIRS, REAL, RECORDS, numpy_type, value_of, width_of
 from fuzz import TYPES, encoded
+from fuzz_documents import ODD
 from plain_zarr import outcome
 from stored_arrays import CountingStore
 from zarr import dtype as zarr_dtype
@@ -45,27 +49,48 @@ pytestmark = [
 ]
 
 
-def pairs():
-    """Data types of this package and zarr's: each with both byte orders, and two structs."""
-    for ours in CORE.values():
-        zarrs = getattr(zarr_dtype, ours.__name__)
-        has_order = "endianness" in ours.__dataclass_fields__
-        for order in [{"endianness": "little"}, {"endianness": "big"}] if has_order else [{}]:
-            yield ours(**order), zarrs(**order)
-    if HAS_STRUCT:
-        for fields in (("a", zarr_dtype.Int8()),), (("a", zarr_dtype.Int16()),):
-            yield DATA_TYPES["struct"](fields=fields), zarr_dtype.Struct(fields=fields)
+def all_data_types():
+    """Each with both byte orders, and two structs."""
+    for name, class_ in DATA_TYPES.items():
+        if name == "r*":
+            yield class_(length=3)
+        elif name == "struct":
+            inner = class_(fields=(("c", DATA_TYPES["r*"](length=2)),))
+            yield class_(fields=(("a", zarr_dtype.Int16(endianness="big")), ("b", inner)))
+            yield class_(fields=(("a", zarr_dtype.Int8()),))
+        elif "endianness" in class_.__dataclass_fields__:
+            yield from (class_(endianness=endianness) for endianness in ("little", "big"))
+        else:
+            yield class_()
+
+
+def zarrs_own(ours):
+    """The data type of zarr that `ours` is an instance of, if there is one."""
+    class_ = getattr(zarr_dtype, type(ours).__name__, None)
+    return class_ and class_(**{field.name: getattr(ours, field.name) for field in fields(class_)})
 
 
 class TestDropIn:
     def test_each_is_equal_to_zarrs_class_of_its_name_and_to_no_other_both_ways(self):
-        known = list(pairs())
+        known = [(ours, zarrs_own(ours)) for ours in all_data_types() if zarrs_own(ours)]
         for i, (ours, zarrs) in enumerate(known):
             assert (hash(ours), repr(ours)) == (hash(zarrs), repr(zarrs))
             assert isinstance(ours, type(zarrs))
             for j, others in enumerate(known):
                 for other in others:
                     assert (ours == other) is (other == ours) is (i == j)
+
+    @pytest.mark.parametrize("data_type", [*all_data_types()], ids=str)
+    def test_each_is_equal_to_its_copies_and_names_this_package_where_zarr_has_none(
+        self, data_type
+    ):
+        pickled = pickle.dumps(data_type)
+        for copied in pickle.loads(pickled), copy.copy(data_type), copy.deepcopy(data_type):  # noqa: S301
+            assert copied == data_type
+            assert type(copied) is type(data_type)
+            assert repr(copied) == repr(data_type)  # the byte order, and those of fields
+        is_zarrs = zarrs_own(data_type) is not None and "RawBits" not in str(data_type)
+        assert (b"zarr_bytes" in pickled) is not is_zarrs
 
     def test_zarr_finds_them_by_name_and_by_numpy_type(self):
         """And none of its own has become ambiguous."""
@@ -146,16 +171,6 @@ class TestFillValuesFromPython:
 
 def fill_values(setting):
     return zarr.config.set({"zarr_bytes.fill_values": setting})
-
-
-# What is in documents of other writers, or is next to what is permitted.
-ODD = [
-    None, True, False, 0, 1, -1, 1.0, 1.5, 300, 2**63, 2**64, 1e30, 10**400, float("nan"),
-    float("inf"), "0", "1", "-1", " 7 ", "1_0", "1.5", "1e3", "inf", "nan", " NaN", "NaN",
-    "Infinity", "true", "", "x", "0x7fc00000", "0x7f800001", "0x7e01", "0x7ff8000000000000", "0x0",
-    "0X7FC00000", "\u0663", [], [0], [1], [[1]], [1, 2], [True, "1"], [None, 0], ["1.5", 0],
-    [True, "0x7f800001"], ["0x7e01", "0x7f800001"], [1, 2, 3], {}, {"a": 1},
-]  # fmt: skip
 
 
 class TestFillValuesThatAreNotPermitted:
