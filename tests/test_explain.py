@@ -17,7 +17,7 @@ import pytest
 import zarr
 from command import call
 from conftest import PIPELINES
-from documents import ARRAY, memory, regular
+from documents import ARRAY, document_of, memory, write
 from fuzz import KINDS, fuzz, settings_of, store_with, thresholds
 from fuzz_arrays import arrays, orthogonal, selections, sharded
 from hypothesis import event, given
@@ -27,6 +27,7 @@ from stored_arrays import (
     IN_PLACE,
     CountingStore,
     DeviceBuffer,
+    contents_of,
     created,
     numbers,
     pipeline_of,
@@ -45,12 +46,22 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 VALUES = numbers((60, 50, 50))
-OTHER = {"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}
+ZARRS = PIPELINES["BatchedCodecPipeline"]
+OTHER = {"codec_pipeline.path": ZARRS}
 
 
 def counts_of(found):
     """Numbers of a read."""
     return found.chunks, found.opens, found.requests, found.ranges, found.bytes_fetched
+
+
+def is_as_explained(array, selection):
+    """A read moves what was said before; what it moves is given."""
+    explained = explain(array, selection)
+    with counting() as counted:
+        array[selection]
+    assert counts_of(explained) == counts_of(counted)
+    return counted
 
 
 class Explained:
@@ -114,24 +125,18 @@ def test_more_of_a_transposed_chunk_is_read_at_once(tmp_path, monkeypatch, order
     sizes = limits.Limits(block=2**8, block_out_of_order=2**12, assigned=1)
     monkeypatch.setattr(limits, "LIMITS", sizes)
     array = stored(LocalStore(tmp_path), VALUES, filters=[TransposeCodec(order=order)])
-    with zarr.config.set({"zarr_bytes.gap.local": 0}), counting() as counted:
-        array[selection]
-        assert counts_of(explain(array, selection)) == counts_of(counted)
-    assert counted.ranges == count
+    with zarr.config.set({"zarr_bytes.gap.local": 0}):
+        assert is_as_explained(array, selection).ranges == count
 
 
 @pytest.mark.parametrize("deflated", ["c/0/0/0", "c/1/0/0"])
 def test_members_of_an_archive_may_be_compressed_or_not(tmp_path, deflated):
-    in_folder(tmp_path / "a", chunks=(30, 50, 50))
+    objects = contents_of(stored(MemoryStore(), VALUES, (30, 50, 50)).store)
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        for name in "zarr.json", "c/0/0/0", "c/1/0/0":
-            way = zipfile.ZIP_DEFLATED if name == deflated else zipfile.ZIP_STORED
-            archive.write(tmp_path / "a" / name, name, way)
+        for key, content in objects.items():
+            archive.writestr(key, content, zipfile.ZIP_DEFLATED if key == deflated else None)
     with ZipStore(tmp_path / "a.zip", mode="r") as store:
-        array = zarr.open_array(store, mode="r")
-        with counting() as counted:
-            assert np.array_equal(array[COLUMN], VALUES[COLUMN])
-        assert counts_of(explain(array, COLUMN)) == counts_of(counted)
+        is_as_explained(zarr.open_array(store, mode="r"), COLUMN)
 
 
 CHUNKS = {"serializer": BytesCodec(endian="little")}
@@ -285,9 +290,7 @@ def test_two_shards_that_are_selected_alike_may_have_other_inner_chunks(tmp_path
     array[...] = 7
     for key in ("c/0/0", "c/1/0"):
         few_inner_chunks(tmp_path / key)
-        with counting() as counted:
-            array[:, 2:5]
-        assert counts_of(explain(array, np.s_[:, 2:5])) == counts_of(counted)
+        is_as_explained(array, np.s_[:, 2:5])
 
 
 def test_of_more_than_a_thousand_files_a_thousand_are_looked_at(tmp_path, monkeypatch):
@@ -311,7 +314,7 @@ def test_under_a_pipeline_of_zarr_a_write_replaces_chunks(tmp_path):
         assert explain(array, np.s_[:6], write=True).is_partial
         with counting() as counted:
             array[2] = 9
-    assert explained.acts == OTHER["codec_pipeline.path"]
+    assert explained.acts == ZARRS
     assert not explained.is_partial
     assert not explained.may_share
     assert "reads and writes whole chunks: set it to zarr_bytes.Batched" in explained.reason
@@ -349,50 +352,46 @@ READS = {
     "gaps": (in_folder, COLUMN, "gaps of up to 32,768 bytes", {}),
     "a setting": (in_folder, COLUMN, "^zarr_bytes.partial_reads is False .set by z", WHOLE),
     "zarr's codec": (in_folder, 7, "zarr.codecs.bytes.BytesCodec for codecs.bytes", ZARRS_CODEC),
-    "zarr's pipeline": (
-        transposed,
-        7,
-        rf"has {OTHER['codec_pipeline.path']} for codec_p.*set by z",
-        OTHER,
-    ),
+    "zarr's pipeline": (transposed, 7, f"has {ZARRS} for codec_p.*set by z", OTHER),
     "a device": (transposed, 7, "buffers are .*DeviceBuffer, for which zarr", BUFFER),
     "a device, into memory first": (in_folder, COLUMN, "gaps of", BUFFER),
 }
 
 
-class TestTheFirstReasonThatHolds:
-    @pytest.mark.parametrize("case", READS)
-    def test_of_a_read(self, tmp_path, case):
-        make, selection, reason, config = READS[case]
-        with zarr.config.set(config):
-            array = make(tmp_path)
-            explained = explain(array, selection)
-            assert explained.chunks == explain(array, selection, write=True).chunks
-        assert re.search(f"^.*{reason}", explained.reason)
-        is_unknown = case in ("a compressor", "compressed inner chunks", "format 2", "texts")
-        assert (explained.bytes_fetched is None) == is_unknown
-        assert ("not known" in str(explained)) == is_unknown
+@pytest.mark.parametrize("case", READS)
+def test_the_first_reason_that_holds_is_said(tmp_path, case):
+    make, selection, reason, config = READS[case]
+    with zarr.config.set(config):
+        array = make(tmp_path)
+        explained = explain(array, selection)
+        assert explained.chunks == explain(array, selection, write=True).chunks
+    assert re.search(f"^.*{reason}", explained.reason)
+    is_unknown = case in ("a compressor", "compressed inner chunks", "format 2", "texts")
+    assert (explained.bytes_fetched is None) == is_unknown
+    assert ("not known" in str(explained)) == is_unknown
 
-    def test_of_an_array_that_was_opened_before_the_codec_was_chosen(self, tmp_path):
-        with zarr.config.set(ZARRS_CODEC):
-            array = in_folder(tmp_path)
-        explained = explain(array, 7)
-        assert "opened before zarr-bytes was chosen" in explained.reason
-        assert f"Reason: {explained.reason}." in str(explained)
 
-    def test_of_a_write_without_the_setting(self, tmp_path):
+def test_an_array_that_was_opened_before_the_codec_was_chosen_is_said(tmp_path):
+    with zarr.config.set(ZARRS_CODEC):
         array = in_folder(tmp_path)
-        explained = explain(array, 7, write=True)
-        assert "zarr_bytes.partial_writes was False when the array was opened" in explained.reason
-        assert not explained.may_share
-        assert explain(array, slice(0, 7), write=True).reason == explained.reason
-        for filled in array, stored(MemoryStore(), VALUES):
-            whole = explain(filled, ..., write=True)
-            assert (whole.is_partial, whole.reason) == (True, "")  # as it should be
-            assert str(whole).startswith("Whole chunks are written: ")
-        with zarr.config.set(IN_PLACE):
-            requested = stored(CountingStore(MemoryStore()), VALUES)
-            assert "CountingStore" in explain(requested, 7, write=True).reason
+    explained = explain(array, 7)
+    assert "opened before zarr-bytes was chosen" in explained.reason
+    assert f"Reason: {explained.reason}." in str(explained)
+
+
+def test_a_write_without_the_setting_is_said(tmp_path):
+    array = in_folder(tmp_path)
+    explained = explain(array, 7, write=True)
+    assert "zarr_bytes.partial_writes was False when the array was opened" in explained.reason
+    assert not explained.may_share
+    assert explain(array, slice(0, 7), write=True).reason == explained.reason
+    for filled in array, stored(MemoryStore(), VALUES):
+        whole = explain(filled, ..., write=True)
+        assert (whole.is_partial, whole.reason) == (True, "")  # as it should be
+        assert str(whole).startswith("Whole chunks are written: ")
+    with zarr.config.set(IN_PLACE):
+        requested = stored(CountingStore(MemoryStore()), VALUES)
+        assert "CountingStore" in explain(requested, 7, write=True).reason
 
 
 @pytest.mark.parametrize("function", [explain, zarr_bytes.preallocate])
@@ -403,21 +402,18 @@ def test_what_is_no_array_is_refused(function):
 
 @pytest.mark.parametrize("write", [False, True])
 @pytest.mark.parametrize(
-    ("shape", "chunk_size", "selection", "error", "part"),
+    ("size", "chunk_size", "selection", "error", "part"),
     [
-        ((2**61,), 2**61, ..., "or MiB of larger chunks", np.s_[7:9]),
+        (2**61, 2**61, ..., "or MiB of larger chunks", np.s_[7:9]),
         pytest.param(
-            *((10**30,), 1, np.s_[::2], "more than a million chunks", 7),
-            marks=pytest.mark.slow,
+            *(10**30, 1, np.s_[::2], "more than a million chunks", 7), marks=pytest.mark.slow
         ),
     ],
-    ids=str,
 )
 def test_what_is_too_large_is_refused_and_a_part_explained(
-    shape, chunk_size, selection, error, part, write
+    size, chunk_size, selection, error, part, write
 ):
-    document = ARRAY | {"shape": shape, "chunk_grid": regular([chunk_size] * len(shape))}
-    array = zarr.open_array(memory({"": document}))
+    array = zarr.open_array(memory({"": document_of("int16", [size], [chunk_size])}))
     with pytest.raises(ValueError, match=error):
         explain(array, selection, write=write)
     assert explain(array, part, write=write).chunks == 1
@@ -434,24 +430,23 @@ def test_a_selection_that_does_not_fit_is_the_error_that_zarr_gives():
         explain(array, "[7]")
 
 
-class TestCounting:
-    def test_nested_uses_count_for_themselves_and_stores_apart(self, tmp_path):
-        """A missing chunk is a chunk without bytes."""
-        first = in_folder(tmp_path / "first", chunks=(10, 50, 50))
-        second = stored(CountingStore(MemoryStore()), np.repeat(VALUES, 2, 0))
-        (tmp_path / "first/c/1/0/0").unlink()
-        with counting() as outer:
-            second[7]
-            with counting() as inner:
-                first[8:12]
-                second[8]
-        assert (outer.bytes_fetched, inner.bytes_fetched) == (80_000, 60_000)
-        by_name = {name.rpartition("/")[2]: inner.stores[name] for name in inner}
-        assert {name: (n.chunks, n.opens, n.requests) for name, n in by_name.items()} == {
-            "first": (2, 1, 0),
-            str(second.store).rpartition("/")[2]: (1, 0, 1),
-        }
-        assert str(inner).startswith("3 chunks, 60,000 bytes fetched")
+def test_nested_uses_of_counting_count_for_themselves_and_stores_apart(tmp_path):
+    """A missing chunk is a chunk without bytes."""
+    first = in_folder(tmp_path / "first", chunks=(10, 50, 50))
+    second = stored(CountingStore(MemoryStore()), np.repeat(VALUES, 2, 0))
+    (tmp_path / "first/c/1/0/0").unlink()
+    with counting() as outer:
+        second[7]
+        with counting() as inner:
+            first[8:12]
+            second[8]
+    assert (outer.bytes_fetched, inner.bytes_fetched) == (80_000, 60_000)
+    by_name = {name.rpartition("/")[2]: inner.stores[name] for name in inner}
+    assert {name: (n.chunks, n.opens, n.requests) for name, n in by_name.items()} == {
+        "first": (2, 1, 0),
+        str(second.store).rpartition("/")[2]: (1, 0, 1),
+    }
+    assert str(inner).startswith("3 chunks, 60,000 bytes fetched")
 
 
 class TestTheCommand:
@@ -486,22 +481,13 @@ class TestTheCommand:
             assert (result.exit_code, result.stdout) == (2, "")
             assert re.search("selection|axis", result.stderr)
 
-    def test_a_path_without_an_array_is_named(self, tmp_path):
+    @pytest.mark.parametrize(("path", "error"), [("", ""), ("b", ""), ("c", "KeyError: 'codecs'")])
+    def test_an_array_that_zarr_does_not_open_is_named(self, tmp_path, path, error):
         zarr.create_group(tmp_path).create_array("a", shape=9, dtype="f8")
-        for path in "", "b":
-            result = call("explain", tmp_path, "[7]", "--array", path)
-            assert result.exit_code == 2
-            assert f"zarr opens no array at /{path} (" in result.stderr
-
-    @pytest.mark.parametrize("command", [("explain", "[7]"), ("preallocate",)])
-    def test_an_array_that_zarr_does_not_open_is_named(self, tmp_path, command):
-        document = {key: value for key, value in ARRAY.items() if key != "codecs"}
-        (tmp_path / "zarr.json").write_text(json.dumps(document))
-        name, *others = command
-        result = call(name, tmp_path, *others)
-        assert result.exit_code
-        said = "zarr opens no array at / (KeyError: 'codecs')"
-        assert said in " ".join((result.stdout + result.stderr).split())
+        write(tmp_path / "c", {key: value for key, value in ARRAY.items() if key != "codecs"})
+        result = call("explain", tmp_path, "[7]", "--array", path)
+        assert result.exit_code == 2
+        assert f"zarr opens no array at /{path} ({error}" in result.stderr
 
 
 def test_everything_that_a_text_can_select_is_selected():

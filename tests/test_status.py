@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from importlib import metadata
 
 import numpy as np
@@ -21,11 +20,11 @@ ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
 ZARRS_PIPELINE = PIPELINES["BatchedCodecPipeline"]
 OWN_CODEC = "zarr_bytes.codec.BytesCodec"
 OWN_PIPELINE = PIPELINES["BatchedBytesPipeline"]
+NOT_ACTIVE = {"ZARR_CODECS__BYTES": ZARRS_OWN}
 
 
-@contextmanager
-def started_with(columns=80, lines=24, later=(), **variables):
-    """As in a process with these environment variables and later files, on such a terminal."""
+def printed(*options, columns=80, lines=24, later=(), status=None, **variables):
+    """What the command prints in a process with these environment variables and later files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(zarr.config, "paths", [*zarr.config.paths, *later])
         for name in os.environ:
@@ -34,31 +33,24 @@ def started_with(columns=80, lines=24, later=(), **variables):
         for name, value in {"COLUMNS": columns, "LINES": lines, **variables}.items():
             patch.setenv(name, str(value))
         zarr.config.refresh()
-        yield
-    zarr.config.refresh()
-
-
-def printed(*options, **start):
-    """Exit status and text of the command."""
-    with started_with(**start):
         result = call("status", *options)
+    zarr.config.refresh()
     assert result.stderr == ""
-    return result.exit_code, result.stdout
+    assert status in (None, result.exit_code)
+    return json.loads(result.stdout) if "--json" in options else result.stdout
 
 
 class TestActive:
     def test_exit_status_0_and_the_file_that_decided(self):
-        code, text = printed("--json")
-        found = json.loads(text)
-        assert (code, found["is_active"], found["advice"]) == (0, True, [])
+        found = printed("--json", status=0)
+        assert (found["is_active"], found["advice"]) == (True, [])
         classes = [OWN_CODEC, "zarr_bytes.codec.EndianCodec", OWN_PIPELINE]
         assert [codec["found"] for codec in found["codecs"]] == classes
         for codec in found["codecs"]:
             assert codec["source"].endswith("etc/zarr/zarr-bytes.yaml")
 
     def test_the_text_begins_with_it_and_has_versions_data_types_and_sizes_in_units(self):
-        code, text = printed()
-        assert code == 0
+        text = printed(status=0)
         assert text.startswith("Active: ")
         assert f"zarr {zarr.__version__}" in text
         assert f"Data types: {len(DATA_TYPES)} of {len(DATA_TYPES)} by zarr-bytes" in text
@@ -67,7 +59,7 @@ class TestActive:
         assert ["zarr_bytes.index_cache", "0", "default"] in rows
 
     def test_verbose_lists_the_data_types_and_first_whether_they_need_an_import(self):
-        lines = printed("--verbose")[1].splitlines()
+        lines = printed("--verbose").splitlines()
         assert any(line.startswith("complex128 ") for line in lines)
         needs_import = Version(zarr.__version__) < Version("3.4")
         first_screen = "\n".join(lines[:24])
@@ -90,37 +82,37 @@ class TestActive:
 
 
 class TestNotActive:
-    def test_an_environment_variable_is_named_and_set_by_the_line_to_run(self):
-        code, text = printed("--json", ZARR_CODECS__BYTES=ZARRS_OWN)
-        found, command = json.loads(text), f"export ZARR_CODECS__BYTES={OWN_CODEC}"
-        assert (code, found["advice"][1:]) == (1, [command])
-        assert f"  {command}\n" in printed(columns=15, ZARR_CODECS__BYTES=ZARRS_OWN)[1]  # one line
-        assert found["codecs"][0]["source"] == "ZARR_CODECS__BYTES in the environment"
-
-    def test_a_later_configuration_file_is_named(self, tmp_path):
+    @pytest.mark.parametrize("kind", ["variable", "file"])
+    def test_who_decided_is_named_and_the_line_to_run_is_one_line(self, tmp_path, kind):
         path = tmp_path / "a-rather-long-name" / "and-another-one" / "mine.conf"
         path.parent.mkdir(parents=True)
         path.write_text(f"codecs: {{bytes: {ZARRS_OWN}}}")
-        code, text = printed("--json", later=[str(path)])
-        found = json.loads(text)
-        assert code == 1
-        assert found["codecs"][0]["source"] == str(path)
-        assert found["advice"][1:] == [f"export ZARR_CODECS__BYTES={OWN_CODEC}"]
-        assert str(path) in printed(later=[str(path)], columns=400)[1]
+        start, source = {"later": [str(path)]}, str(path)
+        if kind == "variable":
+            start, source = NOT_ACTIVE, "ZARR_CODECS__BYTES in the environment"
+        found, line = printed("--json", status=1, **start), f"export ZARR_CODECS__BYTES={OWN_CODEC}"
+        assert (found["codecs"][0]["source"], found["advice"][1:]) == (source, [line])
+        assert f"  {line}\n" in printed(columns=15, **start)
+        assert source in printed(columns=400, **start)
 
-    def test_code_is_told_from_files_and_variables_and_a_class_may_not_exist(self):
-        for path, shown in (ZARRS_OWN, ZARRS_OWN), ("no.such.Codec", "none: "):
-            with zarr.config.set({"codecs.bytes": path}):
-                found = zarr_bytes.status()
-            assert (found.is_active, found.codecs[0].source) == (False, "zarr.config.set")
-            assert found.codecs[0].found.startswith(shown)
-            assert found.advice[-1].startswith("export ZARR_CODECS__BYTES=")
-
-    def test_the_draft_codec_alone_does_not_make_it_inactive(self):
-        with zarr.config.set({"codecs.endian": ZARRS_OWN}):
+    @pytest.mark.parametrize(
+        ("name", "path", "shown"),
+        [
+            ("bytes", ZARRS_OWN, ZARRS_OWN),
+            ("bytes", "no.such.Codec", "none: "),
+            ("endian", ZARRS_OWN, ZARRS_OWN),  # of the draft, without which it is active
+        ],
+    )
+    def test_code_is_told_from_files_and_variables_and_a_class_may_not_exist(
+        self, name, path, shown
+    ):
+        with zarr.config.set({f"codecs.{name}": path}):
             found = zarr_bytes.status()
-        assert found.is_active
-        assert found.codecs[1].found == ZARRS_OWN
+        codec = found.codecs[name == "endian"]
+        assert (found.is_active, codec.source) == (name == "endian", "zarr.config.set")
+        assert codec.found.startswith(shown)
+        if name == "bytes":
+            assert found.advice[-1].startswith("export ZARR_CODECS__BYTES=")
 
     @pytest.mark.parametrize(
         ("value", "said"),
@@ -140,28 +132,26 @@ class TestNotActive:
 
 
 class TestWhatIsSaid:
-    def test_of_each_setting_its_source_whatever_its_value(self):
+    def test_of_each_setting_its_source_whatever_its_value(self, monkeypatch):
         chosen = {"zarr_bytes.partial_reads": True, "zarr_bytes.gap.remote": 2**18}
-        with started_with(ZARR_ZARR_BYTES__GAP__LOCAL="4096"), zarr.config.set(chosen):
+        monkeypatch.setenv("ZARR_ZARR_BYTES__GAP__LOCAL", "4096")
+        zarr.config.refresh()
+        with zarr.config.set(chosen):
             found = zarr_bytes.status()
+        monkeypatch.undo()
+        zarr.config.refresh()
         variable = "ZARR_ZARR_BYTES__GAP__LOCAL in the environment"
         sources = dict.fromkeys(chosen, "zarr.config.set") | {"zarr_bytes.gap.local": variable}
         assert sources == {s.name: s.source for s in found.settings if s.source != "default"}
         assert variable in str(found)
 
-    @pytest.mark.parametrize(
-        ("pipeline", "codec", "is_said"),
-        [
-            (OWN_PIPELINE, OWN_CODEC, True),
-            (ZARRS_PIPELINE, OWN_CODEC, False),
-            (OWN_PIPELINE, ZARRS_OWN, False),
-        ],
-        ids=["this package's", "another", "this package's without its codec"],
-    )
-    def test_of_this_package_s_pipeline_its_arrays(self, pipeline, codec, is_said):
+    @pytest.mark.parametrize("pipeline", [OWN_PIPELINE, ZARRS_PIPELINE])
+    @pytest.mark.parametrize("codec", [OWN_CODEC, ZARRS_OWN])
+    def test_of_this_package_s_pipeline_with_its_codec_its_arrays(self, pipeline, codec):
         with zarr.config.set({"codec_pipeline.path": pipeline, "codecs.bytes": codec}):
             found = zarr_bytes.status()
         assert found.codecs[2].found == pipeline
+        is_said = (pipeline, codec) == (OWN_PIPELINE, OWN_CODEC)
         for said in "Parts of chunks are read where an array has", "New arrays have zarr's own":
             assert (said in str(found)) == is_said
 
@@ -170,24 +160,20 @@ class TestWhatIsSaid:
         """Of 24 lines, the last is the next prompt."""
         if not with_rich:
             monkeypatch.setitem(sys.modules, "rich", None)
-            assert printed(lines=100)[1] == f"{zarr_bytes.status()}\n"
-        not_active = {"ZARR_CODECS__BYTES": ZARRS_OWN, "ZARR_ZARR_BYTES__GAPS": "1"}
+            assert printed(lines=100) == f"{zarr_bytes.status()}\n"
+        not_active = NOT_ACTIVE | {"ZARR_ZARR_BYTES__GAPS": "1"}
         not_working = not_active | {"ZARR_ZARR_BYTES__GAP__LOCAL": "[/]\x1b[2J"}
-        for verdict, variables in (
-            ("Active: ", {}),
-            ("Not active: ", not_active),
-            ("Not working: ", not_working),
-        ):
-            text = printed(**variables)[1]
+        said = {"Active: ": {}, "Not active: ": not_active, "Not working: ": not_working}
+        for verdict, variables in said.items():
+            text = printed(**variables)
             assert any(line.startswith(verdict) for line in text.splitlines()[-23:])
         assert "[/]\\x1b[2J" in text  # what looks like markup is shown as it is
 
 
 class TestCommand:
     def test_the_version_is_that_of_the_metadata_and_without_a_command_there_is_help(self):
-        version = metadata.version("zarr-bytes")
-        assert call("--version").stdout == f"zarr-bytes {version}\n"
-        assert zarr_bytes.__version__ == version
+        assert zarr_bytes.__version__ == metadata.version("zarr-bytes")
+        assert call("--version").stdout == f"zarr-bytes {zarr_bytes.__version__}\n"
         assert call().exit_code == 2
         assert "status" in call().stdout
 
