@@ -11,13 +11,7 @@ import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from stored_arrays import IN_PLACE, numbers, pipeline_of
-from zarr.codecs import (
-    BloscCodec,
-    Crc32cCodec,
-    ShardingCodec,
-    TransposeCodec,
-    ZstdCodec,
-)
+from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import LocalStore, MemoryStore
 
@@ -26,42 +20,34 @@ from zarr_bytes.zarr_versions import unknown_in_pipeline
 
 pytestmark = pytest.mark.zarr
 
-NAME = "zarr_bytes.BatchedBytesPipeline"
-ZARRS_OWN = PIPELINES["BatchedCodecPipeline"]
-PIPELINE_OF_ZARR = {"codec_pipeline.path": ZARRS_OWN}
+PIPELINE_OF_ZARR = {"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}
 TRANSPOSED = TransposeCodec(order=(1, 0))
 BIG = zarr.codecs.BytesCodec(endian="big")
-SHARD = {"chunk_shape": (2, 3), "codecs": [BIG]}
+
+
+def shard(chunk_shape=(2, 3), codecs=(BIG,), **options):
+    return {"serializer": ShardingCodec(chunk_shape=chunk_shape, codecs=codecs, **options)}
+
+
 OWN = {
     "as zarr makes it": {},
     "this package's": {"serializer": BytesCodec(endian="big")},
     "the draft's": {"serializer": EndianCodec(endian="big")},
     "behind two transposes": {"filters": [TRANSPOSED, TRANSPOSED]},
-    "shard": {"serializer": ShardingCodec(**SHARD)},
-    "shard of transposed chunks": {
-        "serializer": ShardingCodec(
-            chunk_shape=(2, 3), codecs=[TRANSPOSED, BIG], index_location="start"
-        )
-    },
-    "shard without a checksum": {"serializer": ShardingCodec(**SHARD, index_codecs=[BIG])},
+    "shard": shard(),
+    "shard of transposed chunks": shard(codecs=[TRANSPOSED, BIG], index_location="start"),
+    "shard without a checksum": shard(index_codecs=[BIG]),
 }
 OTHER = {
     "compressor": {"compressors": ZstdCodec()},
     "checksum": {"compressors": Crc32cCodec()},
     "compressor behind a transpose": {"filters": [TRANSPOSED], "compressors": BloscCodec()},
-    "shard of compressed chunks": {
-        "serializer": ShardingCodec(chunk_shape=(2, 3), codecs=[BIG, ZstdCodec()])
-    },
-    "shard of shards": {
-        "serializer": ShardingCodec(chunk_shape=(2, 6), codecs=[ShardingCodec(**SHARD)])
-    },
-    "shard with a transposed index": {
-        "serializer": ShardingCodec(**SHARD, index_codecs=[TransposeCodec(order=(2, 0, 1)), BIG])
-    },
+    "shard of compressed chunks": shard(codecs=[BIG, ZstdCodec()]),
+    "shard of shards": shard((2, 6), shard().values()),
+    "shard with a transposed index": shard(index_codecs=[TransposeCodec(order=(2, 0, 1)), BIG]),
     "format 2": {"zarr_format": 2},
 }
 VALUES = numbers((7, 9), "i4")
-OTHER_PIPELINES = ["batched"] + ["fused"] * HAS_FUSED_PIPELINE
 
 
 def created(store=None, **options):
@@ -70,56 +56,55 @@ def created(store=None, **options):
     return zarr.create_array(MemoryStore() if store is None else store, **options)
 
 
-class TestInstalled:
-    @pytest.mark.parametrize("chain", OWN)
-    def test_every_chain_of_transposes_and_bytes_has_it_new_and_opened(self, chain, tmp_path):
-        with zarr.config.set(IN_PLACE):
-            array = created(LocalStore(tmp_path), **OWN[chain])
-        array[...] = expected = VALUES.copy()
-        opened = zarr.open_array(tmp_path)
-        for found in (array, opened):
-            assert type(pipeline_of(found)) is BatchedBytesPipeline
-            codec = pipeline_of(found).array_bytes_codec
-            assert isinstance(codec.codecs[-1] if "shard" in chain else codec, BytesCodec)
-            assert np.array_equal(found[2:6, ::4], VALUES[2:6, ::4])
-        before = (tmp_path / "c/0/0").stat().st_ino
-        # Copies keep the settings that the array was created with.
-        for column, other in enumerate((array, pickle.loads(pickle.dumps(array)), deepcopy(array))):  # noqa: S301
-            other[1, column] = expected[1, column] = -column
-            assert pipeline_of(other) == pipeline_of(array)
-            assert hash(pipeline_of(other)) == hash(pipeline_of(array))
-        assert (tmp_path / "c/0/0").stat().st_ino == before
-        assert np.array_equal(opened[...], expected)
-
-    def test_it_is_zarrs_own_pipeline_with_its_fields(self):
-        found = pipeline_of(created(filters=[TRANSPOSED]))
-        with zarr.config.set(PIPELINE_OF_ZARR):
-            plain = pipeline_of(created(filters=[TRANSPOSED]))
-        assert isinstance(found, BatchedCodecPipeline)
-        names = [field.name for field in fields(found)]
-        assert names == [field.name for field in fields(plain)]
-        for name in ("array_array_codecs", "array_bytes_codec", "bytes_bytes_codecs", "batch_size"):
-            assert getattr(found, name) == getattr(plain, name)
-        assert tuple(found) == tuple(plain)
+@pytest.mark.parametrize("chain", OWN)
+def test_every_chain_of_transposes_and_bytes_has_this_packages_new_and_opened(chain, tmp_path):
+    with zarr.config.set(IN_PLACE):
+        array = created(LocalStore(tmp_path), **OWN[chain])
+    array[...] = expected = VALUES.copy()
+    opened = zarr.open_array(tmp_path)
+    for found in (array, opened):
+        assert type(pipeline_of(found)) is BatchedBytesPipeline
+        codec = pipeline_of(found).array_bytes_codec
+        assert isinstance(codec.codecs[-1] if "shard" in chain else codec, BytesCodec)
+        assert np.array_equal(found[2:6, ::4], VALUES[2:6, ::4])
+    before = (tmp_path / "c/0/0").stat().st_ino
+    # Copies keep the settings that the array was created with.
+    for column, other in enumerate((array, pickle.loads(pickle.dumps(array)), deepcopy(array))):  # noqa: S301
+        other[1, column] = expected[1, column] = -column
+        assert pipeline_of(other) == pipeline_of(array)
+        assert hash(pipeline_of(other)) == hash(pipeline_of(array))
+    assert (tmp_path / "c/0/0").stat().st_ino == before
+    assert np.array_equal(opened[...], expected)
 
 
-class TestOtherChains:
-    @pytest.mark.parametrize("other", OTHER_PIPELINES)
-    @pytest.mark.parametrize("chain", OTHER)
-    def test_have_the_very_pipeline_that_zarr_would_give_them(self, chain, other):
-        store = MemoryStore()
-        with zarr.config.set({"zarr_bytes.other_chains": other}):
-            new = pipeline_of(created(store, **OTHER[chain]))
-            opened = pipeline_of(zarr.open_array(store))
-        with zarr.config.set({"codec_pipeline.path": PIPELINES[f"{other.title()}CodecPipeline"]}):
-            expected = pipeline_of(zarr.open_array(store))
-        assert type(new) is type(opened) is type(expected)
-        assert opened == expected
+def test_it_is_zarrs_own_pipeline_with_its_fields():
+    found = pipeline_of(created(filters=[TRANSPOSED]))
+    with zarr.config.set(PIPELINE_OF_ZARR):
+        plain = pipeline_of(created(filters=[TRANSPOSED]))
+    assert isinstance(found, BatchedCodecPipeline)
+    assert [field.name for field in fields(found)] == [field.name for field in fields(plain)]
+    for name in ("array_array_codecs", "array_bytes_codec", "bytes_bytes_codecs", "batch_size"):
+        assert getattr(found, name) == getattr(plain, name)
+    assert tuple(found) == tuple(plain)
 
-    def test_have_the_size_of_batches_that_is_asked_for_as_this_pipeline_has(self):
-        for compressors in [], [ZstdCodec()]:
-            pipeline = BatchedBytesPipeline.from_codecs([BytesCodec(), *compressors], batch_size=5)
-            assert pipeline.batch_size == 5
+
+@pytest.mark.parametrize("other", ["batched"] + ["fused"] * HAS_FUSED_PIPELINE)
+@pytest.mark.parametrize("chain", OTHER)
+def test_other_chains_have_the_very_pipeline_that_zarr_would_give_them(chain, other):
+    store = MemoryStore()
+    with zarr.config.set({"zarr_bytes.other_chains": other}):
+        new = pipeline_of(created(store, **OTHER[chain]))
+        opened = pipeline_of(zarr.open_array(store))
+    with zarr.config.set({"codec_pipeline.path": PIPELINES[f"{other.title()}CodecPipeline"]}):
+        expected = pipeline_of(zarr.open_array(store))
+    assert type(new) is type(opened) is type(expected)
+    assert opened == expected
+
+
+@pytest.mark.parametrize("compressors", [[], [ZstdCodec()]])
+def test_batches_have_the_size_that_is_asked_for_in_other_chains_too(compressors):
+    pipeline = BatchedBytesPipeline.from_codecs([BytesCodec(), *compressors], batch_size=5)
+    assert pipeline.batch_size == 5
 
 
 @pytest.mark.parametrize(
@@ -157,44 +142,44 @@ def not_awaited(self, batch_info, value, drop_axes=()):
     pass
 
 
-class TestAnUnknownZarr:
-    @pytest.mark.parametrize(
-        ("changes", "said"),
-        [
-            ({}, None),
-            ({"names": ["codecs"]}, "its fields are codecs"),
-            ({"evolve_from_array_spec": None}, "it has no `evolve_from_array_spec`"),
-            ({"read": of_more}, "its `read` takes self, batch_info, out, drop_axes, order"),
-            ({"read": with_a_result}, "its `read` returns list[int]"),
-            ({"write": with_a_result}, "its `write` takes self, batch_info, out, drop_axes"),
-            ({"write": not_awaited}, "its `write` is not awaited"),
-        ],
-    )
-    def test_what_is_not_known_of_its_class_is_named(self, changes, said):
-        assert unknown_in_pipeline(pipeline_with(**changes)) == said
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, None),
+        ({"names": ["codecs"]}, "its fields are codecs"),
+        ({"evolve_from_array_spec": None}, "it has no `evolve_from_array_spec`"),
+        ({"read": of_more}, "its `read` takes self, batch_info, out, drop_axes, order"),
+        ({"read": with_a_result}, "its `read` returns list[int]"),
+        ({"write": with_a_result}, "its `write` takes self, batch_info, out, drop_axes"),
+        ({"write": not_awaited}, "its `write` is not awaited"),
+    ],
+)
+def test_what_is_not_known_of_the_class_of_an_unknown_zarr_is_named(changes, said):
+    assert unknown_in_pipeline(pipeline_with(**changes)) == said
 
-    def test_then_its_own_pipeline_is_used_with_one_warning(self):
-        code = """if True:
-            import warnings
-            from zarr.core.codec_pipeline import BatchedCodecPipeline as Its
-            read = Its.read
-            async def other(self, batch_info, out, drop_axes=(), order=None):
-                return await read(self, batch_info, out, drop_axes)
-            Its.read = other
-            warnings.simplefilter("always")
-            with warnings.catch_warnings(record=True) as caught:
-                for _ in range(2):
-                    store = zarr.storage.MemoryStore()
-                    zarr.create_array(store, shape=3, dtype="i4", compressors=None)[:] = [7, 8, 9]
-                    array = zarr.open_array(store)
-            print(type(array._async_array.codec_pipeline) is Its, array[1])
-            print(type(array.metadata.codecs[0]).__module__)
-            said = [w for w in caught if "zarr-bytes" in str(w.message)]
-            print(*[f"{w.filename}: {w.message}" for w in said], sep=chr(10))
-        """
-        command = [sys.executable, "-W", "error", "-c", f"import zarr\n{code}"]
-        printed = subprocess.check_output(command, text=True, env={})
-        first, second, warning = printed.splitlines()
-        assert (first, second) == ("True 8", "zarr_bytes.codec")
-        assert warning.startswith("<string>: zarr-bytes ")  # the line that has called zarr
-        assert f"does not know the pipeline of zarr {zarr.__version__} (its `read` takes" in warning
+
+def test_then_its_own_pipeline_is_used_with_one_warning():
+    code = """if True:
+        import warnings
+        from zarr.core.codec_pipeline import BatchedCodecPipeline as Its
+        read = Its.read
+        async def other(self, batch_info, out, drop_axes=(), order=None):
+            return await read(self, batch_info, out, drop_axes)
+        Its.read = other
+        warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True) as caught:
+            for _ in range(2):
+                store = zarr.storage.MemoryStore()
+                zarr.create_array(store, shape=3, dtype="i4", compressors=None)[:] = [7, 8, 9]
+                array = zarr.open_array(store)
+        print(type(array._async_array.codec_pipeline) is Its, array[1])
+        print(type(array.metadata.codecs[0]).__module__)
+        said = [w for w in caught if "zarr-bytes" in str(w.message)]
+        print(*[f"{w.filename}: {w.message}" for w in said], sep=chr(10))
+    """
+    command = [sys.executable, "-W", "error", "-c", f"import zarr\n{code}"]
+    printed = subprocess.check_output(command, text=True, env={})
+    first, second, warning = printed.splitlines()
+    assert (first, second) == ("True 8", "zarr_bytes.codec")
+    assert warning.startswith("<string>: zarr-bytes ")  # the line that has called zarr
+    assert f"does not know the pipeline of zarr {zarr.__version__} (its `read` takes" in warning
