@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import zarr
+from documents import document_of, text_of
 from packaging.version import Version
 
 from zarr_bytes.data_type import DATA_TYPES
@@ -29,31 +30,25 @@ ROOT = Path(__file__).parents[1]
 LOADS_DATA_TYPES = Version(zarr.__version__) >= Version("3.4")
 
 # What plain zarr code gets, with warnings as errors: the classes, and when they are imported.
-PROBE = """
+DOCUMENT = text_of(document_of("float32", [1], fill_value="0x7f800001", endian="big"))
+PROBE = f"""
 import json, sys
 import zarr
 from zarr.buffer.cpu import Buffer
 imported_by_zarr = "zarr_bytes" in sys.modules
-document = {
-    "zarr_format": 3, "node_type": "array", "shape": [1], "data_type": "float32",
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
-    "chunk_key_encoding": {"name": "default"}, "fill_value": "0x7f800001",
-    "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}],
-}
-store = zarr.storage.MemoryStore({"zarr.json": Buffer.from_bytes(json.dumps(document).encode())})
+store = zarr.storage.MemoryStore({{"zarr.json": Buffer.from_bytes({DOCUMENT})}})
 array = zarr.open_array(store, mode="r")
-print(json.dumps({
+print(json.dumps({{
     "imported by zarr": imported_by_zarr,
     "codec": type(array.metadata.codecs[0]).__module__,
     "pipeline": type(array._async_array.codec_pipeline).__module__,
     "data type": type(array.metadata.data_type).__module__,
     "fill value": array[:].tobytes().hex(),
-}))
+}}))
 """
-
-
 OWN = "zarr.codecs.bytes.BytesCodec"
 SET_OWN = f"import zarr; zarr.config.set({{'codecs.bytes': {OWN!r}}})\n"
+OFFLINE = ("--no-index", "--no-deps", "--no-build-isolation")
 
 
 def run(*command, **environment):
@@ -76,7 +71,6 @@ class Environment:
     def __init__(self, path, *, system_site_packages=False):
         venv.create(path, with_pip=False, system_site_packages=system_site_packages)
         scripts = sysconfig.get_path("scripts", "venv", vars={"base": str(path)})
-        self.prefix = path
         self.python = Path(scripts) / Path(sys.executable).name
         shared = path / "shared"
         shared.mkdir()
@@ -87,7 +81,6 @@ class Environment:
                     link.symlink_to(entry)
         self.site = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(path)}))
         (self.site / "shared.pth").write_text(f"{shared}\n")
-        self.command = [self.python]
         self.variables = {}
 
     def pip(self, *arguments):
@@ -95,11 +88,11 @@ class Environment:
         run(*pip, *arguments, **self.variables)
 
     def install(self, *arguments):
-        self.pip("install", "--no-index", "--no-deps", "--no-build-isolation", *arguments)
+        self.pip("install", *OFFLINE, *arguments)
 
     def run(self, code, **environment):
         """What code prints, with warnings as errors, and what it leaves on stderr."""
-        return run(*self.command, "-W", "error", "-c", code, **self.variables, **environment)
+        return run(self.python, "-W", "error", "-c", code, **self.variables, **environment)
 
     def probe(self, first="", **environment):
         printed, said = self.run(first + PROBE, **environment)
@@ -110,8 +103,7 @@ class Environment:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    options = ("--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", folder)
-    run(sys.executable, "-m", "pip", "wheel", *options, ROOT)
+    run(sys.executable, "-m", "pip", "wheel", *OFFLINE, "--wheel-dir", folder, ROOT)
     (path,) = folder.glob("*.whl")
     return path
 
@@ -123,7 +115,6 @@ def installed(tmp_path_factory, wheel):
     return environment
 
 
-# What is typed first, the variables, and what is so then.
 STRICT = """
 import zarr_bytes.data_type.core as d
 try:
@@ -133,32 +124,28 @@ except TypeError:
 else:
     raise SystemExit("taken")
 """
-CHOICES = {
-    "codec": (
-        "",
-        {},
-        {"codec": "zarr_bytes.codec", "pipeline": "zarr_bytes", "imported by zarr": False},
-    ),
-    "data types": (
-        "" if LOADS_DATA_TYPES else "import zarr_bytes\n",
-        {},
-        {"data type": "zarr_bytes.data_type.core", "fill value": "0100807f"},
-    ),
-    "off by a variable": (
-        "",
-        {"ZARR_CODECS__BYTES": OWN},
-        {"codec": "zarr.codecs.bytes", "pipeline": "zarr.core.codec_pipeline"},
-    ),
-    "off in code": (SET_OWN, {}, {"codec": "zarr.codecs.bytes"}),
-    "strict": (STRICT, {"ZARR_ZARR_BYTES__FILL_VALUES": "strict"}, {"codec": "zarr_bytes.codec"}),
-}
+OURS = {"codec": "zarr_bytes.codec", "pipeline": "zarr_bytes"}
+ZARRS = {"codec": "zarr.codecs.bytes", "pipeline": "zarr.core.codec_pipeline"}
+OUR_TYPES = {"data type": "zarr_bytes.data_type.core", "fill value": "0100807f"}
 
 
-def test_plain_zarr_code_gets_what_is_installed_or_chosen(installed):
-    for name, (first, environment, expected) in CHOICES.items():
-        found = installed.probe(first, **environment)
-        assert found.items() >= expected.items(), name
-    assert installed.run("import zarr_bytes") == ("", "")  # where zarr finds the file
+@pytest.mark.parametrize(
+    ("first", "environment", "expected"),
+    [
+        ("", {}, OURS | {"imported by zarr": False}),
+        ("" if LOADS_DATA_TYPES else "import zarr_bytes\n", {}, OUR_TYPES),
+        ("", {"ZARR_CODECS__BYTES": OWN}, ZARRS),
+        (SET_OWN, {}, {"codec": "zarr.codecs.bytes"}),
+        (STRICT, {"ZARR_ZARR_BYTES__FILL_VALUES": "strict"}, OURS),
+    ],
+    ids=["codec", "data types", "off by a variable", "off in code", "strict"],
+)
+def test_plain_zarr_code_gets_what_is_installed_or_chosen(installed, first, environment, expected):
+    assert installed.probe(first, **environment).items() >= expected.items()
+
+
+def test_importing_says_nothing_where_zarr_finds_the_file(installed):
+    assert installed.run("import zarr_bytes") == ("", "")
 
 
 def into_a_folder(path, wheel):
@@ -194,11 +181,8 @@ def test_where_zarr_does_not_find_the_file_importing_says_so_once_with_a_line_th
     assert said.count("zarr-bytes is installed and zarr does not use it") == 1
     (line,) = re.findall(r"zarr\.config\.set\(.*\)", said)
     variables = dict(re.findall(r"(ZARR_\w+)=(\S+)", said))
-    for found in (
-        environment.probe(f"import zarr; {line}; import zarr_bytes\n"),
-        environment.probe("import zarr_bytes\n", **variables),
-    ):
-        assert (found["codec"], found["pipeline"]) == ("zarr_bytes.codec", "zarr_bytes")
+    for code, chosen in (f"import zarr; {line}; ", {}), ("", variables):
+        assert environment.probe(f"{code}import zarr_bytes\n", **chosen).items() >= OURS.items()
 
 
 @pytest.fixture(scope="module")
@@ -206,40 +190,39 @@ def without_the_file(tmp_path_factory, wheel):
     return into_a_folder(tmp_path_factory.mktemp("without"), wheel)
 
 
-class TestWithoutTheFile:
-    def test_plain_zarr_code_is_told_too_and_works_where_warnings_are_errors(
-        self, without_the_file
-    ):
-        printed, said = without_the_file.run(PROBE)
-        assert json.loads(printed)["codec"] == "zarr.codecs.bytes"
-        assert said.startswith("zarr-bytes is installed and zarr does not use it")
-        code = "import logging; logging.getLogger('zarr_bytes').setLevel('ERROR')\n"
-        assert without_the_file.run(f"{code}import zarr_bytes") == ("", "")
+def test_without_the_file_plain_zarr_code_is_told_too_and_works_where_warnings_are_errors(
+    without_the_file,
+):
+    printed, said = without_the_file.run(PROBE)
+    assert json.loads(printed)["codec"] == "zarr.codecs.bytes"
+    assert said.startswith("zarr-bytes is installed and zarr does not use it")
+    code = "import logging; logging.getLogger('zarr_bytes').setLevel('ERROR')\n"
+    assert without_the_file.run(f"{code}import zarr_bytes") == ("", "")
 
-    def test_whoever_has_chosen_zarrs_own_codec_sees_nothing(self, without_the_file, tmp_path):
-        (tmp_path / "own.yaml").write_text(f"codecs: {{bytes: {OWN}}}")
-        for code, variables in (
-            (SET_OWN, {}),
-            ("", {"ZARR_CODECS__BYTES": OWN}),
-            ("", {"ZARR_CONFIG": str(tmp_path / "own.yaml")}),
-        ):
-            found = without_the_file.probe(f"{code}import zarr_bytes\n", **variables)
-            assert found["codec"] == "zarr.codecs.bytes"
 
-    def test_a_file_in_the_home_folder_helps_and_what_status_says(self, without_the_file, tmp_path):
-        (path,) = Path(without_the_file.variables["PYTHONPATH"]).rglob("zarr-bytes.yaml")
-        home = tmp_path / ".config/zarr"
-        home.mkdir(parents=True)
-        (home / path.name).write_text(path.read_text())
-        found = without_the_file.probe("import zarr_bytes\n", HOME=str(tmp_path))
-        assert found["codec"] == "zarr_bytes.codec"
-        code = "import zarr_bytes; print(zarr_bytes.status())"
-        printed, _ = without_the_file.run(code)
-        assert printed.startswith("Not active: ")
-        variables = dict(re.findall(r"export (ZARR_\w+)=(\S+)", printed))
-        printed, _ = without_the_file.run(code, COLUMNS="200", **variables)
-        assert printed.startswith("Active: ")
-        assert without_the_file.probe(**variables)["pipeline"] == "zarr_bytes"
+@pytest.mark.parametrize("how", ["code", "ZARR_CODECS__BYTES", "ZARR_CONFIG"])
+def test_whoever_has_chosen_zarrs_own_codec_sees_nothing(without_the_file, tmp_path, how):
+    (tmp_path / "own.yaml").write_text(f"codecs: {{bytes: {OWN}}}")
+    known = {"ZARR_CODECS__BYTES": OWN, "ZARR_CONFIG": str(tmp_path / "own.yaml")}
+    variables = {name: value for name, value in known.items() if name == how}
+    code = SET_OWN if how == "code" else ""
+    found = without_the_file.probe(f"{code}import zarr_bytes\n", **variables)
+    assert found["codec"] == "zarr.codecs.bytes"
+
+
+def test_a_file_in_the_home_folder_helps_and_what_status_says(without_the_file, tmp_path):
+    (path,) = Path(without_the_file.variables["PYTHONPATH"]).rglob("zarr-bytes.yaml")
+    home = tmp_path / ".config/zarr"
+    home.mkdir(parents=True)
+    (home / path.name).write_text(path.read_text())
+    found = without_the_file.probe("import zarr_bytes\n", HOME=str(tmp_path))
+    assert found["codec"] == "zarr_bytes.codec"
+    code = "import zarr_bytes; print(zarr_bytes.status())"
+    printed, _ = without_the_file.run(code)
+    assert printed.startswith("Not active: ")
+    variables = dict(re.findall(r"export (ZARR_\w+)=(\S+)", printed))
+    assert without_the_file.run(code, COLUMNS="200", **variables)[0].startswith("Active: ")
+    assert without_the_file.probe(**variables)["pipeline"] == "zarr_bytes"
 
 
 @pytest.mark.parametrize("how", ["wheel", "editable"])
@@ -257,24 +240,29 @@ def test_uninstalling_leaves_zarr_as_it_was(tmp_path, wheel, how):
 
 
 def test_a_file_that_stays_without_the_package_is_an_error_that_names_the_pipeline(tmp_path):
+    """As the page about installing says."""
     environment = Environment(tmp_path)
     file = tmp_path / "etc/zarr/zarr-bytes.yaml"
     file.parent.mkdir(parents=True)
     file.write_bytes((ROOT / "src/etc/zarr/zarr-bytes.yaml").read_bytes())
-    code = (
-        "try: zarr.create_array({}, shape=3, dtype='i4')\nexcept Exception as error: print(error)"
-    )
+    code = "try: zarr.create_array({}, shape=3, dtype='i4')\nexcept Exception as e: print(e)"
     printed, _ = environment.run(f"import zarr\n{code}")
-    expected = "'zarr_bytes.BatchedBytesPipeline' not found in registered pipelines"
-    assert expected in printed  # as the page about installing says
+    assert "'zarr_bytes.BatchedBytesPipeline' not found in registered pipelines" in printed
 
 
-def test_the_wheel_declares_what_the_package_registers(wheel):
+@pytest.fixture
+def in_wheel(wheel):
+    """The names in the wheel, and the texts of its metadata by their names."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        (path,) = (name for name in names if name.endswith("entry_points.txt"))
-        parser = configparser.ConfigParser(delimiters="=")
-        parser.read_string(archive.read(path).decode())
+        texts = {Path(n).name: archive.read(n).decode() for n in names if ".dist-info/" in n}
+    return names, texts
+
+
+def test_the_wheel_declares_what_the_package_registers(in_wheel):
+    names, texts = in_wheel
+    parser = configparser.ConfigParser(delimiters="=")
+    parser.read_string(texts["entry_points.txt"])
     assert set(parser["zarr.codecs"]) == {"bytes", "endian"}
     ((name, entry),) = parser["zarr.data_type"].items()
     assert entry.split(":") == [DATA_TYPES[name].__module__, DATA_TYPES[name].__qualname__]
@@ -283,10 +271,10 @@ def test_the_wheel_declares_what_the_package_registers(wheel):
     assert "zarr_bytes/py.typed" in names
 
 
-def test_the_readme_of_an_index_links_to_the_files_of_the_version_and_is_the_same_otherwise(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        (path,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
-        metadata = HeaderParser().parsestr(archive.read(path).decode())
+def test_the_readme_of_an_index_links_to_the_files_of_the_version_and_is_the_same_otherwise(
+    in_wheel,
+):
+    metadata = HeaderParser().parsestr(in_wheel[1]["METADATA"])
     urls = [url.partition(", ")[0] for url in metadata.get_all("Project-URL")]
     assert urls == ["Documentation", "Source", "Changelog", "Issues"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
