@@ -63,11 +63,8 @@ def main(root, *tests):
             os.dup2(log, 2)
             become(system)
             options = ["-q", "-p", "no:cacheprovider", f"--basetemp={root}/{system}", "--tb=short"]
-            options += [
-                "-W",
-                "ignore::pytest.PytestAssertRewriteWarning",
-            ]  # of what is imported here
-            os._exit(pytest.main([*options, *tests]))
+            of_imports = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of those above
+            os._exit(pytest.main([*options, *of_imports, *tests]))
         failed += os.waitpid(process, 0)[1] != 0
     sys.exit(failed)
 
