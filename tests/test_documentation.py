@@ -26,27 +26,24 @@ PAGES = {
 SPECIFICATION = "docs/specification.md"
 CHECKING = "docs/guide/checking-stores.md"
 
+EVERY_SENTENCE = SPECIFICATION, "Every sentence"
+TRACED = [
+    (CHECKING, "What is checked when you read"),
+    (CHECKING, "What somebody who controls a store can do"),
+    (CHECKING, "What the system around it can do"),
+    EVERY_SENTENCE,
+]
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 IS_TEST = re.compile(r"`?((?:Test\w+::)?test_\w+)`?")
-TRUST = [
-    "What is checked when you read",
-    "What somebody who controls a store can do",
-    "What the system around it can do",
-]
-EVERY_SENTENCE = SPECIFICATION, "Every sentence"
 
 
 def names_of_tests(path):
     """``test`` and ``Class::test`` of a file, without importing it."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ClassDef):
-            yield from (f"{node.name}::{test.name}" for test in node.body if is_test(test))
-        elif is_test(node):
-            yield node.name
-
-
-def is_test(node):
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
+            yield from (f"{node.name}::{test.name}" for test in node.body if hasattr(test, "name"))
+        else:
+            yield getattr(node, "name", "")
 
 
 def rows_of(text):
@@ -56,11 +53,11 @@ def rows_of(text):
 
 
 def modules_imported_in(code):
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module
+    """Their first names."""
+    nodes = [*ast.walk(ast.parse(code))]
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
 
 
 def blocks(page, language):
@@ -77,7 +74,7 @@ def test_every_test_that_a_page_names_exists(page):
     assert [(name, path) for name, path in named if name not in existing[path]] == []
 
 
-@pytest.mark.parametrize(("page", "heading"), [*((CHECKING, h) for h in TRUST), EVERY_SENTENCE])
+@pytest.mark.parametrize(("page", "heading"), TRACED)
 def test_every_statement_has_tests_or_says_that_it_has_none(page, heading):
     rows = rows_of(PAGES[page].partition(f"\n## {heading}\n")[2].partition("\n## ")[0])
     assert len(rows) > 3
@@ -118,10 +115,7 @@ CODE = {
     for page in PAGES
     if blocks(page, "python") and (page != OF_ZARR or zarr.__version__ >= "3.4")
 }
-NEEDS = {
-    page: {module.partition(".")[0] for module in modules_imported_in(code)}
-    for page, code in CODE.items()
-}
+NEEDS = {page: modules_imported_in(code) for page, code in CODE.items()}
 PACKAGES = {"ml_dtypes", "numpy", "zarr", "zarr_bytes", *sys.stdlib_module_names}
 # Those that import this package come last: the others are to do without.
 TOGETHER = sorted(
@@ -150,32 +144,22 @@ if "icechunk" in sys.modules:
 
 
 @pytest.mark.parametrize(
-    "pages",
+    "codes",
     [
-        TOGETHER,
-        *([page] for page in CODE if page == OF_ZARR),
-        *(pytest.param([page], marks=pytest.mark.slow) for page in WITH_OTHERS),
+        pytest.param({page: CODE[page] for page in TOGETHER}, id="together"),
+        *(pytest.param({page: CODE[page]}, id=page) for page in CODE if page == OF_ZARR),
+        *(
+            pytest.param({page: codes[page]}, id=page, marks=pytest.mark.slow)
+            for codes, pages in ((CODE, WITH_OTHERS), (WITH_MORE, WITH_MORE))
+            for page in pages
+        ),
     ],
-    ids=lambda pages: pages[-1],
 )
-def test_the_code_of_pages_runs_and_prints_what_its_comments_say(pages, tmp_path):
+def test_the_code_of_pages_runs_and_prints_what_its_comments_say(codes, tmp_path):
     """Of those that need nothing else in one process, each in a folder of its own."""
-    check({page: CODE[page] for page in pages}, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", WITH_MORE)
-def test_the_code_of_pages_runs_with_the_blocks_that_need_more(page, tmp_path):
-    check({page: WITH_MORE[page]}, tmp_path)
-
-
-def check(codes, tmp_path):
-    for module in {
-        name.partition(".")[0] for c in codes.values() for name in modules_imported_in(c)
-    }:
+    for module in modules_imported_in("\n".join(codes.values())):
         pytest.importorskip(module, reason=f"{module} is not installed (extra stores or examples)")
-    code = json.dumps(codes)
-    command = [sys.executable, "-W", "error", "-c", RUN, code, str(tmp_path)]
+    command = [sys.executable, "-W", "error", "-c", RUN, json.dumps(codes), str(tmp_path)]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     comments = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
@@ -206,22 +190,20 @@ def test_the_search_of_the_site_finds_an_identifier_by_its_parts():
 
 def survey(folder):
     """The store that the page about `check` shows."""
-    options = {"shape": (200, 100), "compressors": None}
-    for name, chunks, dtype in (
-        ("flux", (100, 100), "f4"),
-        ("mask", (200, 100), "bool"),
-        ("weight", (200, 50), "f4"),
-    ):
-        zarr.create_array(folder, name=name, chunks=chunks, dtype=dtype, **options)[:] = 1
-    packed = zarr.create_array(folder, name="exposure", shape=(200, 100), dtype="i2")
     shards = {"chunks": (50, 50), "shards": (200, 100)}
-    spectra = zarr.create_array(folder, name="spectra", dtype="f4", **options, **shards)
-    packed[:], spectra[:] = 1, 1
+    for name, dtype, options in (
+        ("flux", "f4", {"chunks": (100, 100), "compressors": None}),
+        ("mask", "bool", {"chunks": (200, 100), "compressors": None}),
+        ("weight", "f4", {"chunks": (200, 50), "compressors": None}),
+        ("exposure", "i2", {}),
+        ("spectra", "f4", {"compressors": None, **shards}),
+    ):
+        zarr.create_array(folder, name=name, shape=(200, 100), dtype=dtype, **options)[:] = 1
     os.truncate(folder / "flux/c/1/0", 30_000)
-    with (folder / "mask/c/0/0").open("r+b") as file:
-        file.seek(217)
-        file.write(b"\xff")
     os.truncate(folder / "spectra/c/0/0", 80_000)
+    mask = bytearray((folder / "mask/c/0/0").read_bytes())
+    mask[217] = 255
+    (folder / "mask/c/0/0").write_bytes(mask)
     document = json.loads((folder / "weight/zarr.json").read_text())
     (folder / "weight/zarr.json").write_text(json.dumps(document | {"fill_value": "1.5"}))
 
@@ -242,22 +224,16 @@ def test_the_screens_of_commands_are_what_is_printed(page, screen, tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ZARR_")}
     *exports, command = re.findall(r"^\$ (.*)", screen, re.MULTILINE)
     environment |= dict(line.removeprefix("export ").split("=") for line in exports)
-    columns = "400" if "status" in command else "80"
-    printed = subprocess.run(
-        [sys.executable, *command.split()[1:]],
-        cwd=tmp_path,
-        env=environment | {"COLUMNS": columns, "LINES": "20"},
-        capture_output=True,
-        text=True,
-    ).stdout
-    printed = printed.replace(sys.prefix, "/opt/env")
-    shown = screen.rpartition(f"$ {command}\n")[2]
-    words = [_words(text) for text in (printed, *shown.split("\n...\n"))]
-    first, *_ = parts = words[1:]
-    assert words[0][: len(first)] == first
-    assert words[0][-len(parts[-1]) :] == parts[-1]
+    environment |= {"COLUMNS": "400" if "status" in command else "80", "LINES": "20"}
+    called = [sys.executable, *command.split()[1:]]
+    done = subprocess.run(called, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    found = words_of(done.stdout.replace(sys.prefix, "/opt/env"))
+    shown = screen.rpartition(f"$ {command}\n")[2].split("\n...\n")
+    first, last = words_of(shown[0]), words_of(shown[-1])
+    assert found[: len(first)] == first
+    assert found[-len(last) :] == last
 
 
-def _words(text):
+def words_of(text):
     """The words of a screen, without its rules, and versions as they are on any machine."""
     return re.sub(r"\d+\.\d+\.\d+", "1.2.3", text).replace("─", "").split()
