@@ -35,49 +35,52 @@ def test_every_behaviour_holds_without_what_a_system_lacks(tmp_path):
     assert done.returncode == 0, "\n".join([done.stderr, *logs])
 
 
-class TestOneLargeChunk:
-    """Of 800 kB, that is read by a thread."""
+@pytest.fixture
+def array(tmp_path):
+    """Of one chunk of 800 kB, that is read by a thread."""
+    return stored(LocalStore(tmp_path), VALUES, in_place=True)
 
-    @pytest.fixture
-    def array(self, tmp_path):
-        return stored(LocalStore(tmp_path), VALUES, in_place=True)
 
-    def test_a_selection_reads_its_own_bytes(self, array, tmp_path):
-        assert array[0, 0] == 0
-        with watched(tmp_path) as files:
-            assert np.array_equal(array[200, 100:110], VALUES[200, 100:110])
-        assert files.nbytes == {"c/0/0": 40}
-        with zarr.config.set({"zarr_bytes.gap.local": 0}):
-            assert np.array_equal(array[:, 7], VALUES[:, 7])
+@pytest.fixture
+def chunk(tmp_path):
+    return tmp_path / "c/0/0"
 
-    def test_it_is_changed_in_place_only_where_that_is_safe(self, array, tmp_path):
-        chunk = tmp_path / "c/0/0"
-        with chunk.open("rb"):  # its number is not given to another file
-            before = chunk.stat().st_ino
-            array[3] = 7
-            assert (chunk.stat().st_ino == before) is CAN_WRITE_IN_PLACE
-        assert np.array_equal(array[2:5, 9], [1009, 7, 2009])
 
-    def test_a_symbolic_link_is_replaced_and_what_it_leads_to_is_not_changed(self, array, tmp_path):
-        chunk, elsewhere = tmp_path / "c/0/0", tmp_path / "elsewhere"
-        before = chunk.read_bytes()
-        chunk.rename(elsewhere)
-        chunk.symlink_to(elsewhere)
+def test_a_selection_reads_its_own_bytes(array, tmp_path):
+    assert array[0, 0] == 0
+    with watched(tmp_path) as files:
+        assert np.array_equal(array[200, 100:110], VALUES[200, 100:110])
+    assert files.nbytes == {"c/0/0": 40}
+    with zarr.config.set({"zarr_bytes.gap.local": 0}):
+        assert np.array_equal(array[:, 7], VALUES[:, 7])
+
+
+def test_a_chunk_is_changed_in_place_only_where_that_is_safe(array, chunk):
+    with chunk.open("rb"):  # its number is not given to another file
+        before = chunk.stat().st_ino
         array[3] = 7
-        assert elsewhere.read_bytes() == before
-        assert (array[3] == 7).all()
+        assert (chunk.stat().st_ino == before) is CAN_WRITE_IN_PLACE
+    assert np.array_equal(array[2:5, 9], [1009, 7, 2009])
 
-    def test_one_that_is_truncated_or_a_folder_is_an_error(self, array, tmp_path):
-        chunk = tmp_path / "c/0/0"
-        os.truncate(chunk, 799_999)
-        for act in (lambda: array[...], lambda: array[399], lambda: array.__setitem__(399, 1)):
-            with pytest.raises(ChunkSizeError):
-                act()
-        assert chunk.stat().st_size == 799_999
-        (finding,) = next(iter(zarr_bytes.check(tmp_path))).findings
-        assert "799999" in str(finding).replace(",", "")
-        chunk.unlink()
-        chunk.mkdir()
-        for selection in np.s_[...], 3:
-            with pytest.raises(ChunkFileError, match="is a folder"):
-                array[selection]
+
+def test_a_symbolic_link_is_replaced_and_what_it_leads_to_is_not_changed(array, chunk, tmp_path):
+    before, elsewhere = chunk.read_bytes(), chunk.rename(tmp_path / "elsewhere")
+    chunk.symlink_to(elsewhere)
+    array[3] = 7
+    assert elsewhere.read_bytes() == before
+    assert (array[3] == 7).all()
+
+
+def test_a_chunk_that_is_truncated_or_a_folder_is_an_error(array, chunk, tmp_path):
+    os.truncate(chunk, 799_999)
+    for act in (lambda: array[...], lambda: array[399], lambda: array.__setitem__(399, 1)):
+        with pytest.raises(ChunkSizeError):
+            act()
+    assert chunk.stat().st_size == 799_999
+    (finding,) = next(iter(zarr_bytes.check(tmp_path))).findings
+    assert "799999" in str(finding).replace(",", "")
+    chunk.unlink()
+    chunk.mkdir()
+    for selection in np.s_[...], 3:
+        with pytest.raises(ChunkFileError, match="is a folder"):
+            array[selection]

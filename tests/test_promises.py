@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from stored_arrays import IN_PLACE, CountingStore, numbers, stored
+from stored_arrays import CountingStore, numbers, stored
 from system_calls import Stop, fail_at, watched
 from zarr.storage import LocalStore, MemoryStore
 
@@ -56,14 +56,12 @@ def test_the_defaults_in_the_tables_of_the_guide_are_those_in_force():
     said = {}
     for name, text in rows:
         number, _, unit = text.strip("`").partition(" ")
-        said[name] = int(number) * units[unit] if unit else number
+        said[name] = str(int(number) * units[unit]) if unit else number
     if sys.version_info < (3, 13):
         said["zarr_bytes.mappings"] = "128"
     with zarr.config.set({"zarr_bytes": {}}):
-        found = {setting.name: setting.found for setting in zarr_bytes.status().settings}
-    assert {name: str(value) for name, value in said.items()} == {
-        name: str(value) for name, value in found.items()
-    }
+        found = {setting.name: str(setting.found) for setting in zarr_bytes.status().settings}
+    assert said == found
 
 
 @every_layout
@@ -98,11 +96,8 @@ class TestViews:
         """After a resize, a new view has the new one."""
         array = array_in(LocalStore(tmp_path), layout)
         viewed = view(array)
-        assert np.array_equal(viewed[...], VALUES)
         array.resize((6, 6))
-        assert viewed.shape == (8, 6)
         assert np.array_equal(viewed[...], VALUES)
-        assert view(array).shape == (6, 6)
         assert np.array_equal(view(array)[...], VALUES[:6])
         array.resize((12, 6))
         assert np.array_equal(view(array)[...], array[...])
@@ -113,19 +108,15 @@ class TestViews:
 @pytest.mark.parametrize("selection", [np.s_[5:60], ...], ids=["part", "whole"])
 def test_an_interrupt_cancels_no_write(tmp_path, monkeypatch, selection):
     """Ctrl-C ends the waiting; zarr's thread completes the write."""
-    values = numbers((70, 40), "i4") + 1
-    with zarr.config.set(IN_PLACE):
-        zarr.create_array(tmp_path, data=values, chunks=values.shape, compressors=None)
-        array = zarr.open_array(tmp_path, mode="r+")
-    stop = Stop()
+    values, stop = numbers((70, 40), "i4") + 1, Stop()
+    array = stored(LocalStore(tmp_path), values, in_place=True)
 
     def interrupt():
         os.kill(os.getpid(), signal.SIGINT)
         stop()
 
     async def completed():
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.gather(*others)
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
 
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
