@@ -42,15 +42,9 @@ with suppress(ImportError):  # the benchmarks do without
     profile("night", derandomize=False, database=kept, print_blob=True, max_examples=50)
 
 HAS_FUSED_PIPELINE = hasattr(codec_pipeline, "FusedCodecPipeline")  # from zarr 3.3 on
-PIPELINES = {
-    "BatchedCodecPipeline": "zarr.core.codec_pipeline.BatchedCodecPipeline",
-    **(
-        {"FusedCodecPipeline": "zarr.core.codec_pipeline.FusedCodecPipeline"}
-        if HAS_FUSED_PIPELINE
-        else {}
-    ),
-    "BatchedBytesPipeline": "zarr_bytes.BatchedBytesPipeline",
-}
+NAMES = ["BatchedCodecPipeline"] + ["FusedCodecPipeline"] * HAS_FUSED_PIPELINE
+PIPELINES = {name: f"zarr.core.codec_pipeline.{name}" for name in NAMES}
+PIPELINES["BatchedBytesPipeline"] = "zarr_bytes.BatchedBytesPipeline"
 """Values of zarr's configuration that choose each codec pipeline, by its name."""
 
 

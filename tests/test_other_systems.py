@@ -11,13 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 from stored_arrays import CAN_WRITE_IN_PLACE, numbers, stored
-from system_calls import watched
 from zarr.storage import LocalStore
 
-import zarr_bytes
-from zarr_bytes import ChunkFileError, ChunkSizeError
+from zarr_bytes import ChunkFileError
 
 VALUES = numbers((400, 500), "i4")
 
@@ -26,8 +23,9 @@ VALUES = numbers((400, 500), "i4")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this is the system itself")
 def test_every_behaviour_holds_without_what_a_system_lacks(tmp_path):
     here = Path(__file__)
-    tests = [here.with_name("test_model.py"), here]
-    command = [sys.executable, here.with_name("other_systems.py"), tmp_path, *tests]
+    tests = [here.with_name("test_model.py"), here.with_name("test_damaged.py"), here]
+    others = "not no_store_holds"  # Linux does not seek as far as Windows does
+    command = [sys.executable, here.with_name("other_systems.py"), tmp_path, "-k", others, *tests]
     # Without threads the process can be forked, and imports once what all systems have.
     without_threads = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=without_threads)
@@ -46,15 +44,6 @@ def chunk(tmp_path):
     return tmp_path / "c/0/0"
 
 
-def test_a_selection_reads_its_own_bytes(array, tmp_path):
-    assert array[0, 0] == 0
-    with watched(tmp_path) as files:
-        assert np.array_equal(array[200, 100:110], VALUES[200, 100:110])
-    assert files.nbytes == {"c/0/0": 40}
-    with zarr.config.set({"zarr_bytes.gap.local": 0}):
-        assert np.array_equal(array[:, 7], VALUES[:, 7])
-
-
 def test_a_chunk_is_changed_in_place_only_where_that_is_safe(array, chunk):
     with chunk.open("rb"):  # its number is not given to another file
         before = chunk.stat().st_ino
@@ -71,14 +60,7 @@ def test_a_symbolic_link_is_replaced_and_what_it_leads_to_is_not_changed(array, 
     assert (array[3] == 7).all()
 
 
-def test_a_chunk_that_is_truncated_or_a_folder_is_an_error(array, chunk, tmp_path):
-    os.truncate(chunk, 799_999)
-    for act in (lambda: array[...], lambda: array[399], lambda: array.__setitem__(399, 1)):
-        with pytest.raises(ChunkSizeError):
-            act()
-    assert chunk.stat().st_size == 799_999
-    (finding,) = next(iter(zarr_bytes.check(tmp_path))).findings
-    assert "799999" in str(finding).replace(",", "")
+def test_a_folder_in_the_place_of_a_chunk_is_an_error(array, chunk):
     chunk.unlink()
     chunk.mkdir()
     for selection in np.s_[...], 3:
