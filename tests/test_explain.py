@@ -55,12 +55,16 @@ def counts_of(found):
     return found.chunks, found.opens, found.requests, found.ranges, found.bytes_fetched
 
 
-def is_as_explained(array, selection):
-    """A read moves what was said before; what it moves is given."""
-    explained = explain(array, selection)
+def is_as_explained(array, selection, *, write=False):
+    """A read, or write, moves what was said before; what it moves is given."""
+    explained = explain(array, selection, write=write)
     with counting() as counted:
-        array[selection]
+        if write:
+            array[selection] = 9
+        else:
+            array[selection]
     assert counts_of(explained) == counts_of(counted)
+    assert explained.bytes_written == counted.bytes_written
     return counted
 
 
@@ -248,10 +252,7 @@ def test_a_file_that_a_write_replaces_is_said_with_its_reason(
         assert explain(array, selection, write=True).may_share is False
     assert explain(array, 2).may_share is False
     (tmp_path / "c/0/1").unlink()
-    explained = explain(array, 0, write=True)
-    with counting() as counted:
-        array[0] = 9
-    assert explained.bytes_written == counted.bytes_written  # with those of a new chunk
+    is_as_explained(array, 0, write=True)  # with the bytes of a new chunk
 
 
 def refused(*_):
@@ -261,11 +262,8 @@ def refused(*_):
 
 def test_a_shard_that_cannot_be_looked_at_is_taken_for_one_with_all_inner_chunks():
     array = made(MemoryStore(), SHARDS, in_place=False)
-    explained = explain(array, (0, 0), write=True)
-    with counting() as counted:
-        array[0, 0] = 9
-    for found in explained, counted:
-        assert found.bytes_fetched == found.bytes_written == 100 + 12 * 6
+    counted = is_as_explained(array, (0, 0), write=True)
+    assert counted.bytes_fetched == counted.bytes_written == 100 + 12 * 6
     explained = explain(array, (9, 8), write=True)  # on the edge, where the others are absent
     assert explained.bytes_written == 100 + 12 * 6
     assert explained.chunks_assumed == 1

@@ -12,11 +12,8 @@ from zarr_bytes.errors import HOW_TO_INSTALL
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 CI = (ROOT / ".ci/run").read_text("utf-8")
-WORKFLOWS = {
-    path.stem: yaml.safe_load(path.read_text("utf-8"))
-    for path in (ROOT / ".github/workflows").glob("*.yml")
-}
-ON_EVERY_SYSTEM = WORKFLOWS["tests"]["jobs"]["run"]
+TEXTS = {path.stem: path.read_text("utf-8") for path in ROOT.glob(".github/workflows/*.yml")}
+ON_EVERY_SYSTEM = yaml.safe_load(TEXTS["tests"])["jobs"]["run"]
 
 
 def load(path):
@@ -53,7 +50,7 @@ class TestWorkflows:
         assert f'"${{CI_PYTHONS:-{" ".join(tested)}}}"' in CI
 
     def test_a_release_is_what_the_tests_built(self):
-        jobs = WORKFLOWS["release"]["jobs"]
+        jobs = yaml.safe_load(TEXTS["release"])["jobs"]
         assert jobs["tests"]["uses"] == "./.github/workflows/tests.yml"
         assert "CI_KEEP" in CI
         for name in ("package", "site"):
@@ -61,8 +58,7 @@ class TestWorkflows:
             assert commands(jobs[name]) == []
 
     def test_actions_are_pinned_to_commits(self):
-        texts = [p.read_text("utf-8") for p in (ROOT / ".github/workflows").glob("*.yml")]
-        used = re.findall(r"uses: (?!\./)(.*)", "\n".join(texts))
+        used = re.findall(r"uses: (?!\./)(.*)", "\n".join(TEXTS.values()))
         assert len(used) > 5
         assert [use for use in used if not re.fullmatch(r"\S+@[0-9a-f]{40} # v[\d.]+", use)] == []
 
@@ -79,12 +75,11 @@ def test_pre_commit_calls_the_linters_as_the_run_does():
 
 def test_the_citation_and_the_conda_recipe_are_of_this_version_and_need_the_same():
     citation, recipe = load("CITATION.cff"), load(".ci/conda/recipe.yaml")
-    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
-    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    heading = rf"^## {re.escape(PROJECT['version'])}\b.*(\d{{4}}-\d\d-\d\d)"
-    released = re.search(heading, changelog, re.MULTILINE)
+    version, changelog = PROJECT["version"], (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert citation["license"] == PROJECT["license"]
+    assert citation["version"] == recipe["context"]["version"] == version
+    released = re.search(rf"^## {re.escape(version)}\b.*(\d{{4}}-\d\d-\d\d)", changelog, re.M)
     assert str(citation.get("date-released")) == (released[1] if released else "None")
-    assert recipe["context"]["version"] == PROJECT["version"]
     assert f">={recipe['context']['python_min']}" == PROJECT["requires-python"]
     needed = [requirement.replace(" ", "") for requirement in recipe["requirements"]["run"][1:]]
     assert needed == PROJECT["dependencies"]
