@@ -42,6 +42,8 @@ def printed(*options, columns=80, lines=24, later=(), status=None, **variables):
 
 class TestActive:
     def test_exit_status_0_and_the_file_that_decided(self):
+        """`test_documentation` has all that is printed, but for versions."""
+        assert f"zarr {zarr.__version__}" in printed(status=0)
         found = printed("--json", status=0)
         assert (found["is_active"], found["advice"]) == (True, [])
         classes = [OWN_CODEC, "zarr_bytes.codec.EndianCodec", OWN_PIPELINE]
@@ -49,17 +51,9 @@ class TestActive:
         for codec in found["codecs"]:
             assert codec["source"].endswith("etc/zarr/zarr-bytes.yaml")
 
-    def test_the_text_begins_with_it_and_has_versions_data_types_and_sizes_in_units(self):
-        text = printed(status=0)
-        assert text.startswith("Active: ")
-        assert f"zarr {zarr.__version__}" in text
-        assert f"Data types: {len(DATA_TYPES)} of {len(DATA_TYPES)} by zarr-bytes" in text
-        rows = [line.split() for line in str(zarr_bytes.status()).splitlines()]
-        assert ["zarr_bytes.gap.local", "32", "KiB", "default"] in rows
-        assert ["zarr_bytes.index_cache", "0", "default"] in rows
-
     def test_verbose_lists_the_data_types_and_first_whether_they_need_an_import(self):
         lines = printed("--verbose").splitlines()
+        assert lines[0].startswith("Active: ")
         assert any(line.startswith("complex128 ") for line in lines)
         needs_import = Version(zarr.__version__) < Version("3.4")
         first_screen = "\n".join(lines[:24])
