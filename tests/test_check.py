@@ -210,7 +210,7 @@ class TestChunks:
             (SHARDS, shard_of(PARTS, entries={1: (0, 3)}), "chunk (0, 1) of the shard has 3 bytes"),
             (SHARDS, shard_of(PARTS, entries={1: (14, 4)}), "(0, 1) of the shard ends at byte"),
             (SHARDS, shard_of(PARTS, entries={3: (2**64 - 2, 4)}), "chunk (1, 1) of the shard"),
-            (SHARDS, b"\0" * 20, "found 20"),
+            (SHARDS, b"\0" * 20, "takes 68 bytes for 4 inner chunks, found 20"),
             (SHARDS, shard_of(PARTS)[:-1], "checksum"),
         ],
         ids=range(11),

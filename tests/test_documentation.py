@@ -101,11 +101,15 @@ def test_the_pages_are_at_most_25_with_16000_words_and_a_readme_of_110_lines():
     assert len(PAGES["README.md"].splitlines()) <= 110
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_file_that_a_page_links_to_exists(page):
-    targets = [target.partition("#")[0] for _, target in LINK.findall(PAGES[page])]
-    paths = [target for target in targets if target and "://" not in target]
-    assert [path for path in paths if not ((ROOT / page).parent / path).is_file()] == []
+@pytest.mark.parametrize("page", [*PAGES, "examples/README.md"])
+def test_every_file_and_heading_that_a_page_links_to_exists(page):
+    for _, target in LINK.findall((ROOT / page).read_text()):
+        path, _, anchor = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        assert ":" in path or file.is_file(), target
+        if anchor and file.suffix == ".md" and ":" not in path:
+            headings = re.findall(r"^#+ (.*)", file.read_text().lower(), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", h).replace(" ", "-") for h in headings], target
 
 
 # What the newest zarr does, older ones do otherwise.

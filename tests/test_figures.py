@@ -10,8 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-PAGES = {path.name: path.read_text("utf-8") for path in EXAMPLES.glob("*.md")}
-GALLERY = "\n".join(PAGES.values())
+GALLERY = (EXAMPLES / "README.md").read_text("utf-8")
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
@@ -60,15 +59,6 @@ def test_every_picture_is_drawn_by_its_script_as_it_is_and_the_gallery_shows_it(
 def test_the_figures_of_a_front_page_are_those_of_an_example(gallery, page):
     found = table_of(gallery.HEADLINE, (ROOT / page).read_text("utf-8"))
     assert found == gallery.as_headline(figures_of(gallery.HEADLINE))
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_link_of_the_gallery_leads_to_a_file_and_a_heading(page):
-    for path, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", PAGES[page]):
-        content = (EXAMPLES / (path or page)).read_bytes()
-        if anchor:
-            headings = re.findall(r"^#+ (.*)", content.decode("utf-8").lower(), re.MULTILINE)
-            assert anchor in [re.sub(r"[^\w -]", "", h).replace(" ", "-") for h in headings]
 
 
 def test_the_page_of_cases_and_the_readme_have_the_figures_that_were_measured():
