@@ -9,6 +9,7 @@ import gc
 import os
 import weakref
 import zipfile
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from stored_arrays import (
     numbers,
     stored,
 )
-from system_calls import watched, written_to
+from system_calls import NEVER, watched, written_to
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec, TransposeCodec
@@ -80,21 +81,28 @@ LAYOUTS = {
     "index at the start": Layout(sharding(BIG, location="start"), begin=INDEX, index=START),
     "transposed inner chunks": Layout(sharding(TRANSPOSE, BIG), order=(2, 0, 1), index=END),
 }
-SELECTIONS = {
-    "point": np.s_[7, 8, 9],
-    "row": np.s_[7, 8],
-    "part of a row": np.s_[7, 8, 3:6],
-    "plane": np.s_[7],
-    "planes": np.s_[4:8],
-    "column": np.s_[:, 5, 6],
-    "middle plane": np.s_[:, :, 3],
-    "box": np.s_[2:9, 3:11, 5:10],
-    "steps": np.s_[::3, 1, ::4],
-    "half": np.s_[:, :8],
-    "inner chunk": np.s_[4:8, 8:, 2:4],
-    "lists": np.ix_([0, 3, 11], [15, 1], [5, 2]),
-    "points": ([7, 0, 11], [0, 9, 3], [4, 4, 4]),
-}
+SELECTIONS = [
+    *(np.s_[7, 8, 9], np.s_[7, 8], np.s_[7, 8, 3:6], np.s_[7], np.s_[4:8], np.s_[:, 5, 6]),
+    *(np.s_[:, :, 3], np.s_[2:9, 3:11, 5:10], np.s_[::3, 1, ::4], np.s_[:, :8]),
+    np.s_[4:8, 8:, 2:4],  # an inner chunk
+    np.ix_([0, 3, 11], [15, 1], [5, 2]),
+    ([7, 0, 11], [0, 9, 3], [4, 4, 4]),
+]
+SETTINGS = [  # selection, settings; requests and bytes
+    (np.s_[7, :, ::5], {"gap": 72}, 1, 8 * (15 * 10 + 6)),
+    (np.s_[:, 5, 6], {"gap": 1271}, 12, 12 * 8),
+    (np.s_[:, 5, 6], {"gap": 1272}, 1, 11 * 1280 + 8),
+    (np.s_[[3, 4, 10], 7], {"gap": 7000}, 2, 2 * 80 + 1280 - 80 + 80),
+    (np.s_[2:4], {"largest_request": 1000}, 4, 2560),
+    (np.s_[2:4], {"largest_request": 1280}, 2, 2560),
+    (np.s_[2:4], {"largest_request": 10**30}, 1, 2560),
+    (np.s_[2:4], {"largest_request": 1000, "partial_reads": False}, 1, None),
+    (np.s_[2:4], {"largest_request": 1000}, 4, 2560),
+    (np.s_[:, 5, 6], {"gap": 1271}, 12, 12 * 8),
+    (..., {"gap": 0}, 1, None),
+]
+both_ways = pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
+files_and_memory = pytest.mark.parametrize("kind", ["local", "memory"])
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 every_pipeline_and_layout = pytest.mark.parametrize(
     ("pipeline", "layout"),
@@ -112,9 +120,9 @@ def merged(ranges):
     return found
 
 
-def array_of(layout, store, pipeline=OWN):
+def array_of(layout, store, pipeline=OWN, values=VALUES):
     with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
-        return stored(store, VALUES, **LAYOUTS[layout].options)
+        return stored(store, values, **LAYOUTS[layout].options)
 
 
 def gap_of(nbytes):
@@ -144,7 +152,7 @@ class TestReading:
         array = array_of(layout, LocalStore(tmp_path))
         assert array[0, 0, 0] == 1  # now the file system is known
         index = [INDEX] * len(LAYOUTS[layout].index)
-        for name, selection in SELECTIONS.items():
+        for selection in SELECTIONS:
             with gap_of(0), watched(tmp_path, waits_after=waits_after) as files:
                 assert np.array_equal(read(array, selection), VALUES[selection])
             found = [(offset, nbytes) for _, offset, nbytes in files.reads]
@@ -152,7 +160,7 @@ class TestReading:
             if waits_after > 2**60:
                 assert [nbytes for _, nbytes in found[: len(index)]] == index
                 found = merged(found[len(index) :])
-                assert (name, found) == (name, LAYOUTS[layout].ranges(selection))
+                assert found == LAYOUTS[layout].ranges(selection), selection
 
     @every_pipeline_and_layout
     @pytest.mark.parametrize("kind", [CountingStore, SynchronousStore])
@@ -161,44 +169,28 @@ class TestReading:
     ):
         array = array_of(layout, kind(MemoryStore()), pipeline)
         index = LAYOUTS[layout].index
-        for name, selection in SELECTIONS.items():
+        for selection in SELECTIONS:
             array.store.requests.clear()
             with gap_of(0):
                 assert np.array_equal(read(array, selection), VALUES[selection])
             found = array.store.requests
             assert tuple(found[: len(index)]) == index
             ranges = sorted((r.start, r.end - r.start) for r in found[len(index) :])
-            assert (name, ranges) == (name, LAYOUTS[layout].ranges(selection))
+            assert ranges == LAYOUTS[layout].ranges(selection), selection
 
-    @pytest.mark.parametrize(
-        ("selection", "settings", "requests", "nbytes"),
-        [
-            (np.s_[7, :, ::5], {"gap": 72}, 1, 8 * (15 * 10 + 6)),
-            (np.s_[:, 5, 6], {"gap": 1271}, 12, 12 * 8),
-            (np.s_[:, 5, 6], {"gap": 1272}, 1, 11 * 1280 + 8),
-            (np.s_[[3, 4, 10], 7], {"gap": 7000}, 2, 2 * 80 + 1280 - 80 + 80),
-            (np.s_[2:4], {"largest_request": 1000}, 4, 2560),
-            (np.s_[2:4], {"largest_request": 1280}, 2, 2560),
-            (np.s_[2:4], {"largest_request": 10**30}, 1, 2560),
-            (np.s_[2:4], {"largest_request": 1000, "partial_reads": False}, 1, None),
-            (..., {"gap": 0}, 1, None),
-        ],
-        ids=str,
-    )
-    def test_requests_are_as_large_as_the_settings_say(
-        self, pipeline, selection, settings, requests, nbytes
-    ):
-        """Also before it is known that the store has ranges."""
-        array = array_of("chunk", CountingStore(MemoryStore()), pipeline)
-        settings = {
-            f"zarr_bytes.{name}" + ".remote" * (name != "partial_reads"): value
-            for name, value in ({"gap": 0} | settings).items()
-        }
-        for _ in "unknown", "known":
-            array.store.counted()
-            with zarr.config.set(settings):
-                assert np.array_equal(array[selection], VALUES[selection])
-            assert array.store.counted() == (requests, nbytes)
+    def test_requests_are_as_large_as_the_settings_of_the_moment_say(self, pipeline):
+        """Also before it is known that the store has ranges, and of one array read in turn."""
+        in_turn = array_of("chunk", CountingStore(MemoryStore()), pipeline)
+        for selection, settings, requests, nbytes in SETTINGS:
+            given = {
+                f"zarr_bytes.{name}" + ".remote" * (name != "partial_reads"): value
+                for name, value in ({"gap": 0} | settings).items()
+            }
+            for array in array_of("chunk", CountingStore(MemoryStore()), pipeline), in_turn:
+                array.store.counted()
+                with zarr.config.set(given):
+                    assert np.array_equal(array[selection], VALUES[selection])
+                assert (settings, *array.store.counted()) == (settings, requests, nbytes)
 
     def test_all_of_a_chunk_is_one_request_where_a_pipeline_of_zarr_reads_it(self, pipeline):
         """Where this one does, it comes in parts once the store is known to have ranges."""
@@ -207,8 +199,7 @@ class TestReading:
             assert array[0, 0, 0] == 1
             array.store.requests.clear()
             assert np.array_equal(array[...], VALUES)
-            parts = len(array.store.requests)
-            assert parts == (4 if pipeline == OWN else 1)
+        assert len(array.store.requests) == (4 if pipeline == OWN else 1)
 
     def test_a_gap_between_inner_chunks_is_read_over_too(self):
         array = array_of("index at the start", CountingStore(MemoryStore()))
@@ -269,6 +260,36 @@ class TestReading:
             assert is_said == (asked == [None]) == (compression == zipfile.ZIP_DEFLATED)
 
     @needs_preadv
+    @every_pipeline_and_layout
+    @pytest.mark.parametrize("fault", ["truncated", "too long", "no bools", "a folder"])
+    def test_an_error_takes_no_second_reading(self, tmp_path, pipeline, layout, fault):
+        """It is made of what has been read, also where a call reads a part."""
+        array = array_of(layout, LocalStore(tmp_path), pipeline, values=VALUES > 0)
+        path, errors = tmp_path / KEY, []
+        content = path.read_bytes()
+        for selection, most in product(SELECTIONS, [NEVER, 30]):
+            path.write_bytes(content)
+            with gap_of(0), watched(tmp_path) as intact:
+                assert read(array, selection).all()
+            path.unlink()
+            if fault == "a folder":
+                path.mkdir()
+            else:
+                cut, longer = content[: len(content) // 3], content + b"xyz"
+                others = {"truncated": cut, "too long": longer}
+                path.write_bytes(others.get(fault, content.replace(b"\1", b"\5")))
+            with gap_of(0), watched(tmp_path, most=most) as files:
+                try:
+                    read(array, selection)
+                except ValueError as error:
+                    errors.append(error)
+            assert files.opened == {KEY: 1}
+            assert files.nbytes[KEY] <= intact.nbytes[KEY] + (fault == "too long")
+            if fault == "a folder":
+                path.rmdir()
+        assert errors or fault == "too long"
+
+    @needs_preadv
     def test_inner_chunks_in_another_order_are_read_together(self, tmp_path):
         """The index, and all of them."""
         array = array_of("shard", LocalStore(tmp_path))
@@ -299,6 +320,14 @@ class TestReading:
         assert files.nbytes == {KEY: INDEX + 16}
 
 
+SWAPPED = TransposeCodec(order=(1, 0))
+LAYOUTS_OF_BYTES = {
+    "chunk": {},
+    "transposed": {"filters": [SWAPPED]},
+    "shard": {"serializer": ShardingCodec(chunk_shape=(2, 2), codecs=[BIG])},
+}
+
+
 @needs_pwrite
 class TestWriting:
     @every_layout
@@ -306,25 +335,20 @@ class TestWriting:
         """By calls of the system, or through a mapping."""
         array = stored(LocalStore(tmp_path), VALUES, in_place=True, **LAYOUTS[layout].options)
         array[0, 0, 0] = array[:, :, 0] = 1  # whatever is written once in a process has been
-        for name, selection in SELECTIONS.items():
+        for selection in SELECTIONS:
             value = -np.zeros(SHAPE)[selection] - 1
             of_array, entries = indexed(array, selection)
             with written_to(tmp_path / KEY) as ranges:
                 of_array[entries] = value
-            assert (name, merged(ranges)) == (name, LAYOUTS[layout].ranges(selection))
+            assert merged(ranges) == LAYOUTS[layout].ranges(selection), selection
 
-    @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
-    @pytest.mark.parametrize("kind", ["local", "memory"])
-    @pytest.mark.parametrize("layout", ["chunk", "transposed", "shard"])
+    @both_ways
+    @files_and_memory
+    @pytest.mark.parametrize("layout", LAYOUTS_OF_BYTES)
     def test_a_chunk_of_which_all_is_written_is_not_read(self, tmp_path, kind, way, layout):
         """It would be an error here; nor at the edge of the array, where zarr fills up a chunk."""
-        options = {
-            "chunk": {},
-            "transposed": {"filters": [TransposeCodec(order=(1, 0))]},
-            "shard": {"serializer": ShardingCodec(chunk_shape=(2, 2), codecs=[BIG])},
-        }[layout]
-        store = store_with(kind, {}, tmp_path)
-        created(store, (5, 3), "u1", chunks=(4, 4), fill_value=9, **options)
+        store, codecs = store_with(kind, {}, tmp_path), LAYOUTS_OF_BYTES[layout]
+        created(store, (5, 3), "u1", chunks=(4, 4), fill_value=9, **codecs)
         with zarr.config.set(way):
             array = zarr.open_array(store, mode="r+")
         if layout == "shard":  # zarr keeps what it has behind the edge
@@ -338,8 +362,8 @@ class TestWriting:
             array.resize((8, 4))
             assert array[4:].tolist() == [[2, 3, 4, 9], *3 * [[9, 9, 9, 9]]]
 
-    @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
-    @pytest.mark.parametrize("kind", ["local", "memory"])
+    @both_ways
+    @files_and_memory
     @pytest.mark.parametrize("value", [7, numbers((0, 9))], ids=["one", "none"])
     def test_a_write_of_no_element_moves_nothing(self, tmp_path, kind, way, value):
         """For a slice such as 8:7, too, for which zarr gives a chunk."""
@@ -385,9 +409,7 @@ SCATTERED = {  # out of a chunk of 400 MB, and whether it is slow
 
 class TestMemory:
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        "filters", [[], [TransposeCodec(order=(1, 0))]], ids=["plain", "transposed"]
-    )
+    @pytest.mark.parametrize("filters", [[], [SWAPPED]], ids=["plain", "transposed"])
     def test_is_that_of_the_result_and_a_few_blocks(self, tmp_path, filters):
         """Of a chunk of 48 MiB, that zarr's own way copies whole at least once."""
         shape, limit = (2048, 3072), 20 * MEBIBYTE

@@ -1,12 +1,13 @@
-"""Elements at their places: every order of three axes, and indices of 16 bits.
+"""Elements at their places: every order of three axes, and what is kept from one read to the next.
 
 The values of an array are all distinct, so that none can stand in the place of another. The oracles
 are NumPy and plain zarr.
 """
 
+import gc
 import sys
 import warnings
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import BytesCodec, view
+from zarr_bytes.indexing.plan import Plan
 
 pytestmark = pytest.mark.zarr
 
@@ -41,23 +43,23 @@ def layouts_of(order):
 
 
 ORDERS = list(permutations(range(3)))
+every_order = pytest.mark.parametrize("order", ORDERS, ids=str)
+BASIC = [
+    *(np.s_[1], np.s_[:, 3], np.s_[:, :, 5], np.s_[1, 2], np.s_[1, :, 5], np.s_[3, 4, 5]),
+    *(np.s_[1:3, 2:5, 3:8], np.s_[::2, 1::3, 1:8:2], np.s_[1:3, 2, ::3]),
+]
+LISTS = [[3, 0, 1], [5, 0], [1, 7, 2]]
 SELECTIONS = [  # the method of zarr, its selection, and the same elements for NumPy
-    *(
-        ("basic", selection, selection)
-        for selection in (
-            *(np.s_[1], np.s_[:, 3], np.s_[:, :, 5], np.s_[1, 2], np.s_[1, :, 5]),
-            *(np.s_[3, 4, 5], np.s_[1:3, 2:5, 3:8], np.s_[::2, 1::3, 1:8:2], np.s_[1:3, 2, ::3]),
-        )
-    ),
+    *(("basic", selection, selection) for selection in BASIC),
     ("orthogonal", ([0, 3], slice(1, 5, 2), [1, 2, 6]), np.ix_([0, 3], [1, 3], [1, 2, 6])),
-    ("orthogonal", ([3, 0, 1], [5, 0], [1, 7, 2]), np.ix_([3, 0, 1], [5, 0], [1, 7, 2])),
+    ("orthogonal", tuple(LISTS), np.ix_(*LISTS)),
     ("coordinate", *[([3, 0, 2, 2], [5, 0, 4, 1], [7, 0, 3, 6])] * 2),
 ]
 
 
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
 @pytest.mark.parametrize("layout", layouts_of(ORDERS[0]))
-@pytest.mark.parametrize("order", ORDERS, ids=str)
+@every_order
 def test_elements_are_found_in_every_order_of_three_axes(tmp_path, order, layout):
     """Read, viewed and written in place. A cyclic order is not its own inverse."""
     array = created(LocalStore(tmp_path), SHAPE, "i4", **layouts_of(order)[layout])
@@ -80,7 +82,7 @@ def test_elements_are_found_in_every_order_of_three_axes(tmp_path, order, layout
 
 
 @pytest.mark.parametrize("memory", ["C", "F"])
-@pytest.mark.parametrize("order", ORDERS, ids=str)
+@every_order
 def test_long_ranges_that_need_no_swap_are_elements_in_every_order(tmp_path, order, memory):
     """Which are read straight into the result where it has the order of the stored axes."""
     values, filters = numbers((20, 24, 280), "i4") + 1, [TransposeCodec(order=order)]
@@ -104,3 +106,38 @@ def test_points_out_of_order_around_an_index_of_16_bits(pipeline, shape):
             assert np.array_equal(array.oindex[flat], values[flat])
         array.vindex[points] = values[points] = values[points] + 10**6
         assert np.array_equal(array[...], values)
+
+
+def test_the_plans_of_few_settings_are_kept(tmp_path, pipeline):
+    array = stored(LocalStore(tmp_path), numbers((8, 4095), "u1"))
+    for gap in range(50):
+        with zarr.config.set({"zarr_bytes.gap.local": gap}):
+            array[:, :2048]
+    found = [thing for thing in gc.get_objects() if isinstance(thing, Plan)]
+    assert 0 < sum(plan.format.shape == (8, 4095) for plan in found) < 20
+
+
+def test_arrays_of_indices_are_not_taken_for_each_other(tmp_path, pipeline):
+    """Nor are equal ones of two chunks, whose elements have other places in the result."""
+    values = numbers((6, 10))
+    with zarr.config.set({"zarr_bytes.gap.local": 0}):
+        for chunks in (6, 10), (1, 5):
+            array = stored(LocalStore(tmp_path / str(chunks)), values, chunks)
+            for columns in 5, [5], [1, 2], [2, 5], [2, 5], [3], [1, 6]:
+                assert np.array_equal(array.oindex[1:4, columns], values[1:4, columns])
+
+
+@pytest.mark.skipif(
+    "rectilinear_chunks" not in zarr.config.get("array"), reason="zarr has them from 3.3 on"
+)
+@pytest.mark.parametrize("filters", [[], [TransposeCodec(order=(1, 0))]], ids=["plain", "T"])
+def test_every_part_of_a_grid_of_chunks_of_several_shapes(tmp_path, pipeline, filters):
+    """A part that begins with two chunks is often selected alike in both."""
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        store = LocalStore(tmp_path)
+        array = created(store, (9, 8), "i4", chunks=[[4, 5], [2, 4, 2]], filters=filters)
+    array[...] = model = numbers((9, 8), "i4")
+    array[2:8, 1::2] = model[2:8, 1::2] = -1
+    for start, stop in combinations(range(9), 2):
+        for rows in 1, [0, 4], [3, 2, 7, 6], slice(None):
+            assert np.array_equal(array.oindex[rows, start:stop], model[rows, start:stop])
