@@ -16,7 +16,7 @@ import zarr
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.buffer import cpu
 from zarr.core.array_spec import ArrayConfig, ArraySpec
-from zarr.storage import FsspecStore, MemoryStore, ObjectStore, WrapperStore
+from zarr.storage import FsspecStore, MemoryStore, ObjectStore, StorePath, WrapperStore
 
 from zarr_bytes import BytesCodec
 
@@ -63,25 +63,19 @@ def pipeline_of(array):
     return array.async_array.codec_pipeline
 
 
-def keys_of(store):
-    """Keys of the chunks that are stored."""
-
-    async def listed():
-        return [key async for key in store.list() if not key.endswith("zarr.json")]
-
-    return sorted(zarr.core.sync.sync(listed()))
-
-
 def contents_of(store):
     """Keys and bytes of everything that is stored."""
 
     async def got():
-        prototype = cpu.buffer_prototype
-        return {
-            k: (await store.get(k, prototype)).to_bytes() for k in [k async for k in store.list()]
-        }
+        keys = [key async for key in store.list()]
+        return {key: (await StorePath(store, key).get()).to_bytes() for key in keys}
 
     return zarr.core.sync.sync(got())
+
+
+def keys_of(store):
+    """Keys of the chunks that are stored."""
+    return sorted(key for key in contents_of(store) if not key.endswith("zarr.json"))
 
 
 def most_memory(act):
@@ -106,6 +100,9 @@ class CountingStore(WrapperStore):
         if not key.endswith("zarr.json"):
             self.requests.append(byte_range)
         return await super().get(key, prototype, byte_range)
+
+    async def getsize(self, key):
+        return await self._store.getsize(key)
 
     def counted(self):
         """Requests and bytes since the last call; a whole chunk counts as None bytes."""

@@ -7,6 +7,7 @@ not what they should be, and `test_fuzz.py` a fault of any request.
 import asyncio
 import gc
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from stored_arrays import (
     DEVICE,
     CountingStore,
     DeviceNDBuffer,
+    created,
     faulty,
     numbers,
     spec_of,
@@ -134,6 +136,20 @@ class TestFaults:
         assert (array.store.running, array.store.most) == (0, 4)
         assert len(array.store.requests) <= 8 + made.index  # and none is begun
 
+    def test_an_error_of_every_request_is_raised_as_it_is_by_reads_and_writes(self, made):
+        """Also where the size of the object says that the range is its end."""
+
+        async def fault(number, buffer):
+            raise PermissionError("no more")
+
+        array = made(fault)
+        acts = [partial(array.__getitem__, s) for s in (..., made.selection, 49, (49, 499))]
+        if not made.index:  # a shard is read by one request, to be written
+            acts.append(partial(array.__setitem__, (2, 2), 5))
+        for act in acts:
+            with pytest.raises(PermissionError, match="no more"):
+                act()
+
     def test_an_object_that_is_deleted_midway_is_an_error_not_a_mix(self, made):
         """Of a shard, also after its index alone."""
         for last in range(1 - made.index, 20, 19):
@@ -196,9 +212,6 @@ class TestRequests:
                     raise NotImplementedError("no suffixes")
                 return await super().get(key, prototype, byte_range)
 
-            async def getsize(self, key):
-                return await self._store.getsize(key)
-
         shards = ShardingCodec(chunk_shape=(5, 50), codecs=[BIG])
         array = stored(AsAzure(MemoryStore()), VALUES, serializer=shards)
         array.store.requests.clear()
@@ -211,18 +224,17 @@ class TestRequests:
 @pytest.mark.usefixtures("pipeline")
 class TestLocalFiles:
     def test_without_partial_reads_a_small_file_is_read_whole(self, tmp_path):
-        array = stored(LocalStore(tmp_path), numbers((50, 100)))
+        values = numbers((50, 100))
+        array = stored(LocalStore(tmp_path), values)
         with zarr.config.set({"zarr_bytes.partial_reads": False}), counting() as counted:
-            assert array[3, 7] == numbers((50, 100))[3, 7]
-            assert np.array_equal(array[3], numbers((50, 100))[3])
-        assert counted.bytes_fetched == 2 * 50 * 100 * 8
+            for selection in np.s_[3, 7], np.s_[3]:
+                assert np.array_equal(array[selection], values[selection])
+        assert counted.bytes_fetched == 2 * values.nbytes
 
     @pytest.mark.skipif(sys.platform == "win32", reason="files without holes")
     def test_elements_may_lie_behind_what_32_bits_count(self, tmp_path):
         n, points = 2**17, ([2**16 + 1, 3, 2**17 - 1], [5, 2**17 - 2, 7])
-        options = {"dtype": "u1", "chunks": (n, n), "compressors": None, "fill_value": 0}
-        zarr.create_array(tmp_path, shape=(n, n), **options)
-        array = zarr.open_array(tmp_path)  # with the codec of the metadata
+        array = created(tmp_path, (n, n), "u1")
         (tmp_path / "c/0").mkdir(parents=True)
         with (tmp_path / "c/0/0").open("wb") as file:
             file.truncate(n * n)
