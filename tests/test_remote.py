@@ -27,21 +27,20 @@ LATENCY, RATE = 0.03, 50e6 / SCALE
 GAP, LARGEST, PIECE = 2**18 // SCALE, 2**23 // SCALE, 2**20 // SCALE
 
 
-class Jumping(selectors.DefaultSelector):
+class Clock(selectors.DefaultSelector):
     """Waits by moving a clock."""
 
     now = 0.0
 
     def select(self, timeout=None):
         found = super().select(None if timeout is None else 0)
-        if not found and timeout:
-            self.now += timeout
+        self.now += (timeout or 0) if not found else 0
         return found
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self):
-        self.clock = Jumping()
+        self.clock = Clock()
         super().__init__(self.clock)
 
     def time(self):
@@ -111,12 +110,22 @@ def ranges_of(array, values):
 
 
 LONG, SHARD, PLANES = (1000, 500), (64, 100, 126), (40, 128, 128)
-IN_FOUR = {"chunks": (40, 64, 64)}
 SHARD_OF_TENS = {"chunks": (1, 10, 126), "shards": SHARD}
 FOUR_SHARDS = {"chunks": (1, 64, 64), "shards": (40, 64, 64)}
+
+
+def of_rows(*shape):
+    """A chunk for each row."""
+    return shape, {"chunks": (1, *shape[1:])}
+
+
+def of_planes(planes, *shape):
+    """One shard, whose inner chunks are so many planes."""
+    return shape, {"chunks": (planes, *shape[1:]), "shards": shape}
+
+
 READS = {  # shape, chunks where they are several or shards, and the selection
     "a point": ((100, 100, 50), {}, np.s_[3, 4, 5]),
-    "a row": ((100, 100, 50), {}, np.s_[3, 4]),
     "a plane": ((100, 100, 50), {}, np.s_[3]),
     "a column of 1,000 values": (LONG, {}, np.s_[:, 3]),
     "every tenth plane, with gaps that are read": ((10000, 50), {}, np.s_[::10]),
@@ -128,21 +137,17 @@ READS = {  # shape, chunks where they are several or shards, and the selection
     "a chunk of 125 MB": ((500, 488), {}, ...),
     "a chunk of 256 MB": (LONG, {}, ...),
     "a chunk of 16 MB": ((125, 250), {}, ...),
-    "a plane of 8.3 MB in one range": (
-        *((20, 129, 126), {"chunks": (1, 129, 126), "shards": (20, 129, 126)}, np.s_[3]),
-    ),
+    "a plane of 8.3 MB in one range": (*of_planes(1, 20, 129, 126), np.s_[3]),
     "a plane of inner chunks": (SHARD, SHARD_OF_TENS, np.s_[3]),
     "a column of inner chunks": (SHARD, SHARD_OF_TENS, np.s_[:, 3, 5]),
-    "a shard of 125 MB": (
-        *((125, 16, 125), {"chunks": (5, 16, 125), "shards": (125, 16, 125)}, ...),
-    ),
+    "a shard of 125 MB": (*of_planes(5, 125, 16, 125), ...),
     "a plane of four shards": (PLANES, FOUR_SHARDS, np.s_[3]),
     "a box of four shards": (PLANES, FOUR_SHARDS, np.s_[3:12]),
-    "eleven chunks": ((11, 32000), {"chunks": (1, 32000)}, ...),
-    "three chunks": ((3, 32000), {"chunks": (1, 32000)}, ...),
-    "a plane of four chunks": (PLANES, IN_FOUR, np.s_[3]),
-    "a column of 100 chunks": ((100, 5000), {"chunks": (1, 5000)}, np.s_[:, 7]),
-    "a column of two long chunks": ((2, *LONG), {"chunks": (1, *LONG)}, np.s_[:, :, 3]),
+    "eleven chunks": (*of_rows(11, 32000), ...),
+    "three chunks": (*of_rows(3, 32000), ...),
+    "a plane of four chunks": (PLANES, {"chunks": (40, 64, 64)}, np.s_[3]),
+    "a column of 100 chunks": (*of_rows(100, 5000), np.s_[:, 7]),
+    "a column of two long chunks": (*of_rows(2, *LONG), np.s_[:, :, 3]),
 }
 
 
@@ -172,26 +177,19 @@ def test_a_read_takes_hardly_longer_than_at_best_and_costs_what_was_explained(na
         assert explained.rounds == round(seconds / LATENCY)
 
 
-class TestAChunkInParts:
+def test_a_chunk_in_parts_of_another_size_is_an_error_and_a_missing_one_the_fill_value():
     """Of 32 requests; the last is open-ended."""
-
-    @pytest.fixture
-    def array(self):
-        return remote(numbers(LONG))
-
-    def test_of_another_size_is_an_error(self, array):
-        content, objects = objects_of(array)["c/0/0"], objects_of(array)
-        timed(array, ...)
-        last = max(getattr(request, "offset", 0) for request in array.store.requests)
-        # In the end, the open-ended answer has the size of the whole chunk.
-        for found in 1, 2_000_000, 3_999_999, 4_000_001, 7_900_000, 8_000_000, 4_000_000 + last:
-            objects["c/0/0"] = content.combine([content])[:found]
-            with pytest.raises(ChunkSizeError, match=r"c/0/0 are \d+ bytes, found"):
-                timed(array, ...)
-
-    def test_that_is_missing_is_the_fill_value(self, array):
-        del objects_of(array)["c/0/0"]
-        assert not timed(array, ...)[0].any()
+    array = remote(numbers(LONG))
+    content, objects = objects_of(array)["c/0/0"], objects_of(array)
+    timed(array, ...)
+    last = max(getattr(request, "offset", 0) for request in array.store.requests)
+    # In the end, the open-ended answer has the size of the whole chunk.
+    for found in 1, 2_000_000, 3_999_999, 4_000_001, 7_900_000, 8_000_000, 4_000_000 + last:
+        objects["c/0/0"] = content.combine([content])[:found]
+        with pytest.raises(ChunkSizeError, match=r"c/0/0 are \d+ bytes, found"):
+            timed(array, ...)
+    del objects["c/0/0"]
+    assert not timed(array, ...)[0].any()
 
 
 class Copying(MemoryStore):
@@ -227,13 +225,10 @@ def store_of(client, url, name):
     return ObjectStore(obstore.S3Store(name, endpoint=url, skip_signature=True, **options))
 
 
-every_client = pytest.mark.parametrize("client", ["fsspec", "obstore", "S3"])
-
-
 # What clients leave open is not this package's.
 @pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
+@pytest.mark.parametrize("client", ["fsspec", "obstore", "S3"])
 class TestServers:
-    @every_client
     def test_what_is_explained_and_counted_is_what_the_server_has_sent(self, tmp_path, client):
         values = numbers((40, 5000))
         stored(LocalStore(tmp_path / "chunk"), values)
@@ -251,7 +246,6 @@ class TestServers:
                         assert said.bytes_fetched == sum(server.sent)
             assert len(server.sent) > 2  # a chunk in parts
 
-    @every_client
     def test_a_host_that_has_answered_a_range_and_a_service_that_always_does_are_known(
         self, tmp_path, client
     ):
