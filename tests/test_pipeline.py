@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
-from fuzz import conditions, same, store_with, values_of
+from fuzz import conditions, same, store_with
 from fuzz_arrays import arrays, basic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stored_arrays import DEVICE, created, numbers, pipeline_of, stored
+from stored_arrays import DEVICE, created, numbers, pipeline_of
 from system_calls import written_to
 from zarr.buffer import cpu
 from zarr.codecs import TransposeCodec
@@ -63,11 +63,11 @@ class TestWhatIsLeftToZarr:
             async def _encode_single(self, chunk_array, chunk_spec):
                 return await super()._encode_single(inverted(chunk_array), chunk_spec)
 
-        options, order = {"serializer": Bytes(endian="big")}, (0, 1)
+        order = (1, 0) if name == "transpose" else (0, 1)
+        options = {"serializer": Bytes(endian="big")}
         if name == "transpose":
-            options, order = {"filters": [Transpose(order=(1, 0))]}, (1, 0)
-        in_place = name == "bytes in place"
-        array = created(tmp_path, (3, 4), "i4", in_place=in_place, **options)
+            options = {"filters": [Transpose(order=order)]}
+        array = created(tmp_path, (3, 4), "i4", in_place=name == "bytes in place", **options)
         array[...] = model = numbers((3, 4), "i4")
         array[1] = model[1] = 7
         assert np.array_equal(array[...], model)
@@ -95,10 +95,11 @@ class TestWhatIsLeftToZarr:
         with written_to(tmp_path / "c/0/0") as ranges:
             for selection, values in (
                 (np.s_[2, 3:5], [7, 8]),
-                (np.s_[5:], np.ones((3, 9))),
-                (([6, 1, 4], 3), [10, 11, 12]),
+                (np.s_[5:], 1),
+                (([6, 1, 4], 3), [5, 6, 9]),
             ):
-                array.set_orthogonal_selection(selection, np.array(values, "i4"), prototype=DEVICE)
+                values = np.full_like(model[selection], values)
+                array.set_orthogonal_selection(selection, values, prototype=DEVICE)
                 model[selection] = values
         assert ranges == []
         found = array.get_basic_selection(np.s_[1:7, 3], prototype=DEVICE)
@@ -133,16 +134,6 @@ class TestReadingIntoABufferOfTheCaller:
             zarr.open_array(store, mode="r").get_basic_selection(entries, out=out)
         model = np.empty_like(out.as_numpy_array())
         model[...] = expected
-        same(out.as_numpy_array(), model)
-
-    def test_in_an_order_that_a_type_of_another_package_lacks(self, tmp_path):
-        """NumPy takes it for the type's own, and does not swap."""
-        values = values_of("complex_float16", (3, 40), 0)
-        array = stored(LocalStore(tmp_path), values)
-        out = cpu.NDBuffer.from_ndarray_like(np.zeros((3, 39), values.dtype.newbyteorder()))
-        array.get_basic_selection(np.s_[:, 1:], out=out)
-        model = np.empty_like(out.as_numpy_array())
-        model[...] = values[:, 1:]
         same(out.as_numpy_array(), model)
 
 

@@ -8,7 +8,8 @@ import os
 import shutil
 import socket
 import subprocess
-import threading
+from contextlib import suppress
+from time import sleep
 
 import numpy as np
 import pytest
@@ -82,10 +83,9 @@ def nginx(tmp_path):
     configuration.write_text(NGINX.format(user=user, folder=tmp_path, port=port))
     with subprocess.Popen([program, "-p", tmp_path, "-c", configuration]) as process:
         for _ in range(1000):
-            with socket.socket() as connection:
-                if connection.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            threading.Event().wait(0.01)
+            with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)):
+                break
+            sleep(0.01)
         yield f"http://127.0.0.1:{port}"
         process.terminate()
 

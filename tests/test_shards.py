@@ -13,18 +13,9 @@ import zarr
 from documents import document_of, memory, transposes, write
 from fuzz import encoded, transposed
 from shards import ABSENT, divided, entries_in, shard_of, sharding
-from stored_arrays import (
-    IN_PLACE,
-    PLAIN_ZARR,
-    contents_of,
-    created,
-    keys_of,
-    numbers,
-)
-from zarr.codecs import ShardingCodec
-from zarr.storage import LocalStore
+from stored_arrays import IN_PLACE, PLAIN_ZARR, contents_of, keys_of, numbers
 
-from zarr_bytes import BytesCodec, preallocate, view
+from zarr_bytes import preallocate, view
 
 # Codecs of the inner chunks, the index, and the orders of transposes before the shard.
 FORMS = {
@@ -176,13 +167,3 @@ def test_elements_behind_the_edge_of_the_array_are_kept_as_by_zarr(tmp_path):
         array[:] = [9, 9]
         array.resize((4,))
         assert array[:].tolist() == [9, 9, 3, 4]
-
-
-def test_a_shard_without_axes(tmp_path):
-    inner = ShardingCodec(chunk_shape=(), codecs=[BytesCodec(endian="big")])
-    for in_place in False, True:
-        store = LocalStore(tmp_path / str(in_place))
-        array = created(store, (), [("a", "<i2"), ("b", "u1")], serializer=inner, in_place=in_place)
-        for value in (1, 2), (3, 4):
-            array[...] = np.array(value, array.dtype)
-            assert array[...].item() == value
