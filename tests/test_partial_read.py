@@ -186,25 +186,6 @@ class TestFaults:
 
 
 class TestRequests:
-    @pytest.mark.parametrize(
-        ("selection", "requests", "nbytes"),
-        [(np.s_[:, 7], 50, 8), (np.s_[:, ::100], 250, 8), (np.s_[:40], 40, None)],
-        ids=["a range of each", "five ranges of each", "whole chunks"],
-    )
-    def test_those_of_all_chunks_share_zarrs_limit(self, selection, requests, nbytes):
-        """Whatever zarr's size of a batch is."""
-
-        async def fault(number, buffer):
-            await asyncio.sleep(0)
-            return buffer
-
-        with zarr.config.set({"codec_pipeline.batch_size": 3}):
-            array = faulty(fault, VALUES, chunks=(1, 500))
-        with zarr.config.set({"async.concurrency": 7, **MANY}):
-            assert np.array_equal(array[selection], VALUES[selection])
-        assert (array.store.most, len(array.store.requests)) == (7, requests)
-        assert {r and r.end - r.start for r in array.store.requests} == {nbytes}
-
     def test_a_store_without_ranges_from_the_end_is_asked_for_its_size(self):
         class AsAzure(CountingStore):
             async def get(self, key, prototype, byte_range=None):
