@@ -41,9 +41,8 @@ def entries_in(content, count, location="end", endian="little", has_checksum=Tru
     """Offset and size of each inner chunk in a shard, which must have its checksum."""
     nbytes = 16 * count + 4 * has_checksum
     index = content[:nbytes] if location == "start" else content[-nbytes:]
-    entries = list(
-        struct.iter_unpack(f"{'<' if endian == 'little' else '>'}QQ", index[: 16 * count])
-    )
+    order = "<" if endian == "little" else ">"
+    entries = list(struct.iter_unpack(f"{order}QQ", index[: 16 * count]))
     assert index == index_of(entries, endian, has_checksum)
     return entries
 
