@@ -179,6 +179,11 @@ def put(kind, path):
         Path(folder).rmdir()
 
 
+def behind_a_link(path):
+    """Put a symbolic link in the place of a file."""
+    path.symlink_to(path.rename(path.with_name("target")))
+
+
 class DeviceBuffer(Buffer):
     """Bytes in a memory that is not NumPy's, as that of a device; no subclass of zarr's own."""
 

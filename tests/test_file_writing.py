@@ -19,16 +19,8 @@ import pytest
 import zarr
 from conftest import PIPELINES
 from shards import index_of
-from stored_arrays import KINDS_OF_NO_FILE, created, numbers, put, stored
-from system_calls import (
-    Stop,
-    before_each,
-    fail_at,
-    leased,
-    mounted_as,
-    watched,
-    written_to,
-)
+from stored_arrays import KINDS_OF_NO_FILE, behind_a_link, created, numbers, put, stored
+from system_calls import Stop, before_each, fail_at, leased, mounted_as, watched, written_to
 from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
@@ -64,14 +56,12 @@ class Chunk:
         """What the file holds where every element is a number."""
         return np.full(SHAPE, number, ">i4").tobytes() + self.index
 
-    def put_another(self, number):
-        other = self.path.with_name("other")
-        other.write_bytes(self.content(number))
-        other.replace(self.path)
-
-    @property
-    def inode(self):
-        return self.path.stat().st_ino
+    @contextmanager
+    def staying(self):
+        """It is the same file afterwards."""
+        inode = self.path.stat().st_ino
+        yield
+        assert self.path.stat().st_ino == inode
 
     def check(self, selection, number, of=7):
         """The file holds a number in a selection, and another one elsewhere."""
@@ -120,19 +110,13 @@ def mapped(monkeypatch):
 @contextmanager
 def as_somebody_else():
     """As a user who is not root: root may write to every file."""
-    if not is_root:
-        yield
-        return
-    os.seteuid(65534)
+    if is_root:
+        os.seteuid(65534)
     try:
         yield
     finally:
-        os.seteuid(0)
-
-
-def through_a_link(path):
-    path.rename(path.with_name("target"))
-    path.symlink_to(path.with_name("target"))
+        if is_root:
+            os.seteuid(0)
 
 
 def without_numbers_of_names(chunk, monkeypatch):
@@ -147,14 +131,12 @@ def without_numbers_of_names(chunk, monkeypatch):
     monkeypatch.setattr(os, "fstat", without)
 
 
-def with_a_temporary_name(chunk, monkeypatch):
-    os.link(chunk.path, chunk.path.with_name(TEMPORARY))
-
-
-def with_a_temporary_name_that_goes(chunk, monkeypatch):
-    """Whoever makes the chunk is done just now."""
-    with_a_temporary_name(chunk, monkeypatch)
-    fail_at(monkeypatch, "scandir", 0, before=chunk.path.with_name(TEMPORARY).unlink)
+def with_a_temporary_name(chunk, monkeypatch, *, goes=False):
+    """That of a killed writer; or whoever makes the chunk is done just now."""
+    temporary = chunk.path.with_name(TEMPORARY)
+    os.link(chunk.path, temporary)
+    if goes:
+        fail_at(monkeypatch, "scandir", 0, before=temporary.unlink)
 
 
 FILES_THAT_STAY = {
@@ -164,13 +146,13 @@ FILES_THAT_STAY = {
         for mode in [0o644, *[0o464, 0o446] * is_root]
     },
     "of one who was killed": with_a_temporary_name,
-    "of one who makes it now": with_a_temporary_name_that_goes,
+    "of one who makes it now": partial(with_a_temporary_name, goes=True),
     "without a number of names": without_numbers_of_names,
 }
 FILES_THAT_ARE_REPLACED = {  # what is done to the file, and who writes
     "with another name elsewhere": (lambda p: os.link(p, p.parents[2] / "backup"), nullcontext),
     "with another name beside it": (lambda p: os.link(p, f"{p}.backup"), nullcontext),
-    "behind a symbolic link": (through_a_link, nullcontext),
+    "behind a symbolic link": (behind_a_link, nullcontext),
     "that nobody may write": (lambda p: p.chmod(0o444), as_somebody_else),
     "that nobody may write, written by root": (lambda p: p.chmod(0o444), nullcontext),
     "that its owner may write": (lambda p: p.chmod(0o644), as_somebody_else),
@@ -187,11 +169,10 @@ WITHOUT_PERMISSION = {  # whether the folder or the chunk is there; selection, n
 class TestWhatIsThere:
     @pytest.mark.parametrize("case", FILES_THAT_STAY)
     def test_a_file_that_is_the_chunks_alone_stays(self, chunk, selection, monkeypatch, case):
-        inode = chunk.inode
         FILES_THAT_STAY[case](chunk, monkeypatch)
-        chunk.array[selection] = 5
+        with chunk.staying():
+            chunk.array[selection] = 5
         chunk.check(selection, 5)
-        assert chunk.inode == inode
 
     @pytest.mark.parametrize("case", FILES_THAT_ARE_REPLACED)
     def test_a_file_that_is_not_the_chunks_alone_stays_and_another_takes_its_place(
@@ -223,15 +204,13 @@ class TestWhatIsThere:
         before = path.lstat()
         kind = kind.removeprefix("link to a ")
         named = f"{re.escape(str(path))} is a {kind}.*, and a chunk is a regular file"
-        for array in arrays:
-            for selected in ..., ROW, np.s_[0, 2:5]:
-                with pytest.raises(ChunkFileError, match=named):
-                    array[selected]
+        acts = [partial(a.__getitem__, s) for a in arrays for s in (..., ROW, np.s_[0, 2:5])]
         for array in arrays[0], arrays[-1]:  # written in place, and replaced
-            for selected in ..., ROW:
-                for number in 0, 5:  # the fill value and another one
-                    with pytest.raises(ChunkFileError, match=named):
-                        array[selected] = number
+            for number in 0, 5:  # the fill value and another one
+                acts += [partial(array.__setitem__, s, number) for s in (..., ROW)]
+        for act in acts:
+            with pytest.raises(ChunkFileError, match=named):
+                act()
         assert os.path.samestat(path.lstat(), before)
 
     def test_a_file_in_the_place_of_a_folder_is_a_missing_chunk_and_an_error_of_a_write(
@@ -264,33 +243,23 @@ class TestWhatIsThere:
 
     @pytest.mark.parametrize("is_written", [False, True], ids=["read", "written"])
     def test_a_file_that_another_process_has_a_lease_on_is_waited_for(self, chunk, is_written):
-        inode = chunk.inode
-        with leased(chunk.path):
+        with chunk.staying(), leased(chunk.path):
             if is_written:
                 chunk.array[ROW] = 5
             else:
                 assert (chunk.array[ROW] == 7).all()
-        assert chunk.inode == inode
         chunk.check(ROW, 5 if is_written else 7)
 
 
 class TestOthersAtTheSameMoment:
     """What another process may do between two system calls, that `test_meanwhile.py` has not."""
 
-    @pytest.mark.parametrize("of", [8, 0], ids=["replaced", "deleted"])
-    def test_a_selection_is_written_into_the_file_that_is_there_at_last(
-        self, chunk, selection, monkeypatch, of
-    ):
-        """And not into the one that was opened, of which another took the name, or nothing."""
-        act = partial(chunk.put_another, of) if of else chunk.path.unlink
-        fail_at(monkeypatch, "fstat", 0, before=act)
-        chunk.array[selection] = 5
-        chunk.check(selection, 5, of)
-
     def test_a_chunk_that_is_replaced_again_and_again_is_an_error(self, chunk):
         def act(call, *_):
             if call == "fstat":
-                chunk.put_another(8)
+                other = chunk.path.with_name("other")
+                other.write_bytes(chunk.content(8))
+                other.replace(chunk.path)
 
         message = (
             "opened 100 times.* another process keeps replacing it.*"
@@ -393,19 +362,25 @@ def test_an_error_names_file_and_offset_and_what_was_written(chunk, monkeypatch,
     chunk.check(is_written, 5)
 
 
+@pytest.fixture
+def one_by_one():
+    with zarr.config.set({"codec_pipeline.max_workers": 1, "async.concurrency": 1}):
+        yield
+
+
+@pytest.mark.usefixtures("one_by_one")
 class TestCancelling:
     """Nothing more is begun after an error or a cancellation; what has begun is completed."""
 
     @pytest.fixture(params=["chunks", "shards"])
     def rows(self, request, tmp_path):
-        """An array of 40 chunks or shards of ten elements, written one after another."""
+        """An array of 40 chunks or shards of ten elements."""
         inner = ShardingCodec(chunk_shape=(1, 5), codecs=[BIG])
         options = {"serializer": inner} if request.param == "shards" else {}
         array = created(LocalStore(tmp_path), (40, 10), "i4", chunks=(1, 10), **options)
         array[...] = 7
         assert array[0, 0] == 7  # now the file system is known
-        with zarr.config.set({"codec_pipeline.max_workers": 1, "async.concurrency": 1}):
-            yield array
+        return array
 
     @pytest.mark.parametrize("selection", [np.s_[:, :5], np.s_[:]], ids=["part", "whole"])
     # One task, or one for each chunk; cancelled once, or again.
@@ -420,24 +395,22 @@ class TestCancelling:
         assert np.array_equal(rows[...], expected)
         assert not list(tmp_path.rglob("*.partial"))
 
-    @pytest.mark.parametrize("is_written", [False, True], ids=["read", "written"])
-    def test_after_an_error_of_one_chunk_no_later_file_is_opened(self, rows, tmp_path, is_written):
+    @pytest.mark.parametrize("name", ["__setitem__", "__getitem__"])
+    def test_after_an_error_of_one_chunk_no_later_file_is_opened(self, rows, tmp_path, name):
         (tmp_path / "c/3/0").unlink()
-        (tmp_path / "c/3/0").mkdir()
-        act = partial(rows.__setitem__, ..., -1) if is_written else partial(rows.__getitem__, ...)
+        put("folder", tmp_path / "c/3/0")
         with watched(tmp_path) as files, pytest.raises(ChunkFileError, match="c/3/0 is a folder"):
-            act()
+            getattr(rows, name)(..., *[-1] * (name == "__setitem__"))
         keys = [key.partition(".")[0] for key in files.keys]
         assert list(dict.fromkeys(keys)) == [f"c/{i}/0" for i in range(4)]
-        assert is_written or len(keys) == 4  # each is opened once
+        assert name == "__setitem__" or len(keys) == 4  # each is opened once
 
     @pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
     def test_a_read_waits_for_the_chunk_that_has_begun(self, tmp_path, monkeypatch):
         array = stored(LocalStore(tmp_path), numbers((40, 2**17)), chunks=(1, 2**17))
         stop = Stop()
         fail_at(monkeypatch, "preadv", 0, before=stop)
-        settings = {"codec_pipeline.max_workers": 1, "async.concurrency": 1}
-        with zarr.config.set(settings), watched(tmp_path) as files:
+        with watched(tmp_path) as files:
             assert stop.cancelled(array.async_array.getitem(...))
         assert files.keys == ["c/0/0"]
 
