@@ -56,6 +56,12 @@ class Chunk:
         """What the file holds where every element is a number."""
         return np.full(SHAPE, number, ">i4").tobytes() + self.index
 
+    def put_another(self):
+        """One full of 8."""
+        other = self.path.with_name("other")
+        other.write_bytes(self.content(8))
+        other.replace(self.path)
+
     @contextmanager
     def staying(self):
         """It is the same file afterwards."""
@@ -254,12 +260,19 @@ class TestWhatIsThere:
 class TestOthersAtTheSameMoment:
     """What another process may do between two system calls, that `test_meanwhile.py` has not."""
 
+    @pytest.mark.parametrize("of", [8, 0], ids=["replaced", "deleted"])
+    def test_a_selection_is_written_into_the_file_that_is_there_at_last(
+        self, chunk, selection, monkeypatch, of
+    ):
+        """And not into the one that was opened, of which another took the name, or nothing."""
+        fail_at(monkeypatch, "fstat", 0, before=chunk.put_another if of else chunk.path.unlink)
+        chunk.array[selection] = 5
+        chunk.check(selection, 5, of)
+
     def test_a_chunk_that_is_replaced_again_and_again_is_an_error(self, chunk):
         def act(call, *_):
             if call == "fstat":
-                other = chunk.path.with_name("other")
-                other.write_bytes(chunk.content(8))
-                other.replace(chunk.path)
+                chunk.put_another()
 
         message = (
             "opened 100 times.* another process keeps replacing it.*"
