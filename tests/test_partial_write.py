@@ -1,7 +1,7 @@
 """Writing a selection of a chunk through zarr: the setting, forms of values, new and empty chunks.
 
 The oracle is NumPy, and for stored bytes the layout by hand. `test_model.py` has writes of every
-form, `test_cost.py` the bytes that are written, and `test_fuzz_files.py` writes between resizes.
+form, and `test_cost.py` the bytes that are written.
 """
 
 import pickle
@@ -13,12 +13,12 @@ import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from documents import document_of, write
-from fuzz import WAYS, conditions, filled_up, fuzz, store_with, transposed
-from fuzz_arrays import Sharded, arrays, selections, sharded
+from fuzz import conditions, filled_up, fuzz, store_with, transposed
+from fuzz_arrays import arrays, selections, sharded
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from shards import divided, shard_of
-from stored_arrays import IN_PLACE, contents_of, created, keys_of, stored
+from stored_arrays import IN_PLACE, contents_of, created, keys_of, numbers, stored
 from system_calls import written_to
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
@@ -36,25 +36,22 @@ LAYOUTS = {
 both_ways = pytest.mark.parametrize("in_place", [False, True], ids=["replaced", "in place"])
 
 
-def stored_after(example, key, values, is_selected, is_in_place):
-    """What may be stored for a chunk or shard that is written to, and whether its file stays."""
-    is_whole = is_selected[example.region(key)].all()
-    in_file = replace(example, missing=[]).chunks(values)[key]
-    if not isinstance(example, Sharded):
-        return [in_file], is_in_place and not is_whole
-    shard, selected = (dict(filled_up(a, example.chunk_shape))[key] for a in (values, is_selected))
-    inner = divided(transposed(selected, example.before), example.inner_shape)
-    is_needed = [part.any() for part in inner]
+def stored_after(shard, key, values, is_selected, is_in_place):
+    """What may be stored for a shard that is written to, and whether its file stays."""
+    is_whole = is_selected[shard.region(key)].all()
+    in_file = replace(shard, missing=[]).chunks(values)[key]
+    full, selected = (dict(filled_up(a, shard.chunk_shape))[key] for a in (values, is_selected))
+    is_needed = [p.any() for p in divided(transposed(selected, shard.before), shard.inner_shape)]
 
     def in_order(absent):
         parts = [
             None if number in absent and not is_needed[number] else part
-            for number, part in enumerate(example.parts(shard))
+            for number, part in enumerate(shard.parts(full))
         ]
-        return shard_of(parts, **example.index)
+        return shard_of(parts, **shard.index)
 
-    every = range(example.count)
-    absent = every if key in example.missing else example.absent(key)
+    every = range(shard.count)
+    absent = every if key in shard.missing else shard.absent(key)
     if is_whole:  # of what is behind the array's edge, any
         return [in_file, in_order(()), in_order(absent), in_order(every)], False
     if is_in_place and not any(is_needed[number] for number in absent):
@@ -62,41 +59,35 @@ def stored_after(example, key, values, is_selected, is_in_place):
     return [in_order(() if is_in_place else absent)], False
 
 
-@pytest.mark.parametrize("way", WAYS)
-@fuzz(examples=20)
+@fuzz(examples=40)
 @given(data=st.data())
-def test_the_selected_bytes_change_and_no_others(tmp_path_factory, way, data):
-    """Nor the index of a shard, nor what is between inner chunks; a new one has them all, in order.
+def test_of_a_shard_the_selected_bytes_change_and_no_others(tmp_path_factory, data):
+    """Nor the index, nor what is between inner chunks; a new one has them all, in order.
 
     Where a shard is replaced, no inner chunk is added to those that it had but what is selected.
+    The bytes of other chunks are those of their elements, which `test_model.py` has.
     """
-    is_set = data.draw(st.booleans())
-    is_in_place = is_set and WAYS[way] == "BatchedBytesPipeline"
+    is_in_place = data.draw(st.booleans())
     kind = "local" if is_in_place else data.draw(st.sampled_from(["local", "memory"]))
-    example = data.draw(arrays(least_size=1, can_be_missing=True))
-    assume(example.name not in ("int2", "int4"))  # of which bits that do not count are written
-    if way == "shards":
-        example = data.draw(sharded(example))
-    elif way != "BatchedBytesPipeline":
-        example = replace(example, orders=[])  # which zarr's pipelines replace
-    selection = data.draw(selections(example.shape, example.chunk_shape, to_write=True))
-    is_selected = np.zeros(example.shape, bool)
+    shard = data.draw(arrays(least_size=1, can_be_missing=True).flatmap(sharded))
+    assume(shard.name not in ("int2", "int4"))  # of which bits that do not count are written
+    selection = data.draw(selections(shard.shape, shard.chunk_shape, to_write=True))
+    is_selected = np.zeros(shard.shape, bool)
     selection.assign(is_selected, True)
-    chunks = [is_selected[example.region(key)] for key in example.keys]
-    assume(any(chunk.any() and not chunk.all() for chunk in chunks))
-    values, folder = example.values(), tmp_path_factory.mktemp("a")
-    part = selection.take(example.values(1))
-    store = store_with(kind, example.objects(values), folder)
+    assume(is_selected.any() and not is_selected.all())
+    values, folder = shard.values(), tmp_path_factory.mktemp("a")
+    part = selection.take(shard.values(1))
+    store = store_with(kind, shard.objects(values), folder)
     expected = {key: [content] for key, content in contents_of(store).items()}
     inodes = {key: (folder / key).stat().st_ino for key in expected if kind == "local"}
-    settings = {"zarr_bytes__partial_writes": is_set, "array__write_empty_chunks": True}
-    with conditions(data.draw, WAYS[way], **settings):
+    settings = {"zarr_bytes__partial_writes": is_in_place, "array__write_empty_chunks": True}
+    with conditions(data.draw, "BatchedBytesPipeline", **settings):
         selection.write(zarr.open_array(store, mode="r+"), part)
     selection.assign(values, part)
-    for key in example.keys:
+    for key in shard.keys:
         stays = True
-        if is_selected[example.region(key)].any():
-            expected[key], stays = stored_after(example, key, values, is_selected, is_in_place)
+        if is_selected[shard.region(key)].any():
+            expected[key], stays = stored_after(shard, key, values, is_selected, is_in_place)
         if stays and key in inodes:
             assert (folder / key).stat().st_ino == inodes[key]
     found = contents_of(store)
@@ -144,6 +135,17 @@ REFUSED = [  # selections by `oindex` of an array of 8 x 12, and shapes that the
     (np.s_[3], (12, 1)),
     (([5, 0, 1], [7, 1]), (2, 2)),
     (([5, 0, 1], [7, 1]), (3, 1)),
+]
+
+
+OVERLAPS = [  # shape, that of chunks, what is written, and of which elements of a view or file
+    *(
+        ((8,), (size,), np.s_[1:5], np.s_[start : start + 4], None)
+        for size in (8, 4)
+        for start in range(4)
+    ),
+    *(((3, 4), (1, 4), np.s_[:, :3], np.s_[row, 1:], None) for row in range(3)),
+    ((2**16,), (2**16,), np.s_[1:], np.s_[:-1], "c/0"),  # of several pages
 ]
 
 
@@ -231,10 +233,8 @@ class TestForms:
         for number in 0, 10:  # of a missing chunk, and of one that is there
             values = np.arange(1, 6) + number
             array.set_coordinate_selection(points, values)
-            assert array[...].tolist() == [
-                [values[4], *[0] * 5],
-                [0] * 3 + [values[2], 0, values[3]],
-            ]
+            _, _, third, fourth, last = values.tolist()
+            assert array[...].tolist() == [[last, *[0] * 5], [0, 0, 0, third, 0, fourth]]
 
     @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["plain", "transposed"])
     def test_what_the_caller_has_written_stays_his(self, order):
@@ -249,28 +249,18 @@ class TestForms:
             values[...] = 7
             assert (array[...] == 1).all()
 
-    @pytest.mark.parametrize("size", [8, 4])
-    def test_elements_of_a_view_are_written_to_their_own_chunks(self, tmp_path, size):
-        array = stored(LocalStore(tmp_path), np.arange(8), (size,), in_place=True)
-        for start in range(4):
-            array[...] = expected = np.arange(1, 9)
-            array[1:5] = view(array)[start : start + 4]
-            expected[1:5] = expected[start : start + 4].copy()
-            assert np.array_equal(array[...], expected)
-
-    @pytest.mark.parametrize("row", range(3))
-    def test_elements_of_one_chunk_are_written_to_several(self, tmp_path, row):
-        expected = np.arange(12).reshape(3, 4)
-        array = stored(LocalStore(tmp_path), expected, (1, 4), in_place=True)
-        array[:, :3] = np.broadcast_to(view(array)[row, 1:], (3, 3))
-        expected[:, :3] = expected[row, 1:].copy()
-        assert np.array_equal(array[...], expected)
-
-    def test_elements_of_a_memory_map_are_written_to_the_file_that_it_maps(self, tmp_path):
-        expected = np.arange(2**16)  # of several pages
-        array = stored(LocalStore(tmp_path), expected, in_place=True)
-        array[1:] = np.memmap(tmp_path / "c/0", ">i8", mode="r")[:-1]
-        expected[1:] = expected[:-1].copy()
+    @pytest.mark.parametrize(("shape", "chunks", "target", "source", "mapped"), OVERLAPS)
+    def test_elements_of_a_mapping_are_written_to_the_file_that_it_maps(
+        self, tmp_path, shape, chunks, target, source, mapped
+    ):
+        expected = numbers(shape, "i8")
+        array = stored(LocalStore(tmp_path), expected, chunks, in_place=True)
+        mapping = view(array) if mapped is None else np.memmap(tmp_path / mapped, ">i8", mode="r")
+        elements = mapping[source]
+        if len(shape) > 1:
+            elements = np.broadcast_to(elements, expected[target].shape)
+        array[target] = elements
+        expected[target] = expected[source].copy()
         assert np.array_equal(array[...], expected)
 
 
@@ -326,19 +316,19 @@ class TestNewAndEmptyChunks:
 
 
 class TestChunkFiles:
-    @pytest.mark.parametrize("kind", ["in a group", "of a relative root", "of a removed folder"])
-    def test_the_folder_of_an_array(self, tmp_path, monkeypatch, kind):
+    def test_the_folder_of_an_array_is_found_in_a_group_and_at_a_relative_root(
+        self, tmp_path, monkeypatch
+    ):
         monkeypatch.chdir(tmp_path)
-        array = created("a b/c.d", (8, 9), "u1")
-        if kind == "in a group":
-            zarr.create_group(tmp_path)
-            with zarr.config.set(IN_PLACE):
-                array = zarr.open_group(tmp_path, mode="r+")["a b/c.d"]
-        elif kind == "of a removed folder":
+        zarr.create_group(tmp_path)
+        created("a b/c.d", (8, 9), "u1")
+        with zarr.config.set(IN_PLACE):
+            arrays = [zarr.open_group(tmp_path, mode="r+")["a b/c.d"], zarr.open_array("a b/c.d")]
+        for array in arrays:
+            array[2, 3:5] = 7  # makes the chunk, and its folder again
+            array[3, 3:5] = 7
+            assert (tmp_path / "a b/c.d/c/0/0").read_bytes().count(7) == 4
             shutil.rmtree(tmp_path / "a b")
-        array[2, 3:5] = 7  # makes the chunk
-        array[3, 3:5] = 7
-        assert (tmp_path / "a b/c.d/c/0/0").read_bytes().count(7) == 4
 
     def test_a_subclass_of_the_local_store_gets_whole_chunks(self, tmp_path):
         class Logged(LocalStore):
