@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 import zarr
-from stored_arrays import IN_PLACE, PLAIN_ZARR, numbers
+from stored_arrays import IN_PLACE, PLAIN_ZARR, behind_a_link, numbers
 
 from zarr_bytes import preallocate
 
@@ -65,8 +65,7 @@ def prepared(folder, layout):
     if state == "with another name":
         os.link(path, path.with_name("backup"))
     elif state == "behind a link":
-        path.rename(path.with_name("target"))
-        path.symlink_to("target")
+        behind_a_link(path)
 
 
 def write(who, path, way):
@@ -79,16 +78,13 @@ def write(who, path, way):
     if who == 0 and way == "whole":
         for _ in range(4):
             array[...] = -1
+    parts, own = range(who, SHAPE[0], COUNT), np.arange(who, SHAPE[1], COUNT)
     if way == "columns":
-        for column in range(who, SHAPE[1], COUNT):
-            array[:, column] = VALUES[:, column]
+        parts = [np.s_[:, column] for column in own]
     elif way == "points":
-        columns = np.arange(who, SHAPE[1], COUNT)
-        for row in range(SHAPE[0]):
-            array.vindex[np.full(columns.size, row), columns] = VALUES[row, columns]
-    else:
-        for row in range(who, SHAPE[0], COUNT):
-            array[row] = VALUES[row]
+        parts = [(np.full(own.size, row), own) for row in range(SHAPE[0])]
+    for part in parts:
+        array[part] = VALUES[part]
 
 
 def lost(call, folder, layout, way, rounds):

@@ -5,6 +5,7 @@ import errno
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import sharing
 import zarr
 from fuzz import encoded
 from shards import divided, shard_of
-from stored_arrays import created, numbers
+from stored_arrays import behind_a_link, created, numbers
 from system_calls import fail_at, mounted_as, watched
 from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
@@ -38,70 +39,52 @@ class Chunk:
         self.path = folder / "c/0/0"
 
 
-# What a file is like, by its path.
-def lacks_an_inner_chunk(path):
-    path.write_bytes(shard_of([*PARTS[:3], None]))
-
-
-def has_two_inner_chunks_of_one_place(path):
-    path.write_bytes(shard_of(PARTS, entries={3: (2 * len(PARTS[0]), len(PARTS[0]))}))
-
-
-def has_another_name(path):
-    os.link(path, path.with_name("backup"))
-
-
-def is_behind_a_symbolic_link(path):
-    path.rename(path.with_name("target"))
-    path.symlink_to("target")
-
-
-def is_read_only(path):
-    path.chmod(0o444)
-
-
-def is_as_it_was(path):
-    pass
-
-
-# What is done to an array. The first and the last write are of separate elements.
-def write_first(array):
-    array[0] = 77
-
-
-def write_last(array):
-    array[7, 2:5] = 99
-
-
-def write_whole(array):
-    array[...] = 99
-
-
-def write_empty(array):
-    array[...] = 0
-
-
+STATES = {  # what a file is like, by its path
+    "as it was": lambda path: None,
+    "without an inner chunk": lambda path: path.write_bytes(shard_of([*PARTS[:3], None])),
+    "with two inner chunks of one place": lambda path: path.write_bytes(
+        shard_of(PARTS, entries={3: (2 * len(PARTS[0]), len(PARTS[0]))})
+    ),
+    "with another name": lambda path: os.link(path, path.with_name("backup")),
+    "behind a link": behind_a_link,
+    "read-only": lambda path: path.chmod(0o444),
+}
+WRITES = {  # the first and the last are of separate elements
+    "first": (0, 77),
+    "last": (np.s_[7, 2:5], 99),
+    "whole": (..., 99),
+    "empty": (..., 0),
+}
 # The layout; what the file is like before both writes, and from the second one on; the write that
 # replaces the file.
 REPLACING = [
-    ("shard", lacks_an_inner_chunk, is_as_it_was, write_last),
-    ("shard", has_two_inner_chunks_of_one_place, is_as_it_was, write_last),
-    ("chunk", is_as_it_was, has_another_name, write_last),
-    ("shard", is_as_it_was, is_behind_a_symbolic_link, write_last),
-    ("chunk", is_as_it_was, is_read_only, write_last),
-    ("chunk", is_as_it_was, is_as_it_was, write_whole),
-    ("shard", is_as_it_was, is_as_it_was, write_whole),
-    ("chunk", is_as_it_was, is_as_it_was, write_empty),
-    ("shard", lacks_an_inner_chunk, is_as_it_was, preallocate),
+    ("shard", "without an inner chunk", "as it was", "last"),
+    ("shard", "with two inner chunks of one place", "as it was", "last"),
+    ("chunk", "as it was", "with another name", "last"),
+    ("shard", "as it was", "behind a link", "last"),
+    ("chunk", "as it was", "read-only", "last"),
+    ("chunk", "as it was", "as it was", "whole"),
+    ("shard", "as it was", "as it was", "whole"),
+    ("chunk", "as it was", "as it was", "empty"),
+    ("shard", "without an inner chunk", "as it was", "preallocate"),
 ]
 replacing = pytest.mark.parametrize(("layout", "before", "meanwhile", "replace"), REPLACING)
 
 
-def after(values, *writes):
+def write(array, name):
+    if name == "preallocate":
+        preallocate(array)
+    else:
+        selection, number = WRITES[name]
+        array[selection] = number
+
+
+def after(values, *names):
+    """The elements after some writes."""
     values = values.copy()
-    for write in writes:
-        if write is not preallocate:
-            write(values)
+    for name in names:
+        if name in WRITES:
+            write(values, name)
     return values.tolist()
 
 
@@ -124,38 +107,38 @@ def test_one_who_writes_in_place_and_one_who_replaces_the_file_wait_for_each_oth
     tmp_path, monkeypatch, waits, layout, before, meanwhile, replace, is_replaced_first
 ):
     chunk, begun = Chunk(tmp_path, layout), []
-    before(chunk.path)
+    STATES[before](chunk.path)
     if is_replaced_first:
-        meanwhile(chunk.path)
+        STATES[meanwhile](chunk.path)
     values = chunk.array[...]
-    first, second = (replace, write_first) if is_replaced_first else (write_first, replace)
+    first, second = (replace, "first") if is_replaced_first else ("first", replace)
 
     def at_the_same_moment():
         if not is_replaced_first:
-            meanwhile(chunk.path)
-        begun.append(thread.submit(second, chunk.array))
+            STATES[meanwhile](chunk.path)
+        begun.append(thread.submit(write, chunk.array, second))
         begun[0].add_done_callback(lambda _: waits.set())
         assert waits.wait(30)
 
-    call = "unlink" if replace is write_empty else "replace"
+    call = "unlink" if replace == "empty" else "replace"
     fail_at(monkeypatch, call if is_replaced_first else "pwrite", 0, before=at_the_same_moment)
     with ThreadPoolExecutor(1) as thread:
-        first(chunk.array)
+        write(chunk.array, first)
         begun[0].result(30)
     assert chunk.array[...].tolist() == after(values, first, second)
 
 
-@pytest.mark.parametrize("layout", ["chunk", "shard"])
-@pytest.mark.parametrize("write", [write_last, write_whole])
-@pytest.mark.parametrize("other", [write_first, write_whole, preallocate])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["last", "whole"])
+@pytest.mark.parametrize("other", ["first", "whole", "preallocate"])
 def test_of_two_who_make_the_file_the_second_writes_into_that_of_the_first(
-    tmp_path, monkeypatch, layout, write, other
+    tmp_path, monkeypatch, layout, name, other
 ):
     chunk = Chunk(tmp_path, layout)
     chunk.path.unlink()
-    fail_at(monkeypatch, "link", 0, before=lambda: other(chunk.array))
-    write(chunk.array)
-    assert chunk.array[...].tolist() == after(np.zeros_like(OLD), other, write)
+    fail_at(monkeypatch, "link", 0, before=lambda: write(chunk.array, other))
+    write(chunk.array, name)
+    assert chunk.array[...].tolist() == after(np.zeros_like(OLD), other, name)
 
 
 @pytest.fixture
@@ -168,9 +151,9 @@ def held(tmp_path):
 
 
 class TestWaiting:
-    @pytest.mark.parametrize("write", [write_first, write_whole, write_empty])
+    @pytest.mark.parametrize("name", ["first", "whole", "empty"])
     def test_a_lock_that_is_held_for_a_minute_is_an_error_that_names_the_file(
-        self, held, monkeypatch, write
+        self, held, monkeypatch, name
     ):
         waited = []
         monkeypatch.setattr(locks, "monotonic", lambda: sum(waited))
@@ -178,7 +161,7 @@ class TestWaiting:
         chunk, _ = held
         message = f"held a lock .* 60 seconds, and nothing has been written: .*'{chunk.path}'"
         with pytest.raises(OSError, match=message) as caught:
-            write(chunk.array)
+            write(chunk.array, name)
         assert caught.value.errno == errno.EBUSY
         assert sum(waited) == 60
         assert np.array_equal(chunk.array[...], OLD)
@@ -198,8 +181,8 @@ class TestWaiting:
 
         monkeypatch.setattr(locks, "sleep", going_on)
         monkeypatch.setattr(locks, "monotonic", lambda: next(seconds))
-        write_first(chunk.array)
-        assert chunk.array[...].tolist() == after(OLD, write_first)
+        write(chunk.array, "first")
+        assert chunk.array[...].tolist() == after(OLD, "first")
 
     @pytest.mark.parametrize("is_cancelled", [False, True])
     def test_the_event_loop_goes_on_and_may_cancel_the_write(self, held, waits, is_cancelled):
@@ -218,7 +201,7 @@ class TestWaiting:
             assert write.cancelled() == is_cancelled
 
         asyncio.run(run())
-        assert chunk.array[...].tolist() == after(OLD, *[write_first] * (not is_cancelled))
+        assert chunk.array[...].tolist() == after(OLD, *["first"] * (not is_cancelled))
 
     def test_a_write_that_waits_ends_with_the_error_of_another_chunk(self, tmp_path, waits):
         array = created(LocalStore(tmp_path), (2, 6), "i4", chunks=(1, 6))
@@ -245,7 +228,7 @@ class TestWaiting:
             return pwrite(file, *args)
 
         monkeypatch.setattr(os, "pwrite", with_another_descriptor)
-        write_first(chunk.array)
+        write(chunk.array, "first")
         with chunk.path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for descriptor in kept:
@@ -255,8 +238,8 @@ class TestWaiting:
         chunk, _ = held
         assert np.array_equal(chunk.array[...], OLD)
         array = zarr.open_array(chunk.array.store, mode="r+")
-        write_first(array)
-        assert array[...].tolist() == after(OLD, write_first)
+        write(array, "first")
+        assert array[...].tolist() == after(OLD, "first")
 
 
 class TestFileSystems:
@@ -275,12 +258,12 @@ class TestFileSystems:
         else:
             monkeypatch.setattr(fcntl, "flock", refused)
         chunk = Chunk(tmp_path, layout)
-        before(chunk.path)
-        meanwhile(chunk.path)
+        STATES[before](chunk.path)
+        STATES[meanwhile](chunk.path)
         values = chunk.array[...]
-        replace(chunk.array)
-        write_first(chunk.array)
-        assert chunk.array[...].tolist() == after(values, replace, write_first)
+        write(chunk.array, replace)
+        write(chunk.array, "first")
+        assert chunk.array[...].tolist() == after(values, replace, "first")
 
     @pytest.mark.parametrize(("kind", "is_locked"), [("cifs", False), ("nfs4", True)])
     def test_locks_that_would_refuse_others_their_reads_are_not_taken(
@@ -294,7 +277,7 @@ class TestFileSystems:
 
         monkeypatch.setattr(fcntl, "flock", counting)
         with mounted_as(kind, chunk.path, tmp_path / "mounts"):
-            write_first(chunk.array)
+            write(chunk.array, "first")
             assert explain(chunk.array, ..., write=True).may_share is is_locked
         assert any(calls) is is_locked
 
@@ -306,29 +289,14 @@ def together():
         yield call
 
 
-SOME = [
-    ("chunk missing", "rows"),
-    ("chunk complete", "whole"),
-    ("chunk complete", "columns"),
-    ("chunk with another name", "points"),
-    ("shard missing", "preallocate"),
-    ("shard incomplete", "rows"),
-    ("shard behind a link", "whole"),
-    ("shard complete", "columns"),
-]
 WAYS = ["rows", "columns", "points", "preallocate", "whole"]
+FEW = [(*case, 2) for case in zip(sharing.LAYOUTS, cycle(WAYS), strict=False)]
+MANY = [(layout, way, 25) for layout in sharing.LAYOUTS for way in WAYS]
 
 
 @pytest.mark.parametrize(
     ("layout", "way", "rounds"),
-    [
-        *(pytest.param(*case, 2, id=", ".join(case)) for case in SOME),
-        *(
-            pytest.param(layout, way, 25, marks=pytest.mark.slow)
-            for layout in sharing.LAYOUTS
-            for way in WAYS
-        ),
-    ],
+    [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY)],
 )
 def test_four_processes_lose_nothing(tmp_path, together, layout, way, rounds):
     assert sharing.lost(together, tmp_path, layout, way, rounds) == [0] * rounds
