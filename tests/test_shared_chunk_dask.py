@@ -5,9 +5,7 @@ Here that is no matter of luck: in every worker, the renaming that puts a chunk 
 all four blocks have come so far. With the setting nothing is renamed, and nothing waits.
 """
 
-import socket
-from contextlib import suppress
-from threading import Thread
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -32,47 +30,39 @@ SETTING = "zarr_bytes.partial_writes"
 VARIABLE = "ZARR_ZARR_BYTES__PARTIAL_WRITES"
 
 
-def accept_in_groups(listener):
-    """Keep whoever connects until `BLOCKS` have."""
-    with suppress(OSError):  # the listener has been shut down
-        while True:
-            guests = [listener.accept()[0] for _ in range(BLOCKS)]
-            for guest in guests:
-                guest.close()
+def hold_renaming():
+    """In a worker; with its imports in here it is sent there as it is."""
+    import sys
+    import time
+    from pathlib import Path
+
+    def hook(event, arguments):
+        if event != "os.rename" or "/c/" not in str(arguments[1]):
+            return
+        Path(f"{arguments[0]}.waiting").touch()
+        end = time.monotonic() + 60
+        while len(list(Path(arguments[0]).parent.glob("*.waiting"))) < 4:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    sys.addaudithook(hook)
 
 
-@pytest.fixture(scope="module")
-def meeting():
-    """Address of a server that answers when `BLOCKS` have connected."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = Thread(target=accept_in_groups, args=(listener,))
-        thread.start()
-        yield listener.getsockname()
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
-
-
-@pytest.fixture(scope="module")
-def client(meeting):
-    """Of two worker processes, each with a thread for every block: no block waits for another."""
-
-    def hold_renaming():  # in here, so that it is sent to the workers as it is
-        import socket
-        import sys
-
-        def hook(event, arguments):
-            if event == "os.rename" and "/c/" in str(arguments[1]):
-                with socket.create_connection(meeting, timeout=60) as connection:
-                    connection.recv(1)
-
-        sys.addaudithook(hook)
-
+@contextmanager
+def workers(number, threads):
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=BLOCKS, dashboard_address=None, host="127.0.0.1"
+            number, threads_per_worker=threads, dashboard_address=None, host="127.0.0.1"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Of two worker processes, each with a thread for every block: no block waits for another."""
+    with workers(2, BLOCKS) as client:
         client.run(hold_renaming)
         yield client
 
@@ -119,7 +109,7 @@ def test_one_of_four_blocks_is_left_and_none_is_lost_with_the_setting(client, pa
     assert kept(path) == [True] * BLOCKS
 
 
-def write_in_the_workers(client, path):
+def test_an_array_that_a_worker_opens_has_the_setting_of_the_worker(client, path):
     values = VALUES
 
     def write(row, column):
@@ -129,24 +119,22 @@ def write_in_the_workers(client, path):
         block = values[row : row + 4, column : column + 2]
         array[4 + row : 8 + row, column : column + 2] = block
 
-    client.gather(client.map(write, [0, 0, 4, 4], [0, 2, 0, 2], pure=False))
-
-
-def test_an_array_that_a_worker_opens_has_the_setting_of_the_worker(client, path):
     def switch(value):  # `zarr.config.set` itself would be sent with this process's configuration
         import zarr
 
         zarr.config.set({"zarr_bytes.partial_writes": value})
 
+    def written():
+        client.gather(client.map(write, [0, 0, 4, 4], [0, 2, 0, 2], pure=False))
+        return kept(path)
+
     with zarr.config.set({SETTING: True}):  # does not reach the workers
-        write_in_the_workers(client, path)
-    assert sum(kept(path)) == 1
+        assert sum(written()) == 1
     client.run(switch, True)
     try:
-        write_in_the_workers(client, path)
+        assert written() == [True] * BLOCKS
     finally:
         client.run(switch, False)
-    assert kept(path) == [True] * BLOCKS
 
 
 def test_the_configuration_of_dask_gives_the_setting_to_the_workers_that_it_starts():
@@ -157,9 +145,6 @@ def test_the_configuration_of_dask_gives_the_setting_to_the_workers_that_it_star
 
     with (
         dask.config.set({"distributed.nanny.environ": {VARIABLE: "true"}}),
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
-        ) as cluster,
-        distributed.Client(cluster) as client,
+        workers(1, 1) as client,
     ):
         assert set(client.run(setting).values()) == {True}
