@@ -8,7 +8,7 @@ import errno
 import mmap
 import os
 import re
-import subprocess
+import signal
 import sys
 import threading
 from collections import Counter
@@ -321,26 +321,38 @@ class Stop:
         return asyncio.run(run())
 
 
-HOLD_A_LEASE = """
-import fcntl, sys, time
-file = open(sys.argv[1], "r+b")
-fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-print("held", flush=True)
-time.sleep(60)  # until the signal that somebody waits for the lease ends this process
-"""
-
-
 @contextmanager
 def leased(path):
-    """Another process has a lease on the file, and gives it back by dying."""
+    """This process has a lease on the file, until a signal says that somebody waits for it."""
     fcntl = pytest.importorskip("fcntl")
     if not hasattr(fcntl, "F_SETLEASE"):
         pytest.skip("this system has no leases")
-    command = [sys.executable, "-c", HOLD_A_LEASE, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
-        if holder.stdout.readline() != "held\n":
-            pytest.skip("this file system has no leases")
+    given_back = []
+
+    def give_back(*_):
+        given_back.append(fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK))
+
+    with path.open("r+b") as file:
+        handler = signal.signal(signal.SIGIO, give_back)
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            yield
+        finally:
+            signal.signal(signal.SIGIO, handler)
+    assert given_back == [0]
+
+
+@contextmanager
+def as_somebody_else():
+    """As a user who is not root, whom the modes of files do not hold back."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
         yield
+    finally:
+        if is_root:
+            os.seteuid(0)
 
 
 @contextmanager

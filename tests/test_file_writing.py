@@ -20,7 +20,16 @@ import zarr
 from conftest import PIPELINES
 from shards import index_of
 from stored_arrays import KINDS_OF_NO_FILE, behind_a_link, created, numbers, put, stored
-from system_calls import Stop, before_each, fail_at, leased, mounted_as, watched, written_to
+from system_calls import (
+    Stop,
+    as_somebody_else,
+    before_each,
+    fail_at,
+    leased,
+    mounted_as,
+    watched,
+    written_to,
+)
 from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
@@ -111,18 +120,6 @@ def mapped(monkeypatch):
     if not range_writing.CAN_MAP:
         pytest.skip("files are mapped on Linux")
     monkeypatch.setattr(range_writing, "is_local", lambda device: True)
-
-
-@contextmanager
-def as_somebody_else():
-    """As a user who is not root: root may write to every file."""
-    if is_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
 
 
 def without_numbers_of_names(chunk, monkeypatch):
@@ -248,7 +245,7 @@ class TestWhatIsThere:
             missing.array[selected] = number
 
     @pytest.mark.parametrize("is_written", [False, True], ids=["read", "written"])
-    def test_a_file_that_another_process_has_a_lease_on_is_waited_for(self, chunk, is_written):
+    def test_a_file_that_somebody_has_a_lease_on_is_waited_for(self, chunk, is_written):
         with chunk.staying(), leased(chunk.path):
             if is_written:
                 chunk.array[ROW] = 5

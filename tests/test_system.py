@@ -1,13 +1,15 @@
 """Threads, other processes, descriptors, permissions, and claims: what surrounds a read."""
 
+import errno
+import gc
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import google_crc32c
@@ -17,6 +19,7 @@ import zarr
 from documents import document_of, memory
 from fuzz import store_with
 from stored_arrays import IN_PLACE, CountingStore, contents_of, most_memory, numbers, stored
+from system_calls import as_somebody_else
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import BytesCodec, ChunkSizeError
@@ -24,24 +27,11 @@ from zarr_bytes import BytesCodec, ChunkSizeError
 NEEDS_POSIX = pytest.mark.skipif(os.name != "posix", reason="needs POSIX")
 
 
-def run_python(code, *arguments, **options):
-    """What a program of Python prints; its own process, so that it may lose what it gives up."""
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        **options,
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout.split()
-
-
 @pytest.mark.slow
 class TestThreads:
     """Settings are the process's: a read takes those of the moment, and its values are the same."""
 
-    SHAPE, STEPS = (16, 60, 500), 12
+    STEPS, VALUES = 12, numbers((16, 60, 500))
     SETTINGS = [
         *({"zarr_bytes.gap": {"local": gap, "remote": gap}} for gap in (0, 2**20)),
         {"zarr_bytes.largest_request": {"local": 1000, "remote": 1000}},
@@ -51,21 +41,20 @@ class TestThreads:
     ]
 
     def read(self, store, plane):
-        values, random = numbers(self.SHAPE), np.random.default_rng(plane)
+        random = np.random.default_rng(plane)
         for _ in range(self.STEPS):
             array = zarr.open_array(store, mode="r")
             assert type(array.metadata.codecs[0]) is BytesCodec
             row, column = random.integers(0, 60), random.integers(0, 500)
             for selection in np.s_[:8, row], np.s_[:8, :, column], np.s_[plane], np.s_[:8]:
-                assert np.array_equal(array[selection], values[selection])
+                assert np.array_equal(array[selection], self.VALUES[selection])
 
     def write(self, store, plane):
-        values = numbers(self.SHAPE)[plane]
         array = zarr.open_array(store, mode="r+")
         for step in range(self.STEPS):
             array[plane, :, step] = -plane
-            array[plane] = values + step
-            assert np.array_equal(array[plane, 3], values[3] + step)
+            array[plane] = self.VALUES[plane] + step
+            assert np.array_equal(array[plane, 3], self.VALUES[plane, 3] + step)
 
     def change_settings(self):
         for step in range(self.STEPS * 20):
@@ -74,7 +63,7 @@ class TestThreads:
     @pytest.mark.parametrize("kind", ["local", "requests"])
     def test_reading_and_writing_while_settings_change_and_arrays_open(self, kind, tmp_path):
         store = LocalStore(tmp_path) if kind == "local" else CountingStore(MemoryStore())
-        stored(store, numbers(self.SHAPE), chunks=(1, 60, 500))
+        stored(store, self.VALUES, chunks=(1, 60, 500))
         before = {"zarr_bytes": {}, "async.concurrency": 10}
         with zarr.config.set(before), ThreadPoolExecutor(10) as threads:
             jobs = [threads.submit(self.read, store, plane) for plane in range(4)]
@@ -83,40 +72,35 @@ class TestThreads:
             for job in jobs:
                 job.result()
         array = zarr.open_array(store, mode="r")
-        assert np.array_equal(array[8:12], numbers(self.SHAPE)[8:12] + self.STEPS - 1)
+        assert np.array_equal(array[8:12], self.VALUES[8:12] + self.STEPS - 1)
 
 
-# What another process does to the file at `path`, whose content is `old`, again and again; the
-# values that one read may give, those that come, and whether an error comes.
+CHANGING = """
+import os, sys
+path = sys.argv[1]
+old = open(path, "rb").read()
+new = bytes([2]) * len(old)
+
+def put(content):
+    open(path + ".new", "wb").write(content)
+    os.replace(path + ".new", path)
+
+def overwrite(content):
+    open(path, "r+b").write(content)
+
+print(flush=True)
+while True:
+    eval(sys.argv[2])
+"""
+# What another process does to a file of ones again and again; the values that one read may give, or
+# an error; and those of these that come.
 CHANGES = {
-    "replaced": (
-        """
-        for content in (new, old):
-            open(path + ".new", "wb").write(content)
-            os.replace(path + ".new", path)
-        """,
-        [{1}, {2}],
-        [{1}, {2}],
-        False,
-    ),
-    "overwritten": (
-        """
-        for content in (new, old):
-            open(path, "r+b").write(content)
-        """,
-        [{1}, {2}, {1, 2}],
-        [{1}, {2}],
-        False,
-    ),
+    "replaced": ("put(new), put(old)", [{1}, {2}], [{1}, {2}]),
+    "overwritten": ("overwrite(new), overwrite(old)", [{1}, {2}, {1, 2}], [{1}, {2}]),
     "truncated": (  # zeros, where the system clears the end of a page while another call reads it
-        """
-        open(path + ".new", "wb").write(old)
-        os.replace(path + ".new", path)
-        os.truncate(path, len(old) // 2)
-        """,
-        [{1}, {0}, {0, 1}],
-        [{1}],
-        True,
+        "put(old), os.truncate(path, len(old) // 2)",
+        [{1}, {0}, {0, 1}, "error"],
+        [{1}, "error"],
     ),
 }
 
@@ -125,78 +109,57 @@ CHANGES = {
 @NEEDS_POSIX
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_that_another_process_changes_gives_its_versions_or_an_error(tmp_path, change):
-    """A chunk of 2,000,000 ones; test_meanwhile has each moment of a read."""
-    code, permitted, coming, has_errors = CHANGES[change]
-    array = stored(LocalStore(tmp_path), np.ones(2_000_000, "u1"), fill_value=9)
-    program = """import os, sys
-path = sys.argv[1]
-old = open(path, "rb").read()
-new = bytes([2]) * len(old)
-print(flush=True)
-while True:
-""" + textwrap.indent(textwrap.dedent(code), "    ")
-    command = [sys.executable, "-W", "ignore", "-c", program, tmp_path / "c/0"]
-    values, errors, rounds, end, is_seen = [], [], 0, time.monotonic() + 10, False
+    """A chunk of 2,000,000 bytes; test_meanwhile has each moment of a read."""
+    code, permitted, coming = CHANGES[change]
+    array, path = stored(LocalStore(tmp_path), np.ones(2_000_000, "u1"), fill_value=9), "c/0"
+    command = [sys.executable, "-W", "ignore", "-c", CHANGING, tmp_path / path, code]
+    found, rounds, end = [], 0, time.monotonic() + 10
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             process.stdout.readline()
-            while rounds < 20 or not (is_seen or time.monotonic() > end):
+            while rounds < 20 or (time.monotonic() < end and not all(c in found for c in coming)):
                 for selection in (..., np.s_[500_000:1_500_000], np.s_[::100_000], 1_999_999):
                     try:
-                        values.append(set(np.unique(array[selection]).tolist()))
+                        found.append(set(np.unique(array[selection]).tolist()))
                     except ChunkSizeError as error:
-                        errors.append(str(error))
-                is_seen = all(some in values for some in coming) and bool(errors) >= has_errors
+                        found.append("error")
+                        assert f"{tmp_path / path} are " in str(error)  # noqa: PT017
                 rounds += 1
             assert process.poll() is None, "it is still at work"
         finally:
             process.kill()
-    assert is_seen
-    assert all(found in permitted for found in values)
-    assert bool(errors) == has_errors
-    assert all(f"{tmp_path / 'c/0'} are " in error for error in errors)
+    assert all(each in found for each in coming)
+    assert all(each in permitted for each in found)
 
 
 @pytest.mark.slow
 @NEEDS_POSIX
 class TestFileDescriptors:
     def test_without_any_left_a_read_is_an_error_and_the_next_reads_again(self, tmp_path):
-        stored(LocalStore(tmp_path), numbers((50, 5000)))
-        outcome = run_python(
-            """
-            import os, resource, sys
-            import numpy as np, zarr
-            from contextlib import suppress
+        resource, values = pytest.importorskip("resource"), numbers((50, 5000))
+        array, selections = stored(LocalStore(tmp_path), values), (..., 3, (3, 7), np.s_[:, 7])
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-            array = zarr.open_array(sys.argv[1], mode="r")
-            expected = np.arange(250_000.).reshape(50, 5000)
-            selections = (..., 3, (3, 7), np.s_[:, 7])
+        def read():
+            assert all(np.array_equal(array[s], values[s]) for s in selections)
 
-            def read():
-                assert all(np.array_equal(array[s], expected[s]) for s in selections)
-
-            read()
-            resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-            taken = []
+        read()
+        with ExitStack() as taken:
+            taken.callback(resource.setrlimit, resource.RLIMIT_NOFILE, most)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (100, most[1]))
             with suppress(OSError):
                 while True:
-                    taken.append(os.open(os.devnull, os.O_RDONLY))
+                    taken.callback(os.close, os.open(os.devnull, os.O_RDONLY))
             for selection in selections:
-                try:
+                with pytest.raises(OSError, match="c/0/0") as caught:
                     array[selection]
-                except OSError as error:
-                    print(error.errno, "c/0/0" in str(error.filename))
-            for descriptor in taken:
-                os.close(descriptor)
+                assert caught.value.errno == errno.EMFILE
+        read()
+        gc.collect()
+        left = [*Path("/dev/fd").iterdir()]
+        for _ in range(100):
             read()
-            left = len(os.listdir("/dev/fd"))
-            for _ in range(100):
-                read()
-            print(len(os.listdir("/dev/fd")) - left)
-            """,
-            tmp_path,
-        )
-        assert outcome == ["24", "True"] * 4 + ["0"]
+        assert len([*Path("/dev/fd").iterdir()]) == len(left)
 
 
 class TestPermissions:
@@ -213,36 +176,21 @@ class TestPermissions:
 
     @NEEDS_POSIX
     def test_a_chunk_that_may_not_be_read_is_an_error_and_not_missing(self):
-        """As a user who is not root, whom the modes of files do not hold back."""
         with tempfile.TemporaryDirectory() as folder:  # others may not enter pytest's own
-            root = Path(folder) / "a.zarr"
-            stored(LocalStore(root), numbers((100, 5000)), chunks=(50, 5000))
+            root, values = Path(folder) / "a.zarr", numbers((100, 5000))
+            array = stored(LocalStore(root), values, chunks=(50, 5000))
             for path in [Path(folder), *Path(folder).rglob("*")]:
                 path.chmod(0o555 if path.is_dir() else 0o444)
             (root / "c/1/0").chmod(0)
-            outcome = run_python(
-                """
-                import os, sys
-                import zarr
-
-                array = zarr.open_array(sys.argv[1], mode="r+")
-                array[0, 0] = array[0, 0]  # what is imported late is imported now
-                if os.getuid() == 0:
-                    os.seteuid(65534)
-                for selection in (3, 7), 3, slice(50), (73, 7), 73, slice(50, 100):
-                    try:
-                        print(float(array[selection].flat[0]))
-                    except PermissionError as error:
-                        print(os.path.relpath(error.filename, sys.argv[1]))
-                try:
+            with as_somebody_else():
+                for selection in (3, 7), 3, slice(50):
+                    assert np.array_equal(array[selection], values[selection])
+                for selection in (73, 7), 73, slice(50, 100):
+                    with pytest.raises(PermissionError) as caught:
+                        array[selection]
+                    assert caught.value.filename == str(root / "c/1/0")
+                with pytest.raises(PermissionError):
                     array[3, 7] = 0
-                except PermissionError as error:
-                    print("not written")
-                """,
-                root,
-            )
-        read = ["15007.0", "15000.0", "0.0", "c/1/0", "c/1/0", "c/1/0"]
-        assert outcome == [*read, "not", "written"]
 
 
 class TestWhatAStoreClaims:
