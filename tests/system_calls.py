@@ -335,7 +335,10 @@ def leased(path):
     with path.open("r+b") as file:
         handler = signal.signal(signal.SIGIO, give_back)
         try:
-            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            try:
+                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            except OSError:
+                pytest.skip("this file system has no leases")
             yield
         finally:
             signal.signal(signal.SIGIO, handler)

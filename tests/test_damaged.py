@@ -37,6 +37,7 @@ from zarr_bytes import (
 OWN = "BatchedBytesPipeline"
 KEY = "c/0/0"
 KINDS = ["local", "memory", "requests"]
+TRANSPOSE = TransposeCodec(order=(1, 0))
 NO_GAP = {"zarr_bytes.gap": {"local": 0, "remote": 0}}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 both_ways = pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
@@ -51,10 +52,24 @@ def opened(kind, folder, objects, config=()):
         return zarr.open_array(store_with(kind, objects, folder), mode="r+")
 
 
+def refused(error, match, *acts):
+    for act in acts:
+        with pytest.raises(error, match=match):
+            act()
+
+
+def reads(array, *selections):
+    return [partial(array.__getitem__, selection) for selection in selections]
+
+
+def write(array, selection):
+    return partial(setitem, array, selection, 5)
+
+
 FORMS = {  # pipelines and options of an array
     **{name: (name, {}) for name in PIPELINES},
     "little-endian": (OWN, {"serializer": BytesCodec(endian="little")}),
-    "transposed": (OWN, {"filters": [TransposeCodec(order=(1, 0))]}),
+    "transposed": (OWN, {"filters": [TRANSPOSE]}),
 }
 
 
@@ -76,13 +91,11 @@ class TestSizes:
                 if found > 1 and kind != "memory":
                     assert array[0, 1] == 1  # these bytes are there
                 message = f"{nbytes} bytes, found {found}"
-                with pytest.raises(ChunkSizeError, match=message):
-                    array[3, 7:9] = -1
+                refused(ChunkSizeError, message, write(array, np.s_[3, 7:9]))
                 if kind != "memory" or pipeline == OWN:  # zarr's do not tell the codec a key
                     message = f"{KEY}.* {message}"
                 why = "truncated" if found < nbytes else "too long"
-                with pytest.raises(ChunkSizeError, match=f"{message}: .*{why}"):
-                    array[...]
+                refused(ChunkSizeError, f"{message}: .*{why}", *reads(array, ...))
                 assert contents_of(array.store)[KEY] == objects[KEY]
 
     @pytest.mark.parametrize("kind", ["local", "requests"])
@@ -102,8 +115,7 @@ class TestSizes:
                 start = next(at for at in range(200, 400 * rows, 400) if at + 4 > cut)
                 found = max(cut - start, 0)
                 ranges = rf"bytes {start} to {start + 4} of .*{KEY} are 4 bytes, found {found}: "
-                with pytest.raises(ChunkSizeError, match=ranges):
-                    array[:, 50]
+                refused(ChunkSizeError, ranges, *reads(array, np.s_[:, 50]))
 
     def test_chunks_that_no_store_holds_read_as_their_fill_value(self, tmp_path, pipeline):
         for shape in [(2**60,), (2**63,), (2**40, 2**40), (2**70, 3)]:
@@ -114,8 +126,7 @@ class TestSizes:
                 for entry in (3, slice(5), slice(None, None, 2**58)):
                     assert (array[(entry, *rest)] == 7).all()
                 array = opened(kind, tmp_path / f"{kind} {shape}", objects | {key: bytes(16)})
-                with pytest.raises(ChunkSizeError, match=r"bytes.* found"):
-                    array[(slice(9), *rest)]
+                refused(ChunkSizeError, "bytes.* found", *reads(array, (slice(9), *rest)))
 
 
 class TestBools:
@@ -141,8 +152,7 @@ class TestBools:
             is_fused = is_zarrs and "Fused" in pipeline  # which reads a dense shard past the codec
             for selection, index in cases[2 * is_fused :]:
                 message = re.escape(f"found 5 at index {'(' if is_zarrs else index}")
-                with pytest.raises(BoolValueError, match=message):
-                    array[selection]
+                refused(BoolValueError, message, *reads(array, selection))
 
     def test_one_of_a_later_block_is_found_where_it_is(self, tmp_path):
         values = np.zeros((3000, 1000), "u1")
@@ -151,8 +161,8 @@ class TestBools:
         (tmp_path / KEY).write_bytes(values.tobytes())
         assert not array[:2800].any()
         for selection, index in (..., "(2800, 7) of the chunk"), (np.s_[500:], "(2300, 7)"):
-            with pytest.raises(BoolValueError, match=re.escape(f"found 2 at index {index}")):
-                array[selection]
+            message = re.escape(f"found 2 at index {index}")
+            refused(BoolValueError, message, *reads(array, selection))
 
 
 SHAPE, INNER = (4, 6), (2, 3)  # of 4 bytes: four inner chunks of 24, and an index of 68
@@ -219,15 +229,11 @@ class TestIndexes:
                 assert np.array_equal(array[box], np.frombuffer(part, ">i4").reshape(INNER))
                 continue
             element = box[0].start + 1, box[1].start
-            acts = [partial(array.__getitem__, box)]
+            acts = reads(array, box, *[...] * is_alone)
             if part is ShardIndexError:  # and not of a range, which may be there in part
-                acts += [partial(array.__getitem__, element), partial(setitem, array, element, 5)]
-            for act in acts + [partial(array.__getitem__, ...)] * is_alone:
-                with pytest.raises(part, match=KEY) as caught:
-                    act()
-                named = f"inner chunk ({number // 2}, {number % 2}) of the shard"
-                if is_alone and isinstance(caught.value, ShardIndexError):
-                    assert named in str(caught.value)
+                acts += [*reads(array, element), write(array, element)]
+            named = re.escape(f"inner chunk ({number // 2}, {number % 2}) of the shard")
+            refused(part, f"({named} |^bytes ).*{KEY}" if is_alone else KEY, *acts)
             assert contents_of(array.store)[KEY] == content
 
     @pytest.mark.parametrize(
@@ -246,9 +252,7 @@ class TestIndexes:
             "local", tmp_path, shard_of(PARTS, location, entries={2: entry}), location
         )
         message = rf"^inner chunk \(1, 0\) of the shard .*{KEY} {says}"
-        for act in partial(array.__getitem__, (3, 1)), partial(setitem, array, (3, 1), 5):
-            with pytest.raises(ShardIndexError, match=message):
-                act()
+        refused(ShardIndexError, message, *reads(array, (3, 1)), write(array, (3, 1)))
 
     @every_kind
     @every_location
@@ -269,10 +273,8 @@ class TestIndexes:
             wrong |= {content[:size]: "has the checksum 0x" for size in (68, 163)}
         for number, (content, says) in enumerate(wrong.items()):
             array = shard_with(kind, tmp_path / str(number), content, location, way)
-            acts = [partial(array.__getitem__, s) for s in (..., np.s_[:2], (3, 3))]
-            for act in (*acts, partial(setitem, array, np.s_[:, 1], 5)):
-                with pytest.raises(ShardIndexError, match=f"^the index of the .*{KEY} {says}"):
-                    act()
+            acts = *reads(array, ..., np.s_[:2], (3, 3)), write(array, np.s_[:, 1])
+            refused(ShardIndexError, f"^the index of the .*{KEY} {says}", *acts)
             assert contents_of(array.store)[KEY] == content
 
     @every_kind
@@ -288,54 +290,38 @@ class TestMemory:
     """An index or a place that is made large takes none."""
 
     @pytest.mark.parametrize("is_partial", [True, False])
-    def test_a_file_that_is_far_larger_than_the_shard_is_not_read(self, tmp_path, is_partial):
-        array = shard_with("local", tmp_path, b"")
-        with (tmp_path / KEY).open("r+b") as file:
+    def test_places_far_apart_are_not_fetched_together(self, tmp_path, is_partial):
+        array = shard_with("local", tmp_path / "a", b"")
+        with (tmp_path / "a" / KEY).open("r+b") as file:
             file.write(PARTS[0])
             file.seek(2**40 + 24)
             file.write(index_of([(0, 24), (2**40, 24), (2**39, 24), ABSENT]))
         expected = np.zeros(SHAPE, "i4")
         expected[:2, :3] = VALUES[:2, :3]
-        config = zarr.config.set({"zarr_bytes.partial_reads": is_partial})
-        with config, watched(tmp_path) as files:
-            found, memory = most_memory(lambda: array[...])
+        other = shard_with("requests", tmp_path / "b", shard_of(PARTS, entries={1: (2**61, 24)}))
+        with zarr.config.set({"zarr_bytes.partial_reads": is_partial}):
+            with watched(tmp_path / "a") as files:
+                found, memory = most_memory(lambda: array[...])
+            assert most_memory(lambda: refused(ChunkSizeError, KEY, *reads(other, ...)))[1] < 2**20
         assert np.array_equal(found, expected)
         assert files.nbytes[KEY] == 68 + 3 * 24
         assert memory < 2**20
-
-    @pytest.mark.parametrize("is_partial", [True, False])
-    def test_ranges_far_apart_are_not_fetched_together(self, tmp_path, is_partial):
-        array = shard_with("requests", tmp_path, shard_of(PARTS, entries={1: (2**61, 24)}))
-
-        def read():
-            with pytest.raises(ChunkSizeError, match=KEY):
-                array[...]
-
-        with zarr.config.set({"zarr_bytes.partial_reads": is_partial}):
-            assert most_memory(read)[1] < 2**20
 
     @every_location
     @both_ways
     def test_an_index_that_metadata_make_large_is_not_made(self, tmp_path, location, way):
         large = (2**40,), (1,), "uint8"
         array = shard_with("local", tmp_path, b"0123456789", location, way, *large)
-
-        def act():
-            message = f"takes {2**44 + 4} bytes for {2**40} inner chunks, found 10"
-            with pytest.raises(ShardIndexError, match=message):
-                array[7]
-            with pytest.raises(ShardIndexError, match=message):
-                array[7] = 1
-
-        assert most_memory(act)[1] < 2**20
+        message = f"takes {2**44 + 4} bytes for {2**40} inner chunks, found 10"
+        acts = *reads(array, 7), write(array, 7)
+        assert most_memory(lambda: refused(ShardIndexError, message, *acts))[1] < 2**20
 
 
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")  # zarr's pipeline
 class TestInnerChunksThatDoNotDivideATransposedShard:
     """zarr compares them with the shard before the `transpose`, and accepts them."""
 
-    OPTIONS = {"shape": (4, 6), "chunks": (4, 3), "dtype": "int32", "compressors": None}
-    TRANSPOSE = TransposeCodec(order=(1, 0))
+    OPTIONS = {"shape": (4, 6), "chunks": (4, 3), "dtype": "int32", "filters": TRANSPOSE}
     REFUSED = (
         r"inner chunks of the shape \(4, 3\) do not divide shards, which have the shape \(3, 4\)"
         r" after the codecs before them: 4 does not divide 3 on axis 0"
@@ -344,21 +330,19 @@ class TestInnerChunksThatDoNotDivideATransposedShard:
     @pytest.mark.parametrize("codecs", [(), (GzipCodec(),)], ids=["plain", "gzip"])
     def test_they_are_refused_where_they_are_created_opened_and_viewed(self, codecs):
         inner = ShardingCodec(chunk_shape=(4, 3), codecs=(zarr.codecs.BytesCodec(), *codecs))
-        options, store = {**self.OPTIONS, "filters": self.TRANSPOSE, "serializer": inner}, {}
-        with pytest.raises(ConfigurationError, match=self.REFUSED):
-            zarr.create_array(store, **options)
+        options, store = {**self.OPTIONS, "serializer": inner, "compressors": None}, {}
+        create = partial(zarr.create_array, store, **options)
+        refused(ConfigurationError, self.REFUSED, create)
         assert not store
         with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
-            array = zarr.create_array(store, **options)
-        for open_ in (zarr.open_array, zarr.open):
-            with pytest.raises(ConfigurationError, match=self.REFUSED):
-                open_(store)
+            array = create()
+        opens = partial(zarr.open_array, store), partial(zarr.open, store)
+        refused(ConfigurationError, self.REFUSED, *opens)
         if not codecs:
-            with pytest.raises(StoreError, match=self.REFUSED):
-                zarr_bytes.view(array)
+            refused(StoreError, self.REFUSED, partial(zarr_bytes.view, array))
 
     def test_those_that_divide_both_are_read_and_written(self):
         inner = ShardingCodec(chunk_shape=(1, 1), codecs=(zarr.codecs.BytesCodec(),))
-        array = zarr.create_array({}, **self.OPTIONS, filters=self.TRANSPOSE, serializer=inner)
+        array = zarr.create_array({}, **self.OPTIONS, serializer=inner, compressors=None)
         array[:] = VALUES
         assert np.array_equal(zarr.open_array(array.store)[:], VALUES)

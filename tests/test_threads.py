@@ -265,21 +265,19 @@ class TestTheLastChunkIsReadFirst:
         root, last_is_read = tmp_path / "array", threading.Event()
         array = stored(LocalStore(root), numbers((4, 8)), chunks=(1, 8))
         (root / "c/0/0").unlink()
-
-        def wait(key):
-            assert key != "c/0/0" or last_is_read.wait(30)
-
-        def note(key):
-            if key == "c/3/0":
-                last_is_read.set()
-
         with (
             mounted_as("nfs4", root / "zarr.json", tmp_path / "mounts"),
-            watched(root, before=wait, then=note),
+            watched(
+                root,
+                before=lambda key: key != "c/0/0" or last_is_read.wait(30),
+                then=lambda key: key != "c/3/0" or last_is_read.set(),
+            ),
         ):
             self.check_that_the_first_is_missing(array)
 
     def test_of_requests(self):
+        last = asyncio.Event()
+
         async def fault(number, buffer):
             if number > 1:
                 last.set()
@@ -287,7 +285,6 @@ class TestTheLastChunkIsReadFirst:
             await asyncio.wait_for(last.wait(), 30)
             return None
 
-        last = asyncio.Event()
         self.check_that_the_first_is_missing(faulty(fault, numbers((4, 8)), chunks=(1, 8)))
 
     @staticmethod
