@@ -8,17 +8,18 @@ chunk. Which calls are made, and how many, is not looked at.
 
 import itertools
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 from shards import divided, shard_of
-from stored_arrays import CountingStore, created, numbers
+from stored_arrays import CountingStore, contents_of, created, numbers
 from system_calls import at_each_call_below
 from zarr.buffer.cpu import Buffer
 from zarr.codecs import ShardingCodec
-from zarr.storage import LocalStore, MemoryStore, StorePath
+from zarr.storage import LocalStore, MemoryStore
 
 import zarr_bytes
 from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError, ShardIndexError
@@ -35,20 +36,18 @@ READS = [np.s_[57, 6], np.s_[7], np.s_[15:70:18, 2:6], np.s_[...]]
 WRITES = [*READS, np.s_[:, 3]]  # through a mapping
 KEY = "c/0/0"
 
-needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in place on POSIX")
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 needs_descriptors = pytest.mark.skipif(
-    not Path("/proc/self/fd").exists(), reason="files are known by descriptor"
+    not Path("/proc/self/fd").exists(), reason="files are known by descriptor, and written in place"
 )
 
 
 def contents_of_versions(layout):
     """The bytes of a chunk or shard of each version."""
     for values in OLD, NEW:
-        store = MemoryStore()
-        array = created(store, SHAPE, "i4", fill_value=FILL_VALUE, **LAYOUTS[layout])
+        array = created(MemoryStore(), SHAPE, "i4", fill_value=FILL_VALUE, **LAYOUTS[layout])
         array[...] = values
-        yield zarr.core.sync.sync(StorePath(store, KEY).get()).to_bytes()
+        yield contents_of(array.store)[KEY]
 
 
 class File:
@@ -61,9 +60,8 @@ class File:
         if layout == "shard":  # whose inner chunks lie elsewhere
             parts = [part.astype(">i4").tobytes() for part in divided(NEW, (20, 4))]
             self.replacing = shard_of(parts, places=[3, 1, 0, 2, 7, 4, 6, 5])
-        store = LocalStore(folder)
         options = {"fill_value": FILL_VALUE, "in_place": in_place, **LAYOUTS[layout]}
-        self.array = created(store, SHAPE, "i4", **options)
+        self.array = created(LocalStore(folder), SHAPE, "i4", **options)
         self.path.parent.mkdir(parents=True)
 
     def put(self, content):
@@ -80,13 +78,12 @@ class File:
     def deleted(self):
         self.path.unlink(missing_ok=True)
 
-    def truncated(self):
-        if self.path.exists():
-            os.truncate(self.path, len(self.old) // 2)
+    def truncated(self, size=None):
+        with suppress(FileNotFoundError):
+            os.truncate(self.path, len(self.old) // 2 if size is None else size)
 
     def emptied(self):
-        if self.path.exists():
-            os.truncate(self.path, 0)
+        self.truncated(0)
 
     def lengthened(self):
         with self.path.open("ab") as file:
@@ -119,10 +116,9 @@ def each_moment(file, event):
         file.put(file.old)
         happened = []
 
-        def act(n, name, first, number=number, happened=happened):
+        def act(n, *_, number=number, happened=happened):
             if n == number:
-                event()
-                happened.append(name)
+                happened.append(event())
 
         yield at_each_call_below(file.path.parent, act)
         assert list(file.folder.rglob("*.partial")) == []
@@ -134,13 +130,9 @@ def each_moment(file, event):
 # Of each event, the versions that a read may give. Single elements are of either one only where a
 # file is overwritten.
 EVENTS_OF_READS = {
-    "replaced": [OLD, NEW],
-    "deleted": [OLD, MISSING],
-    "truncated": [OLD],
-    "emptied": [OLD],
-    "lengthened": [OLD],
-    "overwritten": [OLD, NEW],
-    "a_folder": [OLD, MISSING],
+    **dict.fromkeys(["replaced", "overwritten"], (OLD, NEW)),
+    **dict.fromkeys(["deleted", "a_folder"], (OLD, MISSING)),
+    **dict.fromkeys(["truncated", "emptied", "lengthened"], (OLD,)),
 }
 MAY_FAIL = ("truncated", "emptied", "lengthened", "a_folder")
 
@@ -183,16 +175,16 @@ EVENTS_OF_WRITES = {
 }
 
 
-@needs_pwrite
 @needs_descriptors
 @pytest.mark.parametrize("event", [*EVENTS_OF_WRITES, "truncated", "emptied"])
 @pytest.mark.parametrize(
     ("layout", "in_place"),
     [
-        ("shard", True),
-        ("chunk", False),
-        pytest.param("chunk", True, marks=pytest.mark.slow),
-        pytest.param("shard", False, marks=pytest.mark.slow),
+        *(("shard", True), ("chunk", False)),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [("chunk", True), ("shard", False)]
+        ),
     ],
 )
 def test_a_write_to_a_file_that_others_change_is_done_to_one_version(
@@ -218,7 +210,6 @@ def test_a_write_to_a_file_that_others_change_is_done_to_one_version(
                 assert any(np.array_equal(file.values, version) for version in possible)
 
 
-@needs_pwrite
 @needs_descriptors
 @every_layout
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "missing"])
@@ -235,24 +226,20 @@ def test_what_others_put_there_is_kept_by_preallocate(tmp_path, layout, is_there
 
 
 class Server(CountingStore):
-    """A store of objects, of which others change one before the request of a number."""
+    """A store of objects, of which others put another one before the request of a number."""
 
-    def __init__(self, store, contents=(), event=None, at=None):
-        super().__init__(store)
-        self.contents, self.event, self.at = contents, event, at
-
-    def _with_store(self, store):
-        return type(self)(store, self.contents, self.event, self.at)
+    new = at = None  # None deletes it
 
     async def get(self, key, prototype, byte_range=None):
         if not key.endswith("zarr.json") and len(self.requests) == self.at:
-            old, new = self.contents
-            cut = {"truncated": old[: len(old) // 2], "emptied": b"", "replaced": new}
-            if self.event == "deleted":
-                await self._store.delete(key)
-            else:
-                await self._store.set(key, Buffer.from_bytes(cut[self.event]))
+            await self.put(self.new)
         return await super().get(key, prototype, byte_range)
+
+    async def put(self, content):
+        if content is None:
+            await self._store.delete(KEY)
+        else:
+            await self._store.set(KEY, Buffer.from_bytes(content))
 
 
 @pytest.mark.parametrize("event", ["replaced", "deleted", "truncated", "emptied"])
@@ -260,15 +247,16 @@ class Server(CountingStore):
 @pytest.mark.parametrize("is_partial", [True, False], ids=["in ranges", "whole"])
 def test_an_object_that_others_change_reads_old_or_new_or_is_named(layout, event, is_partial):
     """With several requests, elements may be of two versions; never beside the fill value."""
-    contents = list(contents_of_versions(layout))
-    store = Server(MemoryStore(), contents, event)
+    old, new = contents_of_versions(layout)
+    store = Server(MemoryStore())
     array = created(store, SHAPE, "i4", fill_value=FILL_VALUE, **LAYOUTS[layout])
+    store = array.store_path.store
+    store.new = {"replaced": new, "truncated": old[: len(old) // 2], "emptied": b""}.get(event)
     settings = {"zarr_bytes.gap.remote": 0, "zarr_bytes.partial_reads": is_partial}
     with zarr.config.set({**settings, "async.concurrency": 1}):
         for selection in READS:
             for number in itertools.count():
-                old = Buffer.from_bytes(contents[0])
-                zarr.core.sync.sync(StorePath(store._store, KEY).set(old))
+                zarr.core.sync.sync(store.put(old))
                 store.requests.clear()
                 store.at = number
                 found, error = outcome(lambda s=selection: array[s])
