@@ -180,11 +180,10 @@ EVENTS_OF_WRITES = {
 @pytest.mark.parametrize(
     ("layout", "in_place"),
     [
-        *(("shard", True), ("chunk", False)),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in [("chunk", True), ("shard", False)]
-        ),
+        ("shard", True),
+        ("chunk", False),
+        pytest.param("chunk", True, marks=pytest.mark.slow),
+        pytest.param("shard", False, marks=pytest.mark.slow),
     ],
 )
 def test_a_write_to_a_file_that_others_change_is_done_to_one_version(
