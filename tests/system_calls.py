@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
@@ -175,54 +176,47 @@ class ChunkFiles:
     reads: list = field(default_factory=list)  # of each read: thread, offset and bytes
     nbytes: Counter = field(default_factory=Counter)  # by key
     refused: int = 0
-
-    def __post_init__(self):
-        self._keys = {}  # by descriptor
+    files: dict = field(default_factory=dict)  # keys by descriptors that are open
 
     @property
     def opened(self):
         """How often each chunk is opened."""
         return Counter(self.keys)
 
-    def replacement(self, name, function):
-        """What is called instead of ``os.<name>``."""
+    def open(self, function, path, *args, **options):
+        key = os.fspath(path).removeprefix(f"{self.root}/")
+        if key.partition("/")[0] != "c":
+            return function(path, *args, **options)
+        self.keys.append(key)
+        self.threads.append(threading.get_ident())
+        self.before(key)
+        file = function(path, *args, **options)
+        self.files[file] = key
+        self.then(key)
+        return file
 
-        def opening(path, *args, **options):
-            key = os.fspath(path).removeprefix(f"{self.root}/")
-            if key.partition("/")[0] != "c":
-                return function(path, *args, **options)
-            self.keys.append(key)
-            self.threads.append(threading.get_ident())
-            self.before(key)
-            file = function(path, *args, **options)
-            self._keys[file] = key
-            self.then(key)
-            return file
+    def close(self, function, file):
+        self.files.pop(file, None)
+        function(file)
 
-        def closing(file):
-            self._keys.pop(file, None)
-            function(file)
-
-        def reading(file, wanted, *offset_and_flags):
-            key = self._keys.get(file)
-            if key is None:
-                return function(file, wanted, *offset_and_flags)
-            left, flags = self.most, sum(offset_and_flags[1:])
-            if flags & NOWAIT:
-                left = min(left, self.waits_after - self.nbytes[key])
-                if left <= 0:
-                    self.refused += 1
-                    raise OSError(self.refusal, os.strerror(self.refusal))
-            wanted = min(wanted, left) if isinstance(wanted, int) else first_of(wanted, left)
-            # Whether the page cache has it is not left to the system.
-            content = function(file, wanted, *offset_and_flags[:1])
-            count = content if isinstance(content, int) else len(content)
-            self.nbytes[key] += count
-            self.reads.append((threading.get_ident(), sum(offset_and_flags[:1]), count))
-            self.then(key)
-            return content
-
-        return {"open": opening, "close": closing}.get(name, reading)
+    def read(self, function, file, wanted, *offset_and_flags):
+        key = self.files.get(file)
+        if key is None:
+            return function(file, wanted, *offset_and_flags)
+        left = self.most
+        if sum(offset_and_flags[1:]) & NOWAIT:
+            left = min(left, self.waits_after - self.nbytes[key])
+            if left <= 0:
+                self.refused += 1
+                raise OSError(self.refusal, os.strerror(self.refusal))
+        wanted = min(wanted, left) if isinstance(wanted, int) else first_of(wanted, left)
+        # Whether the page cache has it is not left to the system.
+        content = function(file, wanted, *offset_and_flags[:1])
+        count = content if isinstance(content, int) else len(content)
+        self.nbytes[key] += count
+        self.reads.append((threading.get_ident(), sum(offset_and_flags[:1]), count))
+        self.then(key)
+        return content
 
 
 def first_of(memories, left):
@@ -238,7 +232,10 @@ def first_of(memories, left):
 def watched(root, **options):
     """`ChunkFiles` of the array at `root`."""
     files = ChunkFiles(root, **options)
-    with _replaced(("open", "close", "read", "pread", "preadv"), files.replacement):
+    with _replaced(
+        ("open", "close", "read", "pread", "preadv"),
+        lambda name, function: partial(getattr(files, name, files.read), function),
+    ):
         yield files
 
 

@@ -30,12 +30,6 @@ def pipeline(request):
         yield request.param
 
 
-@pytest.fixture
-def bytes_pipeline():
-    with zarr.config.set({"codec_pipeline.path": PIPELINES[OURS]}):
-        yield
-
-
 def on_the_loop(array, selection=...):
     """What is read of `array` on an event loop of this thread."""
     return asyncio.run(array.async_array.getitem(selection))
@@ -85,7 +79,6 @@ class TestOnTheEventLoop:
             assert np.array_equal(on_the_loop(array, selection), values[selection])
         assert expected == sum(n for thread, _, n in files.reads if thread == threading.get_ident())
 
-    @pytest.mark.usefixtures("bytes_pipeline")
     def test_others_have_their_turn_between_many_chunks(self, tmp_path, monkeypatch):
         array, expected = small_chunks(tmp_path, 600)
         monkeypatch.setattr(limits, "LIMITS", Limits(loop_chunks=20))
@@ -189,7 +182,6 @@ class TestWaiting:
             clock.now += seconds
             assert is_read_here(tmp_path, array, np.s_[4:]) == is_here
 
-    @pytest.mark.usefixtures("bytes_pipeline")
     def test_from_the_first_on_that_must_be_waited_for_are_read_in_a_thread(self, tmp_path, clock):
         array, values = small_chunks(tmp_path, 60)
 
@@ -217,7 +209,6 @@ def meeting(count):
 
 
 @needs_nowait
-@pytest.mark.usefixtures("bytes_pipeline")
 class TestSeveralThreads:
     """As many at the same time as zarr's settings say."""
 
@@ -257,7 +248,6 @@ class TestSeveralThreads:
         assert np.array_equal(zarr.open_array(root, mode="r")[...], expected)
 
 
-@pytest.mark.usefixtures("bytes_pipeline")
 class TestTheLastChunkIsReadFirst:
     """Results stand where they belong, in whatever order they come."""
 
