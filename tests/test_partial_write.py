@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zarr
-from conftest import HAS_FUSED_PIPELINE, PIPELINES
+from conftest import HAS_FUSED_PIPELINE
 from documents import document_of, write
 from fuzz import conditions, filled_up, fuzz, store_with, transposed
 from fuzz_arrays import arrays, selections, sharded
@@ -96,17 +96,6 @@ def test_of_a_shard_the_selected_bytes_change_and_no_others(tmp_path_factory, da
 
 
 class TestTheSetting:
-    @pytest.mark.parametrize("name", PIPELINES)
-    def test_it_is_for_the_pipeline_of_this_package(self, tmp_path, name):
-        """With one of zarr's, a write of a part replaces the chunk."""
-        with zarr.config.set({"codec_pipeline.path": PIPELINES[name]}):
-            array = created(LocalStore(tmp_path), (40, 3), "i2")
-        array[...] = 0
-        with written_to(tmp_path / "c/0/0") as counted:
-            array[3] = 5
-        assert counted == ([(18, 6)] if name == "BatchedBytesPipeline" else [])
-        assert array[2:4].tolist() == [[0] * 3, [5] * 3]
-
     @pytest.mark.parametrize("layout", LAYOUTS)
     def test_an_array_keeps_the_way_it_was_opened_with(self, tmp_path, layout):
         """Also where it is pickled; another configuration takes the setting of the moment."""
@@ -136,8 +125,6 @@ REFUSED = [  # selections by `oindex` of an array of 8 x 12, and shapes that the
     (([5, 0, 1], [7, 1]), (2, 2)),
     (([5, 0, 1], [7, 1]), (3, 1)),
 ]
-
-
 OVERLAPS = [  # shape, that of chunks, what is written, and of which elements of a view or file
     *(
         ((8,), (size,), np.s_[1:5], np.s_[start : start + 4], None)

@@ -255,13 +255,13 @@ class TestTheLastChunkIsReadFirst:
         root, last_is_read = tmp_path / "array", threading.Event()
         array = stored(LocalStore(root), numbers((4, 8)), chunks=(1, 8))
         (root / "c/0/0").unlink()
+
+        def wait(key):
+            assert key != "c/0/0" or last_is_read.wait(30)
+
         with (
             mounted_as("nfs4", root / "zarr.json", tmp_path / "mounts"),
-            watched(
-                root,
-                before=lambda key: key != "c/0/0" or last_is_read.wait(30),
-                then=lambda key: key != "c/3/0" or last_is_read.set(),
-            ),
+            watched(root, before=wait, then=lambda key: key != "c/3/0" or last_is_read.set()),
         ):
             self.check_that_the_first_is_missing(array)
 
