@@ -86,8 +86,9 @@ async def read_batch(
         except BlockingIOError:  # a thread reads this chunk again, and all after it
             pass
     if rest := batch[len(found) :]:
-        is_little = nbytes <= limits.LIMITS.one_thread and is_known_to_be_local(root)
-        threads = 1 if is_little else threads_for(root, len(rest))
+        is_little = nbytes <= limits.LIMITS.one_thread and not reader.fetches_much
+        is_quick = is_little and is_known_to_be_local(root)
+        threads = 1 if is_quick else threads_for(root, len(rest))
         found += await in_threads(reader.files, rest, threads)
     counters.note(root, chunks=len(found), opens=sum(found))
     return found
@@ -140,6 +141,7 @@ class Reader:
         self.answers_ranges = is_all and not self.root and driver.answers_ranges()
         # Not in a thread, where a warning could not point at the line that has called zarr.
         self.cost = driver.cost() if self.root else None
+        self.fetches_much = False  # more than one thread is for, with the gaps
 
     def files(self, batch: Iterable[Chunk], *, waits: bool = True) -> Iterator[bool]:
         """Read local files; for each, whether it exists.
@@ -154,7 +156,8 @@ class Reader:
             one, plan = way.one, way.plan
             if plan is not None and not waits:
                 fetched += plan.nbytes
-                if not plan.is_little or fetched > limits.LIMITS.one_thread:
+                self.fetches_much = fetched > limits.LIMITS.one_thread
+                if self.fetches_much or not plan.is_little:
                     raise BlockingIOError
             path = f"{root}/{getter.path}"
             file = open_chunk(path, root, waits=waits)
@@ -272,6 +275,8 @@ class Reader:
         start, nbytes = box.start * item_size, box.extent * item_size
         is_part = format.stored_nbytes is None or gap < format.nbytes != nbytes
         to_read = nbytes if is_part else format.nbytes
+        # No more than a plan would read at once.
+        largest = min(largest, most.block, most.block_out_of_order)
         if to_read > largest or box.gap * item_size > gap:
             return None
         begin = start if is_part else None

@@ -30,7 +30,7 @@ from zarr_bytes.indexing.plan import plan_of
 from zarr_bytes.indexing.selection import c_strides
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.file_writing import IS_REPLACED, is_replaced
+from zarr_bytes.io.file_writing import IS_POSSIBLE, IS_REPLACED, is_replaced
 from zarr_bytes.io.files import READABLE, WRITABLE, ChunkFile, opened
 from zarr_bytes.io.known_stores import kept_index
 from zarr_bytes.io.locks import can_lock
@@ -277,8 +277,10 @@ class _Walk:
         elif self._format is not None:
             self.acts = f"{class_path(type(codec))} in {self.acts}"
         why_not_a_file = self._driver.why_not_in_place()
-        in_place = own is not None and own.in_place
-        self._why_replaced = why_not_a_file or _NOT_IN_PLACE * (not in_place)
+        self._writes_in_place = own is not None and own.in_place and not why_not_a_file
+        self._why_replaced = why_not_a_file or _NOT_IN_PLACE * (not self._writes_in_place)
+        if not (self._why_replaced or IS_POSSIBLE):
+            self._why_replaced = "this system has no hard links, so that chunks are replaced"
         self._is_local = not why_not_a_file if is_write else bool(self._driver.root)
         self._looks = _LOOKED_AT if self._is_local and (is_write or self.index_nbytes) else 0
 
@@ -323,9 +325,9 @@ class _Walk:
 
     def _write(self, format: Format, key: StorePath, selection: Any, *, is_complete: bool) -> None:
         change = Change(plan_of(format, selection, APART), selection, is_complete=is_complete)
-        index, why, in_place = None, self._why_replaced, not self._why_replaced
+        index, why, in_place = None, self._why_replaced, self._writes_in_place
         if not change.keeps_nothing:
-            index, found = self._look(format, key, to_write=in_place)
+            index, found = self._look(format, key, to_write=not why)
             why = why or found
         added, why = change.counts(index, is_file=self._is_local, in_place=in_place, why=why)
         self.counts.add(added)

@@ -44,7 +44,7 @@ cannot be replaced at once there, and the store tries again."""
 IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
 
 # Windows has only `link`. Where one of the three is missing, chunks are replaced, as zarr does.
-_IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
+IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
 # Errors of linking on a file system without links.
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -77,7 +77,7 @@ def write_file(path: str, root: str, edit: Edit, *, in_place: bool) -> int:
 
     With `in_place`, nobody else who writes so loses anything, where the file system has locks.
     """
-    if not in_place or not _IS_POSSIBLE:
+    if not in_place or not IS_POSSIBLE:
         file = None if edit.keeps_nothing else open_chunk(path, root, waits=True)
         counters.note(root, opens=int(file is not None))
         with file or nullcontext():
@@ -100,7 +100,7 @@ def write_file(path: str, root: str, edit: Edit, *, in_place: bool) -> int:
 
 def create_file(path: str, write: Callable[[int], int]) -> bool:
     """Make a file at `path` by `write`, if there is none; whether it has been made."""
-    if not _IS_POSSIBLE:
+    if not IS_POSSIBLE:
         raise OSError(
             errno.ENOSYS,
             "this system has no hard links, so that chunks are replaced and cannot be shared: let"
