@@ -391,10 +391,7 @@ def index_in(file: ChunkFile, format: Format) -> ChunkIndex:
 
 
 def scatter(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
-    """Function that puts the elements of a fetch, out of its bytes, into the view of `out`.
-
-    A BoolValueError with the index in `out`, if a bool is neither 0 nor 1.
-    """
+    """Function that puts the elements of a fetch, out of its bytes, into the view of `out`."""
     format = plan.format
     numbers, dtype = format.as_numbers(view) or (None, None)
 

@@ -376,7 +376,7 @@ class Plan:
         # Read on the event loop, if nothing has to be waited for.
         most = limits.LIMITS
         has_few = self.ranges <= most.loop_ranges
-        self._is_kept = has_few and self.nbytes <= most.block
+        self._is_kept = has_few and self.nbytes <= most.block * most.loop_ranges
         self.is_little = has_few and format.index_nbytes <= most.assigned
 
     def parts(self) -> Iterable[Part]:

@@ -50,10 +50,7 @@ class MissingChunkError(EnoughError):
 
 
 class Requests:
-    """The requests for one chunk, which is counted; no coroutine waits where it `is_sync`.
-
-    Warns once of a store that has answered a range with the whole object, or refused it.
-    """
+    """The requests for one chunk, which is counted; no coroutine waits where it `is_sync`."""
 
     def __init__(
         self,
