@@ -394,8 +394,9 @@ def test_a_write_without_the_setting_is_said(tmp_path):
 
 @pytest.mark.parametrize("function", [explain, zarr_bytes.preallocate])
 def test_what_is_no_array_is_refused(function):
-    with pytest.raises(TypeError, match=r"array is of type ndarray; permitted is a zarr\.Array"):
-        function(np.zeros(3))
+    for other, name in (np.zeros(3), "ndarray"), (zarr.create_group(MemoryStore()), "Group"):
+        with pytest.raises(TypeError, match=f"array is of type {name}; permitted is a zarr.Array"):
+            function(other)
 
 
 @pytest.mark.parametrize("write", [False, True])

@@ -186,7 +186,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     """
     indexed, array = array, getattr(array, "array", array)
     if not isinstance(array, zarr.Array):
-        raise no_array(array)
+        raise no_array(indexed)
     indexer, fields = indexer_of(indexed, selection)
     if fields:
         raise IndexError(
