@@ -33,7 +33,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shards import shard_of, sharding
 from system_calls import fail_at
-from zarr.storage import FsspecStore, LocalStore
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 
 import zarr_bytes
 
@@ -284,6 +284,16 @@ class TestStores:
         monkeypatch.chdir(tmp_path)
         zarr.create_array(LocalStore(name), shape=3, dtype="i4", compressors=None)
         assert list(nodes_of(f"file://{name}")) == [""]
+
+    def test_a_document_that_is_deleted_meanwhile_is_a_finding(self):
+        class Emptied(WrapperStore):
+            async def get(self, *_, **__):
+                return None
+
+        store = MemoryStore()
+        zarr.create_array(store, shape=3, dtype="i4", compressors=None)
+        (node,) = zarr_bytes.check(Emptied(store))
+        assert [finding.found for finding in node.findings] == ["FileNotFoundError: zarr.json"]
 
     def test_any_path_of_python(self, folder):
         with os.scandir(folder.parent) as entries:

@@ -450,6 +450,8 @@ class TestFillValuesOfExtensions:
     )
     def test_every_number_survives_when_metadata_is_written_again(self, name):
         data_type, width = DATA_TYPES[name](), width_of(name)
+        one, also_one = (data_type.from_json_scalar(1, zarr_format=n) for n in (2, 3))
+        assert float(one) == float(also_one) == 1
         first = INTEGERS[name][0] if name in INTEGERS else 0
         for number in range(first, first + 2**width):
             given = number if name in INTEGERS else f"0x{number:0{4 if width > 8 else 2}x}"

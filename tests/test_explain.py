@@ -445,7 +445,9 @@ def test_nested_uses_of_counting_count_for_themselves_and_stores_apart(tmp_path)
         "first": (2, 1, 0),
         str(second.store).rpartition("/")[2]: (1, 0, 1),
     }
-    assert str(inner).startswith("3 chunks, 60,000 bytes fetched")
+    first_line, *_, last_row = str(inner).splitlines()
+    assert first_line == "3 chunks, 60,000 bytes fetched, 0 bytes written"
+    assert last_row.split()[-6:] == ["1", "0", "1", "1", "20,000", "0"]  # as the columns are named
 
 
 class TestTheCommand:
