@@ -213,12 +213,18 @@ class TestSeveralThreads:
     """As many at the same time as zarr's settings say."""
 
     THREADS = {"codec_pipeline.max_workers": 3, "async.concurrency": 2}
+    ONE = {"codec_pipeline.max_workers": 1, "async.concurrency": 2}
     REQUESTS = {"codec_pipeline.max_workers": 2, "async.concurrency": 3}
 
     @pytest.mark.parametrize(
         ("kind", "settings", "columns", "count"),
-        [("ext4", THREADS, 2**20, 3), ("ext4", THREADS, 2**17, 1), ("nfs4", REQUESTS, 8, 3)],
-        ids=["many bytes", "few bytes", "of a network"],
+        [
+            ("ext4", THREADS, 2**20, 3),
+            ("ext4", ONE, 2**20, 1),
+            ("ext4", THREADS, 2**17, 1),
+            ("nfs4", REQUESTS, 8, 3),
+        ],
+        ids=["many bytes", "one worker", "few bytes", "of a network"],
     )
     def test_read(self, tmp_path, kind, settings, columns, count):
         root, values = tmp_path / "array", np.ones((12, columns), "u1")

@@ -177,6 +177,7 @@ class TestSelections:
             (np.s_[0, 0, -11], "is outside axis 2"),
             (np.s_[0, 10, 0], "is outside axis 1"),
             ([0, 9], "is outside axis 0"),
+            ([0, -10], "index -10 is outside axis 0"),
             (np.s_[0, 0, 0, 0], "4 entries, and the array 3 axes"),
         ],
     )
