@@ -2,21 +2,18 @@
 
 import asyncio
 import errno
-import multiprocessing
 import os
 import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
-from pathlib import Path
-from shutil import rmtree
-from unittest.mock import patch
 
 import numpy as np
 import pytest
+import sharing
 import zarr
 from fuzz import encoded
 from shards import divided, shard_of
-from stored_arrays import IN_PLACE, PLAIN_ZARR, behind_a_link, created, numbers
+from stored_arrays import behind_a_link, created, numbers
 from system_calls import fail_at, mounted_as, watched
 from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
@@ -285,69 +282,21 @@ class TestFileSystems:
         assert any(calls) is is_locked
 
 
-COUNT, LARGE = 4, (64, 256)  # writers; of sixteen inner chunks, and columns are mapped
-NEW = numbers(LARGE, "i4") + 2
-ONES = {"missing": 0, "incomplete": 4}  # rows that are stored, of 64
-SHARED = [
-    *(("chunk", state) for state in ("missing", "as it was", "with another name", "behind a link")),
-    *(("shard", state) for state in ("missing", "incomplete", "as it was", "behind a link")),
-    ("shard", "with another name"),
-]
-WAYS = ["rows", "columns", "points", "preallocate", "whole"]
-FEW = [(*shared, way, 2) for shared, way in zip(SHARED, cycle(WAYS), strict=False)]
-MANY = [(*shared, way, 25) for shared in SHARED for way in WAYS]
-
-
-def keep(barrier):
-    global _barrier
-    _barrier = barrier
-
-
 @pytest.fixture(scope="module")
-def processes():
-    """Four, not forked from this one, which has threads, but from one that imports this module."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["test_locks"])
-    with (
-        patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parent)),
-        ProcessPoolExecutor(COUNT, context, keep, (context.Barrier(COUNT),)) as pool,
-    ):
-        yield pool
+def together():
+    """Calls a function in four processes at once, which stay for all tests here."""
+    with sharing.processes() as call:
+        yield call
 
 
-def write_part(who, path, way):
-    """Write every fourth row, column or element; the first one may preallocate or replace all."""
-    with zarr.config.set(IN_PLACE):
-        array = zarr.open_array(path, mode="r+")
-    _barrier.wait(60)  # so that each process has one part, and all begin together
-    if who == 0 and way == "preallocate":
-        preallocate(array)
-    if who == 0 and way == "whole":
-        for _ in range(4):
-            array[...] = -1
-    parts, own = range(who, LARGE[0], COUNT), np.arange(who, LARGE[1], COUNT)
-    if way == "columns":
-        parts = [np.s_[:, column] for column in own]
-    elif way == "points":
-        parts = [(np.full(own.size, row), own) for row in range(LARGE[0])]
-    for part in parts:
-        array[part] = NEW[part]
+WAYS = ["rows", "columns", "points", "preallocate", "whole"]
+FEW = [(*case, 2) for case in zip(sharing.LAYOUTS, cycle(WAYS), strict=False)]
+MANY = [(layout, way, 25) for layout in sharing.LAYOUTS for way in WAYS]
 
 
 @pytest.mark.parametrize(
-    ("layout", "state", "way", "rounds"),
+    ("layout", "way", "rounds"),
     [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY)],
 )
-def test_four_processes_lose_nothing(tmp_path, processes, layout, state, way, rounds):
-    divided = {"shards": LARGE, "chunks": (4, 256)} if layout == "shard" else {"chunks": LARGE}
-    for number in range(rounds):
-        path = tmp_path / str(number)
-        with zarr.config.set(PLAIN_ZARR):
-            array = zarr.create_array(path, shape=LARGE, dtype="i4", compressors=None, **divided)
-        array[: ONES.get(state, 64)] = 1
-        STATES.get(state, STATES["as it was"])(path / "c/0/0")
-        list(processes.map(write_part, range(COUNT), [path] * COUNT, [way] * COUNT))
-        found = zarr.open_array(path, mode="r")[...]
-        assert ((found == NEW) | ((found == -1) & (way == "whole"))).all()
-        assert list(path.rglob("*.partial")) == []
-        rmtree(path)
+def test_four_processes_lose_nothing(tmp_path, together, layout, way, rounds):
+    assert sharing.lost(together, tmp_path, layout, way, rounds) == [0] * rounds
