@@ -7,7 +7,7 @@ are NumPy and plain zarr.
 import gc
 import sys
 import warnings
-from itertools import combinations, permutations
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -125,19 +125,3 @@ def test_arrays_of_indices_are_not_taken_for_each_other(tmp_path, pipeline):
             array = stored(LocalStore(tmp_path / str(chunks)), values, chunks)
             for columns in 5, [5], [1, 2], [2, 5], [2, 5], [3], [1, 6]:
                 assert np.array_equal(array.oindex[1:4, columns], values[1:4, columns])
-
-
-@pytest.mark.skipif(
-    "rectilinear_chunks" not in zarr.config.get("array"), reason="zarr has them from 3.3 on"
-)
-@pytest.mark.parametrize("filters", [[], [TransposeCodec(order=(1, 0))]], ids=["plain", "T"])
-def test_every_part_of_a_grid_of_chunks_of_several_shapes(tmp_path, pipeline, filters):
-    """A part that begins with two chunks is often selected alike in both."""
-    with zarr.config.set({"array.rectilinear_chunks": True}):
-        store = LocalStore(tmp_path)
-        array = created(store, (9, 8), "i4", chunks=[[4, 5], [2, 4, 2]], filters=filters)
-    array[...] = model = numbers((9, 8), "i4")
-    array[2:8, 1::2] = model[2:8, 1::2] = -1
-    for start, stop in combinations(range(9), 2):
-        for rows in 1, [0, 4], [3, 2, 7, 6], slice(None):
-            assert np.array_equal(array.oindex[rows, start:stop], model[rows, start:stop])

@@ -8,6 +8,7 @@ import asyncio
 import gc
 import sys
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -244,3 +245,19 @@ class TestLocalFiles:
 @needs_nowait
 def test_only_local_file_systems_are_read_without_a_thread():
     assert not is_tried("/proc/self")
+
+
+@pytest.mark.skipif(
+    "rectilinear_chunks" not in zarr.config.get("array"), reason="zarr has them from 3.3 on"
+)
+@pytest.mark.parametrize("filters", [[], [TransposeCodec(order=(1, 0))]], ids=["plain", "T"])
+def test_every_part_of_a_grid_of_chunks_of_several_shapes(tmp_path, pipeline, filters):
+    """A part that begins with two chunks is often selected alike in both."""
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        store = LocalStore(tmp_path)
+        array = created(store, (9, 8), "i4", chunks=[[4, 5], [2, 4, 2]], filters=filters)
+    array[...] = model = numbers((9, 8), "i4")
+    array[2:8, 1::2] = model[2:8, 1::2] = -1
+    for start, stop in combinations(range(9), 2):
+        for rows in 1, [0, 4], [3, 2, 7, 6], slice(None):
+            assert np.array_equal(array.oindex[rows, start:stop], model[rows, start:stop])
