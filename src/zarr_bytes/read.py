@@ -87,8 +87,7 @@ async def read_batch(
             pass
     if rest := batch[len(found) :]:
         is_little = nbytes <= limits.LIMITS.one_thread and not reader.fetches_much
-        is_quick = is_little and is_known_to_be_local(root)
-        threads = 1 if is_quick else threads_for(root, len(rest))
+        threads = threads_for(root, len(rest), is_little=is_little)
         found += await in_threads(reader.files, rest, threads)
     counters.note(root, chunks=len(found), opens=sum(found))
     return found
@@ -115,10 +114,10 @@ def as_read(
     return (getter, format, entries, tuple([slice(0, n) for n in out.shape]), False), rest, out
 
 
-def threads_for(root: str, count: int) -> int:
+def threads_for(root: str, count: int, *, is_little: bool) -> int:
     """Number of threads for files: as of cores, or as of requests where they may be waited for."""
     if is_known_to_be_local(root):
-        return min(number_of_threads(), count)
+        return 1 if is_little else min(number_of_threads(), count)
     return min(zarr.config.get("async.concurrency") or count, count)
 
 

@@ -28,7 +28,7 @@ from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import write_file
 from zarr_bytes.io.files import EndOfFileError, find_location, open_chunk
-from zarr_bytes.io.known_stores import is_known_to_be_local, is_located, keep_index
+from zarr_bytes.io.known_stores import is_located, keep_index
 from zarr_bytes.io.mapping import apart_from_files
 from zarr_bytes.io.range_writing import StoppedError, write_all, write_parts, write_ranges
 from zarr_bytes.io.requests import note_request
@@ -107,8 +107,7 @@ async def write_batch(
     nbytes = prod(value.shape) * value.dtype.itemsize
     is_little = value.shape != () and nbytes <= limits.LIMITS.one_thread
     is_replaced = not in_place or any(is_complete for *_, is_complete in batch)
-    is_quick = is_little and not is_replaced and is_known_to_be_local(root)
-    threads = 1 if is_quick else threads_for(root, len(batch))
+    threads = threads_for(root, len(batch), is_little=is_little and not is_replaced)
     if in_place and is_numpy:
         array = apart_from_files(array, (f"{root}/{key.path}" for key, *_ in batch))
     await in_threads(partial(map, write_to_file), batch, threads)

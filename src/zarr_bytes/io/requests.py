@@ -248,8 +248,6 @@ class Requests:
 
 def note_request(getter: StorePath, request: _Request | None, found: Buffer | None) -> None:
     """Count a request that a store has answered."""
-    if not counters.counters:
-        return
     nbytes = 0 if found is None else len(found)
     counters.note(getter.store, requests=1, ranges=int(request is not None), bytes_fetched=nbytes)
 
