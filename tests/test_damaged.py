@@ -16,7 +16,7 @@ import zarr
 from conftest import PIPELINES
 from documents import BIG, document_of, text_of
 from fuzz import encoded, store_with
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from shards import ABSENT, divided, index_of, shard_of, sharding
 from stored_arrays import IN_PLACE, contents_of, most_memory, numbers, stored
@@ -208,6 +208,7 @@ def inner_chunk_at(entry, content, location, kind):
 
 class TestIndexes:
     @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    @example(entries={1: (70, 24), 3: (71, 24)}, way={})  # which share bytes
     @given(entries=ENTRIES, way=st.sampled_from([{}, IN_PLACE]))
     @every_kind
     @every_location
@@ -235,6 +236,9 @@ class TestIndexes:
             named = re.escape(f"inner chunk ({number // 2}, {number % 2}) of the shard")
             refused(part, f"({named} |^bytes ).*{KEY}" if is_alone else KEY, *acts)
             assert contents_of(array.store)[KEY] == content
+        if all(isinstance(part, bytes) for part in parts):
+            rows = [np.frombuffer(part, ">i4").reshape(INNER) for part in parts]
+            assert np.array_equal(array[...], np.block([rows[:2], rows[2:]]))
 
     @pytest.mark.parametrize(
         ("location", "entry", "says"),

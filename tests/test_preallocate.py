@@ -69,7 +69,8 @@ def test_missing_chunks_and_inner_chunks_are_made_and_then_written_in_place(
     found = preallocate(array, progress=told.append)
     assert (found.made, found.completed, found.chunks) == (3, completed, 4)
     assert [(p.chunks_done, p.chunks) for p in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    assert str(found).startswith("3 chunks made")
+    steps = "3 chunks made" + ", 1 shard completed" * completed
+    assert str(found).splitlines()[0] == f"{steps}: 4 there now"
     inodes = {path: path.stat().st_ino for path in files_in(tmp_path)}
     index_nbytes = (4 * 16 + 4) * completed
     assert [path.stat().st_size for path in inodes] == [4 * 4 * 6 + index_nbytes] * 4

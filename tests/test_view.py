@@ -137,7 +137,11 @@ class TestSelections:
         """Also with dots, which separate arrays where they stand for no axis."""
         view = zarr_bytes.view(stored({}, **form))
         selected = [([5, 0], 3, [1, 9]), ([], 0, [1]), (np.zeros((0, 2), int), [[0, 0]], 1)]
-        selected += [([[5, 0], [1, 8]],), (np.arange(9) % 3 == 0, 4)]
+        selected += [
+            ([[5, 0], [1, 8]],),
+            (np.arange(9) % 3 == 0, 4),
+            ([[5], [0]], [[3, 1, 4]], [[2]]),
+        ]
         selected += [np.s_[5, 7:5:-1, 7], np.s_[5, 3::-1]]
         for kinds in itertools.product([-3, np.int64(-3), slice(1, 6, 2), list], repeat=3):
             arrays = iter(np.ix_(*[[5, -8, 0, 5], [-6, 7], [1, 6, -3]][: kinds.count(list)]))
@@ -440,7 +444,7 @@ class TestWriting:
         array, view = changed(tmp_path, values=values, chunks=(4, 2))
         selected = np.s_[:, 1, (slice(2, 5), 1), (0, 0), (0, 0, ...), [5, 0, 3], ([0, 5], [1, 1])]
         for value, selection in itertools.product(ODD_VALUES[dtype], selected):
-            arrays = [np.full(n, value) for n in (2, 4, 7) if dtype != "?,i2"]
+            arrays = [np.full(n, value) for n in (2, 4, 7, (1, 1, 4)) if dtype != "?,i2"]
             for assigned in [value, *arrays]:
                 expected = values.copy()
                 refused = nullcontext()
