@@ -450,6 +450,16 @@ def test_nested_uses_of_counting_count_for_themselves_and_stores_apart(tmp_path)
     assert last_row.split()[-6:] == ["1", "0", "1", "1", "20,000", "0"]  # as the columns are named
 
 
+@pytest.mark.usefixtures("pipeline")
+def test_of_a_missing_chunk_no_file_is_opened(tmp_path):
+    array = in_folder(tmp_path, chunks=(10, 50, 50))
+    (tmp_path / "c/1/0/0").unlink()
+    with counting() as counted:
+        array[9]
+        array[12]
+    assert (counted.chunks, counted.opens, counted.bytes_fetched) == (2, 1, 20_000)
+
+
 class TestTheCommand:
     @pytest.mark.parametrize(
         ("arguments", "name", "selection", "verdict"),
