@@ -281,17 +281,14 @@ class TestFileSystems:
             assert explain(chunk.array, ..., write=True).may_share is is_locked
         assert any(calls) is is_locked
 
-    @pytest.mark.parametrize("is_missing", [False, True])
-    def test_writers_may_share_a_chunk_that_another_has_locked(self, tmp_path, is_missing):
+    def test_writers_may_share_chunks_while_another_holds_a_lock(self, tmp_path):
+        """In place of a chunk, and of an array whose chunk is replaced."""
         chunk = Chunk(tmp_path, "chunk")
-        held = chunk.path
-        if is_missing:
-            held.unlink()
-            held = tmp_path
-        file = os.open(held, os.O_RDONLY)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert explain(chunk.array, 3, write=True).may_share
-        os.close(file)
+        for path, selection in (chunk.path, 3), (tmp_path, ...):
+            file = os.open(path, os.O_RDONLY)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            assert explain(chunk.array, selection, write=True).may_share
+            os.close(file)
 
 
 @pytest.fixture(scope="module")

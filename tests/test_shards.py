@@ -107,6 +107,16 @@ def test_a_shard_that_is_replaced_has_no_empty_inner_chunks(tmp_path, kind):
     assert keys_of(array.store) == []
 
 
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_inner_chunks_that_are_encoded_in_several_blocks_are_one_after_another(tmp_path, kind):
+    values = numbers((6, 400, 500))  # of 1.6 MB
+    array = made(tmp_path if kind == "local" else None, values.shape, values.shape, (1, 400, 500))
+    array[...] = values
+    content = contents_of(array.store)["c/0/0/0"]
+    assert content[: values.nbytes] == values.astype(">f8").tobytes()
+    assert entries_in(content, 6) == [(1_600_000 * i, 1_600_000) for i in range(6)]
+
+
 PARTS = [encoded(np.full(2, value), "float64", "big") for value in (3.0, 3.0, 5.0)]
 
 

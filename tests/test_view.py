@@ -140,7 +140,7 @@ class TestSelections:
         selected += [
             ([[5, 0], [1, 8]],),
             (np.arange(9) % 3 == 0, 4),
-            ([[5], [0]], [[3, 1, 4]], [[2]]),
+            ([[5, 0], [1, 8]], [3, 7], 2),
         ]
         selected += [np.s_[5, 7:5:-1, 7], np.s_[5, 3::-1]]
         for kinds in itertools.product([-3, np.int64(-3), slice(1, 6, 2), list], repeat=3):
@@ -368,6 +368,13 @@ def of_other_byte_order():
     return zarr.create_array({}, data=np.ones(3, dtype), serializer=codec, compressors=None)
 
 
+def of_chunks_of_several_shapes():
+    if "rectilinear_chunks" not in zarr.config.get("array"):
+        pytest.skip("zarr has them from 3.3 on")
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        return stored({}, chunks=[[4, 5], [8], [10]])
+
+
 class TestRefusals:
     """The error names the reason and what to do, such as the call of zarr."""
 
@@ -377,12 +384,13 @@ class TestRefusals:
             (lambda: zarr.create_array({}, data=VALUES), "r", "chunks go through the codec zstd"),
             (lambda: zarr.create_array({}, data=VALUES, zarr_format=2), "r", "format 2"),
             (lambda: stored(CountingStore(MemoryStore())), "r", "its store is a CountingStore"),
+            (of_chunks_of_several_shapes, "r", "its chunks have several shapes"),
             (of_other_byte_order, "r", "its bfloat16 is stored (little|big)-endian"),
             (lambda: stored({}), "r+", "only chunks in files"),
             (lambda: opened_to_read(mkdtemp()), "r+", r'open it with mode="r\+"'),
             (lambda: stored(mkdtemp()), "r+", r"zarr\.config\.set\(\{.zarr_bytes\.partial_writes"),
         ],
-        ids=["codecs", "format", "store", "byte order", "memory", "read-only", "setting"],
+        ids=["codecs", "format", "store", "shapes", "byte order", "memory", "read-only", "setting"],
     )
     def test_of_arrays(self, make, mode, reason):
         if mode == "r":
