@@ -8,7 +8,7 @@ comes before any plan, so that a small chunk costs an open, a read, a close and 
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise, repeat
+from itertools import repeat
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -371,7 +371,7 @@ def read_file(plan: Plan, file: ChunkFile, view: Array) -> None:
 def _most(view: Array) -> int:
     """Bytes of a file that are read at once; more out of order, to fill the lines of the cache."""
     long = [stride for stride, n in zip(view.strides, view.shape, strict=True) if n > 1]
-    is_in_order = all(a >= b for a, b in pairwise(long))
+    is_in_order = long == sorted(long, reverse=True)
     return limits.LIMITS.block if is_in_order else limits.LIMITS.block_out_of_order
 
 

@@ -9,7 +9,7 @@ bits, all bits of both being 1 for an absent one.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -156,17 +156,26 @@ class Format:
         As plain numbers with one more axis where possible, which are swapped two to three times as
         fast. None where elements must be checked, or the view has another data type.
         """
-        layout = layout_of(view.dtype, self.endian)
-        is_alike = view.dtype.newbyteorder("=") == self.dtype.newbyteorder("=")
-        if not is_alike or not self.is_unchecked:
+        found = _numbers(view.dtype, self.dtype, self.endian) if self.is_unchecked else None
+        if found is None:
             return None
-        is_foreign = layout.view is None or view.dtype.num >= FIRST_USER_TYPE
-        if is_foreign and not view.dtype.isnative:
-            return None  # types of other packages have one byte order; NumPy decides
-        if layout.number is None or layout.is_stored_as_is:
-            return view.view(layout.units), layout.stored
-        numbers = view[..., np.newaxis].view(layout.number)
-        return numbers, np.dtype((layout.number.newbyteorder(), numbers.shape[-1:]))
+        number, stored = found
+        return (view[..., np.newaxis] if stored.shape else view).view(number), stored
+
+
+@lru_cache(maxsize=1024)
+def _numbers(dtype: DType, own: DType, endian: Endian | None) -> tuple[DType, DType] | None:
+    """Types of numbers in memory and as stored, for a view of `dtype`."""
+    layout = layout_of(dtype, endian)
+    if dtype.newbyteorder("=") != own.newbyteorder("="):
+        return None
+    is_foreign = layout.view is None or dtype.num >= FIRST_USER_TYPE
+    if is_foreign and not dtype.isnative:
+        return None  # types of other packages have one byte order; NumPy decides
+    if layout.number is None or layout.is_stored_as_is:
+        return layout.units, layout.stored
+    count = dtype.itemsize // layout.number.itemsize
+    return layout.number, np.dtype((layout.number.newbyteorder(), (count,)))
 
 
 class Stored:
