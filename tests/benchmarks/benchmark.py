@@ -1,6 +1,5 @@
 """What the benchmarks share: contenders that run in turn, or each in a loop of its own."""
 
-from functools import partial
 from statistics import median
 from time import perf_counter
 
@@ -87,10 +86,6 @@ def stored(path, shape, chunks, dtype="f8", endian="big", **options):
 def opened(path, pipeline, codec=OURS, mode="r"):
     with zarr.config.set({"codecs.bytes": codec, "codec_pipeline.path": pipeline}):
         return zarr.open_array(path, mode=mode)
-
-
-def reading(path, pipeline, selection=..., codec=OURS):
-    return partial(opened(path, pipeline, codec).__getitem__, selection)
 
 
 def read_into(path, by=map):

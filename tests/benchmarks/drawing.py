@@ -17,7 +17,6 @@ MARKS = {  # by the beginning of a name, in lower case; the last that fits
     "": ("P", "#a0785a"),
     "zarr": ("s", GREY),
     "zarr fused": ("X", GREY),
-    "zarr's own codec, fused": ("X", GREY),
     "zarrs": ("^", "#c9702f"),
     "zarrista": ("v", "#a05fb5"),
     "tensorstore": ("D", "#3f9a63"),

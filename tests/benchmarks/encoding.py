@@ -12,7 +12,7 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-from pipeline import Row, at_most, run
+from pipeline import Row, run
 from zarr.abc.buffer import BufferPrototype
 from zarr.buffer.cpu import Buffer, NDBuffer
 from zarr.codecs import BytesCodec as ZarrBytesCodec
@@ -20,7 +20,6 @@ from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.dtype import parse_dtype
 
 from zarr_bytes import BytesCodec
-from zarr_bytes.layout.elements import decode_elements, encode_elements
 
 MEBIBYTE = 2**20
 CODECS = {"zarr-bytes": BytesCodec, "zarr": ZarrBytesCodec}
@@ -85,35 +84,7 @@ def bools(_, rounds):
         yield Row(f"{what} bools", rounds.in_turn(calls | {"copy": array.copy}, 21), [])
 
 
-def small(_, rounds):
-    """The time of a call, where there is next to nothing to move."""
-    array = values_of("f8", 256 * 256)[0, :32]
-    for order, endian in ORDERS.items():
-        for what, calls in zip(("encode", "decode"), calls_of(array, endian), strict=True):
-            yield Row(f"{what} {order} chunk of 256 B", rounds.alone(calls), [])
-
-
-def records(_, rounds):
-    """Beside plain numbers of the same bytes."""
-    pair, fields = [("real", "<f2"), ("imag", "<f2")], [(name, "<f4") for name in "xyz"]
-    for what, data_type, number in (
-        ("pairs of float16", pair, "<u2"),
-        ("records of three float32", fields, "<u4"),
-        ("complex64", "<c8", "<u4"),
-    ):
-        dtype = np.dtype(data_type)
-        # Ones: memory of zeros that nobody has written is one page, always in the cache.
-        array = np.ones(64 * MEBIBYTE // dtype.itemsize * dtype.itemsize, "u1").view(dtype)
-        numbers = array.view(number)
-        astype = partial(numbers.astype, numbers.dtype.newbyteorder())
-        encode = partial(encode_elements, array, "big")
-        decode = partial(decode_elements, encode(), dtype, array.shape, "big")
-        for name, call in {"encode": encode, "decode": decode}.items():
-            times = rounds.in_turn({"zarr-bytes": call, "astype": astype}, 21)
-            yield Row(f"{name} {what}, 64 MiB", times, [at_most(times, 1.15, "astype")])
-
-
-SECTIONS = {"large": large, "bools": bools, "small": small, "records": records}
+SECTIONS = {"large": large, "bools": bools}
 
 if __name__ == "__main__":
     main()

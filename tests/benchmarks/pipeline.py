@@ -77,6 +77,7 @@ TRANSPOSED_READS = {
     "point": np.s_[7, 200, 200],
     "column": np.s_[:, 200, 200],
 }
+BETWEEN = ("row", "column", "box")
 IN_TURN = ("plane", "last axis")  # of two large chunks; the other reads are too short for that
 MANY = (16384, 32)
 UNITS = {"ms": 1e3, "us": 1e6}  # in a second
@@ -336,6 +337,17 @@ def large_chunks(folder, rounds):
         rmtree(path)
 
 
+def between(folder, rounds):
+    """Small reads of large chunks, with 250 MiB of another array read before each."""
+    paths = [stored(folder / name, *TWO_LARGE[0]) for name in ("read", "other")]
+    names, values = (PIPELINE, "zarrs"), array_of(TWO_LARGE[0])
+    other = reading(paths[1], values, names=names)["zarrs"]
+    for name in BETWEEN:
+        selection, _ = LARGE_READS[name]
+        times = rounds.in_turn(reading(paths[0], values, selection, names), 41, other)
+        yield Row(f"{name}, 250 MiB read in between", times, [at_most(times, 0.9, "zarrs")])
+
+
 def transposed_chunk(folder, rounds):
     for kind, (endian, i) in KINDS.items():
         shape, order = TRANSPOSED[i]
@@ -399,6 +411,7 @@ SECTIONS = {
     "small": small_chunks,
     "many": many_chunks,
     "large": large_chunks,
+    "between": between,
     "transposed": transposed_chunk,
     "writing": writing,
     "gap": gap,

@@ -3,13 +3,14 @@
     python tests/benchmarks/remote.py --picture tests/benchmarks/remote.png
 
 A server on loopback answers after 30 ms and sends 50 MB/s on each connection; figures are medians
-of three reads, or one read that takes more than a second. Every result is compared with
-NumPy's. The bar of a row: the time of the ranges that the server has sent to this package, in the
-best order, ten at a time, and what it may be times that. What the server says that it has sent is
-compared with what `explain` has said. The last two sections are the measurements behind the remote
-defaults, also with 10 and 100 ms; `--quick` is for a look at these. `--only` is for some of the
-sections. With `--picture`, the table of `docs/performance.md` is written again, too, if the first
-two sections were measured. All takes some seven minutes, and ends after fifteen at the latest.
+of three reads, or one read that takes more than a second. Every result is compared with NumPy's.
+The bars of a row: the time of the ranges that the server has sent to this package, in the best
+order, ten at a time; and the time that obstore takes for these ranges alone, ten at a time. What
+the server says that it has sent is compared with what `explain` has said. The last two sections are
+the measurements behind the remote defaults, also with 10 and 100 ms; `--quick` is for a look at
+these. `--only` is for some of the sections. With `--picture`, the table of `docs/performance.md` is
+written again, too, if the first two sections were measured. All takes some seven minutes, and ends
+after fifteen at the latest.
 """
 
 import asyncio
@@ -72,7 +73,7 @@ SELECTIONS = {
     "whole": ...,
 }
 VARIABLE = (512, 256, 256)  # of float32 in a NetCDF-3 file, 134 MB
-BEST = "best order"
+BEST, ALONE = "best order", "requests alone"
 PAGE = Path(__file__).parents[2] / "docs/performance.md"
 BEGIN, END = "<!-- written by tests/benchmarks/remote.py -->\n", "\n<!-- end -->"
 PICTURE = Picture(
@@ -125,7 +126,7 @@ def rows(server, arrays, reads, values, what):
     for name, selection in SELECTIONS.items():
         if (what, name) == (SMALL, "whole"):
             continue  # its requests are those of the column
-        expected, seconds, bars, least = values[selection], {}, [], {}
+        expected, seconds = values[selection], {}
         for contender, read in reads.items():
             try:
                 seconds[contender] = [timed(read, selection, expected)]
@@ -133,14 +134,18 @@ def rows(server, arrays, reads, values, what):
                 print(f"{contender}, {what}, {name}: {error!r:.100}")
                 continue
             if contender in arrays:
-                bars = [bar(server, arrays[contender], selection)]
-                least = {BEST: bars[0].seconds}
+                log, least = requests(server, arrays[contender], selection)
+                alone = partial(alone_in_turn, server.url, log)
                 seconds[contender] = []  # until now, no range was known to be answered
+        of_requests = []
         for _ in range(3):
+            of_requests.append(alone())
             for contender, some in seconds.items():
                 if not some or (len(some) < 3 and some[0] < 1):
                     some.append(timed(reads[contender], selection, expected))
         times = {contender: median(some) for contender, some in seconds.items()}
+        least = {BEST: least, ALONE: median(of_requests)}
+        bars = [Bar(1.15, f"{kind} of {len(log)} requests", n) for kind, n in least.items()]
         yield Row(f"{what}, {name}", times, bars, least)
 
 
@@ -152,8 +157,8 @@ def timed(read, selection, expected):
     return seconds
 
 
-def bar(server, array, selection):
-    """The time of the ranges that are sent, which are those that were explained."""
+def requests(server, array, selection):
+    """What is sent, which is what was explained, and the seconds of these ranges at best."""
     explained = zarr_bytes.explain(array, selection)
     server.log()
     array[selection]
@@ -162,8 +167,23 @@ def bar(server, array, selection):
     assert (explained.requests, explained.bytes_fetched) == (len(log["sent"]), nbytes)
     assert log["most"] <= SLOTS
     seconds = best(joined(log["sent"]), LATENCY, RATE)
-    seconds += LATENCY * (explained.kind == "shard")  # its index goes first
-    return Bar(1.15, f"the best order of {len(log['sent'])} requests", seconds)
+    return log["sent"], seconds + LATENCY * (explained.kind == "shard")  # its index goes first
+
+
+def alone_in_turn(url, ranges):
+    """Seconds of ranges by obstore, ten at a time, without zarr, and without a result."""
+    store, slots = HTTPStore(url, client_options={"allow_http": True}), asyncio.Semaphore(SLOTS)
+
+    async def get(path, start, stop):
+        async with slots:
+            await store.get_range_async(path, start=start, end=stop)
+
+    async def get_all():
+        await asyncio.gather(*[get(*each) for each in ranges])
+
+    start = perf_counter()
+    asyncio.run(get_all())
+    return perf_counter() - start
 
 
 def arrays(folder, _):
@@ -254,15 +274,15 @@ def size(folder, rounds):
 def write(times):
     """Write the table of the page again, in milliseconds."""
     lines = [
-        "| read | best order | zarr-bytes with obstore | the fastest other |",
-        "| --- | ---: | ---: | ---: |",
+        f"| read | {BEST} | {ALONE} | zarr-bytes, obstore | the fastest other |",
+        "| --- | ---: | ---: | ---: | ---: |",
     ]
     for row, seconds in times.items():
-        others = {name: n for name, n in seconds.items() if not name.startswith((PIPELINE, BEST))}
+        names = BEST, ALONE, f"{PIPELINE}, obstore"
+        others = {name: n for name, n in seconds.items() if not name.startswith((PIPELINE, *names))}
         other = min(others, key=others.get)
-        shown = seconds[BEST], seconds[f"{PIPELINE}, obstore"], others[other]
-        best_ms, ours_ms, other_ms = [in_words(1e3 * n) for n in shown]
-        lines.append(f"| {row} | {best_ms} | {ours_ms} | {other_ms} ({other}) |")
+        shown = [in_words(1e3 * seconds[name]) for name in (*names, other)]
+        lines.append(f"| {row} | {' | '.join(shown)} ({other}) |")
     before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
     after, table = rest.partition(END)[2], "\n".join(lines)
     PAGE.write_text(f"{before}{BEGIN}{table}{END}{after}", encoding="utf-8")

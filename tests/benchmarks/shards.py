@@ -280,8 +280,20 @@ def in_place(folder, rounds):
         end(paths, values)
 
 
+def other_rows(folder, rounds):
+    """Rows by chance, whose plans are not kept, beside one row again and again."""
+    for kind, (endian, i) in WRITTEN.items():
+        path = written(folder / kind, *SHAPES[i], endian, THEIR_WAY)
+        read, random = opened(path, *OURS_WAY).__getitem__, np.random.default_rng(0)
+        chance = map(tuple, random.integers(0, SHAPES[i][0][:2], (10**6, 2)).tolist())
+        reads = {"random rows": partial(next, map(read, chance)), "a row": partial(read, (7, 100))}
+        times = rounds.alone(reads)
+        yield Row(f"{kind}, {TWO}, random rows", times, [at_most(times, 1.2, "a row")])
+
+
 SECTIONS = {
     "reading": reading,
+    "rows": other_rows,
     "inner": inner_chunks,
     "writing": writing,
     "place": in_place,

@@ -153,25 +153,7 @@ def gathered(folder, rounds):
         yield Row(f"{kind}, 10,000 rows at once", times, [at_most(times, 1.3, MEMMAP)])
 
 
-def blocks(folder, rounds):
-    """A chunk as an array: a view and `numpy.memmap` copy nothing, and zarr reads it."""
-    for kind in KINDS:
-        values, arrays = arrays_of(folder / kind, kind)
-        view = arrays[VIEW]
-        place, size = (0,) * view.ndim, view.chunks[0]
-        assert np.array_equal(view.blocks[place], values[:size])
-        assert np.shares_memory(view.blocks[place], view[0])
-        reads = {
-            VIEW: partial(view.blocks.__getitem__, place),
-            MEMMAP: partial(arrays[MEMMAP].__getitem__, slice(size)),
-        }
-        times = rounds.alone(reads)
-        reads = {name: partial(arrays[name].blocks.__getitem__, place) for name in WAYS}
-        times |= rounds.in_turn(reads, 7)
-        yield Row(f"{kind}, a block", times, [])
-
-
-SECTIONS = {"points": points, "rows": rows, "gathered": gathered, "blocks": blocks}
+SECTIONS = {"points": points, "rows": rows, "gathered": gathered}
 
 if __name__ == "__main__":
     main()

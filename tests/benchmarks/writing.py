@@ -13,11 +13,10 @@ before each loop: a small write would else wait while the system stores the 250 
 
 import os
 from functools import partial
-from itertools import product
 
 import numpy as np
 import zarr
-from benchmark import DEFAULT, FUSED, LARGE, OURS, THEIRS, ZARRS, opened, stored, values_of
+from benchmark import DEFAULT, LARGE, OURS, THEIRS, ZARRS, stored, values_of
 from pipeline import PEERS, PIPELINE, TENSORSTORE, Bar, Picture, Row, at_most, end, run, writers
 
 WAYS = {  # as of `pipeline.readers`; what zarrs does not write itself goes to zarr's pipeline
@@ -26,7 +25,6 @@ WAYS = {  # as of `pipeline.readers`; what zarrs does not write itself goes to z
     "zarrs": (ZARRS, THEIRS),
     TENSORSTORE: None,
 }
-PIPELINES = {"default": DEFAULT, "fused": FUSED}
 MEMMAP = "memmap"
 CHUNK = (18, *LARGE[1:])
 SELECTIONS = {  # and how many times faster than each peer the write is to be
@@ -105,34 +103,7 @@ def column(folder, rounds):
         end(paths, values)
 
 
-def setting(folder, rounds):
-    """Chunks of 28 MiB and a row of one, with the setting, without it, and with zarr's codec."""
-    shape, chunk = (8, *LARGE[1:]), (4, *LARGE[1:])
-    values = np.random.default_rng(0).random(shape)
-    ways = {PIPELINE: (WAYS[PIPELINE][0], DEFAULT)} | {n: (p, p) for n, p in PIPELINES.items()}
-    for endian, (name, (ours, zarrs)) in product(["little", "big"], ways.items()):
-        paths = {each: folder / each for each in ("on", "off", "zarr")}
-        for path in paths.values():
-            stored(path, shape, chunk, endian=endian)
-        arrays = {"on": opened(paths["on"], ours, mode="r+")}
-        with zarr.config.set({"zarr_bytes.partial_writes": False}):
-            arrays["off"] = opened(paths["off"], ours, mode="r+")
-        arrays["zarr"] = opened(paths["zarr"], zarrs, THEIRS, mode="r+")
-        whole = {each: partial(array.__setitem__, ..., values) for each, array in arrays.items()}
-        times = rounds.in_turn(whole, 9)
-        yield Row(f"{endian}-endian, whole chunks, {name}", times, [at_most(times, 1.05, "off")])
-        del arrays["on"]
-        row = {
-            each: partial(array.__setitem__, (2, 500), values[2, 500])
-            for each, array in arrays.items()
-        }
-        times = rounds.in_turn(row, 9)
-        what = f"{endian}-endian, a row with the setting off, {name}"
-        yield Row(what, times, [at_most(times, 1.05, "zarr")])
-        end(paths, values)
-
-
-SECTIONS = {"selections": selections, "new": first_row, "column": column, "setting": setting}
+SECTIONS = {"selections": selections, "new": first_row, "column": column}
 
 if __name__ == "__main__":
     main()
