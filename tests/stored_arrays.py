@@ -201,7 +201,13 @@ DeviceBuffer.__abstractmethods__ = frozenset()
 
 
 class DeviceNDBuffer(cpu.NDBuffer):
-    pass
+    is_brought = False  # from the memory of NumPy
+
+    @classmethod
+    def from_numpy_array(cls, array_like):
+        found = cls(array_like)
+        found.is_brought = True
+        return found
 
 
 DEVICE = BufferPrototype(DeviceBuffer, DeviceNDBuffer)

@@ -240,6 +240,8 @@ class TestFillValuesThatAreNotPermitted:
             with pytest.warns(FillValueWarning, match=f"^{place}{words} read as the value {read}"):
                 found = zarr.open_array(path).fill_value
             assert (found, type(found)) == (read, np.dtype(data_type).type)
+            with pytest.warns(FillValueWarning, match=f"^{words} read as"):  # outside an array
+                CORE[data_type]().from_json_scalar(value, zarr_format=3)
             documents.write(path, document | {"fill_value": read})
             zarr.open_array(path)  # without a warning
 
@@ -265,9 +267,10 @@ class TestFillValuesThatAreNotPermitted:
         data_type = {"r*": "r24", "struct": documents.struct_of(a="float32")}.get(name, name)
         expected = "null is not a fill value of .* permitted is .*"
         hint = 'zarr.config.set.*"zarr_bytes.fill_values": "lenient".* reads it as'
-        with fill_values("strict"), pytest.raises(FillValueError, match=expected + hint):
+        with fill_values("strict"), pytest.raises(FillValueError, match=expected + hint) as refused:
             open_document(data_type, fill_value=None)
-        with pytest.warns(FillValueWarning, match=f"{expected} It is read as"):
+        read = re.escape(str(refused.value).rpartition(" reads it as ")[2][:-1])
+        with pytest.warns(FillValueWarning, match=f"{expected} It is read as {read}, the default"):
             document = rewritten_document(data_type, fill_value=None)
         array = open_document(data_type, fill_value=document["fill_value"])
         assert not np.any(np.asarray(array[:]).view("u1"))

@@ -220,6 +220,16 @@ class TestWaiting:
                 with pytest.raises(ValueError, match="is a folder"):
                     array[...] = np.arange(12).reshape(2, 6)
 
+    @pytest.mark.parametrize("key", ["c/0/0", "c/1/0"])
+    def test_any_of_several_chunks_is_waited_for(self, tmp_path, monkeypatch, key):
+        array = created(LocalStore(tmp_path), (2, 6), "i4", chunks=(1, 6))
+        array[...] = 7
+        with (tmp_path / key).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            monkeypatch.setattr(locks, "sleep", lambda _: fcntl.flock(file, fcntl.LOCK_UN))
+            array[...] = values = numbers((2, 6), "i4")
+        assert np.array_equal(array[...], values)
+
     def test_who_was_forked_meanwhile_does_not_keep_the_lock(self, tmp_path, monkeypatch):
         chunk, pwrite, kept = Chunk(tmp_path, "chunk"), os.pwrite, []
 

@@ -65,6 +65,7 @@ class TestTheCodec:
         array = stored(CountingStore(MemoryStore()), VALUES)
         result = selected_by_the_codec(array, np.s_[3, :9], DEVICE)
         assert (type(result), result.dtype) == (DeviceNDBuffer, np.dtype("=f8"))
+        assert result.is_brought
         assert np.array_equal(result.as_numpy_array(), VALUES[3, :9])
 
 

@@ -110,6 +110,7 @@ def test_a_shard_that_is_replaced_has_no_empty_inner_chunks(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["local", "memory"])
 def test_inner_chunks_that_are_encoded_in_several_blocks_are_one_after_another(tmp_path, kind):
     values = numbers((6, 400, 500))  # of 1.6 MB
+    values[3, :350] = 0  # no empty inner chunk, though it begins like one
     array = made(tmp_path if kind == "local" else None, values.shape, values.shape, (1, 400, 500))
     array[...] = values
     content = contents_of(array.store)["c/0/0/0"]
