@@ -55,6 +55,15 @@ def pipeline(request):
         yield request.param
 
 
+@pytest.fixture(autouse=True)
+def _no_chunk_stays_open():
+    """After any test, its files of chunks are closed."""
+    yield
+    for file in Path("/proc/self/fd").glob("*"):
+        with suppress(FileNotFoundError):
+            assert "/c/" not in str(file.readlink())
+
+
 @pytest.fixture
 def strict_fill_values():
     """Fill values that the specification does not permit are refused."""

@@ -32,6 +32,7 @@ from documents import (
 from hypothesis import given
 from hypothesis import strategies as st
 from shards import shard_of, sharding
+from stored_arrays import most_memory
 from system_calls import fail_at
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 
@@ -276,7 +277,19 @@ def test_no_data_is_read_but_of_bools_and_requests_are_concurrent(folder):
     assert store.most == 3
 
 
+def test_bools_of_large_chunks_are_read_piece_by_piece(tmp_path):
+    zarr.create_array(tmp_path, data=np.ones(5 * 2**23, bool), chunks=5 * 2**23, compressors=None)
+    store = Watched(LocalStore(tmp_path, read_only=True))
+    report, peak = most_memory(lambda: reports_of(store)[""])
+    assert report.conforms
+    assert store.read.count("c/0") == 5
+    assert peak < 4 * 2**23
+
+
 class TestStores:
+    def test_a_folder_may_be_called_like_an_archive(self, tmp_path):
+        assert list(nodes_of(write(tmp_path / "a.zip", ARRAY))) == [""]
+
     @pytest.mark.parametrize("name", ["a.zarr", "./a.zarr", "a#1?.zarr", "a/b.zarr"])
     def test_a_relative_file_url_is_of_that_folder_and_not_of_one_around_it(
         self, tmp_path, monkeypatch, name

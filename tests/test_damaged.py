@@ -170,8 +170,9 @@ class TestBools:
         content[2_800_008 * values.itemsize - 1] = 2
         (tmp_path / KEY).write_bytes(content)
         assert np.array_equal(array[:2800], values[:2800])
-        for selection, index in (..., "(2800, 7) of the chunk"), (np.s_[500:], "(2300, 7)"):
-            message = re.escape(f"found 2 at index {index}")
+        for selection, row, of in (..., 2800, "chunk"), (np.s_[500:], 2300, "selection"):
+            byte = (1000 * row + 8) * values.itemsize - 1
+            message = re.escape(f"found 2 at index ({row}, 7) of the {of} (byte {byte})")
             refused(BoolValueError, message, *reads(array, selection))
 
 

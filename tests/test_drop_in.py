@@ -56,6 +56,13 @@ class TestEquality:
             assert stored_document(ours) == stored_document(zarrs)
 
 
+def test_a_codec_that_is_given_stays_as_it_is():
+    codec = BytesCodec(endian="little")
+    for values in np.zeros(3, "u1"), np.arange(3, dtype="i4"), np.zeros(3, "?"):
+        same(stored_with(values, serializer=codec)[...], values)
+    assert codec == BytesCodec(endian="little")
+
+
 def test_metadata_and_a_serializer_choose_the_class_and_a_new_array_without_has_zarrs():
     """The last is a limit that the README names."""
     for name, codec in (("bytes", BytesCodec), ("endian", EndianCodec)):

@@ -243,6 +243,13 @@ def folder(tmp_path):
     return write(tmp_path / "s", GROUP)
 
 
+def test_the_name_of_a_store_is_printable_with_rich_and_without(tmp_path, monkeypatch):
+    folder = write(tmp_path / TERMINAL.replace("\0", ""), ARRAY)
+    for _ in range(2):
+        assert in_danger(call("check", folder).stdout + str(zarr_bytes.check(folder))) == set()
+        monkeypatch.setitem(sys.modules, "rich", None)
+
+
 class TestFolders:
     def test_a_linked_chunk_is_checked_and_links_to_folders_are_not_followed(self, folder):
         (folder / "a/c/1").rename(folder / "elsewhere")

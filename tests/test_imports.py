@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import zarr_bytes
+
 SRC = Path(__file__).parents[1] / "src"
 MODULES = {
     ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"): path
@@ -51,6 +53,11 @@ def test_no_modules_import_each_other_in_a_circle_and_a_circle_for_types_is_seen
     TopologicalSorter(graph).prepare()
     with pytest.raises(CycleError):
         TopologicalSorter({**graph, layout: [plan]}).prepare()
+
+
+def test_a_name_that_the_package_does_not_have_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'zarr_bytes' has no attribute 'views_of'"):
+        zarr_bytes.views_of  # noqa: B018
 
 
 def test_the_imports_within_functions_are_those_with_a_reason():

@@ -9,7 +9,7 @@ import pytest
 import zarr
 from servers import WithoutRanges, serving
 from stored_arrays import CountingStore, numbers, store_at, stored
-from zarr.abc.store import SuffixByteRequest
+from zarr.abc.store import Store, SuffixByteRequest
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import ChunkSizeError, explain
@@ -138,6 +138,16 @@ def test_a_chunk_may_come_whole_after_some_of_its_ranges(instead, number):
     array, _ = answered(answer)
     with zarr.config.set({"zarr_bytes.gap.remote": 0}), pytest.warns(UserWarning, match=WARNING):
         assert np.array_equal(array[:, 5, 6], VALUES[:, 5, 6])
+
+
+@pytest.mark.filterwarnings("ignore:.* does not answer byte ranges")
+def test_a_store_that_would_read_a_shard_for_its_size_is_not_asked_for_that():
+    store_class = type("Sizeless", (Answering,), {"getsize": Store.getsize})
+    store = store_class(MemoryStore(), refusal)
+    array = stored(store, VALUES, chunks=(10, 50, 50), shards=VALUES.shape)
+    store.requests.clear()
+    assert np.array_equal(array[7], VALUES[7])
+    assert store.requests == [SuffixByteRequest(6 * 16 + 4), None]
 
 
 @pytest.mark.filterwarnings("ignore:.* does not answer byte ranges")

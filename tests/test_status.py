@@ -14,6 +14,7 @@ from conftest import PIPELINES
 from packaging.version import Version
 
 import zarr_bytes
+from zarr_bytes.commands import command_line
 from zarr_bytes.data_type import DATA_TYPES
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
@@ -48,6 +49,7 @@ class TestActive:
         assert (found["is_active"], found["advice"]) == (True, [])
         classes = [OWN_CODEC, "zarr_bytes.codec.EndianCodec", OWN_PIPELINE]
         assert [codec["found"] for codec in found["codecs"]] == classes
+        assert [codec.found for codec in zarr_bytes.status()] == classes
         for codec in found["codecs"]:
             assert codec["source"].endswith("etc/zarr/zarr-bytes.yaml")
 
@@ -165,6 +167,13 @@ class TestWhatIsSaid:
 
 
 class TestCommand:
+    def test_an_interrupt_is_said_beside_the_output(self, monkeypatch):
+        def interrupted():
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(command_line, "status", interrupted)
+        assert vars(call("status")) == {"exit_code": 130, "stdout": "", "stderr": "Interrupted.\n"}
+
     def test_the_version_is_that_of_the_metadata_and_without_a_command_there_is_help(self):
         assert zarr_bytes.__version__ == metadata.version("zarr-bytes")
         assert call("--version").stdout == f"zarr-bytes {zarr_bytes.__version__}\n"

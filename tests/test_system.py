@@ -162,6 +162,14 @@ class TestFileDescriptors:
         assert len([*Path("/dev/fd").iterdir()]) == len(left)
 
 
+@NEEDS_POSIX
+def test_a_process_without_standard_input_reads_files(tmp_path):
+    stored(LocalStore(tmp_path), numbers((50, 5000)))
+    code = "import os, sys, zarr; array = zarr.open_array(sys.argv[1], mode='r'); os.close(0)"
+    command = [sys.executable, "-c", f"{code}; print(array[3, 7], array[4, 7])", tmp_path]
+    assert subprocess.check_output(command, text=True) == "15007.0 20007.0\n"
+
+
 class TestPermissions:
     @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
     def test_a_store_that_is_opened_for_reading_is_not_written(self, tmp_path, way):

@@ -164,6 +164,8 @@ class TestSelections:
         same(view[rows], values[rows])
         view[rows] = values
         same(array[...], values[np.argsort(rows)])
+        wide = numbers((3, 300_000), "f4")  # of which a row is more than a piece
+        same(zarr_bytes.view(stored({}, wide, chunks=wide.shape))[[2, 0]], wide[[2, 0]])
 
     @pytest.mark.parametrize(
         ("selection", "advice"),
@@ -470,6 +472,8 @@ class TestWriting:
         array, view = changed(tmp_path)
         with pytest.raises(ValueError, match="could not convert string"):
             view[:, 0, 0] = np.array(["1"] * 8 + ["x"])
+        with pytest.raises(ValueError, match=r"shape \(3,\)"):
+            view[3:3] = [1, 2, 3]
         same(array[...], VALUES)
 
     @pytest.mark.parametrize("is_refreshed", [False, True])
