@@ -246,11 +246,11 @@ def test_a_file_that_a_write_replaces_is_said_with_its_reason(
     assert (explained.chunks, explained.chunks_in_place) == (2, 1)
     assert str(explained).startswith("Chunks are replaced: ")
     assert explained.may_share is True  # who writes into the old file is waited for
+    assert not any(explain(array, row).may_share for row in (2, 7))
     monkeypatch.setattr("fcntl.flock", refused)
     assert explain(array, 7, write=True).may_share is True
     for selection in (0, np.s_[:6], np.s_[3:3]):
         assert explain(array, selection, write=True).may_share is False
-    assert not any(explain(array, row).may_share for row in (2, 7))
     (tmp_path / "c/0/1").unlink()
     is_as_explained(array, 0, write=True)  # with the bytes of a new chunk
 
