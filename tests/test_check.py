@@ -265,6 +265,13 @@ def test_files_left_by_interrupted_writes_are_a_note(folder, monkeypatch, name):
     assert (note.subject, note.is_note) == ("*.partial", True)
     text = "1 left by interrupted writes; may be deleted while nobody writes: "
     assert note.found == text + file.relative_to(path).as_posix()
+    assert "1 finding" not in str(zarr_bytes.check(path))
+    document = (path / "zarr.json").read_text().replace('"shape"', '"chape"')
+    (path / "zarr.json").write_text(document)
+    assert [f.subject for f in reports_of(LocalStore(path))[""].findings] == [
+        "*.partial",
+        "zarr.json",
+    ]
 
 
 def test_no_data_is_read_but_of_bools_and_requests_are_concurrent(folder):

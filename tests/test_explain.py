@@ -337,7 +337,8 @@ BUFFER = {"buffer": f"{DeviceBuffer.__module__}.{DeviceBuffer.__qualname__}"}
 ZARRS_CODEC = {"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}
 SHARDED = {"chunks": (10, 50, 50), "shards": (60, 50, 50)}
 COLUMN = np.s_[:, 3, 4]
-LESS = r"a chunk has 20,000 bytes, no more than the gap of 32,768 bytes \(zarr_bytes\.gap\.local\)$"
+LESS = r"a chunk has 20,000 bytes, no more than the gap of {} bytes \(zarr_bytes\.gap\.local\)$"
+AS_MUCH = {"zarr_bytes.gap.local": 20_000}
 transposed = partial(in_folder, filters=[TransposeCodec(order=(2, 0, 1))])
 compressed = partial(in_folder, compressors="auto")
 texts = partial(created, shape=(9,), dtype="string", serializer="auto")
@@ -349,7 +350,16 @@ READS = {
     "compressed inner chunks": (partial(compressed, **SHARDED), 7, "codec zstd", {}),
     "format 2": (of_format_2, 7, "it is of Zarr format 2$", {}),
     "texts": (texts, 7, "vlen-utf8", {}),
-    "small chunks": (partial(in_folder, chunks=(1, 50, 50)), np.s_[7:17, 8], LESS, {}),
+    "small chunks": (
+        partial(in_folder, chunks=(1, 50, 50)),
+        np.s_[7:17, 8],
+        LESS.format("32,768"),
+        {},
+    ),
+    "as small as a gap": (
+        *(partial(in_folder, chunks=(1, 50, 50)), np.s_[7:17, 8, ::40]),
+        *(LESS.format("20,000"), AS_MUCH),
+    ),
     "memory": (lambda _: stored(MemoryStore(), VALUES), 7, "in memory", {}),
     "shards in memory": (lambda _: stored(MemoryStore(), VALUES, **SHARDED), 7, "in memory", {}),
     "nothing": (in_folder, np.s_[5:5], "no element is selected$", {}),

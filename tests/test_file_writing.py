@@ -155,6 +155,10 @@ FILES_THAT_STAY = {
 FILES_THAT_ARE_REPLACED = {  # what is done to the file, and who writes
     "with another name elsewhere": (lambda p: os.link(p, p.parents[2] / "backup"), nullcontext),
     "with another name beside it": (lambda p: os.link(p, f"{p}.backup"), nullcontext),
+    "with another name, beside what a killed writer has left": (
+        lambda p: (os.link(p, f"{p}.backup"), p.with_name(TEMPORARY).touch()),
+        nullcontext,
+    ),
     "behind a symbolic link": (behind_a_link, nullcontext),
     "that nobody may write": (lambda p: p.chmod(0o444), as_somebody_else),
     "that nobody may write, written by root": (lambda p: p.chmod(0o444), nullcontext),

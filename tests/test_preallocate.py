@@ -19,12 +19,12 @@ import pytest
 import zarr
 from command import call
 from documents import ARRAY, write
-from stored_arrays import IN_PLACE, PLAIN_ZARR, created
+from stored_arrays import IN_PLACE, KINDS_OF_NO_FILE, PLAIN_ZARR, created, put
 from system_calls import fail_at
 from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import StoreError, preallocate
+from zarr_bytes import ChunkFileError, StoreError, preallocate
 
 preallocating = import_module("zarr_bytes.commands.preallocate")
 
@@ -82,6 +82,14 @@ def test_missing_chunks_and_inner_chunks_are_made_and_then_written_in_place(
     assert {path: path.stat().st_ino for path in files_in(tmp_path)} == inodes
     with zarr.config.set(PLAIN_ZARR):
         assert np.array_equal(zarr.open_array(tmp_path)[...], expected)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
+def test_what_is_no_file_is_not_taken_for_a_chunk(tmp_path, kind):
+    array = array_in(tmp_path)
+    put(kind, tmp_path / "c/0/1")
+    with pytest.raises(ChunkFileError, match=f"is a {kind.removeprefix('link to a ')}"):
+        preallocate(array)
 
 
 def test_a_chunk_of_zeros_takes_no_room_on_the_disk(tmp_path):

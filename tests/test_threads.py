@@ -253,6 +253,29 @@ class TestSeveralThreads:
         assert len(set(files.threads)) == count
         assert np.array_equal(zarr.open_array(root, mode="r")[...], expected)
 
+    def test_a_cancelled_write_ends_the_chunks_that_have_begun_and_begins_no_others(self, tmp_path):
+        array = stored(LocalStore(tmp_path), np.ones((12, 8), "u1"), chunks=(1, 8))
+        has_begun, may_go_on = threading.Event(), threading.Event()
+
+        def wait(key):
+            has_begun.set()
+            assert may_go_on.wait(30)
+
+        async def cancelled():
+            write = asyncio.ensure_future(array.async_array.setitem(..., 7))
+            await asyncio.to_thread(has_begun.wait, 30)
+            write.cancel()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not write.done()
+            may_go_on.set()
+            await asyncio.wait([write])
+            assert write.cancelled()
+
+        with zarr.config.set({"codec_pipeline.max_workers": 2}), watched(tmp_path, before=wait):
+            asyncio.run(cancelled())
+        assert 1 <= np.count_nonzero(array[:, 0] == 7) <= 2
+
 
 class TestTheLastChunkIsReadFirst:
     """Results stand where they belong, in whatever order they come."""

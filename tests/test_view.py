@@ -549,6 +549,17 @@ class TestWriting:
         with pytest.raises(ChunkFileError, match=r"c.0.0.0 was deleted"):
             view.flush()
 
+    def test_a_chunk_that_was_mapped_again_is_known_until_its_last_mapping_goes(self, tmp_path):
+        with zarr.config.set({"zarr_bytes.mappings": 1}):
+            _, view = changed(tmp_path)
+        for point in (0, 0, 0), (8, 7, 9), (0, 0, 1):
+            view[point] = -1
+        view.flush()
+        zarr.open_array(tmp_path, mode="r+")[...] = VALUES
+        view[0, 0, 2] = -1
+        with pytest.raises(ChunkFileError, match=r"c.0.0.0 was replaced"):
+            view.flush()
+
     def test_flush_syncs_every_changed_file_once_also_those_of_before_a_refresh(
         self, tmp_path, monkeypatch
     ):
