@@ -404,7 +404,6 @@ SCATTERED = {  # out of a chunk of 400 MB, and whether it is slow
 
 
 class TestMemory:
-    @pytest.mark.slow
     @pytest.mark.parametrize("filters", [[], [SWAPPED]], ids=["plain", "transposed"])
     def test_is_that_of_the_result_and_a_few_blocks(self, tmp_path, filters):
         """Of a chunk of 48 MiB, that zarr's own way copies whole at least once."""

@@ -123,6 +123,9 @@ class TestDropIn:
             zarrs = zarr_dtype.RawBytes(length=data_type.length)
         if zarrs is not None:
             assert data_type.to_json(zarr_format=2) == zarrs.to_json(zarr_format=2)
+            fill_value = zarrs.default_scalar()
+            written = zarrs.to_json_scalar(fill_value, zarr_format=2)
+            assert data_type.to_json_scalar(fill_value, zarr_format=2) == written
 
     @pytest.mark.parametrize("name", CORE)
     def test_zarr_format_2_is_unchanged(self, name):

@@ -255,6 +255,12 @@ def test_a_file_that_a_write_replaces_is_said_with_its_reason(
     is_as_explained(array, 0, write=True)  # with the bytes of a new chunk
 
 
+def test_a_whole_chunk_and_a_part_of_another_are_not_both_written_in_place(tmp_path):
+    explained = explain(made(tmp_path, CHUNKS), np.s_[:6, :7], write=True)
+    assert (explained.chunks, explained.chunks_in_place, explained.is_partial) == (2, 1, True)
+    assert str(explained).startswith("Whole chunks are written: ")
+
+
 def test_inner_chunks_that_are_written_whole_are_not_read(tmp_path):
     array = made(tmp_path, SHARDS, in_place=False)
     for selection, nbytes in (np.s_[:4, :6], 124), (np.s_[:4, :5], 148), (np.s_[:6, :6], 0):

@@ -47,6 +47,11 @@ class TestValues:
         with in_environment("largest_request__local", 2**16):
             assert reading_cost("local") == DEFAULTS["local"]._replace(largest_request=2**16)
 
+    def test_an_integer_that_python_does_not_write_is_an_error_as_any_other(self):
+        message = r"zarr_bytes\.gap\.local is .*; permitted is an integer from 0 on"
+        with given("gap", {"local": -(10**5000)}), pytest.raises(ValueError, match=message):
+            reading_cost("local")
+
     def test_a_zip_file_is_as_local_as_a_folder(self):
         with given("gap", {"local": 5, "remote": 7}):
             stores = LocalStore("a"), ZipStore("a.zip"), MemoryStore()

@@ -104,6 +104,7 @@ class TestNotActive:
     ):
         with zarr.config.set({f"codecs.{name}": path}):
             found = zarr_bytes.status()
+        assert shown in str(found)
         codec = found.codecs[name == "endian"]
         assert (found.is_active, codec.source) == (name == "endian", "zarr.config.set")
         assert codec.found.startswith(shown)

@@ -403,6 +403,9 @@ class TestRefusals:
             zarr_bytes.view(make(), mode)
 
     def test_of_other_arguments_and_assignments(self):
+        array = zarr.create_group({}).create_array("of/a group", data=VALUES)
+        with pytest.raises(StoreError, match=r"there is no view of .*/of/a group: "):
+            zarr_bytes.view(array)
         array = stored({})
         for act, error, message in [
             (lambda: zarr_bytes.view(VALUES), TypeError, r"ndarray; permitted is a zarr\.Array"),
