@@ -97,16 +97,15 @@ def ways(case):
 def measure(case, rounds):
     """Medians of each way of a case, whose processes run in turn."""
     with TemporaryDirectory() as folder:
+        found = {name: [] for name in ways(case)}
         try:
             case.prepare(Path(folder))
-        except ImportError as error:
+            os.sync()  # or files would be written to the disk while they are read
+            for name, figures in [*found.items()] * rounds:
+                figures.append(in_process(case, name, folder))
+        except (ImportError, subprocess.CalledProcessError) as error:
             print(f"{case.asked}: not measured, {error}")
             return {}
-        os.sync()  # or files would be written to the disk while they are read
-        found = {name: [] for name in ways(case)}
-        for _ in range(rounds):
-            for name, figures in found.items():
-                figures.append(in_process(case, name, folder))
     return {
         way: {name: median(each[name] for each in figures) for name in figures[0]}
         for way, figures in found.items()

@@ -91,8 +91,8 @@ class Explanation(Result):
     kind : {"chunk", "shard"}
         Kind of the files or objects.
     chunks, opens, requests, ranges, bytes_fetched, bytes_written : int
-        As of `Counts`. The bytes are None if they are not known in advance: for compressed chunks,
-        for shards that zarr reads by itself, and for a write to more than a thousand files.
+        As of `Counts`. All but the chunks are None if they are not known in advance: for compressed
+        chunks, for shards that zarr reads by itself, and for a write to more than a thousand files.
     chunks_assumed : int
         How many chunks are assumed to exist, and shards to have all inner chunks. The others have
         been looked at: files of shards, and files that a write keeps a part of.
@@ -100,7 +100,8 @@ class Explanation(Result):
         How many chunks a write changes in place, or makes where they are missing, so that other
         processes can write to them.
     rounds : int
-        How many requests follow one another, as zarr's setting ``async.concurrency`` is now.
+        How many requests follow one another, as zarr's setting ``async.concurrency`` is now. None
+        if the requests are.
     bytes_selected, bytes_of_chunks : int
         Bytes of the selected elements, and of the whole chunks, uncompressed.
     may_share : bool
@@ -120,10 +121,10 @@ class Explanation(Result):
     chunks: int
     chunks_assumed: int
     chunks_in_place: int
-    opens: int
-    requests: int
-    rounds: int
-    ranges: int
+    opens: int | None
+    requests: int | None
+    rounds: int | None
+    ranges: int | None
     bytes_selected: int
     bytes_fetched: int | None
     bytes_written: int | None
@@ -211,7 +212,9 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     counts, reason = walk.counts, "no element is selected"
     if counts.chunks:
         reason = walk.why if write else walk.why_whole(selected)
-    unknown = () if walk.is_known else ("bytes_fetched", "bytes_written")
+    counted = vars(counts) | {"rounds": walk.rounds}
+    if not walk.is_known:
+        counted = dict.fromkeys(counted) | {"chunks": counts.chunks}
     return Explanation(
         array=str(array.store_path),
         selection=text,
@@ -222,11 +225,10 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         kind="shard" if walk.index_nbytes else "chunk",
         chunks_assumed=walk.assumed,
         chunks_in_place=walk.in_place,
-        rounds=walk.rounds,
         bytes_selected=selected,
         bytes_of_chunks=counts.chunks * nbytes,
         may_share=write and walk.may_share,
-        **vars(counts) | dict.fromkeys(unknown),
+        **counted,
     )
 
 
