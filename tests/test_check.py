@@ -305,6 +305,16 @@ class TestStores:
         zarr.create_array(LocalStore(name), shape=3, dtype="i4", compressors=None)
         assert list(nodes_of(f"file://{name}")) == [""]
 
+    def test_a_chunk_that_is_deleted_meanwhile_is_missing(self):
+        class Emptied(WrapperStore):
+            async def getsize(self, key):
+                raise FileNotFoundError(key)
+
+        store = MemoryStore()
+        zarr.create_array(store, data=np.ones(3, "i4"), compressors=None)
+        (node,) = zarr_bytes.check(Emptied(store))
+        assert (node.findings, node.stored_chunks) == ([], 0)
+
     def test_a_document_that_is_deleted_meanwhile_is_a_finding(self):
         class Emptied(WrapperStore):
             async def get(self, *_, **__):
@@ -314,6 +324,7 @@ class TestStores:
         zarr.create_array(store, shape=3, dtype="i4", compressors=None)
         (node,) = zarr_bytes.check(Emptied(store))
         assert [finding.found for finding in node.findings] == ["FileNotFoundError: zarr.json"]
+        assert node.kind == "unreadable"
 
     def test_any_path_of_python(self, folder):
         with os.scandir(folder.parent) as entries:
@@ -380,6 +391,7 @@ class TestStores:
             ("file://nowhere.zarr", [], ": it does not exist"),
             ("{folder}/empty", [], ": it holds no array and no group"),
             ("{folder}/file", [], ": it is not a folder, a .zip file or a URL"),
+            ("/dev/null", [], ": it is not a folder, a .zip file or a URL"),
             ("{folder}/damaged.zip", [], ": it cannot be opened: BadZipFile"),
             ("nosuchscheme://a", [], ": "),
             ("", [], ": no store is named"),

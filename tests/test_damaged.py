@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
-from documents import BIG, document_of, text_of
+from documents import BIG, document_of, text_of, transposes
 from fuzz import encoded, store_with
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -294,6 +294,19 @@ class TestIndexes:
             acts = *reads(array, ..., np.s_[:2], (3, 3)), write(array, np.s_[:, 1])
             refused(ShardIndexError, f"^the index of the .*{KEY} {says}", *acts)
             assert contents_of(array.store)[KEY] == content
+
+    def test_an_inner_chunk_of_a_transposed_shard_is_named_by_its_place_in_the_array(
+        self, tmp_path
+    ):
+        """The second one of a shard of (6, 4) in the file is below the first one in the array."""
+        parts = [part.tobytes() for part in divided(VALUES.T.astype(">i4"), (2, 2))]
+        content = shard_of(parts, entries={1: (1000, 16)})
+        codecs = [*transposes([(1, 0)]), sharding((2, 2), BIG)]
+        document = document_of("int32", SHAPE, codecs=codecs)
+        objects = {"zarr.json": text_of(document), KEY: content}
+        array = opened("memory", tmp_path, objects)
+        assert np.array_equal(array[:2, :2], VALUES[:2, :2])
+        refused(ShardIndexError, r"inner chunk \(1, 0\) of the shard", *reads(array, (3, 1)))
 
     @every_kind
     def test_a_damaged_inner_chunk_is_replaced_where_it_is_written_whole(self, tmp_path, kind):

@@ -38,7 +38,7 @@ from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import zarr_bytes
-from zarr_bytes import BytesCodec, counting, explain, limits
+from zarr_bytes import BytesCodec, ChunkSizeError, counting, explain, limits
 from zarr_bytes.commands.explain import selection_of_text, text_of_selection
 
 pytestmark = pytest.mark.filterwarnings(
@@ -124,13 +124,18 @@ def test_a_read_is_what_was_explained(tmp_path_factory, data):
     ("order", "selection", "count"),
     [((0, 1, 2), np.s_[:7], 7 * 50 * 2), ((2, 0, 1), np.s_[:, :, :7], 7 * 60 // 10)],
 )
-def test_more_of_a_transposed_chunk_is_read_at_once(tmp_path, monkeypatch, order, selection, count):
-    """32 elements of a row of 50, or 10 such rows."""
+@pytest.mark.parametrize("memory", ["C", "F"])
+def test_more_of_a_transposed_chunk_is_read_at_once(
+    tmp_path, monkeypatch, order, selection, count, memory
+):
+    """32 elements of a row of 50, or 10 such rows; these for another order in memory, too."""
     sizes = limits.Limits(block=2**8, block_out_of_order=2**12, assigned=1)
     monkeypatch.setattr(limits, "LIMITS", sizes)
-    array = stored(LocalStore(tmp_path), VALUES, filters=[TransposeCodec(order=order)])
-    with zarr.config.set({"zarr_bytes.gap.local": 0}):
-        assert is_as_explained(array, selection).ranges == count
+    stored(LocalStore(tmp_path), VALUES, filters=[TransposeCodec(order=order)])
+    with zarr.config.set({"zarr_bytes.gap.local": 0, "array.order": memory}):
+        array = zarr.open_array(tmp_path, mode="r")
+        found = is_as_explained(array, selection).ranges
+    assert found == (count if memory == "C" or order != (0, 1, 2) else 7 * 50 // 10)
 
 
 @pytest.mark.parametrize("deflated", ["c/0/0/0", "c/1/0/0"])
@@ -253,6 +258,14 @@ def test_a_file_that_a_write_replaces_is_said_with_its_reason(
         assert explain(array, selection, write=True).may_share is False
     (tmp_path / "c/0/1").unlink()
     is_as_explained(array, 0, write=True)  # with the bytes of a new chunk
+
+
+def test_a_write_to_a_truncated_chunk_is_the_error_that_the_write_gives(tmp_path):
+    array = made(tmp_path, CHUNKS)
+    os.truncate(tmp_path / "c/0/0", 71)
+    for act in partial(explain, write=True), lambda array, entry: array.__setitem__(entry, 1):
+        with pytest.raises(ChunkSizeError, match="c/0/0 are 72 bytes, found 71"):
+            act(array, 2)
 
 
 def test_a_whole_chunk_and_a_part_of_another_are_not_both_written_in_place(tmp_path):

@@ -49,6 +49,9 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
     for most, runs in (*((4 * n, EVERYTHING) for n in some), *((EVERYTHING, n) for n in some)):
         covered = set()
         for slab in slabs.divided(most, runs):
+            requests = list(slab.ranges.requests(3))
+            assert slab.ranges.number_of_requests(3) == len(requests)
+            assert all(0 < stop - start <= 3 for start, stop, _ in requests)
             starts, stops = slab.ranges.bounds()
             assert slab.ranges.nbytes == (stops - starts).sum() <= most
             assert slab.ranges.number_of_ranges() == starts.size <= runs

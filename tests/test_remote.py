@@ -177,6 +177,17 @@ def test_a_read_takes_hardly_longer_than_at_best_and_costs_what_was_explained(na
         assert explained.rounds == round(seconds / LATENCY)
 
 
+@pytest.mark.parametrize(
+    ("name", "requests"), [("eleven long ranges", 10 + 8), ("eleven chunks", 10 * 2 + 10)]
+)
+def test_ranges_are_cut_in_the_last_round_alone(name, requests):
+    """One of 128,000 bytes into pieces of 16 KiB, and one of 256,000 into as many as slots."""
+    shape, options, selection = READS[name]
+    array = remote(numbers(shape), **options)
+    timed(array, selection)
+    assert len(array.store.requests) == requests
+
+
 def test_a_chunk_in_parts_of_another_size_is_an_error_and_a_missing_one_the_fill_value():
     """Of 32 requests; the last is open-ended."""
     array = remote(numbers(LONG))

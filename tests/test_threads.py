@@ -265,7 +265,7 @@ class TestSeveralThreads:
             write = asyncio.ensure_future(array.async_array.setitem(..., 7))
             await asyncio.to_thread(has_begun.wait, 30)
             write.cancel()
-            for _ in range(5):
+            for _ in range(20):
                 await asyncio.sleep(0)
             assert not write.done()
             may_go_on.set()
@@ -275,6 +275,30 @@ class TestSeveralThreads:
         with zarr.config.set({"codec_pipeline.max_workers": 2}), watched(tmp_path, before=wait):
             asyncio.run(cancelled())
         assert 1 <= np.count_nonzero(array[:, 0] == 7) <= 2
+
+    def test_the_error_of_a_chunk_comes_when_others_that_have_begun_have_ended(self, tmp_path):
+        array = stored(LocalStore(tmp_path), np.ones((2, 8), "u1"), chunks=(1, 8))
+        (tmp_path / "c/0/0").unlink()
+        (tmp_path / "c/0/0").mkdir()
+        has_begun, may_go_on = threading.Event(), threading.Event()
+
+        def wait(key):
+            if key.startswith("c/1"):
+                has_begun.set()
+                assert may_go_on.wait(30)
+
+        async def failed():
+            write = asyncio.ensure_future(array.async_array.setitem(..., 7))
+            await asyncio.to_thread(has_begun.wait, 30)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not write.done()
+            may_go_on.set()
+            with pytest.raises(ChunkFileError, match="is a folder"):
+                await write
+
+        with zarr.config.set({"codec_pipeline.max_workers": 2}), watched(tmp_path, before=wait):
+            asyncio.run(failed())
 
 
 class TestTheLastChunkIsReadFirst:
