@@ -283,9 +283,11 @@ class TestSeveralThreads:
         has_begun, may_go_on = threading.Event(), threading.Event()
 
         def wait(key):
-            if key.startswith("c/1"):
-                has_begun.set()
-                assert may_go_on.wait(30)
+            if key.startswith("c/0"):
+                assert has_begun.wait(30)
+                return
+            has_begun.set()
+            assert may_go_on.wait(30)
 
         async def failed():
             write = asyncio.ensure_future(array.async_array.setitem(..., 7))
