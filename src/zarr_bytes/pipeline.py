@@ -155,16 +155,10 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
 
     def _chunks(self, first: _Item, items: Iterator[_Item]) -> list[Chunk]:
         """Zarr's batch as this package's own: what zarr tells a pipeline is known here alone."""
-        known = first[1]  # as a rule, the spec of all
-        format = self.stored.format_of(known)
+        known, format_of = first[1], self.stored.format_of  # as a rule, the spec of all
+        format = format_of(known)
         return [
-            (
-                key,
-                format if spec is known else self.stored.format_of(spec),
-                selection,
-                place,
-                is_all,
-            )
+            (key, format if spec is known else format_of(spec), selection, place, is_all)
             for key, spec, selection, place, is_all in chain((first,), items)
         ]
 

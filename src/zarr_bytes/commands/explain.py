@@ -100,8 +100,7 @@ class Explanation(Result):
         How many chunks a write changes in place, or makes where they are missing, so that other
         processes can write to them.
     rounds : int
-        How many requests follow one another, as zarr's setting ``async.concurrency`` is now. None
-        if the requests are.
+        How many requests follow one another, as zarr's ``async.concurrency`` is now; None as above.
     bytes_selected, bytes_of_chunks : int
         Bytes of the selected elements, and of the whole chunks, uncompressed.
     may_share : bool
