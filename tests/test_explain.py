@@ -268,6 +268,13 @@ def test_a_write_to_a_truncated_chunk_is_the_error_that_the_write_gives(tmp_path
             act(array, 2)
 
 
+def test_chunks_that_a_write_deletes_are_counted(tmp_path):
+    array = made(tmp_path, CHUNKS)
+    with counting() as counted:
+        array[...] = 0
+    assert (counted.chunks, counted.opens, counted.bytes_written) == (4, 0, 0)
+
+
 def test_a_whole_chunk_and_a_part_of_another_are_not_both_written_in_place(tmp_path):
     explained = explain(made(tmp_path, CHUNKS), np.s_[:6, :7], write=True)
     assert (explained.chunks, explained.chunks_in_place, explained.is_partial) == (2, 1, True)

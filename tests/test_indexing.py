@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 from chunk_selections import selections
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from stored_arrays import most_memory
 
@@ -25,6 +25,7 @@ def chunk_plan(shape, selection, cost, dtype="f8"):
 
 
 @settings(max_examples=200)
+@example(case=((3, 4, 5), (slice(0, 3), np.array([0, 2, 3]), slice(0, 5))), gap=4)
 @given(case=selections(is_of_zarr=True), gap=st.sampled_from([0, 0, 3, 4, 8, 20, 60, 200]))
 def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(case, gap):
     """Of elements of 4 bytes; the whole chunk is fetched where that costs less."""
