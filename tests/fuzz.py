@@ -237,7 +237,3 @@ def conditions(draw, pipeline, **others):
             patch.setattr(range_writing, "is_local", lambda file: True)
             patch.setattr(range_writing, "_BATCH", 2)
         yield
-
-
-# Pipelines by the names of ways: that of this package reads and writes shards itself.
-WAYS = {**{name: name for name in PIPELINES}, "shards": "BatchedBytesPipeline"}

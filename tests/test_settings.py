@@ -101,6 +101,12 @@ class TestNamesThatAreNoSettings:
         assert (found.is_active, found.problems, result.exit_code) == (True, [], 1)
         assert str(found).startswith(f"Active, but {sentence}.")
 
+    @pytest.mark.parametrize("value", [None, 0, "", 5])
+    def test_one_value_in_place_of_all_settings_is_none_of_them(self, value):
+        with zarr.config.set({"zarr_bytes": value}):
+            (sentence,) = zarr_bytes.status().unknown
+        assert sentence.startswith("the setting `zarr_bytes` is not known")
+
     def test_are_warned_of_once_each_by_every_place_that_asks_for_a_setting(self, tmp_path):
         array = zarr.create_array(tmp_path, data=np.arange(20), compressors=None)
         asked = (lambda: reading_cost("remote"), lambda: setting("zarr_bytes.mappings"))

@@ -127,8 +127,7 @@ def unknown_in(given: Mapping[str, object]) -> dict[str, str]:
 
 def given_settings() -> dict[str, object]:
     """Values of zarr's configuration under ``zarr_bytes``, by name."""
-    found = zarr.config.get("zarr_bytes", {})
-    return dict(_leaves("zarr_bytes", found)) if found else {}
+    return dict(_leaves("zarr_bytes", zarr.config.get("zarr_bytes", {})))
 
 
 def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
