@@ -171,7 +171,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
         if configuration is None and self.endian is not None:
             configuration = {"endian": endian_of(self)}
         return {"name": self.name} | (
-            {} if configuration is None else {"configuration": configuration}
+            {} if configuration is None else {"configuration": dict(configuration)}
         )
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:

@@ -74,19 +74,15 @@ async def write_batch(
     _check_shape(batch, value)
     driver = driver_of(batch[0][0].store)
     array: Any = value.as_ndarray_like()
-    is_numpy, root = isinstance(array, np.ndarray), driver.root
-    last: Change | None = None
+    root, last = driver.root, None
 
     def edit(item: Chunk) -> Edit:
         nonlocal last
-        key, format, entries, place, is_complete = item
+        _, format, entries, place, is_complete = item
         change, plan = last, plan_of(format, entries, APART)
         if change is None or change.plan is not plan or change.is_complete is not is_complete:
             last = change = Change(plan, entries, is_complete=is_complete)
-        elements = _elements_at(array, place, drop_axes)
-        if in_place and not is_numpy:
-            elements = apart_from_files(elements, [f"{root}/{key.path}"])
-        return Edit(change, elements, leaves_out=leaves_out)
+        return Edit(change, _elements_at(array, place, drop_axes), leaves_out=leaves_out)
 
     def write_to_file(item: Chunk) -> None:
         new, path = edit(item), f"{root}/{item[0].path}"
@@ -108,8 +104,9 @@ async def write_batch(
     is_little = value.shape != () and nbytes <= limits.LIMITS.one_thread
     is_replaced = not in_place or any(is_complete for *_, is_complete in batch)
     threads = threads_for(root, len(batch), is_little=is_little and not is_replaced)
-    if in_place and is_numpy:
-        array = apart_from_files(array, (f"{root}/{key.path}" for key, *_ in batch))
+    if in_place:  # of an array of another library, too, before any file is changed
+        paths = (f"{root}/{key.path}" for key, *_ in batch)
+        array = apart_from_files(np.asarray(array[...]), paths)
     await in_threads(partial(map, write_to_file), batch, threads)
 
 
