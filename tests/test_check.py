@@ -2,13 +2,12 @@
 
 import asyncio
 import gc
-import http.server
-import importlib.util
 import io
 import os
-import threading
-from functools import partial
+import re
+from importlib.util import find_spec
 from math import prod
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -31,8 +30,9 @@ from documents import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from servers import WithoutRanges, serving
 from shards import shard_of, sharding
-from stored_arrays import most_memory
+from stored_arrays import PLAIN_ZARR, most_memory
 from system_calls import fail_at
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 
@@ -49,7 +49,7 @@ SHARDS_BEHIND_A_TRANSPOSE = document_of(
 )
 WRONG, WRONG_GROUP = ARRAY | {"fill_value": "1.5"}, GROUP | {"attributes": 7}
 CHANGED, INNER = ARRAY | {"attributes": {"x": 1}}, consolidated({})
-needs_rich = pytest.mark.skipif(importlib.util.find_spec("rich") is None, reason="done by rich")
+needs_rich = pytest.mark.skipif(find_spec("rich") is None, reason="done by rich")
 
 
 def findings_of(store):
@@ -83,18 +83,19 @@ def folder(tmp_path):
         # Permitted forms that zarr does not open.
         ({"codecs": ["bytes"], "data_type": "uint8"}, "zarr.json", "", ""),
         (SHARDS_BEHIND_A_TRANSPOSE, "zarr.json", "", ""),
-        ({"codecs": []}, "zarr.json", "ArrayBytesCodec", ""),
         ({"codecs": [*LITTLE, *LITTLE]}, "zarr.json", "ArrayBytesCodec", ""),
         ({"codecs": [*LITTLE, {"name": "no-such-codec"}]}, "zarr.json", "no-such-codec", ""),
         ({"attributes": {"a": float("nan")}}, "zarr.json", "not JSON", ""),
         *(({member: ...}, "zarr.json", member, "") for member in [*ARRAY][2:-1]),
+        ({"node_type": True}, "zarr.json", 'is true; permitted are "array" and "group"', ""),
         ({"fill_value": LONG}, "fill_value", f"{str(LONG)[:76]} ...", ""),
     ],
     ids=str,
 )
 def test_what_is_not_permitted_or_not_opened_by_zarr_is_found(members, subject, found, permitted):
     document = {name: v for name, v in (ARRAY | members).items() if v is not ...}
-    ((where, shown, allowed),) = findings_of(memory({"": document}))
+    with zarr.config.set(PLAIN_ZARR):  # no configuration permits it
+        ((where, shown, allowed),) = findings_of(memory({"": document}))
     assert where == subject
     assert found in shown
     assert permitted in allowed
@@ -110,64 +111,70 @@ def test_every_array_is_found_and_conforms(folder):
         "data/shards": (2, ""),
     }
     assert all(n["conforms"] and n["findings"] == [] for n in found["nodes"])
-
-
-class Failing(Watched):
-    """A store of which two objects cannot be read."""
-
-    async def get(self, key, *args, **kwargs):
-        if key == "secret/zarr.json":
-            raise PermissionError("no")
-        return await super().get(key, *args, **kwargs)
-
-    async def getsize(self, key):
-        if key.endswith("plain/c/0/1"):
-            raise OSError("gone")
-        return await super().getsize(key)
+    told = []
+    zarr_bytes.check(folder, progress=told.append)
+    shown = [(*vars(progress).values(),) for progress in told]
+    assert shown[1::5] == [("data/shards", 0, 6, 2, 2), ("data/mask", 3, 6, 1, 4)]
 
 
 def test_broken_documents_do_not_stop_it():
-    broken = {"brace": "{", "list": "[]", "bytes": b"\xff\xfe", "secret": ARRAY}
-    broken |= {"codec": ARRAY | {"codecs": [{"name": "no-such-codec"}]}, "group": "{"}
-    broken |= {"copies": GROUP | {"consolidated_metadata": 5}}
+    broken = {"copies": GROUP | {"consolidated_metadata": 5}, "group": "{", "list": "[]"}
     whole = dict.fromkeys(("a", "group/a", "whole"), ARRAY)
-    reports = reports_of(Failing(memory(broken | whole)))
+    reports = reports_of(memory(broken | whole))
     assert reports.keys() == broken.keys() | whole.keys()
     assert {path for path, report in reports.items() if report.conforms} == whole.keys()
 
 
-def test_a_chunk_that_cannot_be_read_is_a_finding(folder):
-    reports = reports_of(Failing(LocalStore(folder, read_only=True)))
-    plain = reports["data/plain"]
-    assert [(f.subject, f.found) for f in plain.findings] == [("c/0/1", "OSError: gone")]
-    assert plain.stored_chunks == 3
-    assert reports["data/packed"].conforms
+@pytest.mark.parametrize(
+    ("method", "key", "answer", "found", "stored"),
+    [
+        ("getsize", "c/0", lambda size: os.truncate("nowhere", 0), "", 0),
+        ("getsize", "c/0", lambda size: {}["gone"], "KeyError: 'gone'", 0),
+        ("get", "c/0", lambda buffer: None, "", 1),
+        ("get", "c/0", lambda buffer: buffer[:1], "bytes 0 to 2 of c/0 are 2 bytes, found 1: ", 1),
+        ("get", "zarr.json", lambda buffer: None, "FileNotFoundError: zarr.json", None),
+    ],
+)
+def test_what_fails_meanwhile_is_found_and_a_chunk_that_is_deleted_is_missing(
+    monkeypatch, method, key, answer, found, stored
+):
+    store = Watched(store_of("bool", fill_value=False, chunk=b"\0\2"))
+    ask = getattr(store, method)
 
+    async def asked(name, *args):
+        return answer(await ask(name, *args)) if name == key else await ask(name, *args)
 
-DIFFERS = "not the same as its zarr.json"
+    monkeypatch.setattr(store, method, asked)
+    (node,) = zarr_bytes.check(store)
+    assert (node.stored_chunks, len(node.findings)) == (stored, bool(found))
+    assert all(f.subject == key and f.found.startswith(found) for f in node.findings)
+    assert node.kind == ("array" if key == "c/0" else "unreadable")
 
 
 @pytest.mark.parametrize(
-    ("documents", "found"),
+    ("documents", "names"),
     [
         ({"": consolidated({"a": ARRAY, "g": GROUP}), "a": CHANGED, "g": INNER}, []),
         ({"": consolidated({"a": ARRAY}), "a": ARRAY, "no group/b": ARRAY}, []),
-        ({"": GROUP, "a": consolidated({}), "ab": ARRAY, "c/d": ARRAY}, []),
-        ({"": consolidated({"a": ARRAY | {"fill_value": 7}}), "a": ARRAY}, [DIFFERS]),
-        ({"": consolidated({"a": ARRAY})}, [f"{DIFFERS}, or one of them is missing"]),
-        ({"": consolidated({}), "b": ARRAY}, [f"{DIFFERS}, or one of them is missing"]),
+        ({"": GROUP, "a": consolidated({}), "ab": GROUP, "ab/c": ARRAY, "c/d": ARRAY}, []),
+        ({"": consolidated({"a": ARRAY | {"fill_value": 7}}), "a": ARRAY}, ["a"]),
+        ({"": consolidated({"g": GROUP}), "g": ARRAY}, ["g"]),
+        ({"h": consolidated({"a": ARRAY, "c": GROUP}), "h/a": ARRAY, "h/b": ARRAY}, ["b", "c"]),
     ],
     ids=range(6),
 )
-def test_a_copy_in_consolidated_metadata_that_is_not_the_document_is_found(documents, found):
+def test_a_copy_in_consolidated_metadata_that_is_not_the_document_is_found(documents, names):
     """Zarr reads the copies alone."""
-    shown = [f.found for report in zarr_bytes.check(memory(documents)) for f in report.findings]
-    assert len(shown) == len(found)
-    assert all(text in f for text, f in zip(found, shown, strict=True))
+    findings = [f for report in zarr_bytes.check(memory(documents)) for f in report.findings]
+    assert [f.subject for f in findings] == [f"consolidated_metadata: {name}" for name in names]
+    for f in findings:
+        assert f.found == "not the same as its zarr.json, or one of them is missing"
+        assert f.permitted == "zarr.consolidate_metadata writes it anew"
 
 
 PARTS = [bytes([n, 0, 1, 0]) for n in range(4)]  # inner chunks of two int16
 SHARDS = [sharding([2, 1], LITTLE)]
+SHARDS_FROM_INDEX = [sharding([2, 1], LITTLE, "start")]
 
 
 class TestChunks:
@@ -191,7 +198,9 @@ class TestChunks:
         metadata = zarr.open_array(memory({"": document}), mode="r").metadata
         grid = [*np.ndindex(*(-(-n // m) for n, m in dimensions))]
         keys = [metadata.encode_chunk_key(index) for index in grid]
-        chosen = {other, *data.draw(st.lists(st.sampled_from(keys)) if keys else st.just([]))}
+        beyond = np.ndindex(*(-(-n // m) + 1 for n, m in dimensions))  # by one along each axis
+        near = [metadata.encode_chunk_key(index) for index in beyond]
+        chosen = {other, *data.draw(st.lists(st.sampled_from(near)))}
         contents = {key: bytes(prod(chunk_shape)) if key in keys else b"other" for key in chosen}
         store = Watched(memory({"": document}, **contents))
         (report,) = reports_of(store).values()
@@ -204,22 +213,22 @@ class TestChunks:
         [
             (LITTLE, bytes(16), None),
             (ENDIAN, b"", "0 bytes"),
-            ([*transposes([[1, 0]]), *LITTLE], bytes(17), "17 bytes"),
+            ([*transposes([[1, 0]]), *LITTLE], bytes(1700), "1,700 bytes"),
             (SHARDS, shard_of(PARTS), None),
             (SHARDS, shard_of(PARTS, places=[2, 0, 3, 1], gap=b"xyz"), None),
             (SHARDS, shard_of([*PARTS[:3], None]), None),
-            (SHARDS, shard_of(PARTS, entries={1: (0, 3)}), "chunk (0, 1) of the shard has 3 bytes"),
             (SHARDS, shard_of(PARTS, entries={1: (14, 4)}), "(0, 1) of the shard ends at byte"),
-            (SHARDS, shard_of(PARTS, entries={3: (2**64 - 2, 4)}), "chunk (1, 1) of the shard"),
-            (SHARDS, b"\0" * 20, "takes 68 bytes for 4 inner chunks, found 20"),
+            (SHARDS, b"\0" * 20, "shard a/c/0/0 takes 68 bytes for 4 inner chunks, found 20"),
             (SHARDS, shard_of(PARTS)[:-1], "checksum"),
+            (SHARDS_FROM_INDEX, shard_of(PARTS, "start"), None),
+            (SHARDS_FROM_INDEX, shard_of(PARTS), "checksum"),
         ],
         ids=range(11),
     )
     def test_a_wrong_size_or_a_damaged_index_is_found(self, codecs, content, found):
         """The second chunk is missing."""
         document = document_of("int16", [8, 2], [4, 2], codecs=codecs)
-        (report,) = reports_of(memory({"": document}, **{"c/0/0": content})).values()
+        (report,) = reports_of(memory({"a": document}, **{"a/c/0/0": content})).values()
         assert (report.chunks, report.stored_chunks) == (2, 1)
         assert [finding.subject for finding in report.findings] == ["c/0/0"] * bool(found)
         for finding in report.findings:
@@ -260,18 +269,21 @@ def test_files_left_by_interrupted_writes_are_a_note(folder, monkeypatch, name):
     fail_at(monkeypatch, "replace", 0, before=before)
     zarr.open_array(path, mode="r+")[0, 0] = 7
     (file,) = left
-    file.touch()
-    (note,) = reports_of(LocalStore(path))[""].findings
-    assert (note.subject, note.is_note) == ("*.partial", True)
-    text = "1 left by interrupted writes; may be deleted while nobody writes: "
-    assert note.found == text + file.relative_to(path).as_posix()
-    assert "1 finding" not in str(zarr_bytes.check(path))
+    text = " left by interrupted writes; may be deleted while nobody writes: "
+    text += file.relative_to(path).as_posix()
+    for other, found in (("0.abc.partial", "1" + text), ("other" + file.name, f"2{text}, ...")):
+        for name in file.name, other, file.name + "x":
+            (file.parent / name).touch()
+        report = zarr_bytes.check(path)
+        shown = [(*vars(f).values(),) for f in report.nodes[0].findings]
+        assert shown == [("*.partial", found, "", True)]
+        assert report.conforms
+        assert "finding" not in str(report)
     document = (path / "zarr.json").read_text().replace('"shape"', '"chape"')
     (path / "zarr.json").write_text(document)
-    assert [f.subject for f in reports_of(LocalStore(path))[""].findings] == [
-        "*.partial",
-        "zarr.json",
-    ]
+    report = zarr_bytes.check(path)
+    assert [f.subject for f in report.nodes[0].findings] == ["*.partial", "zarr.json"]
+    assert "1 finding" in str(report)
 
 
 def test_no_data_is_read_but_of_bools_and_requests_are_concurrent(folder):
@@ -294,49 +306,37 @@ def test_bools_of_large_chunks_are_read_piece_by_piece(tmp_path):
 
 
 class TestStores:
-    def test_a_folder_may_be_called_like_an_archive(self, tmp_path):
-        assert list(nodes_of(write(tmp_path / "a.zip", ARRAY))) == [""]
-
-    @pytest.mark.parametrize("name", ["a.zarr", "./a.zarr", "a#1?.zarr", "a/b.zarr"])
+    @pytest.mark.parametrize(
+        "location", ["FILE://./a.zip", "local://a#1?.zarr", "file://a%20b/c.zarr", "a%20b.zip"]
+    )
     def test_a_relative_file_url_is_of_that_folder_and_not_of_one_around_it(
-        self, tmp_path, monkeypatch, name
+        self, tmp_path, monkeypatch, location
     ):
+        """Also one that is called like an archive."""
         monkeypatch.chdir(tmp_path)
-        zarr.create_array(LocalStore(name), shape=3, dtype="i4", compressors=None)
-        assert list(nodes_of(f"file://{name}")) == [""]
+        path = unquote(location.partition("://")[2]) or location
+        zarr.create_array(LocalStore(path), shape=3, dtype="i4", compressors=None)
+        assert list(nodes_of(location)) == [""]
 
-    def test_a_chunk_that_is_deleted_meanwhile_is_missing(self):
-        class Emptied(WrapperStore):
-            async def getsize(self, key):
-                raise FileNotFoundError(key)
-
-        store = MemoryStore()
-        zarr.create_array(store, data=np.ones(3, "i4"), compressors=None)
-        (node,) = zarr_bytes.check(Emptied(store))
-        assert (node.findings, node.stored_chunks) == ([], 0)
-
-    def test_a_document_that_is_deleted_meanwhile_is_a_finding(self):
-        class Emptied(WrapperStore):
-            async def get(self, *_, **__):
-                return None
-
-        store = MemoryStore()
-        zarr.create_array(store, shape=3, dtype="i4", compressors=None)
-        (node,) = zarr_bytes.check(Emptied(store))
-        assert [finding.found for finding in node.findings] == ["FileNotFoundError: zarr.json"]
-        assert node.kind == "unreadable"
-
-    def test_any_path_of_python(self, folder):
+    def test_any_path_of_python_and_only_what_is_opened_here_is_closed(self, folder, monkeypatch):
+        closed, store = [], LocalStore(folder, read_only=True)
+        monkeypatch.setattr(LocalStore, "close", lambda store: closed.append(store))
         with os.scandir(folder.parent) as entries:
-            assert zarr_bytes.check(next(entries)).conforms
+            assert all(zarr_bytes.check(location).conforms for location in (store, next(entries)))
+        assert closed == [store]  # once
+
+    def test_one_that_neither_lists_nor_reads_is_an_error(self):
+        broken = type("Broken", (WrapperStore,), {"get": None, "list_prefix": None})
+        with pytest.raises(zarr_bytes.StoreError, match=": it cannot be read: TypeError: "):
+            zarr_bytes.check(broken(MemoryStore()))
 
     def test_an_fsspec_url_and_a_store_that_was_open_and_is_left_open(self, folder):
         fs = pytest.importorskip("fsspec").filesystem("memory")
         fs.put(str(folder), "/check.zarr", recursive=True)
         assert nodes_of("memory://check.zarr")["data/plain"]["stored_chunks"] == 4
-        option = 'memory={"skip_instance_cache": true}'
+        options = ['memory={"skip_instance_cache": true}', "--storage-option", "same_names=False"]
         url = "simplecache::memory://check.zarr"
-        assert call("check", url, "--storage-option", option).exit_code == 0
+        assert call("check", url, "--storage-option", *options).exit_code == 0
         store = FsspecStore.from_url("memory://check.zarr", read_only=True)
         assert zarr_bytes.check(store).conforms
         assert zarr.open_array(store, path="data/plain", mode="r")[1, 0] == 1
@@ -354,7 +354,7 @@ class TestStores:
         pytest.importorskip("fsspec")
         asked = set()
 
-        class Handler(http.server.SimpleHTTPRequestHandler):
+        class Handler(WithoutRanges):
             def list_directory(self, path):
                 if kind == "index":
                     return super().list_directory(path)
@@ -368,13 +368,9 @@ class TestStores:
 
         zarr.consolidate_metadata(str(folder))
         (folder / "data/plain/c/1/1").write_bytes(b"short")
-        handler = partial(Handler, directory=folder / path)
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            url = f"http://127.0.0.1:{server.server_port}"
-            results = [check_json(url) for _ in range(2)]  # once more, anew
+        with serving(folder / path, Handler) as server:
+            results = [check_json(server.url) for _ in range(2)]  # once more, anew
             gc.collect()  # what a session says that was not closed is an error
-            server.shutdown()
         for code, found in results:
             nodes = {node["path"]: node for node in found["nodes"]}
             assert (code, found["verdict"].partition(";")[0]) == (verdict != "Conforms", verdict)
@@ -382,50 +378,76 @@ class TestStores:
                 assert found_in(nodes["data/plain"]) == ["5 bytes"]
             else:
                 assert nodes[""]["not_checked"] == "the store cannot list"
+                assert nodes[""]["chunks"] is None
                 assert asked <= {"/", "/zarr.json"}
 
     @pytest.mark.parametrize(
-        ("location", "options", "said"),
+        ("words", "said"),
         [
-            ("{folder}/nothing", [], ": it does not exist"),
-            ("file://nowhere.zarr", [], ": it does not exist"),
-            ("{folder}/empty", [], ": it holds no array and no group"),
-            ("{folder}/file", [], ": it is not a folder, a .zip file or a URL"),
-            ("/dev/null", [], ": it is not a folder, a .zip file or a URL"),
-            ("{folder}/damaged.zip", [], ": it cannot be opened: BadZipFile"),
-            ("nosuchscheme://a", [], ": "),
-            ("", [], ": no store is named"),
-            (".", ["--storage-option", "a=b"], ": storage options are for URLs"),
-            ("s3://a", ["--storage-option", "=true"], None),
+            ("{folder}/nothing", ": it does not exist"),
+            ("file://nowhere.zarr", ": it does not exist"),
+            ("{folder}/nothing.zip", ": it does not exist"),
+            ("{folder}/empty", ": it holds no array and no group of Zarr format 3, no zarr.json"),
+            ("{folder}/file", ": it is not a folder, a .zip file or a URL"),
+            ("/dev/null", ": it is not a folder, a .zip file or a URL"),
+            ("{folder}/damaged.zip", ": it cannot be opened: BadZipFile"),
+            ("nosuchscheme://a", ": it cannot be opened: "),
+            ("", ": no store is named; . is the folder you are in"),
+            (". --storage-option a=b", ": storage options are for URLs, and this is a path"),
+            ("s3://a --storage-option =true", "'=true' is not of the form key=value"),
+            ("s3://a --storage-option anon", "'anon' is not of the form key=value"),
         ],
     )
-    def test_one_that_cannot_be_opened_is_one_line_and_exit_status_2(
-        self, tmp_path, location, options, said
-    ):
+    def test_one_that_cannot_be_opened_is_one_line_and_exit_status_2(self, tmp_path, words, said):
         (tmp_path / "empty").mkdir()
         (tmp_path / "file").write_text("text")
         (tmp_path / "damaged.zip").write_text("text")
-        location = location.format(folder=tmp_path)
+        location, *options = words.format(folder=tmp_path).split(" ")
         result = call("check", location, *options)
         assert (result.exit_code, result.stdout) == (2, "")
-        expected = location + said if said else "--storage-option: '=true' is not of the form key="
-        assert result.stderr.startswith(expected)
+        place = location if said[0] == ":" else "--storage-option: "
+        assert result.stderr.startswith(place + said)
         assert result.stderr.count("\n") == 1
 
 
+SHOWN = """\
+2 of 5 do not conform; 3 of 5 arrays not checked in full: STORE
+
+Node      Data type   Codecs        Chunks
+------------------------------------------------------------------------------------------
+/sizes    int16       bytes         2 of 2 stored                        2 findings
+/wrong    int16                     not checked: zarr does not open it   1 finding
+/large    int16       bytes         1 of about 10^30 stored              conforms
+/old                                not checked: Zarr format 2
+/packed   int16       bytes, gzip   not checked: not plain bytes         metadata conforms
+
+/sizes   Found         Permitted
+----------------------------------
+c/0      3 bytes       1,600 bytes
+c/1      1,000 bytes   1,600 bytes
+
+/wrong       Found   Permitted
+----------------------------------------------------
+fill_value   "1.5"   an integer from -32768 to 32767"""
+
+
 class TestWhatIsShown:
-    def test_without_rich_columns_stand_below_each_other(self, folder):
-        (folder / "data/plain/c/1/0").write_bytes(bytes(47))
-        lines = str(zarr_bytes.check(folder / "data/plain")).splitlines()
-        assert lines[2:] == [
-            "Node   Data type   Codecs   Chunks",
-            "-" * 53,
-            "/      float32     bytes    4 of 4 stored   1 finding",
-            "",
-            "/       Found      Permitted",
-            "-" * 28,
-            "c/1/0   47 bytes   48 bytes",
-        ]
+    def test_without_rich_columns_stand_below_each_other(self):
+        documents = {"": GROUP, "packed": ZIPPED, "sizes": document_of("int16", [1600], [800])}
+        documents |= {"large": ARRAY | {"shape": [10**30]}, "wrong": WRONG}
+        chunks = {"sizes/c/0": b"123", "sizes/c/1": bytes(1000), "large/c/" + "1" * 5000: b""}
+        chunks[f"large/c/{10**20}"] = bytes(4)
+        store = memory(documents, **chunks, **{"old/.zarray": b"", "sizes/.zarray": b""})
+        assert str(zarr_bytes.check(store)) == SHOWN.replace("STORE", str(store))
+        (report,) = zarr_bytes.check(memory({"": ARRAY | {"data_type": {"name": "int16"}}}))
+        assert report.data_type == '{"name": "int16"}'
+        store = memory({"": GROUP})
+        assert str(zarr_bytes.check(store)) == f"Conforms: {store}"
+        if "rectilinear_chunks" in zarr.config.get("array"):  # from zarr 3.3 on
+            chunks = {"kind": "inline", "chunk_shapes": [[1, 3]]}
+            grid = {"name": "rectilinear", "configuration": chunks}
+            (report,) = zarr_bytes.check(memory({"": ARRAY | {"chunk_grid": grid}}))
+            assert report.not_checked == "chunks of several shapes"
 
     def test_from_a_notebook_where_an_event_loop_runs(self):
         async def cell():
@@ -436,32 +458,40 @@ class TestWhatIsShown:
             zarr_bytes.check(5)
 
     @pytest.mark.parametrize(
-        ("documents", "verdict", "status", "is_complete"),
+        ("documents", "verdict", "is_complete", "colours"),
         [
-            ([ARRAY], "Conforms", 0, True),
-            (["old"], "Nothing is checked; 1 of 1 array", 1, False),
-            ([ARRAY, ZIPPED], "Conforms; 1 of 2 arrays", 0, False),
-            ([ARRAY, "old"], "Conforms; 1 of 2 arrays", 0, False),
-            ([ARRAY, ZIPPED, WRONG], "1 of 3 do not conform; 2 of 3 arrays", 1, False),
+            ([GROUP], "Conforms", True, "2"),
+            ([ARRAY], "Conforms", True, "22"),
+            (["old"], "Nothing is checked; 1 of 1 array", False, "1"),
+            ([ARRAY, ZIPPED], "Conforms; 1 of 2 arrays", False, "323"),
+            ([ARRAY, ZIPPED, WRONG], "1 of 3 do not conform; 2 of 3 arrays", False, "1123"),
+            ([ZIPPED, "{"], "1 of 2 do not conform; 1 of 1 array", False, "113"),
             # Groups count as nodes.
-            ([WRONG, WRONG_GROUP, ARRAY], "2 of 3 do not conform; 1 of 2 arrays", 1, False),
+            ([WRONG_GROUP, WRONG, ARRAY], "2 of 3 do not conform; 1 of 2 arrays", False, "1112"),
+            ([WRONG_GROUP, ARRAY], "1 of 2 do not conform", False, "112"),
         ],
         ids=str,
     )
     def test_the_verdict_in_the_headline_in_json_and_in_a_strict_status(
-        self, tmp_path, documents, verdict, status, is_complete
+        self, tmp_path, monkeypatch, documents, verdict, is_complete, colours
     ):
+        """In red (1), green (2) or yellow (3), as are the nodes."""
+        status = not verdict.startswith("Conforms")
         for name, document in enumerate(documents):
             if document == "old":
                 zarr.create_array(tmp_path / str(name), shape=4, dtype="f4", zarr_format=2)
             else:
                 write(tmp_path / str(name), document)
-        verdict += "" if is_complete else " not checked in full"
+        verdict += " not checked in full" * (";" in verdict)
         assert call("check", tmp_path).stdout.startswith(f"{verdict}: ")
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TERM", "xterm")
+        shown = re.findall(r"\x1b\[(?:1;)?3([123])m", call("check", tmp_path).stdout)
+        assert "".join(shown) in (colours, "")  # none without rich
         code, found = check_json(tmp_path)
         assert (code, found["verdict"], found["conforms"]) == (status, verdict, not status)
         assert found["is_complete"] == is_complete
-        assert check_json(tmp_path, "--strict")[0] == (not is_complete)
+        assert check_json(tmp_path, "--strict")[0] == (status or not is_complete)
 
     @pytest.mark.parametrize(
         ("options", "number", "count"), [([], 30, 20), (["--all"], 30, 30), ([], 20, 20)]
@@ -483,6 +513,8 @@ class TestWhatIsShown:
         assert lines[0] == lines[-1] == f"1 of {number} do not conform: {tmp_path}"
         subjects = [finding["subject"] for finding in nodes_of(tmp_path)["a7"]["findings"]]
         assert subjects == sorted(f"c/{i}" for i in range(number))
+        many = memory({f"a{i}": WRONG for i in range(number)})
+        assert str(zarr_bytes.check(many)).count("fill_value") == 20
 
     @needs_rich
     def test_columns_stand_below_each_other_in_any_script(self, tmp_path, monkeypatch):

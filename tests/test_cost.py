@@ -26,6 +26,7 @@ from stored_arrays import (
     CountingStore,
     contents_of,
     created,
+    faulty,
     most_memory,
     numbers,
     stored,
@@ -88,6 +89,7 @@ SELECTIONS = [
     *(np.s_[:, :, 3], np.s_[2:9, 3:11, 5:10], np.s_[::3, 1, ::4], np.s_[:, :8]),
     np.s_[4:8, 8:, 2:4],  # an inner chunk
     np.ix_([0, 3, 11], [15, 1], [5, 2]),
+    *(np.s_[index, 3:11, ::4] for index in (np.array([7, 0, 11]), np.arange(12) % 5 == 1)),
     ([7, 0, 11], [0, 9, 3], [4, 4, 4]),
 ]
 SETTINGS = [  # selection, settings; requests and bytes
@@ -136,7 +138,7 @@ def no_gaps():
 def indexed(array, selection):
     """What of the array is indexed, and by what."""
     if isinstance(selection, tuple) and isinstance(selection[0], np.ndarray):
-        return array.oindex, tuple(entry.ravel() for entry in selection)
+        return array.oindex, tuple(e if isinstance(e, slice) else e.ravel() for e in selection)
     if isinstance(selection, tuple) and isinstance(selection[0], list):
         return array.vindex, selection
     return array, selection
@@ -453,17 +455,20 @@ class TestMemory:
         assert kept() is None
 
     @pytest.mark.usefixtures("no_gaps")
-    def test_no_more_tasks_are_made_than_there_are_ranges(self):
-        """However many requests zarr permits: its limit may be None, for any number."""
+    def test_no_more_is_under_way_than_there_are_ranges_or_slots_for_all_chunks(self):
+        """Zarr's limit may be None, for any number. In the end, 16 requests fill 256 KiB each."""
         tasks = []
 
-        class Counted(CountingStore):
-            async def get(self, key, prototype, byte_range=None):
-                tasks.append(len(asyncio.all_tasks()))
-                return await super().get(key, prototype, byte_range)
+        async def fault(number, buffer):
+            tasks.append(len(asyncio.all_tasks()))
+            await asyncio.sleep(0)
+            return buffer
 
-        array = array_of("shard", Counted(MemoryStore()))
-        tasks.clear()
+        array = faulty(fault, VALUES, **LAYOUTS["shard"].options)
         with zarr.config.set({"async.concurrency": 10_000}):
             assert np.array_equal(array[0, :, 0], VALUES[0, :, 0])
         assert max(tasks) <= 20
+        array = faulty(fault, numbers((8, 64, 2, 2048)), chunks=(1, 64, 2, 2048))
+        with zarr.config.set({"async.concurrency": 4, LARGEST: 2**18}):
+            found, peak = most_memory(lambda: array[:, :, 0])
+        assert peak < found.nbytes + 8 * 2**18

@@ -224,6 +224,5 @@ def test_a_process_that_ends_before_the_nth_call_leaves_old_or_new(tmp_path, ope
 
 
 def test_the_first_write_of_several_chunks_finds_out_where_the_store_is(tmp_path):
-    array = created(tmp_path, (6, 4), "i4", (3, 4))
-    array[...] = 1
+    created(tmp_path, (6, 4), "i4", (3, 4))[...] = 1
     assert open_below(tmp_path) == []

@@ -65,11 +65,11 @@ class Chunk:
         """What the file holds where every element is a number."""
         return np.full(SHAPE, number, ">i4").tobytes() + self.index
 
-    def put_another(self):
+    def put_another(self, name="0"):
         """One full of 8."""
         other = self.path.with_name("other")
         other.write_bytes(self.content(8))
-        other.replace(self.path)
+        other.replace(self.path.with_name(name))
 
     @contextmanager
     def staying(self):
@@ -168,7 +168,6 @@ WITHOUT_PERMISSION = {  # whether the folder or the chunk is there; selection, n
     "part, no folder": (None, ROW, 5, "made"),
     "whole, missing": (False, ..., 5, "replaced"),
     "part": (True, ROW, 5, "replaced"),  # a file that must not be written either
-    "whole": (True, ..., 5, "replaced"),
     "empty": (True, ..., 0, "deleted"),
 }
 
@@ -210,7 +209,7 @@ class TestWhatIsThere:
         put(kind, path)
         before = path.lstat()
         kind = kind.removeprefix("link to a ")
-        named = f"{re.escape(str(path))} is a {kind}.*, and a chunk is a regular file"
+        named = f"^{re.escape(str(path))} is a {kind}, and a chunk is a regular file: move it out"
         acts = [partial(a.__getitem__, s) for a in arrays for s in (..., ROW, np.s_[0, 2:5])]
         for array in arrays[0], arrays[-1]:  # written in place, and replaced
             for number in 0, 5:  # the fill value and another one
@@ -241,12 +240,46 @@ class TestWhatIsThere:
             missing.full_of(7).path.chmod(0o444)
         folder.chmod(0o555)
         message = (
-            rf"Permission denied: the (chunk|shard) has not been {outcome};"
+            rf"Permission denied: the chunk has not been {outcome};"
             rf" to write '{missing.path.relative_to(folder)}', make this folder writable:"
             rf" '{re.escape(str(folder))}'$"
         )
         with as_somebody_else(), pytest.raises(PermissionError, match=message):
             missing.array[selected] = number
+
+    def test_of_a_file_that_must_not_be_read_all_is_replaced_and_no_part_written(self, chunk):
+        chunk.path.parent.chmod(0o777)
+        chunk.path.chmod(0o200)
+        with as_somebody_else():
+            with pytest.raises(PermissionError, match=f"denied: '{re.escape(str(chunk.path))}'"):
+                chunk.array[ROW] = 6
+            chunk.array[...] = 5
+        chunk.check(..., 5)
+
+    @pytest.mark.parametrize("number", [errno.EROFS, errno.EPERM], ids=["file system", "file"])
+    @pytest.mark.parametrize(("value", "outcome"), [(5, "replaced"), (0, "deleted")])
+    def test_what_is_read_only_stays_and_is_named(self, chunk, number, value, outcome):
+        def act(call, path=None, flags=0, *_):
+            if call in ("unlink", "replace") or (call == "open" and flags & os.O_RDWR):
+                raise OSError(number, os.strerror(number), path)
+
+        said, path = f"{os.strerror(number)}: the chunk has not been {outcome}", chunk.path
+        if number == errno.EROFS:
+            said, path = f"{said}; to write '0', make this folder writable", path.parent
+        with before_each(act), pytest.raises(OSError, match=rf"\] {said}: '{path}'$"):
+            chunk.array[...] = value
+        chunk.check(..., 7)
+
+    @pytest.mark.parametrize("made", [None, "0", "nothing"])
+    def test_a_symbolic_link_to_nothing_is_replaced_unless_there_is_a_file_at_last(
+        self, missing, monkeypatch, made
+    ):
+        missing.path.parent.mkdir(parents=True)
+        missing.path.symlink_to("nothing")
+        fail_at(monkeypatch, "fstat", 0, before=made and partial(missing.put_another, made))
+        missing.array[ROW] = 5
+        missing.check(ROW, 5, of=8 if made else 0)
+        assert not missing.path.is_symlink()
 
     @pytest.mark.parametrize("is_written", [False, True], ids=["read", "written"])
     def test_a_file_that_somebody_has_a_lease_on_is_waited_for(self, chunk, is_written):
@@ -262,26 +295,25 @@ class TestOthersAtTheSameMoment:
     """What another process may do between two system calls, that `test_meanwhile.py` has not."""
 
     @pytest.mark.parametrize("of", [8, 0], ids=["replaced", "deleted"])
+    @pytest.mark.parametrize("call", ["fstat", "open"])  # of a file that somebody has a lease on
     def test_a_selection_is_written_into_the_file_that_is_there_at_last(
-        self, chunk, selection, monkeypatch, of
+        self, chunk, selection, monkeypatch, of, call
     ):
         """And not into the one that was opened, of which another took the name, or nothing."""
-        fail_at(monkeypatch, "fstat", 0, before=chunk.put_another if of else chunk.path.unlink)
+        act = chunk.put_another if of else chunk.path.unlink
+        error = BlockingIOError(errno.EAGAIN, "a lease") if call == "open" else None
+        fail_at(monkeypatch, call, 0, error, act)
         chunk.array[selection] = 5
         chunk.check(selection, 5, of)
 
     def test_a_chunk_that_is_replaced_again_and_again_is_an_error(self, chunk):
-        def act(call, *_):
-            if call == "fstat":
-                chunk.put_another()
-
         message = (
-            "opened 100 times.* another process keeps replacing it.*"
-            rf"nothing has been written: '{re.escape(str(chunk.path))}'"
+            rf"^\[Errno {errno.EBUSY}\].*opened 100 times.* another process keeps replacing it.*"
+            rf"nothing has been written: '{re.escape(str(chunk.path))}'$"
         )
-        with before_each(act), pytest.raises(OSError, match=message) as caught:
+        replaced = before_each(lambda *_: chunk.put_another(), ["fstat"])
+        with replaced, pytest.raises(OSError, match=message):
             chunk.array[ROW] = 5
-        assert caught.value.errno == errno.EBUSY
         assert chunk.path.read_bytes() == chunk.content(8)
 
     @pytest.mark.usefixtures("mapped")
@@ -305,13 +337,14 @@ class TestOthersAtTheSameMoment:
 
 
 class TestFileSystems:
-    @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+    @pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS])
     def test_where_no_link_can_be_made_the_chunk_is_written_whole(
         self, missing, monkeypatch, number
     ):
         fail_at(monkeypatch, "link", 0, error=OSError(number, os.strerror(number)))
         missing.array[COLUMN] = 5
         missing.check(COLUMN, 5, of=0)
+        assert stat.S_IMODE(missing.path.stat().st_mode) == 0o644
 
     @pytest.mark.parametrize("kind", ["nfs4", "", None], ids=["network", "unknown", "no /proc"])
     def test_one_that_others_may_share_is_not_mapped(self, chunk, monkeypatch, tmp_path, kind):
@@ -353,22 +386,19 @@ class TestFileSystems:
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "the disk"), None], ids=["EIO", "empty"])
 def test_an_error_names_file_and_offset_and_what_was_written(chunk, monkeypatch, error):
     """The third write is cut short, and so is its rest; what is left fails, or takes nothing."""
-    pwrite, calls = os.pwrite, []
+    pwrite, sizes = os.pwrite, iter([160, 160, 100, 20])
 
     def stopped(file, memory, offset):
-        calls.append(offset)
-        if len(calls) <= 4:
-            return pwrite(file, memory[: [160, 160, 100, 20][len(calls) - 1]], offset)
-        if error:
+        count = pwrite(file, memory[: next(sizes, 0)], offset)
+        if error and not count:
             raise error
-        return 0
+        return count
 
     monkeypatch.setattr(os, "pwrite", stopped)
     message = (
-        r"byte 2520 of the (chunk|shard) could not be written;"
-        rf" 440 bytes of the selection have been written: '{chunk.path}'"
+        r"^\[Errno 5\] Input/output error: byte 2520 of the chunk could not be written;"
+        rf" 440 bytes of the selection have been written: '{chunk.path}'$"
     )
-    message = rf"\[Errno 5\] Input/output error: {message}" if error else message
     with pytest.raises(OSError, match=message):
         chunk.array[5:26:5] = 5
     is_written = np.zeros(SHAPE, bool)

@@ -13,9 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from stored_arrays import most_memory
 
-from zarr_bytes.indexing.plan import EVERYTHING, plan_of
+from zarr_bytes import limits
+from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, Fetch, plan_of, with_sizes
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.layout.format import Format
+from zarr_bytes.limits import Limits
 from zarr_bytes.settings import Cost
 
 
@@ -41,10 +43,11 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
     (slabs,) = found
     apart = np.flatnonzero(np.diff(selected) - 1 > gap)
     starts, stops = slabs.whole.ranges.bounds()
+    count, nbytes, every = starts.size, int((stops - starts).sum()), 4 * prod(shape)
     assert starts.tolist() == [selected[0], *selected[apart + 1]]
     assert stops.tolist() == [*(selected[apart] + 1), selected[-1] + 1]
     span = slabs.span
-    assert (span.ranges, span.fetched * 4) == (starts.size, (stops - starts).sum())
+    assert (span.ranges, span.fetched * 4) == (count, nbytes)
     assert span.selected == numbers[selection].size
     some = range(1, 13)
     for most, runs in (*((4 * n, EVERYTHING) for n in some), *((EVERYTHING, n) for n in some)):
@@ -60,7 +63,36 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
             covered.update(*map(range, starts, stops))
         assert set(selected) <= covered <= set(range(selected[0], selected[-1] + 1))
     plan = chunk_plan(shape, selection, Cost(gap, 10**9), "i4")
-    assert plan.is_whole or plan.ranges * gap + plan.nbytes <= gap + 4 * prod(shape)
+    is_whole = every <= gap or (count - 1) * gap + nbytes >= every
+    costs = (1, every) if is_whole else (count, nbytes)
+    assert (plan.is_whole, plan.ranges, plan.nbytes) == (is_whole, *costs)
+
+
+@pytest.mark.parametrize(
+    ("fetches", "largest", "slots", "objects", "expected"),
+    [  # sizes of the ranges of fetches, and the largest sizes of their requests
+        ([[80]], 80, 4, 1, [20]),
+        ([[11]], 80, 4, 1, [6]),
+        ([[10]], 80, 4, 1, [10]),
+        ([[80]], EVERYTHING, 4, 1, [EVERYTHING]),
+        ([[200]], 80, 4, 1, [27]),
+        ([[80]], 80, 4, 2, [40]),
+        ([[80], [8]], 80, 4, 3, [27, 27]),
+        ([[80], [8], [8], [8], [8]], 80, 4, 1, [80, 80, 80, 80, 8]),
+        ([[80, 8, 8, 8]], 90, 2, 1, [27]),
+        ([[80, 8, 8, 8, 8]], 90, 2, 1, [90]),
+    ],
+)
+def test_ranges_are_cut_in_the_last_round_to_the_size_with_which_all_end_first(
+    monkeypatch, fetches, largest, slots, objects, expected
+):
+    """Where a connection brings 10 bytes while a request waits for its answer."""
+    monkeypatch.setattr(limits, "LIMITS", Limits(piece=10))
+    stops = [np.cumsum(sizes) + np.arange(len(sizes)) for sizes in fetches]
+    tables = [(stop - sizes, stop) for stop, sizes in zip(stops, fetches, strict=True)]
+    given = [Fetch(ByteRanges(0, sum(s), t), []) for s, t in zip(fetches, tables, strict=True)]
+    found = list(with_sizes(given, largest, slots, objects))
+    assert found == list(zip(given, expected, strict=True))
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 3), (3, 1, 2), (2, 2, 3)], ids=str)

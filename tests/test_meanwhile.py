@@ -6,16 +6,16 @@ in the guide ("Readers, failures, cancelled writes"): a result is old or new, or
 chunk. Which calls are made, and how many, is not looked at.
 """
 
-import itertools
 import os
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 from shards import divided, shard_of
-from stored_arrays import CountingStore, contents_of, created, numbers
+from stored_arrays import contents_of, created, faulty, numbers
 from system_calls import at_each_call_below
 from zarr.buffer.cpu import Buffer
 from zarr.codecs import ShardingCodec
@@ -224,46 +224,32 @@ def test_what_others_put_there_is_kept_by_preallocate(tmp_path, layout, is_there
     assert was_put == [True] * (len(was_put) - 1) + [False]
 
 
-class Server(CountingStore):
-    """A store of objects, of which others put another one before the request of a number."""
-
-    new = at = None  # None deletes it
-
-    async def get(self, key, prototype, byte_range=None):
-        if not key.endswith("zarr.json") and len(self.requests) == self.at:
-            await self.put(self.new)
-        return await super().get(key, prototype, byte_range)
-
-    async def put(self, content):
-        if content is None:
-            await self._store.delete(KEY)
-        else:
-            await self._store.set(KEY, Buffer.from_bytes(content))
-
-
 @pytest.mark.parametrize("event", ["replaced", "deleted", "truncated", "emptied"])
 @every_layout
 @pytest.mark.parametrize("is_partial", [True, False], ids=["in ranges", "whole"])
 def test_an_object_that_others_change_reads_old_or_new_or_is_named(layout, event, is_partial):
     """With several requests, elements may be of two versions; never beside the fill value."""
-    old, new = contents_of_versions(layout)
-    store = Server(MemoryStore())
-    array = created(store, SHAPE, "i4", fill_value=FILL_VALUE, **LAYOUTS[layout])
-    store = array.store_path.store
-    store.new = {"replaced": new, "truncated": old[: len(old) // 2], "emptied": b""}.get(event)
+    old, new = map(Buffer.from_bytes, contents_of_versions(layout))
+    others = {"replaced": new, "truncated": old[: len(old) // 2], "emptied": old[:0]}
+    then = {KEY: others[event]} if event in others else {}
+
+    async def change(number, buffer):
+        if number == array.store.last:
+            objects.pop(KEY)
+            objects.update(then)
+        return buffer
+
+    array = faulty(change, OLD, fill_value=FILL_VALUE, **LAYOUTS[layout])
+    objects, requests = array.store._store._store_dict, array.store.requests
     settings = {"zarr_bytes.gap.remote": 0, "zarr_bytes.partial_reads": is_partial}
     with zarr.config.set({**settings, "async.concurrency": 1}):
-        for selection in READS:
-            for number in itertools.count():
-                zarr.core.sync.sync(store.put(old))
-                store.requests.clear()
-                store.at = number
-                found, error = outcome(lambda s=selection: array[s])
-                if error is None:
-                    is_mixed = event == "replaced" and len(store.requests) > 1
-                    assert is_one_of(found, EVENTS_OF_READS[event], selection, is_mixed=is_mixed)
-                else:
-                    assert event != "replaced"
-                    assert KEY in str(error)
-                if len(store.requests) <= number:
-                    break
+        for selection, last in product(READS, range(1, 12)):  # more than there are requests
+            objects[KEY], array.store.last = old, last
+            requests.clear()
+            found, error = outcome(lambda s=selection: array[s])
+            if error is None:
+                is_mixed = event == "replaced" and len(requests) > 1
+                assert is_one_of(found, EVENTS_OF_READS[event], selection, is_mixed=is_mixed)
+            else:
+                assert event != "replaced"
+                assert KEY in str(error)

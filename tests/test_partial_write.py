@@ -125,14 +125,22 @@ REFUSED = [  # selections by `oindex` of an array of 8 x 12, and shapes that the
     (([5, 0, 1], [7, 1]), (2, 2)),
     (([5, 0, 1], [7, 1]), (3, 1)),
 ]
-OVERLAPS = [  # shape, that of chunks, what is written, and of which elements of a view or file
+
+
+def of_another_library(array):
+    """The same as an array that is none of NumPy's."""
+    names = {"shape": array.shape, "dtype": array.dtype, "__getitem__": lambda _, at: array[at]}
+    return type("Array", (), names)()
+
+
+OVERLAPS = [  # shape, that of chunks, what is written, of which elements of a view or file, how
     *(
-        ((8,), (size,), np.s_[1:5], np.s_[start : start + 4], None)
-        for size in (8, 4)
+        ((8,), (size,), np.s_[1:5], np.s_[start : start + 4], None, given)
+        for size, given in ((8, np.asarray), (4, np.asarray), (8, of_another_library))
         for start in range(4)
     ),
-    *(((3, 4), (1, 4), np.s_[:, :3], np.s_[row, 1:], None) for row in range(3)),
-    ((2**16,), (2**16,), np.s_[1:], np.s_[:-1], "c/0"),  # of several pages
+    *(((3, 4), (1, 4), np.s_[:, :3], np.s_[row, 1:], None, np.asarray) for row in range(3)),
+    ((2**16,), (2**16,), np.s_[1:], np.s_[:-1], "c/0", np.asarray),  # of several pages
 ]
 
 
@@ -236,9 +244,9 @@ class TestForms:
             values[...] = 7
             assert (array[...] == 1).all()
 
-    @pytest.mark.parametrize(("shape", "chunks", "target", "source", "mapped"), OVERLAPS)
+    @pytest.mark.parametrize(("shape", "chunks", "target", "source", "mapped", "given"), OVERLAPS)
     def test_elements_of_a_mapping_are_written_to_the_file_that_it_maps(
-        self, tmp_path, shape, chunks, target, source, mapped
+        self, tmp_path, shape, chunks, target, source, mapped, given
     ):
         expected = numbers(shape, "i8")
         array = stored(LocalStore(tmp_path), expected, chunks, in_place=True)
@@ -246,7 +254,7 @@ class TestForms:
         elements = mapping[source]
         if len(shape) > 1:
             elements = np.broadcast_to(elements, expected[target].shape)
-        array[target] = elements
+        array[target] = given(elements)
         expected[target] = expected[source].copy()
         assert np.array_equal(array[...], expected)
 

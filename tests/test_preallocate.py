@@ -43,8 +43,7 @@ CHAINS = {
     "shards with their index at the start": {"serializer": shards("start")},
 }
 MOST = "no more than 1,000,000 files"
-BUT = ".* `any_size=True`, or --any-size"
-LARGE = {"shape": 2**48, "chunks": 2**47, "fill_value": 1}
+BUT = ".*: `any_size=True`, or --any-size on the command line, makes them$"
 LARGE_INDEX = {"shape": 2**62, "chunks": 2**62, "serializer": ShardingCodec(chunk_shape=(1,))}
 
 
@@ -68,7 +67,7 @@ def test_missing_chunks_and_inner_chunks_are_made_and_then_written_in_place(
         array, completed, told = zarr.open_array(tmp_path), int("shards" in chain), []
     found = preallocate(array, progress=told.append)
     assert (found.made, found.completed, found.chunks) == (3, completed, 4)
-    assert [(p.chunks_done, p.chunks) for p in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert [(*vars(p).values(),) for p in told] == [("", 0, 1, n, 4) for n in (1, 2, 3, 4)]
     steps = "3 chunks made" + ", 1 shard completed" * completed
     assert str(found).splitlines()[0] == f"{steps}: 4 there now"
     inodes = {path: path.stat().st_ino for path in files_in(tmp_path)}
@@ -104,65 +103,79 @@ def test_a_chunk_of_zeros_takes_no_room_on_the_disk(tmp_path):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (partial(array_in, compressors="auto"), "codec zstd"),
-        (lambda _: created(MemoryStore(), 3, "i4"), "MemoryStore"),
-        (partial(array_in, serializer="auto", zarr_format=2), "format 2"),
-        (lambda folder: zarr.open_array(array_in(folder).store, mode="r"), "read only"),
+        (partial(array_in, compressors="auto"), "chunks go through the codec zstd, "),
+        (lambda _: created(MemoryStore(), 3, "i4"), "its store is a MemoryStore, and must be"),
+        (partial(array_in, serializer="auto", zarr_format=2), "it is of Zarr format 2$"),
+        (lambda path: zarr.open_array(array_in(path).store, mode="r"), "it was opened to be read"),
         # More files or bytes than anybody means to make.
-        (partial(array_in, shape=[2**62] * 2), rf"about 10\^36 chunks, and {MOST}{BUT}"),
+        (partial(array_in, shape=[2**62] * 2), rf"it has about 10\^36 chunks, and {MOST}{BUT}"),
         (partial(array_in, **LARGE_INDEX), f"its missing chunks take about 10.20 bytes{BUT}"),
-        (partial(array_in, **LARGE), f"take 1,125,899,906,842,624 bytes, and {BUT}"),
     ],
 )
 def test_what_cannot_be_made_is_refused_with_the_reason(tmp_path, make, reason):
     array = make(tmp_path)
     before = files_in(tmp_path)
-    with pytest.raises(StoreError, match=reason):
+    what = f"chunks of {re.escape(str(array.store_path))} cannot be made in advance: "
+    with pytest.raises(StoreError, match=f"^{what}{reason}"):
         preallocate(array)
     assert files_in(tmp_path) == before
 
 
 def test_chunks_that_are_there_and_chunks_of_zeros_take_no_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(preallocating, "disk_usage", lambda root: SimpleNamespace(free=300))
-    array = array_in(tmp_path / "ones", fill_value=1)  # 4 chunks of 96 bytes
+    disk = SimpleNamespace(free=491)
+    monkeypatch.setattr(preallocating, "disk_usage", lambda root: str(tmp_path) in root and disk)
+    array = array_in(tmp_path / "ones", fill_value=1, **CHAINS["shards"])  # 4 of 96 + 68 bytes
     array[:4, :6] = 7
-    assert preallocate(array).made == 3
-    assert preallocate(array).made == 0
+    with pytest.raises(StoreError, match=" take 492 bytes, and 491 bytes are free: "):
+        preallocate(array)
+    for disk.free, made in (492, 3), (0, 0):
+        assert preallocate(array).made == made
     assert preallocate(array_in(tmp_path / "zeros")).made == 4
     assert preallocate(array_in(tmp_path / "0", (0, 10**12), (2, 3))).chunks == 0  # at once
 
 
-@pytest.mark.parametrize("option", [(), ("--any-size",)])
-def test_an_option_of_the_command_goes_on_with_many_files(tmp_path, monkeypatch, option):
+def test_an_option_goes_on_with_more_files_than_are_made_unasked(tmp_path, monkeypatch):
     monkeypatch.setattr(preallocating, "MOST_FILES", 3)
-    array_in(tmp_path)
-    done = call("preallocate", tmp_path, *option)
-    assert (done.exit_code, len(files_in(tmp_path))) == ((0, 4) if option else (1, 0))
-    assert ("no more than 3 files" in done.stdout) is not bool(option)
+    array = array_in(tmp_path)
+    found = json.loads(call("preallocate", tmp_path, "--json").stdout)
+    assert "it has 4 chunks, and no more than 3 files are made" in found.pop("refused")[""]
+    assert found == {"chunks": 0, "made": 0, "completed": 0}
+    assert call("preallocate", tmp_path, "--any-size").exit_code == 0
+    assert len(files_in(tmp_path)) == preallocate(array, any_size=True).chunks == 4
+    monkeypatch.setattr(preallocating, "MOST_FILES", 4)
+    assert preallocate(array).chunks == 4
 
 
 def test_the_command_makes_the_chunks_of_every_array_and_names_those_it_cannot(tmp_path):
-    group = zarr.create_group(tmp_path)
-    options = {"shape": 9, "chunks": 4, "dtype": "i4"}
-    group.create_array("plain", compressors=None, **options)
-    group.create_array("compressed", **options)
+    group, told = zarr.create_group(tmp_path), []
+    options = {"chunks": 4, "dtype": "i4"}
+    group.create_array("plain", shape=9, compressors=None, **options)
+    group.create_array("deep/plain", shape=5, compressors=None, **options)
+    group.create_array("compressed", shape=9, **options)
     result = call("preallocate", tmp_path)
     assert result.exit_code == 1
-    assert result.stdout.startswith("3 chunks made, 1 array refused: 3 there now")
+    assert result.stdout.startswith("5 chunks made, 1 array refused: 5 there now")
     assert [path.name for path in files_in(tmp_path / "plain")] == ["0", "1", "2"]
-    zarr.create_array(tmp_path / "old", **options, zarr_format=2)
+    zarr.create_array(tmp_path / "old", shape=9, **options, zarr_format=2)
     write(tmp_path / "unopened", {key: value for key, value in ARRAY.items() if key != "codecs"})
     write(tmp_path / "wrong", "{")
-    found = json.loads(call("preallocate", "--json", tmp_path).stdout)
-    assert (found["chunks"], found["made"]) == (3, 0)
+    found = preallocating.preallocate_store(str(tmp_path), any_size=False, progress=told.append)
+    assert (found.chunks, found.made) == (5, 0)
+    shown = [(progress.path, progress.chunks_done, progress.chunks) for progress in told]
+    assert shown[1:3] == [("deep/plain", 2, 2), ("plain", 1, 3)]
     said = {
-        "compressed": ".*zstd",
+        "compressed": "chunks go through the codec zstd, ",
         "old": "it is of Zarr format 2$",
-        "unopened": r"zarr opens no array at /unopened \(KeyError: 'codecs'\)",
+        "unopened": r"zarr opens no array at /unopened \(KeyError: 'codecs'\): name another with"
+        " --array PATH; `zarr-bytes check` lists the arrays, and says why one does not open$",
         "wrong": "JSONDecodeError: ",
     }
-    assert [*found["refused"]] == [*said]
-    assert all(re.match(said[name], reason) for name, reason in found["refused"].items())
+    assert [*found.refused] == [*said]
+    assert all(re.match(said[name], reason) for name, reason in found.refused.items())
+    found.refused |= {f"{n}": "it is full" for n in range(17)}
+    head, _, names, *_, row, more = str(found).splitlines()
+    assert head == "0 chunks made, 21 arrays refused: 5 there now"
+    assert (names[:10], row[:3], more) == ("Refused   ", "/15", "... and 1 more")
 
 
 def test_without_hard_links_the_error_says_what_to_do(tmp_path, monkeypatch):
@@ -177,8 +190,7 @@ def test_without_hard_links_the_error_says_what_to_do(tmp_path, monkeypatch):
     if not hasattr(os, "pwrite"):  # it is refused
         return
     act = f"zarr_bytes.preallocate(zarr.open_array({str(tmp_path)!r}))"
-    lines = "import os", "del os.link", "import zarr, zarr_bytes", act
-    command = [sys.executable, "-c", "\n".join(lines)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    program = f"import os; del os.link; import zarr, zarr_bytes; {act}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "no hard links, so that chunks are replaced" in done.stderr
     assert files_in(tmp_path) == []

@@ -20,18 +20,14 @@ from zarr_bytes import counting, explain, view
 pytestmark = pytest.mark.zarr
 
 VALUES = numbers((8, 6), "i4") + 1
-LAYOUTS = {
-    "chunks": {"chunks": (4, 6)},
-    "shards": {"chunks": (2, 3), "shards": (4, 6)},
-}
+LAYOUTS = {"chunks": {"chunks": (4, 6)}, "shards": {"chunks": (2, 3), "shards": (4, 6)}}
 needs_pwrite = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="written in place on POSIX")
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
 
 def array_in(store, layout):
     """An array that writes in place where its store is a folder."""
-    options = LAYOUTS[layout]
-    return stored(store, VALUES, in_place=True, config=None, serializer="auto", **options)
+    return stored(store, VALUES, in_place=True, config=None, serializer="auto", **LAYOUTS[layout])
 
 
 @needs_pwrite
@@ -139,6 +135,14 @@ def test_a_gap_of_the_default_size_is_read_over_and_no_larger_one(tmp_path, kind
         folder = LocalStore(tmp_path / str(unread))
         array = stored(folder if kind == "local" else CountingStore(MemoryStore()), values)
         with counting() as counted:
-            found = array[: unread + 2 : unread + 1]
-        assert np.array_equal(found, values[: unread + 2 : unread + 1])
+            assert np.array_equal(
+                array[: unread + 2 : unread + 1], values[: unread + 2 : unread + 1]
+            )
         assert counted.ranges == ranges
+
+
+@pytest.mark.skipif("rectilinear_chunks" not in zarr.config.get("array"), reason="from zarr 3.3 on")
+def test_shards_of_several_shapes_are_left_to_zarr():
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        array = zarr.create_array({}, data=VALUES, chunks=(2, 3), shards=[[2, 6], [6]])
+    assert np.array_equal(array[...], VALUES)

@@ -1,7 +1,9 @@
 """Whether zarr uses the package, who decided that, and what to do: as users see it."""
 
+import io
 import json
 import os
+import platform
 import subprocess
 import sys
 from importlib import metadata
@@ -43,10 +45,11 @@ def printed(*options, columns=80, lines=24, later=(), status=None, **variables):
 
 class TestActive:
     def test_exit_status_0_and_the_file_that_decided(self):
-        """`test_documentation` has all that is printed, but for versions."""
-        assert f"zarr {zarr.__version__}" in printed(status=0)
+        names = "zarr-bytes", "zarr", "numpy", "ml_dtypes"
+        versions = {"Python": platform.python_version()} | {n: metadata.version(n) for n in names}
+        assert printed(status=0).splitlines()[1] == ", ".join(map(" ".join, versions.items()))
         found = printed("--json", status=0)
-        assert (found["is_active"], found["advice"]) == (True, [])
+        assert (found["is_active"], found["advice"], found["versions"]) == (True, [], versions)
         classes = [OWN_CODEC, "zarr_bytes.codec.EndianCodec", OWN_PIPELINE]
         assert [codec["found"] for codec in found["codecs"]] == classes
         assert [codec.found for codec in zarr_bytes.status()] == classes
@@ -62,19 +65,16 @@ class TestActive:
         assert ("Data types need `import zarr_bytes` first" in first_screen) == needs_import
         assert max(map(len, lines)) <= 80
 
-    def test_a_data_type_that_zarr_does_not_have_is_named(self, monkeypatch):
+    def test_data_types_that_are_lacking_are_counted(self, monkeypatch, without_ml_dtypes):
         monkeypatch.delitem(zarr.dtype.data_type_registry.contents, "int16")
-        assert zarr_bytes.status().data_types["int16"] == "unknown to zarr"
-        assert "by zarr-bytes; 1 unknown to zarr" in " ".join(call("status").stdout.split())
-
-    def test_a_data_type_that_lacks_a_package_says_how_to_get_it(self, without_ml_dtypes):
-        data_types = zarr_bytes.status().data_types
-        lacking = {name for name, found in data_types.items() if "without ml_dtypes" in found}
+        found = zarr_bytes.status()
+        assert "ml_dtypes" not in found.versions
+        lacking = {name for name, said in found.data_types.items() if "without ml_dtypes" in said}
         assert {"bfloat16", "int4", "complex_float16", "complex_float8_e5m2"} <= lacking
         assert not {"float16", "complex_float32", "r*"} & lacking
-        text = " ".join(call("status").stdout.split())
-        assert f'{len(lacking)} without ml_dtypes: pip install "ml_dtypes>=0.6"' in text
-        assert f"{len(DATA_TYPES) - len(lacking)} of {len(DATA_TYPES)} by zarr-bytes" in text
+        count = f"{len(DATA_TYPES) - len(lacking) - 1} of {len(DATA_TYPES)} by zarr-bytes"
+        how = f'{len(lacking)} without ml_dtypes: pip install "ml_dtypes>=0.6"'
+        assert f" {count}; 1 unknown to zarr; {how}; --verbose lists them\n" in str(found)
 
 
 class TestNotActive:
@@ -88,49 +88,40 @@ class TestNotActive:
             start, source = NOT_ACTIVE, "ZARR_CODECS__BYTES in the environment"
         found, line = printed("--json", status=1, **start), f"export ZARR_CODECS__BYTES={OWN_CODEC}"
         assert (found["codecs"][0]["source"], found["advice"][1:]) == (source, [line])
-        assert f"  {line}\n" in printed(columns=15, **start)
+        narrow = printed(columns=15, **start)
+        assert (f"  {line}\n" in narrow, "…" in narrow) == (True, False)  # nothing is cut
         assert source in printed(columns=400, **start)
 
-    @pytest.mark.parametrize(
-        ("name", "path", "shown"),
-        [
+    def test_code_is_told_from_files_and_variables_and_a_class_may_not_exist(self):
+        for name, path, shown in (
             ("bytes", ZARRS_OWN, ZARRS_OWN),
             ("bytes", "no.such.Codec", "none: "),
             ("endian", ZARRS_OWN, ZARRS_OWN),  # of the draft, without which it is active
-        ],
-    )
-    def test_code_is_told_from_files_and_variables_and_a_class_may_not_exist(
-        self, name, path, shown
-    ):
-        with zarr.config.set({f"codecs.{name}": path}):
-            found = zarr_bytes.status()
-        assert shown in str(found)
-        codec = found.codecs[name == "endian"]
-        assert (found.is_active, codec.source) == (name == "endian", "zarr.config.set")
-        assert codec.found.startswith(shown)
-        if name == "bytes":
-            assert found.advice[-1].startswith("export ZARR_CODECS__BYTES=")
+        ):
+            with zarr.config.set({f"codecs.{name}": path}):
+                found = zarr_bytes.status()
+            assert shown in str(found)
+            codec = found.codecs[name == "endian"]
+            assert (found.is_active, codec.source) == (name == "endian", "zarr.config.set")
+            assert codec.found.startswith(shown)
 
-    @pytest.mark.parametrize(
-        ("value", "said"),
-        [
-            ({}, "codec_pipeline.path is {}"),
-            (5, ""),
-            ({"path": np.array([1, 2])}, ""),
-            ({"path": "zarr_bytes.BytePipeline"}, "zarr_bytes.BatchedBytesPipeline"),
-        ],
-        ids=str,
-    )
-    def test_a_pipeline_that_there_is_not_is_a_problem(self, value, said):
-        with zarr.config.set(codec_pipeline=value):
-            found = zarr_bytes.status()
-        assert not found.is_active
-        assert said in found.problems[0]
+    def test_a_pipeline_that_there_is_not_is_a_problem(self):
+        for value in {}, 5, {"path": np.array([1, 2])}, {"path": "zarr_bytes.BytePipeline"}:
+            with zarr.config.set(codec_pipeline=value):
+                found = zarr_bytes.status()
+            expected = f"codec_pipeline.path is {value!r}: {found.codecs[2].found}"
+            assert (found.is_active, found.problems) == (False, [expected])
 
 
 class TestWhatIsSaid:
-    def test_of_each_setting_its_source_whatever_its_value(self, monkeypatch):
+    def test_of_each_setting_its_source_whatever_its_value(self, monkeypatch, tmp_path):
+        """Of files in a folder, the last by name whose ending is one that zarr reads."""
         chosen = {"zarr_bytes.partial_reads": True, "zarr_bytes.gap.remote": 2**18}
+        files = {"mappings": "a.json", "index_cache": "b.yml", "other_chains": "c.yaml"}
+        for name in "c.yaml", "a.json", "d.txt", "b.yml":
+            given = {s: 5 for s, file in files.items() if file >= name} or {"mappings": 5}
+            (tmp_path / name).write_text(json.dumps({"zarr_bytes": given}))
+        monkeypatch.setattr(zarr.config, "paths", [str(tmp_path)])
         monkeypatch.setenv("ZARR_ZARR_BYTES__GAP__LOCAL", "4096")
         zarr.config.refresh()
         with zarr.config.set(chosen):
@@ -139,8 +130,24 @@ class TestWhatIsSaid:
         zarr.config.refresh()
         variable = "ZARR_ZARR_BYTES__GAP__LOCAL in the environment"
         sources = dict.fromkeys(chosen, "zarr.config.set") | {"zarr_bytes.gap.local": variable}
+        sources |= {f"zarr_bytes.{name}": str(tmp_path / file) for name, file in files.items()}
         assert sources == {s.name: s.source for s in found.settings if s.source != "default"}
         assert variable in str(found)
+
+    def test_all_that_is_to_be_done(self):
+        given = {f"zarr_bytes.{name}": -1 for name in ("x", "mappings", "gap.local", "y")}
+        given |= {"codecs.bytes": ZARRS_OWN, "codecs.endian": ZARRS_OWN}
+        with zarr.config.set(given | {"codec_pipeline.path": ZARRS_PIPELINE}):
+            found = zarr_bytes.status()
+        assert str(found).partition("\n\nWhat to do\n")[2].splitlines() == [
+            "zarr_bytes.gap.local is -1; permitted is an integer from 0 on",
+            "zarr_bytes.mappings is -1; permitted is an integer from 1 on",
+            *found.unknown,
+            "Remove a call of zarr.config.set that has decided it, and run before Python starts:",
+            f"  export ZARR_CODECS__BYTES={OWN_CODEC}",
+            "  export ZARR_CODECS__ENDIAN=zarr_bytes.codec.EndianCodec",
+            f"  export ZARR_CODEC_PIPELINE__PATH={OWN_PIPELINE}",
+        ]
 
     @pytest.mark.parametrize("pipeline", [OWN_PIPELINE, ZARRS_PIPELINE])
     @pytest.mark.parametrize("codec", [OWN_CODEC, ZARRS_OWN])
@@ -157,7 +164,9 @@ class TestWhatIsSaid:
         """Of 24 lines, the last is the next prompt."""
         if not with_rich:
             monkeypatch.setitem(sys.modules, "rich", None)
-            assert printed(lines=100) == f"{zarr_bytes.status()}\n"
+            text = f"{zarr_bytes.status()}\n"
+            assert printed(lines=text.count("\n") + 2) == text
+            assert printed(lines=text.count("\n") + 1) != text
         not_active = NOT_ACTIVE | {"ZARR_ZARR_BYTES__GAPS": "1"}
         not_working = not_active | {"ZARR_ZARR_BYTES__GAP__LOCAL": "[/]\x1b[2J"}
         said = {"Active: ": {}, "Not active: ": not_active, "Not working: ": not_working}
@@ -179,33 +188,36 @@ class TestCommand:
         assert zarr_bytes.__version__ == metadata.version("zarr-bytes")
         assert call("--version").stdout == f"zarr-bytes {zarr_bytes.__version__}\n"
         assert call().exit_code == 2
-        assert "status" in call().stdout
+        for said in "Reads of selected bytes in Zarr arrays:", "status Say whether zarr uses this":
+            assert f" {said} " in " ".join(call().stdout.split())
+        assert "\n\nExit status: 0 if it does, 1 if not, " in call("status", "--help").stdout
+        assert call("status", "--jso").stderr.endswith(" unrecognized arguments: --jso\n")
+
+    def test_streams_may_be_closed_or_have_few_characters(self, monkeypatch):
+        for stream in None, io.TextIOWrapper(io.BytesIO(), "ascii"):
+            monkeypatch.setattr(sys, "stdout", stream)
+            monkeypatch.setattr(sys, "stderr", stream)
+            assert command_line.main(["status"]) == 0
+            assert command_line.main(["check", "温"]) == 2
+        stream.flush()
+        assert stream.buffer.getvalue().endswith(b"\n\\u6e29: it does not exist\n")
 
     @pytest.mark.skipif(sys.platform != "linux", reason="a device of Linux")
-    @pytest.mark.parametrize(
-        ("redirected", "expected"),
-        [
-            (">&-", (0, "")),
-            (">/dev/full", (1, "OSError: [Errno 28] No space left on device\n")),
-            ("", (1, "")),  # to a pager that was left
-        ],
-    )
-    def test_output_that_is_closed_or_full_is_no_traceback(self, redirected, expected):
-        reading, writing = os.pipe()
-        os.close(reading)
-        done = subprocess.run(
-            ["/bin/sh", "-c", f'"$0" -m zarr_bytes status {redirected}', sys.executable],
-            env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        os.close(writing)
-        assert (done.returncode, done.stderr) == expected
+    def test_output_that_is_closed_or_full_is_no_traceback(self):
+        full = (1, "OSError: [Errno 28] No space left on device\n")
+        for redirected, expected in (">/dev/full", full), ("", (1, "")):  # to a pager that was left
+            reading, writing = os.pipe()
+            os.close(reading)
+            done = subprocess.run(
+                ["/bin/sh", "-c", f'"$0" -m zarr_bytes status {redirected}', sys.executable],
+                env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
+                stdout=writing,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            os.close(writing)
+            assert (done.returncode, done.stderr) == expected
 
     def test_importing_the_package_imports_neither_rich_nor_the_commands(self):
-        code = (
-            "import sys, zarr_bytes\n"
-            "print([m for m in sys.modules if m == 'rich' or m.startswith('zarr_bytes.commands')])"
-        )
-        assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+        code = "import sys, zarr_bytes; print({'rich', 'zarr_bytes.commands'} & {*sys.modules})"
+        assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

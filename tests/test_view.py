@@ -1,9 +1,11 @@
 """`zarr_bytes.view`: selections against NumPy, what is mapped, changed and refused."""
 
+import errno
 import gc
 import itertools
 import os
 import pickle
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -23,6 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, basic_indices, integer_array_indices
 from shards import shard_of, sharding
 from stored_arrays import IN_PLACE, KINDS_OF_NO_FILE, CountingStore, contents_of, numbers, put
+from system_calls import fail_at, watched
 from zarr.storage import MemoryStore
 
 import zarr_bytes
@@ -137,12 +140,8 @@ class TestSelections:
         """Also with dots, which separate arrays where they stand for no axis."""
         view = zarr_bytes.view(stored({}, **form))
         selected = [([5, 0], 3, [1, 9]), ([], 0, [1]), (np.zeros((0, 2), int), [[0, 0]], 1)]
-        selected += [
-            ([[5, 0], [1, 8]],),
-            (np.arange(9) % 3 == 0, 4),
-            ([[5, 0], [1, 8]], [3, 7], 2),
-        ]
-        selected += [np.s_[5, 7:5:-1, 7], np.s_[5, 3::-1]]
+        selected += [([[5, 0], [1, 8]],), (np.arange(9) % 3 == 0, 4), (5, np.uint8([7, 6]))]
+        selected += [([[5, 0], [1, 8]], [3, 7], 2), np.s_[5, 7:5:-1, 7], np.s_[5, 3::-1]]
         for kinds in itertools.product([-3, np.int64(-3), slice(1, 6, 2), list], repeat=3):
             arrays = iter(np.ix_(*[[5, -8, 0, 5], [-6, 7], [1, 6, -3]][: kinds.count(list)]))
             entries = [next(arrays) if kind is list else kind for kind in kinds]
@@ -158,16 +157,18 @@ class TestSelections:
 
     @needs_pwrite
     def test_rows_of_more_than_a_cache_holds_come_in_any_order(self, tmp_path):
-        values = numbers((700, 1000), "u4")
-        array, view = changed(tmp_path, values=values, chunks=(300, 700))
-        rows = np.random.default_rng(0).permutation(700)
-        same(view[rows], values[rows])
-        view[rows] = values
-        same(array[...], values[np.argsort(rows)])
-        wide = numbers((3, 300_000), "f4")  # of which a row is more than a piece
-        same(
-            zarr_bytes.view(stored({}, wide, chunks=(2, 300_000)))[[2, 0, 1, 0]], wide[[2, 0, 1, 0]]
-        )
+        """In pieces, beside the result, of 1 MiB, or of one row if it is larger."""
+        values, memory = numbers((3, 700, 1000), ">u4"), stored_arrays.most_memory
+        array, view = changed(tmp_path, values=values, chunks=(2, 650, 900))
+        some = np.random.default_rng(0).permutation(700)[:600]
+        pieces = (np.s_[:, some, 3:900:2], 2**20), (np.s_[1:, 5:, some], 2**20)
+        for selection, nbytes in (*pieces, ([2, 0, 1, 0], 650 * 900 * 4)):
+            found, taken = memory(lambda: view[selection])  # noqa: B023
+            same(found, values[selection])
+            assert taken < found.nbytes + 1.2 * nbytes
+        assert memory(lambda: setitem(view, np.s_[:, some], values[:, :600]))[1] < 1.2 * 2**20
+        values[:, some] = values[:, :600].copy()
+        same(array[...], values)
 
     @pytest.mark.parametrize(
         ("selection", "advice"),
@@ -175,16 +176,18 @@ class TestSelections:
             ((..., None), "add these to the result"),
             ((..., 0, ...), "at most once"),
             ("field", "found the text 'field': select a field of the result"),
-            (VALUES > 3, r"array\.vindex\[\.\.\.\]"),
+            (VALUES > 3, r"found bools of shape \(9, 8, 10\): `array\.vindex\[\.\.\.\]`"),
+            ([True] * 8, r"found bools of shape \(8,\)"),
+            (np.zeros(0), r"found array\(\[\], dtype=float64\) of type ndarray"),
             (([0, 1], slice(None), [0, 1]), r"array\.oindex\[\.\.\.\]"),
             (1.5, "found 1.5 of type float"),
             (([], [0, 1], 0), r"shapes \(0,\) and \(2,\) cannot be broadcast"),
             ([[1], [1, 2]], r"\[\[1\], \[1, 2\]\], which is no array"),
             (slice("a", None), r"slice\('a', None, None\), which has bounds of other types"),
-            (np.int64(9), "is outside axis 0, which has 9 elements"),
-            (np.s_[0, 0, -11], "is outside axis 2"),
-            (np.s_[0, 10, 0], "is outside axis 1"),
-            ([0, 9], "is outside axis 0"),
+            (np.int64(9), "index 9 is outside axis 0, which has 9 elements"),
+            (np.s_[0, 0, -11], "index -11 is outside axis 2, which has 10 elements"),
+            (np.s_[0, 10, 0], "index 10 is outside axis 1, which has 8 elements"),
+            ([0, 9], "index 9 is outside axis 0"),
             ([0, -10], "index -10 is outside axis 0"),
             (np.s_[0, 0, 0, 0], "4 entries, and the array 3 axes"),
         ],
@@ -195,18 +198,24 @@ class TestSelections:
 
     def test_another_place_of_a_block_is_an_error(self):
         blocks = zarr_bytes.view(stored({})).blocks
-        for place in (3, 0, 0), (-4, 0, 0), (0, 0), 0, (0, 0, slice(None)):
-            with pytest.raises(IndexError, match="block"):
+        for place in (3, 0, 0), (-4, 0, 0), (0, 0, 1), (0, 0), 0:
+            with pytest.raises(IndexError, match=re.escape(f"{place} among (3, 2, 1) blocks")):
                 blocks[place]
+        with pytest.raises(IndexError, match=r"by integers, found \(0, slice"):
+            blocks[0, :, 0]
 
     def test_an_array_may_have_more_elements_than_offsets_have(self):
         options = {"dtype": "i4", "chunks": (2**4,) * 2, "fill_value": 3, "compressors": None}
-        view = zarr_bytes.view(zarr.create_array({}, shape=(2**40, 2**40), **options))
+        view, largest, larger = [
+            zarr_bytes.view(zarr.create_array({}, shape=shape, **options))
+            for shape in ((2**40, 2**40), (2**31 - 1, 2**31), (2**31, 2**31))
+        ]
         for rows, count in ((np.s_[-2000:], 2000), (np.s_[[5, 2**39]], 2)):
             same(view[rows, 1020:1030], np.full((count, 10), 3, "i4"))
         assert next(iter(view.blocks)).shape == view.chunks
+        same(largest[[1, -1], [3, -1]], np.full(2, 3, "i4"))
         with pytest.raises(IndexError, match=r"points .* less than 2\*\*62 elements"):
-            view[[1, 2], [3, 4]]
+            larger[[1, 2], [3, 4]]
         with pytest.raises(OverflowError, match=f"there are {2**72} blocks"):
             len(view.blocks)
 
@@ -221,12 +230,14 @@ class TestArrays:
     """What libraries ask of an array."""
 
     def test_its_properties_and_samples_are_those_of_the_array(self, form):
-        view = zarr_bytes.view(stored({}, **form))
+        array, chunks = stored({}, **form), form["chunks"]
+        view = zarr_bytes.view(array)
         same(np.stack(list(view)), VALUES)  # as `torch.utils.data.DataLoader` draws them
         assert (view.shape, view.ndim, view.size, len(view)) == (SHAPE, 3, 720, 9)
-        assert (view.dtype, view.chunks, view.nbytes) == (">f4", form["chunks"], 2880)
-        assert "dtype=>f4" in repr(view)
-        assert "shape=" in repr(view.blocks)
+        assert (view.dtype, view.chunks, view.nbytes) == (">f4", chunks, 2880)
+        named = f"{array.store_path} shape={SHAPE} dtype=>f4 chunks={chunks} mode='r'"
+        assert repr(view) == f"<ArrayView {named}>"
+        assert repr(view.blocks) == f"<BlockViews shape={view.blocks.shape}>"
         with pytest.raises(TypeError, match="without axes"):
             len(zarr_bytes.view(stored({}, np.array(3, "i2"), chunks=())))
 
@@ -235,7 +246,7 @@ class TestArrays:
         for options, is_copy in ({}, True), ({"copy": None}, False), ({"copy": False}, False):
             assert np.shares_memory(np.array(view, **options), view.blocks[0, 0, 0]) != is_copy
         assert np.asarray(view, "f8").dtype == "f8"
-        with pytest.raises(ValueError, match="only as a copy"):
+        with pytest.raises(ValueError, match="has 6 chunks, .* only as a copy"):
             np.array(zarr_bytes.view(stored({})), copy=False)
 
     @every_mode
@@ -258,13 +269,14 @@ class TestArrays:
     @pytest.mark.parametrize("store", [MemoryStore, mkdtemp])
     def test_a_chunk_stays_what_it_was_until_refresh(self, store, form):
         options = {"shape": SHAPE, "dtype": "f4", "compressors": None, "fill_value": 7}
-        array = zarr.create_array(store(), **options, **form)
+        array = zarr.create_array(store(), name="of/a group", **options, **form)
         view = zarr_bytes.view(array)
         for before, after in (np.full(SHAPE, 7, "f4"), VALUES), (VALUES, -VALUES):
             held = view[0, 0, :2]
             array[...] = after
             same(held, before[0, 0, :2])
             same(view[0, 0], before[0, 0])
+            view.flush()  # which has nothing to do
             view.refresh()
             same(view, after)
 
@@ -272,16 +284,18 @@ class TestArrays:
 @needs_maps
 class TestMappings:
     def test_those_used_last_are_kept_as_many_as_the_setting_says(self, tmp_path):
-        """A shard is mapped for as many blocks."""
+        """A shard is opened once for blocks that follow each other."""
         with zarr.config.set({"zarr_bytes.mappings": 2}):
             view = zarr_bytes.view(stored(tmp_path / "a", chunks=(1, 8, 10)))
             of_shards = zarr_bytes.view(stored(tmp_path / "b", **FORMS["shards"]))
         for i, kept in [(0, "0"), (1, "01"), (0, "01"), (2, "02"), (0, "02"), (1, "01")]:
             assert view[i, 0, 0] == VALUES[i, 0, 0]
             assert mapped(tmp_path / "a") == [f"{j}/0/0" for j in kept]
-        for point in np.random.default_rng(0).integers(0, SHAPE, (50, 3)).tolist():
-            assert of_shards[tuple(point)] == VALUES[tuple(point)]
-            assert 0 < len(mapped(tmp_path / "b")) <= 2
+        opened = [f"{i // 2}/{j}/0" for i in range(5) for j in range(2)]
+        with watched(tmp_path / "b") as files:
+            for number, _ in enumerate(of_shards.blocks):
+                assert mapped(tmp_path / "b") == [opened[number // 2]]
+        assert files.keys == [f"c/{key}" for key in opened]
 
     @pytest.mark.usefixtures("no_collector")
     def test_they_come_with_the_first_selection_and_go_with_the_last_array(self, tmp_path, form):
@@ -332,15 +346,18 @@ class TestFaults:
     @pytest.mark.parametrize("kind", ["local", "memory"])
     def test_a_wrong_size_or_index_is_an_error_where_the_damage_is(self, tmp_path, kind):
         shard = shard_of([b"\0\1\0\2"] * 2, entries={0: (100, 4)})
+        file, takes = f"{tmp_path}/" * (kind == "local"), "c/0 takes 36 bytes for 2 inner chunks"
         for document, content, says in [
-            (PLAIN, bytes(9), "c/0 are 8 bytes, found 9"),
-            (SHARD, shard[:30], "truncated|checksum"),
-            (SHARD, shard, "ends at byte 104"),
+            (PLAIN, bytes(9), f"bytes 0 to 8 of {file}c/0 are 8 bytes, found 9"),
+            (SHARD, b"", f"the index of the shard STORE/{takes}, found 0"),
+            (SHARD, shard[:30], f"the index of the shard STORE/{takes}, found 30"),
+            (SHARD, shard, "inner chunk (0) of the shard STORE/c/0 ends at byte 104"),
         ]:
             objects = {"zarr.json": text_of(document), "c/0": content}
             view = zarr_bytes.view(zarr.open_array(store_with(kind, objects, tmp_path), mode="r"))
-            with pytest.raises((ChunkSizeError, ShardIndexError), match=says):
+            with pytest.raises((ChunkSizeError, ShardIndexError)) as caught:
                 view[0]
+            assert str(caught.value).replace(str(view.array.store), "STORE").startswith(says)
         assert view[2] == 1  # in the other inner chunk
 
     @pytest.mark.skipif(sys.platform == "win32", reason="of POSIX systems")
@@ -350,8 +367,15 @@ class TestFaults:
         with zarr.config.set(IN_PLACE):
             array = zarr.open_array(write(tmp_path, PLAIN), mode="r+")
             put(kind, tmp_path / "c/0")
-            with pytest.raises(ChunkFileError):
+            with pytest.raises(ChunkFileError, match=kind.split()[-1] if mode == "r" else " is a "):
                 zarr_bytes.view(array, mode)[3]
+
+    @every_mode
+    def test_another_error_of_the_system_stays_what_it_is(self, tmp_path, monkeypatch, mode):
+        view = zarr_bytes.view(stored(tmp_path, in_place=True), mode)
+        fail_at(monkeypatch, "open", 0, OSError(errno.ELOOP if mode == "r" else errno.EIO, "it"))
+        with pytest.raises(OSError, match="it"):
+            view[0, 0, 0]
 
     def test_an_index_that_another_process_changes_after_its_check_is_not_used(self, tmp_path):
         view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
@@ -360,10 +384,6 @@ class TestFaults:
             file.seek(-68, os.SEEK_END)
             file.write(bytes(64))
         assert view[3, 4, 9] == VALUES[3, 4, 9]
-
-
-def opened_to_read(folder):
-    return zarr.open_array(stored(folder).store, mode="r")
 
 
 def of_other_byte_order():
@@ -391,10 +411,9 @@ class TestRefusals:
             (of_chunks_of_several_shapes, "r", "its chunks have several shapes"),
             (of_other_byte_order, "r", "its bfloat16 is stored (little|big)-endian"),
             (lambda: stored({}), "r+", "only chunks in files"),
-            (lambda: opened_to_read(mkdtemp()), "r+", r'open it with mode="r\+"'),
+            (lambda: zarr.open_array(stored(mkdtemp()).store, mode="r"), "r+", r'mode="r\+"'),
             (lambda: stored(mkdtemp()), "r+", r"zarr\.config\.set\(\{.zarr_bytes\.partial_writes"),
         ],
-        ids=["codecs", "format", "store", "shapes", "byte order", "memory", "read-only", "setting"],
     )
     def test_of_arrays(self, make, mode, reason):
         if mode == "r":
@@ -403,11 +422,12 @@ class TestRefusals:
             zarr_bytes.view(make(), mode)
 
     def test_of_other_arguments_and_assignments(self):
-        array = zarr.create_group({}).create_array("of/a group", data=VALUES)
-        with pytest.raises(StoreError, match=r"there is no view of .*/of/a group: "):
-            zarr_bytes.view(array)
-        array = stored({})
+        group = zarr.create_group({})
+        packed = group.create_array("of/a group", data=VALUES)
+        array = group.create_array("of/it", data=VALUES, compressors=None)
         for act, error, message in [
+            (lambda: zarr_bytes.view(packed), StoreError, "no view of memory://.*/of/a group: "),
+            (lambda: zarr_bytes.view(array, "r+"), StoreError, "/of/it cannot be changed"),
             (lambda: zarr_bytes.view(VALUES), TypeError, r"ndarray; permitted is a zarr\.Array"),
             (lambda: zarr_bytes.view(array, "w"), ValueError, r"'w'; permitted are 'r' and 'r\+'"),
             (lambda: setitem(zarr_bytes.view(array), 0, 1), ValueError, r'view\(array, "r\+"\)'),
@@ -473,11 +493,19 @@ class TestWriting:
                 view[...] = values
         assert array[...].tobytes() == values.tobytes()
 
+    def test_the_setting_permits_changes_whatever_the_pipeline_of_the_array(self, tmp_path):
+        with zarr.config.set(stored_arrays.PLAIN_ZARR):
+            array = stored(tmp_path)
+        with pytest.raises(StoreError, match="partial writes are off"):
+            zarr_bytes.view(array, "r+")
+        with zarr.config.set(IN_PLACE):
+            zarr_bytes.view(array, "r+")[0, 0, 0] = -1
+
     def test_a_value_that_numpy_refuses_is_an_error_before_anything_is_changed(self, tmp_path):
         array, view = changed(tmp_path)
         with pytest.raises(ValueError, match="could not convert string"):
             view[:, 0, 0] = np.array(["1"] * 8 + ["x"])
-        with pytest.raises(ValueError, match=r"shape \(3,\)"):
+        with pytest.raises(ValueError, match=r"shape \(3,\) .* has the shape \(0, 8, 10\)"):
             view[3:3] = [1, 2, 3]
         same(array[...], VALUES)
 
@@ -522,8 +550,9 @@ class TestWriting:
         array, view = changed(tmp_path, **form)
         max((tmp_path / "c").rglob("*/*/0")).unlink()
         before = array[...]
-        for selection in (..., np.s_[8, 7, 9]):
-            with pytest.raises(ValueError, match=r"missing.*zarr_bytes\.preallocate\(array\)"):
+        last = re.escape(str(tuple(n - 1 for n in view.blocks.shape)))
+        for selection in np.s_[..., 9], np.s_[8, 7, 9]:
+            with pytest.raises(ValueError, match=rf"^block {last} is missing, .*\.preallocate\("):
                 view[selection] = 1
         same(array[...], before)
         zarr_bytes.preallocate(array)
@@ -545,11 +574,14 @@ class TestWriting:
             with pytest.raises(ChunkFileError, match=r"c.0.0.0 was replaced .* `refresh\(\)`, and"):
                 view.flush()
         view.refresh()
-        view[0, 0, 0] = -2
+        view[8, 7, 9] = -2
         view.flush()
-        assert array[0, 0, 0] == -2
-        (tmp_path / "c/0/0/0").unlink()
-        with pytest.raises(ChunkFileError, match=r"c.0.0.0 was deleted"):
+        view[0, 0, 0] = -2
+        assert np.count_nonzero(array[...] == -2) == 2
+        for chunk in (tmp_path / "c").rglob("*/*/0"):
+            chunk.unlink()
+        others = r" \(and 1 more\)" * (form["chunks"] != SHAPE)
+        with pytest.raises(ChunkFileError, match=f"c.0.0.0 was deleted{others} after the view"):
             view.flush()
 
     def test_a_chunk_that_was_mapped_again_is_known_until_its_last_mapping_goes(self, tmp_path):
@@ -563,9 +595,7 @@ class TestWriting:
         with pytest.raises(ChunkFileError, match=r"c.0.0.0 was replaced"):
             view.flush()
 
-    def test_flush_syncs_every_changed_file_once_also_those_of_before_a_refresh(
-        self, tmp_path, monkeypatch
-    ):
+    def test_flush_syncs_changed_files_once_also_of_before_a_refresh(self, tmp_path, monkeypatch):
         synced = []
         with zarr.config.set({"zarr_bytes.mappings": 1}):
             _, view = changed(tmp_path)

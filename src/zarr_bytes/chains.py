@@ -52,7 +52,7 @@ def plain_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
 
 def _has_plain_index(codec: ShardingCodec) -> bool:
     """Whether the index of shards is stored by `bytes`, with or without a checksum."""
-    first, *others = codec.index_codecs
+    first, *others = codec.index_codecs or (None,)
     return (
         type(first) in (zarr_codecs.BytesCodec, *_CODECS)
         and cast("BytesCodec", first).endian is not None
@@ -104,11 +104,11 @@ def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadat
         raise StoreError("it is of Zarr format 2")
     chain = plain_chain(metadata.codecs)
     if chain is None:
-        others = [*map(codec_name, _others(metadata.codecs)), "sharding_indexed inside another"]
+        others = [*map(codec_name, _others(metadata.codecs)), "sharding_indexed"]
         raise StoreError(
             f"chunks go through the codec {others[0]}, so that no element has a place of its own in"
             " the file: permitted are transposes and bytes alone (compressors=None, filters=None),"
-            " or shards of them, with an index of bytes and crc32c"
+            " or shards of them, which are in no other shard, with an index of bytes and crc32c"
         )
     spec = spec_of(metadata)
     if spec is None:

@@ -102,7 +102,7 @@ class Explanation(Result):
     rounds : int
         How many requests follow one another, as zarr's ``async.concurrency`` is now; None as above.
     bytes_selected, bytes_of_chunks : int
-        Bytes of the selected elements, and of the whole chunks, uncompressed.
+        Bytes of the selected elements, and of the whole chunks, uncompressed, each as the largest.
     may_share : bool
         Whether several processes of one machine may write different elements of one chunk at the
         same time, all of them with ``zarr_bytes.partial_writes``, and none is lost. Writers of a
@@ -197,7 +197,11 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     text = name + text_of_selection(selection)
     shape = [int(n) for n in indexer.shape]  # of a mask, zarr has numbers of NumPy
     selected = prod(shape) * array.dtype.itemsize
-    nbytes = prod(array.shards or array.chunks) * array.dtype.itemsize
+    try:
+        largest = array.shards or array.chunks
+    except NotImplementedError:  # of zarr, for chunks of several shapes
+        largest = tuple(map(max, array.write_chunk_sizes))
+    nbytes = prod(largest) * array.dtype.itemsize
     chunks = [sum(1 for _ in islice(axis, _MOST + 1)) for axis in axes_of(indexer)]
     if max(prod(chunks), min(nbytes, selected) // _STEP) > _MOST:
         raise ValueError(

@@ -172,9 +172,9 @@ def brief(value: object, longest: int = 80) -> str:
     return cut("".join(islice(pieces, longest + 1)), longest)
 
 
-def in_digits(number: int) -> str:
-    """`number` with separators of thousands, or its magnitude if it has very many digits."""
-    return f"{number:,}" if number < 10**18 else f"about 10^{log10(number):.0f}"
+def in_digits(n: int) -> str:
+    """`n` with separators of thousands, or its magnitude if it has very many digits."""
+    return f"{n:,}" if abs(n) < 10**18 else f"about {'-' * (n < 0)}10^{log10(abs(n)):.0f}"
 
 
 def in_units(nbytes: int) -> str:

@@ -6,6 +6,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ import zarr
 from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
 
-from zarr_bytes.commands.result import Result, Table, class_path, in_units
+from zarr_bytes.commands.result import Result, Table, class_path, in_digits, in_units
 from zarr_bytes.data_type import DATA_TYPES
 from zarr_bytes.data_type.real import ExtensionDataType
 from zarr_bytes.errors import HOW_TO_INSTALL, MissingPackageError, in_words
@@ -144,9 +145,8 @@ class Status(Result):
 
 
 def _value(setting: InForce) -> str:
-    if type(setting.found) is int and setting.name.endswith((".local", ".remote")):
-        return in_units(setting.found)
-    return str(setting.found)
+    number = in_units if setting.name.endswith((".local", ".remote")) else in_digits
+    return number(setting.found) if type(setting.found) is int else str(setting.found)
 
 
 def status() -> Status:
@@ -229,7 +229,8 @@ def source_of(key: str) -> str:
     for name, values in _sources():
         value: Any = values
         for part in key.split("."):
-            value = value.get(part, _MISSING) if isinstance(value, Mapping) else _MISSING
+            given = value if isinstance(value, Mapping) else {}
+            value = given.get(part, given.get(part.replace("_", "-"), _MISSING))
         if value is not _MISSING:
             source, decided = name, value
     in_force = zarr.config.get(key, _MISSING)
@@ -244,9 +245,9 @@ def _sources() -> Iterator[tuple[str, object]]:
     for default in config.defaults:
         yield "default", default
     for path in map(Path, config.paths):
-        files = sorted(path.iterdir()) if path.is_dir() else [path] * path.is_file()
-        for file in files:
-            if file == path or file.suffix in (".json", ".yaml", ".yml"):
-                yield str(file), config.collect(paths=[str(file)], env={})
+        with suppress(OSError):  # of a folder of another user, which zarr passes over, too
+            for file in sorted(path.iterdir()) if path.is_dir() else [path] * path.is_file():
+                if file == path or file.suffix.lower() in (".json", ".yaml", ".yml"):
+                    yield str(file), config.collect(paths=[str(file)], env={})
     for name, value in os.environ.items():
         yield f"{name} in the environment", config.collect(paths=[], env={name: value})

@@ -289,12 +289,9 @@ def bool_error(found: int, index: tuple[int, ...], of: str, byte: int) -> BoolVa
 
 def find_wrong_bool(encoded: Bytes, layout: ElementLayout) -> int | None:
     """Offset of the first bool in `encoded`, whole elements in C order, that is neither 0 nor 1."""
-    found = []
-    for offset in layout.bool_offsets:
-        flags = encoded.reshape(-1, layout.item_size)[:, offset]
-        if largest(flags) > 1:
-            found.append(int((flags > 1).argmax()) * layout.item_size + offset)
-    return min(found, default=None)
+    elements, size = encoded.reshape(-1, layout.item_size), layout.item_size
+    wrong = [i for i in layout.bool_offsets if largest(elements[:, i]) > 1]
+    return min([int((elements[:, i] > 1).argmax()) * size + i for i in wrong], default=None)
 
 
 def largest(flags: Bytes) -> int:

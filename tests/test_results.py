@@ -1,0 +1,17 @@
+"""Numbers and texts in what commands print."""
+
+from zarr_bytes.commands.result import brief, cut, in_digits, in_units, number
+
+
+def test_sizes_have_their_largest_whole_unit_and_huge_numbers_their_magnitude():
+    sizes = {0: "0 bytes", 1023: "1,023 bytes", 1025 * 2**10: "1,025 KiB", 2**40: "1,024 GiB"}
+    assert {size: in_units(size) for size in sizes} == sizes
+    counts = {10**18 - 1: ",".join(["999"] * 6), 10**18: "about 10^18", 4 * 10**18: "about 10^19"}
+    assert {count: in_digits(count) for count in counts} == counts
+    things = {0: "0 chunks", 1: "1 chunk", 2000: "2,000 chunks"}
+    assert {count: number(count, "chunk") for count in things} == things
+
+
+def test_a_text_that_is_longer_than_it_may_be_is_cut():
+    assert [cut("x" * n, 9) for n in (9, 10)] == ["xxxxxxxxx", "xxxxx ..."]
+    assert brief([[[[[[[[[[]]]]]]]]]], 9) == "[[[[[ ..."
