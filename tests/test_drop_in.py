@@ -10,6 +10,7 @@ import zarr
 from documents import ARRAY, BIG, LITTLE, open_document, stored_chunk, stored_document
 from extension_types import NAMES
 from fuzz import TYPES, same, values_of
+from shards import sharding
 from zarr.buffer.cpu import Buffer
 from zarr.codecs import BytesCodec as ZarrBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
@@ -54,6 +55,12 @@ class TestEquality:
             assert type(zarrs.metadata.codecs[0]) is ZarrBytesCodec
             assert ours.metadata.codecs == zarrs.metadata.codecs
             assert stored_document(ours) == stored_document(zarrs)
+
+
+def test_who_changes_the_document_of_an_array_does_not_change_the_array():
+    array = open_document("int16", codecs=LITTLE)
+    array.metadata.to_dict()["codecs"][0]["configuration"]["endian"] = "big"
+    assert array.metadata.codecs[0].to_dict() == LITTLE[0]
 
 
 def test_a_codec_that_is_given_stays_as_it_is():
@@ -119,6 +126,11 @@ class TestChains:
         same(reopened[1:5, 3], values[1:5, 3])
         reopened[3, 3] = 7
         assert reopened[3, 3] == 7
+
+    def test_a_shard_without_codecs_of_its_index_opens_as_in_zarr(self):
+        shard = sharding([2], LITTLE) | {"configuration": {"chunk_shape": [2], "codecs": LITTLE}}
+        shard["configuration"]["index_codecs"] = []
+        assert not open_document("int16", codecs=[shard])[:].any()
 
     @pytest.mark.parametrize("endian", ["little", "big"])
     @pytest.mark.parametrize("name", ["int32", "bfloat16", "int4", "complex_float8_e5m2"])

@@ -166,12 +166,13 @@ def test_the_first_byte_that_is_no_bool_is_named_with_its_index(dtype, shape, da
     """In fields of records, too; when it is written, it is 1."""
     array = filled(dtype, shape, seed=1)
     stored = array.reshape(-1).view("u1")
-    elements = data.draw(st.sets(st.integers(0, array.size - 1), min_size=1))
-    offset = data.draw(st.sampled_from(BOOLS[dtype]))
-    for element in elements:
+    bools = st.tuples(st.integers(0, array.size - 1), st.sampled_from(BOOLS[dtype]))
+    wrong = data.draw(st.sets(bools, min_size=1))
+    for element, offset in wrong:
         stored[element * dtype.itemsize + offset] = data.draw(st.integers(2, 255))
-    byte = min(elements) * dtype.itemsize + offset
-    index = tuple(map(int, np.unravel_index(min(elements), shape)))
+    first, offset = min(wrong)
+    byte = first * dtype.itemsize + offset
+    index = tuple(map(int, np.unravel_index(first, shape)))
     words = f"found {stored[byte]} at index {index} of the chunk (byte {byte})"
     for memory in stored, DeviceArray(stored):
         with pytest.raises(BoolValueError, match=re.escape(words)):
@@ -179,7 +180,7 @@ def test_the_first_byte_that_is_no_bool_is_named_with_its_index(dtype, shape, da
     before, encoded = stored.copy(), encode_elements(array, "little")
     assert stored.tobytes() == before.tobytes()
     expected = stored.reshape(-1, dtype.itemsize)
-    expected[list(elements), offset] = 1
+    expected[tuple(np.transpose([*wrong]))] = 1
     assert encoded.tobytes() == expected.tobytes()
 
 

@@ -136,10 +136,12 @@ def of_another_library(array):
 OVERLAPS = [  # shape, that of chunks, what is written, of which elements of a view or file, how
     *(
         ((8,), (size,), np.s_[1:5], np.s_[start : start + 4], None, given)
-        for size, given in ((8, np.asarray), (4, np.asarray), (8, of_another_library))
+        for given in (np.asarray, of_another_library)
+        for size in (8, 4)
         for start in range(4)
     ),
     *(((3, 4), (1, 4), np.s_[:, :3], np.s_[row, 1:], None, np.asarray) for row in range(3)),
+    ((3, 4), (1, 4), np.s_[:, :3], np.s_[1, 1:], None, of_another_library),
     ((2**16,), (2**16,), np.s_[1:], np.s_[:-1], "c/0", np.asarray),  # of several pages
 ]
 

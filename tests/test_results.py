@@ -7,6 +7,7 @@ def test_sizes_have_their_largest_whole_unit_and_huge_numbers_their_magnitude():
     sizes = {0: "0 bytes", 1023: "1,023 bytes", 1025 * 2**10: "1,025 KiB", 2**40: "1,024 GiB"}
     assert {size: in_units(size) for size in sizes} == sizes
     counts = {10**18 - 1: ",".join(["999"] * 6), 10**18: "about 10^18", 4 * 10**18: "about 10^19"}
+    counts[-(10**5000)] = "about -10^5000"  # of which Python writes no digits
     assert {count: in_digits(count) for count in counts} == counts
     things = {0: "0 chunks", 1: "1 chunk", 2000: "2,000 chunks"}
     assert {count: number(count, "chunk") for count in things} == things

@@ -117,8 +117,8 @@ class TestWhatIsSaid:
     def test_of_each_setting_its_source_whatever_its_value(self, monkeypatch, tmp_path):
         """Of files in a folder, the last by name whose ending is one that zarr reads."""
         chosen = {"zarr_bytes.partial_reads": True, "zarr_bytes.gap.remote": 2**18}
-        files = {"mappings": "a.json", "index_cache": "b.yml", "other_chains": "c.yaml"}
-        for name in "c.yaml", "a.json", "d.txt", "b.yml":
+        files = {"mappings": "a.json", "index-cache": "b.YML", "other_chains": "c.yaml"}
+        for name in "c.yaml", "a.json", "d.txt", "b.YML":
             given = {s: 5 for s, file in files.items() if file >= name} or {"mappings": 5}
             (tmp_path / name).write_text(json.dumps({"zarr_bytes": given}))
         monkeypatch.setattr(zarr.config, "paths", [str(tmp_path)])
@@ -130,7 +130,10 @@ class TestWhatIsSaid:
         zarr.config.refresh()
         variable = "ZARR_ZARR_BYTES__GAP__LOCAL in the environment"
         sources = dict.fromkeys(chosen, "zarr.config.set") | {"zarr_bytes.gap.local": variable}
-        sources |= {f"zarr_bytes.{name}": str(tmp_path / file) for name, file in files.items()}
+        sources |= {
+            f"zarr_bytes.{name}".replace("-", "_"): str(tmp_path / file)
+            for name, file in files.items()
+        }
         assert sources == {s.name: s.source for s in found.settings if s.source != "default"}
         assert variable in str(found)
 
