@@ -63,7 +63,7 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
             covered.update(*map(range, starts, stops))
         assert set(selected) <= covered <= set(range(selected[0], selected[-1] + 1))
     plan = chunk_plan(shape, selection, Cost(gap, 10**9), "i4")
-    is_whole = every <= gap or (count - 1) * gap + nbytes >= every
+    is_whole = every <= max(gap, nbytes)
     costs = (1, every) if is_whole else (count, nbytes)
     assert (plan.is_whole, plan.ranges, plan.nbytes) == (is_whole, *costs)
 

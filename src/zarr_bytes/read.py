@@ -230,8 +230,8 @@ class Reader:
         self.out[place] = selected.squeeze(self.drop_axes) if self.drop_axes else selected
         return True
 
-    def counts(self, item: Chunk, index: ChunkIndex, objects: int = 1) -> tuple[Counts, bool]:
-        """What `files` or `object` would fetch of an object, and whether that is all of it."""
+    def counts(self, item: Chunk, index: ChunkIndex, objects: int = 1) -> Counts:
+        """What `files` or `object` would fetch of an object."""
         getter, format, selection, place, _ = item
         plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
         most = largest = plan.largest_request
@@ -248,9 +248,9 @@ class Reader:
             ranges = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
             nbytes = sum([fetch.ranges.nbytes for fetch in fetches])
         if self.root:
-            return Counts(ranges=ranges, bytes_fetched=nbytes), is_whole
+            return Counts(ranges=ranges, bytes_fetched=nbytes)
         requests, ranges = ranges, ranges * (not is_whole)
-        return Counts(requests=requests, ranges=ranges, bytes_fetched=nbytes), is_whole
+        return Counts(requests=requests, ranges=ranges, bytes_fetched=nbytes)
 
     def _way(self, format: Format, selection: Any, place: Any) -> _Way:
         one = plan = None
@@ -418,6 +418,7 @@ def _bool_error(
     index = [int(np.arange(n)[place].ravel()[i]) for i, place, n in places]
     axes = plan.selection.axes
     index, shape = [index[i] for i in axes], tuple([shape[i] for i in axes])
-    flat = sum(i * n for i, n in zip(index, c_strides(shape), strict=True))
-    of = "chunk" if shape == format.shape else "selection"
+    # The byte of a chunk is that in the file, whose axes may lie in another order.
+    of, order = ("chunk", format.order) if shape == format.shape else ("selection", None)
+    flat = sum(i * n for i, n in zip(index, c_strides(shape, 1, order), strict=True))
     return bool_error(int(encoded[byte]), tuple(index), of, flat * format.item_size + offset)

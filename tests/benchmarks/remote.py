@@ -8,7 +8,7 @@ second; results are compared with NumPy's, and what the server has sent with `ex
 a row: the ranges sent to this package in the best order, ten at a time, and by obstore alone. The
 last two sections are the measurements behind the remote defaults, also with 10 and 100 ms. With
 `--picture`, the table of `docs/performance.md` is written again, too, if the first two sections
-were measured. All takes some seven minutes, and ends after fifteen at the latest.
+were measured. All takes some eleven minutes, and ends after twenty.
 """
 
 import asyncio
@@ -295,7 +295,7 @@ def write(times):
 SECTIONS = {"arrays": arrays, "netcdf": netcdf, "gap": gap, "size": size}
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(900, exit=True)
+    faulthandler.dump_traceback_later(1200, exit=True)
     times = run(SECTIONS, __doc__, (*PEERS, *["zarrista"] * (zarrista is not None)), PICTURE)
     of_reads = {name: found for name, found in times.items() if BEST in found}
     if "--picture" in sys.argv and {f"{SMALL}, point", f"{NETCDF}, point"} <= of_reads.keys():

@@ -213,6 +213,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     for chunk in indexer if selected else ():
         walk.add(*chunk)
     counts, reason = walk.counts, "no element is selected"
+    codecs = getattr(array.metadata, "codecs", ())  # none in format 2
     if counts.chunks:
         reason = walk.why if write else walk.why_whole(selected)
     counted = vars(counts) | {"rounds": walk.rounds}
@@ -225,7 +226,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         acts=walk.acts,
         is_partial=not walk.why if write else counts.bytes_fetched < counts.chunks * nbytes,
         reason=reason,
-        kind="shard" if walk.index_nbytes else "chunk",
+        kind="shard" if ShardingCodec in map(type, codecs) else "chunk",
         chunks_assumed=walk.assumed,
         chunks_in_place=walk.in_place,
         bytes_selected=selected,
@@ -255,7 +256,6 @@ class _Walk:
         self.counts, self.assumed, self.in_place = Counts(), 0, 0
         self.why = ""  # the first reason why a chunk is read whole, replaced or left to zarr
         self._first = 0  # requests that others wait for
-        self._has_whole = False  # whether a chunk is read whole though a part is selected
         self.acts, self.is_known, self.index_nbytes = class_path(type(pipeline)), True, 0
         self._format: Format | None = None  # where zarr reads or writes by itself
         self._reader: Reader | None = None  # of the pipeline; the codec has one of a chunk
@@ -324,9 +324,7 @@ class _Walk:
             chunk, _, part = as_read(key, format, selection, _without_memory)
             reader, count = Reader(part, (), driver, is_all=False), 2**31
         objects = objects_at_once(self.counts.chunks - 1, count, number_of_slots())
-        added, is_whole = reader.counts(chunk, index, objects)
-        self.counts.add(added)
-        self._has_whole |= is_whole
+        self.counts.add(reader.counts(chunk, index, objects))
 
     def _write(self, format: Format, key: StorePath, selection: Any, *, is_complete: bool) -> None:
         change = Change(plan_of(format, selection, APART), selection, is_complete=is_complete)
@@ -370,14 +368,9 @@ class _Walk:
             name = "zarr_bytes.partial_reads"
             return f"{name} is False (set by {source_of(name)}): set it to True to read parts"
         gap = f"{in_digits(cost.gap)} bytes (zarr_bytes.gap.{driver.where})"
-        if not self._has_whole:
-            return f"gaps of up to {gap} are read, to save requests"
-        if self._nbytes <= cost.gap:
+        if self._nbytes <= cost.gap and not self.index_nbytes:
             return f"a chunk has {in_digits(self._nbytes)} bytes, no more than the gap of {gap}"
-        return (
-            "the elements are in so many places that whole chunks cost less: each range costs as"
-            f" much as a gap of {gap}"
-        )
+        return f"gaps of up to {gap} are read, to save requests"
 
     def _look(
         self, format: Format, key: StorePath, *, to_write: bool

@@ -363,11 +363,7 @@ class Plan:
             self.ranges = sum([span.ranges for span in spans])
         nbytes = format.stored_nbytes
         # All of a chunk proves its size, so it is read where that is no slower.
-        self.is_whole = nbytes is not None and (
-            nbytes <= self.gap
-            or self.nbytes >= nbytes
-            or (self.ranges - 1) * self.gap + self.nbytes >= nbytes
-        )
+        self.is_whole = nbytes is not None and nbytes <= max(self.gap, self.nbytes)
         if self.is_whole:
             self.gap = EVERYTHING
             self._slabs.clear()
