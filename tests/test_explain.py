@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -392,6 +393,7 @@ READS = {
     ),
     "nothing": (in_folder, np.s_[8:7], "no element is selected", {}),
     "a row": (in_folder, 7, "", {}),
+    "halves of chunks": (by_rows, np.s_[7:11, :25], "", {"zarr_bytes.gap.local": 0}),
     "shards: rows of two": (by_shards, np.s_[29:31], "", {}),
     "everything": (in_folder, ..., "the selection reaches from the first element .*", {}),
     "gaps": (in_folder, COLUMN, GAPS, {}),
@@ -456,12 +458,18 @@ def test_a_write_without_the_setting_is_said(tmp_path):
     with zarr.config.set(IN_PLACE):
         explained = explain(requested(None), np.s_[:23, 3], write=True)
         assert explained.rounds == 6  # of ten requests, which get 23 chunks and set them
+        array = requested(None)
+        array[:] = 0  # so that no object is there
+        with counting() as counted:
+            array[:23, 3] = 5
+        assert counted.requests == explained.requests == 46
         assert "its store is a CountingStore" in explained.reason
 
 
 @pytest.mark.parametrize("function", [explain, zarr_bytes.preallocate])
 def test_what_is_no_array_is_refused(function):
-    for other, name in (np.zeros(3), "ndarray"), (zarr.create_group(MemoryStore()), "Group"):
+    for other in np.zeros(3), zarr.create_group(MemoryStore()), SimpleNamespace(array=3):
+        name = type(other).__name__
         with pytest.raises(TypeError, match=f"array is of type {name}; permitted is a zarr.Array"):
             function(other)
 

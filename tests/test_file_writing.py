@@ -281,9 +281,14 @@ class TestWhatIsThere:
         missing.check(ROW, 5, of=8 if made else 0)
         assert not missing.path.is_symlink()
 
+    @pytest.mark.parametrize("is_link", [False, True], ids=["file", "link"])
     @pytest.mark.parametrize("is_written", [False, True], ids=["read", "written"])
-    def test_a_file_that_somebody_has_a_lease_on_is_waited_for(self, chunk, is_written):
-        with chunk.staying(), leased(chunk.path):
+    def test_a_file_that_somebody_has_a_lease_on_is_waited_for(self, chunk, is_written, is_link):
+        leased_file = chunk.path
+        if is_link:
+            leased_file = chunk.path.rename(chunk.path.with_name("of another name"))
+            chunk.path.symlink_to(leased_file)
+        with nullcontext() if is_link else chunk.staying(), leased(leased_file):
             if is_written:
                 chunk.array[ROW] = 5
             else:
@@ -345,6 +350,12 @@ class TestFileSystems:
         missing.array[COLUMN] = 5
         missing.check(COLUMN, 5, of=0)
         assert stat.S_IMODE(missing.path.stat().st_mode) == 0o644
+
+    def test_another_error_of_a_link_is_no_lack_of_links(self, missing, monkeypatch):
+        fail_at(monkeypatch, "link", 0, error=OSError(errno.ENOSPC, "no space"))
+        with pytest.raises(OSError, match="No space left on device: the chunk has not been made"):
+            missing.array[COLUMN] = 5
+        assert not missing.path.exists()
 
     @pytest.mark.parametrize("kind", ["nfs4", "", None], ids=["network", "unknown", "no /proc"])
     def test_one_that_others_may_share_is_not_mapped(self, chunk, monkeypatch, tmp_path, kind):

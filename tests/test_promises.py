@@ -128,16 +128,16 @@ def test_an_interrupt_cancels_no_write(tmp_path, monkeypatch, selection):
     assert list(tmp_path.rglob("*.partial")) == []
 
 
+@pytest.mark.parametrize("size", [1, 8])  # of an element
 @pytest.mark.parametrize(("kind", "gap"), [("local", 2**15), ("remote", 2**18)])
-def test_a_gap_of_the_default_size_is_read_over_and_no_larger_one(tmp_path, kind, gap):
-    for unread, ranges in (gap, 1), (gap + 1, 2):
-        values = numbers((10 * unread,), "u1")
+def test_a_gap_of_the_default_size_is_read_over_and_no_larger_one(tmp_path, kind, gap, size):
+    for unread, ranges in (gap // size, 1), (gap // size + 1, 2):
+        values = numbers((10 * unread,), f"u{size}")
         folder = LocalStore(tmp_path / str(unread))
         array = stored(folder if kind == "local" else CountingStore(MemoryStore()), values)
+        two = slice(0, unread + 2, unread + 1)
         with counting() as counted:
-            assert np.array_equal(
-                array[: unread + 2 : unread + 1], values[: unread + 2 : unread + 1]
-            )
+            assert np.array_equal(array[two], values[two])
         assert counted.ranges == ranges
 
 

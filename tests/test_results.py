@@ -1,6 +1,6 @@
 """Numbers and texts in what commands print."""
 
-from zarr_bytes.commands.result import brief, cut, in_digits, in_units, number
+from zarr_bytes.commands.result import Table, brief, cut, in_digits, in_units, number
 
 
 def test_sizes_have_their_largest_whole_unit_and_huge_numbers_their_magnitude():
@@ -16,3 +16,5 @@ def test_sizes_have_their_largest_whole_unit_and_huge_numbers_their_magnitude():
 def test_a_text_that_is_longer_than_it_may_be_is_cut():
     assert [cut("x" * n, 9) for n in (9, 10)] == ["xxxxxxxxx", "xxxxx ..."]
     assert brief([[[[[[[[[[]]]]]]]]]], 9) == "[[[[[ ..."
+    ((cell, _),) = Table(["x" * 401], []).texts()[0]
+    assert cell == "x" * 396 + " ..."

@@ -4,6 +4,7 @@ import asyncio
 import reprlib
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import product
 
 import numpy as np
@@ -106,8 +107,9 @@ class TestNamesThatAreNoSettings:
     def test_are_warned_of_once_each_by_every_place_that_asks_for_a_setting(self, tmp_path):
         array = zarr.create_array(tmp_path, data=np.arange(20), compressors=None)
         asked = (lambda: reading_cost("remote"), lambda: setting("zarr_bytes.mappings"))
-        for number, ask in enumerate([*asked, lambda: array[7]]):
-            with in_environment(f"a{number}", False):
+        with ExitStack() as unknown:
+            for number, ask in enumerate([*asked, lambda: array[7]]):
+                unknown.enter_context(in_environment(f"a{number}", False))
                 expected = rf"zarr_bytes\.a{number}` is not known .*; it has no effect"
                 with pytest.warns(UserWarning, match=expected):
                     ask()

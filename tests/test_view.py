@@ -26,7 +26,7 @@ from hypothesis.extra.numpy import array_shapes, basic_indices, integer_array_in
 from shards import shard_of, sharding
 from stored_arrays import IN_PLACE, KINDS_OF_NO_FILE, CountingStore, contents_of, numbers, put
 from system_calls import fail_at, watched
-from zarr.storage import MemoryStore
+from zarr.storage import LocalStore, MemoryStore
 
 import zarr_bytes
 from zarr_bytes import ChunkFileError, ChunkSizeError, ShardIndexError, StoreError
@@ -135,6 +135,13 @@ class TestSelections:
                 place = np.unravel_index(selected[0], view.blocks.shape)
                 assert np.may_share_memory(found, view.blocks[place]) == is_view
                 assert found.flags.writeable != is_view
+
+    @pytest.mark.parametrize("dtype", ["i1", "u1", "i2"])
+    def test_indices_of_few_bits_reach_the_end_of_a_long_axis(self, dtype):
+        values, indices = numbers((40_000,)), np.array([1, 127, -1, -128]).astype(dtype)
+        assert np.array_equal(
+            zarr_bytes.view(stored({}, values, chunks=(30_000,)))[indices], values[indices]
+        )
 
     def test_the_axes_are_numpys_for_entries_of_any_kinds_in_any_order(self, form):
         """Also with dots, which separate arrays where they stand for no axis."""
@@ -392,6 +399,10 @@ def of_other_byte_order():
     return zarr.create_array({}, data=np.ones(3, dtype), serializer=codec, compressors=None)
 
 
+class Own(LocalStore):
+    """Of another class, which may read in any way."""
+
+
 def of_chunks_of_several_shapes():
     if "rectilinear_chunks" not in zarr.config.get("array"):
         pytest.skip("zarr has them from 3.3 on")
@@ -408,6 +419,7 @@ class TestRefusals:
             (lambda: zarr.create_array({}, data=VALUES), "r", "chunks go through the codec zstd"),
             (lambda: zarr.create_array({}, data=VALUES, zarr_format=2), "r", "format 2"),
             (lambda: stored(CountingStore(MemoryStore())), "r", "its store is a CountingStore"),
+            (lambda: stored(Own(mkdtemp())), "r", "its store is a Own, and must be a LocalStore"),
             (of_chunks_of_several_shapes, "r", "its chunks have several shapes"),
             (of_other_byte_order, "r", "its bfloat16 is stored (little|big)-endian"),
             (lambda: stored({}), "r+", "only chunks in files"),
