@@ -109,7 +109,7 @@ class TestNamesThatAreNoSettings:
         asked = (lambda: reading_cost("remote"), lambda: setting("zarr_bytes.mappings"))
         with ExitStack() as unknown:
             for number, ask in enumerate([*asked, lambda: array[7]]):
-                unknown.enter_context(in_environment(f"a{number}", False))
+                unknown.enter_context(given(f"a{number}", False))
                 expected = rf"zarr_bytes\.a{number}` is not known .*; it has no effect"
                 with pytest.warns(UserWarning, match=expected):
                     ask()
