@@ -458,6 +458,8 @@ def test_a_write_without_the_setting_is_said(tmp_path):
     with zarr.config.set(IN_PLACE):
         explained = explain(requested(None), np.s_[:23, 3], write=True)
         assert explained.rounds == 6  # of ten requests, which get 23 chunks and set them
+        read_only = explain(zarr.open_array(tmp_path, mode="r"), np.s_[7, 3], write=True)
+        assert (read_only.opens, read_only.requests) == (0, 2)  # zarr's store writes, or refuses
         array = requested(None)
         array[:] = 0  # so that no object is there
         with counting() as counted:

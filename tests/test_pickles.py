@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from documents import ARRAY, GZIP, LITTLE, write
+from documents import ARRAY, BIG, GZIP, LITTLE, open_document, write
 from shards import sharding
 
 from zarr_bytes import BytesCodec, EndianCodec
@@ -134,7 +134,9 @@ class Derived(BytesCodec):
 
 def test_a_codec_is_equal_to_its_copies_and_its_repr_says_whose_it_is():
     absent = BytesCodec.from_dict({"name": "bytes", "configuration": {}})
+    dropped = open_document("uint8", codecs=BIG).metadata.codecs[0]
     for codec, shown in (
+        (dropped, "zarr_bytes.BytesCodec(endian=None)"),
         (BytesCodec(endian="big"), "zarr_bytes.BytesCodec(endian='big')"),
         (BytesCodec(endian=None), "zarr_bytes.BytesCodec(endian=None)"),
         (absent, "zarr_bytes.BytesCodec(endian=None)"),
