@@ -587,3 +587,15 @@ def test_everything_that_a_text_can_select_is_selected():
     assert "  20,000\n" in str(explain(array.oindex, VALUES[:, 0, 0] < 2500))  # selected bytes
     long = explain(array, (np.arange(30), slice(None))).selection
     assert long == f"[{str([*range(30)])[:36]} ..., :]"
+
+
+@pytest.mark.skipif("rectilinear_chunks" not in zarr.config.get("array"), reason="from zarr 3.3 on")
+def test_shards_of_several_shapes_are_left_to_zarr():
+    values = numbers((8, 6), "i4") + 1
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        layout = {"chunks": (2, 3), "shards": [[2, 6], [6]], "compressors": None}
+        array = zarr.create_array({}, data=values, **layout)
+    assert np.array_equal(array[...], values)
+    explained = explain(array, 0)
+    assert (explained.reason, explained.chunks) == ("its chunks have several shapes", 1)
+    assert explained.bytes_of_chunks == values[:6].nbytes  # of the largest

@@ -139,15 +139,3 @@ def test_a_gap_of_the_default_size_is_read_over_and_no_larger_one(tmp_path, kind
         with counting() as counted:
             assert np.array_equal(array[two], values[two])
         assert counted.ranges == ranges
-
-
-@pytest.mark.skipif("rectilinear_chunks" not in zarr.config.get("array"), reason="from zarr 3.3 on")
-def test_shards_of_several_shapes_are_left_to_zarr():
-    with zarr.config.set({"array.rectilinear_chunks": True}):
-        array = zarr.create_array(
-            {}, data=VALUES, chunks=(2, 3), shards=[[2, 6], [6]], compressors=None
-        )
-    assert np.array_equal(array[...], VALUES)
-    explained = zarr_bytes.explain(array, 0)
-    assert (explained.reason, explained.chunks) == ("its chunks have several shapes", 1)
-    assert explained.bytes_of_chunks == VALUES[:6].nbytes  # of the largest
