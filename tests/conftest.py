@@ -57,12 +57,12 @@ def pipeline(request):
 
 @pytest.fixture(autouse=True)
 def _no_chunk_stays_open():
-    """After any test, chunks and folders are closed; before Python 3.13, mappings keep theirs."""
+    """After any test, files of chunks are closed; before Python 3.13, mappings keep theirs."""
     yield
     if sys.version_info >= (3, 13):
         for file in Path("/proc/self/fd").glob("*"):
             with suppress(FileNotFoundError):
-                assert not re.search("/c/|/pytest-.*(?<!\\.zip)$", str(file.readlink())), file
+                assert "/c/" not in str(file.readlink())
 
 
 @pytest.fixture

@@ -218,6 +218,7 @@ def test_a_write_to_files_of_any_kind_is_what_was_explained(tmp_path_factory, da
     selection = data.draw(orthogonal((10, 9)))
     explained = explain(array.oindex, selection, write=True)
     assert stats() == before
+    assert str(folder) not in map(os.path.realpath, Path("/proc/self/fd").glob("*"))  # closed
     with counting() as counted:
         array.oindex[selection] = 9
     if explained.chunks:  # zarr 3.1 writes nothing to some
