@@ -7,7 +7,7 @@ are NumPy and plain zarr.
 import gc
 import sys
 import warnings
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -79,6 +79,25 @@ def test_elements_are_found_in_every_order_of_three_axes(tmp_path, order, layout
     with zarr.config.set(PLAIN_ZARR), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it reads shards behind a transpose whole
         assert np.array_equal(zarr.open_array(tmp_path, mode="r")[...], values)
+
+
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
+@pytest.mark.parametrize("layout", layouts_of(ORDERS[0]))
+@every_order
+def test_a_plan_is_kept_for_other_integers(tmp_path, order, layout):
+    """Read and written in place, with inner chunks that are absent."""
+    array = created(LocalStore(tmp_path), SHAPE, "i4", **layouts_of(order)[layout])
+    values = numbers(SHAPE, "i4") + 1
+    values[1:3, 2:4] = 0
+    array[...] = values
+    with zarr.config.set({"zarr_bytes.gap.local": 0}):
+        for form, k in product(range(4), range(8)):
+            forms = (k % 4,), np.s_[::3, k % 6, 1:], np.s_[:, k % 3, k], np.s_[3 - k % 4, :, 7 - k]
+            assert np.array_equal(array[forms[form]], values[forms[form]])
+            if k > 3:
+                new = -values[forms[form]] - 5
+                array[forms[form]] = values[forms[form]] = new
+    assert np.array_equal(array[...], values)
 
 
 @pytest.mark.parametrize("memory", ["C", "F"])

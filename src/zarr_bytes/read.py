@@ -293,7 +293,7 @@ class Reader:
         array: Array = np.ndarray(box.shape, format.stored, memory, at, strides)
         index = [slice(None) if type(entry) is slice else 0 for entry in entries]
         elements = array.transpose(format.back)[(*index, ...)]
-        return _OneRead(format, box.number, begin, memory, elements)
+        return _OneRead(format, box.number, begin, memory.data, elements)
 
     def _plan(self, format: Format, selection: Any, place: Any, cost: Cost | None) -> Plan:
         return plan_of(format, selection, cost, place, self.drop_axes)
@@ -308,13 +308,15 @@ class _OneRead(NamedTuple):
     format: Format
     number: int  # of the inner chunk
     start: int | None  # in the inner chunk; None where a whole file is read
-    memory: Array  # that is read into
-    elements: Array | None  # a view of it; None where it is `out`
+    memory: Any  # that is read into: a memoryview, or `out`
+    elements: Array | None  # a view of the memory; None where it is `out`
 
     def read(self, file: ChunkFile, out: Array, place: Any) -> None:
         """Read an open file into its place in `out`."""
-        start = self.start
-        if start is not None and self.format.index_nbytes:
+        start, memory = self.start, self.memory
+        if start is not None and not self.format.index_nbytes:
+            file.check(None)
+        elif start is not None:
             base = index_in(file, self.format).offset(self.number)
             if base is None:
                 out[place] = self.format.fill_value
@@ -322,9 +324,12 @@ class _OneRead(NamedTuple):
             start += base
         if self.elements is None:
             # Flat, in the order of the memory, which is the order of the stored axes.
-            file.read_into(self.memory[(*place, ...)].ravel(order="K"), start)  # never a scalar
+            memory = memory[(*place, ...)].ravel(order="K").data.cast("B")  # never a scalar
+        if start is None:
+            file.read_whole(memory)
         else:
-            file.read_into(self.memory, start)
+            file.read_range(memory, start)
+        if self.elements is not None:
             out[place] = self.elements
 
 
@@ -357,7 +362,7 @@ def read_file(plan: Plan, file: ChunkFile, view: Array) -> None:
     index = index_in(file, format)
     if plan.is_whole and format.nbytes <= limits.LIMITS.assigned:
         content = np.empty(format.nbytes, np.uint8)
-        file.read_into(content, None)
+        file.read_whole(content.data)
     elif format.stored_nbytes is not None:
         file.check(format.nbytes if plan.is_whole else None)
     put = scatter(plan, view)
@@ -383,7 +388,7 @@ def index_in(file: ChunkFile, format: Format) -> ChunkIndex:
     start = format.index_start(size)
     content = np.empty(min(format.index_nbytes, size), np.uint8)
     try:
-        file.read_range(memoryview(content), start)
+        file.read_range(content.data, start)
     except EndOfFileError as end:
         content = content[: max(end.offset - start, 0)]
     return Index(format, file.path, content, size)
@@ -397,9 +402,9 @@ def scatter(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
     def put(fetch: Fetch, content: Bytes) -> None:
         for slab, out, at in fetch.slabs:
             if numbers is not None:
-                numbers[out] = slab.elements(content[at:], dtype)
+                numbers[out] = slab.elements(content, at, dtype)
                 continue
-            array = slab.elements(content[at:], format.stored)
+            array = slab.elements(content, at, format.stored)
             if format.layout.bool_offsets and format.has_wrong_bool(array):
                 raise _bool_error(plan, array, view.shape, out)
             view[out] = format.decoded(array)

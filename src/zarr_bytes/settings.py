@@ -127,7 +127,8 @@ def unknown_in(given: Mapping[str, object]) -> dict[str, str]:
 
 def given_settings() -> dict[str, object]:
     """Values of zarr's configuration under ``zarr_bytes``, by name."""
-    return dict(_leaves("zarr_bytes", zarr.config.get("zarr_bytes", {})))
+    found = zarr.config.get("zarr_bytes", {})
+    return {} if found == {} else dict(_leaves("zarr_bytes", found))  # the usual case is fast
 
 
 def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:

@@ -269,7 +269,7 @@ class Edit:
             return None
         for start, (part, encoded) in zip(cast("list[int]", starts), self._encoded, strict=True):
             ranges = part.slabs.whole.ranges
-            found.append(ByteRanges(start + ranges.start, encoded.size, ranges.table))
+            found.append(ByteRanges(start + part.start, encoded.size, ranges.table))
         data = [encoded for _, encoded in self._encoded]
         together = data[0] if len(data) == 1 else np.concatenate(data)
         return joined(found, together.size), together
@@ -355,7 +355,7 @@ class Edit:
             units, inner = self._units(merged, values.shape), stored(part.number)
             merged = _filled(format) if inner is None else inner
             slab = self._plan.slabs_of(part.dims, EVERYTHING).whole
-            slab.put(units, merged[slab.ranges.start :])
+            slab.put(units, merged[part.start :])
         return None if leaves_out and self._is_empty(merged) else (merged,)
 
     def _is_empty(self, data: Bytes) -> bool:

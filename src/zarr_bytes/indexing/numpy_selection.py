@@ -86,13 +86,11 @@ class NumpySelection:
         grid = self._grid
         for number, dims in grid.parts(grid.divided(self._selection)):
             if self._are_points:
-                places = dims[0].out_of(0, len(dims[0].indices))
-                yield number, np.unravel_index(dims[0].indices, grid.inner), (places,)
+                yield number, np.unravel_index(dims[0].indices, grid.inner), (dims[0].out,)
                 continue
             for piece in _pieces(dims, item_size):
                 local: list[Any] = [_moved(dim.indices, 0) for dim in piece]
-                out = [dim.out_of(0, len(dim.indices)) for dim in piece]
-                yield number, combination(local), combination(out)
+                yield number, combination(local), combination([dim.out for dim in piece])
 
     @cached_property
     def shape(self) -> tuple[int, ...]:

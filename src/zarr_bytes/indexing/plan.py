@@ -12,6 +12,7 @@ from bisect import bisect_left
 from functools import cached_property
 from itertools import islice, product
 from math import prod
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -33,6 +34,7 @@ Absent: TypeAlias = "tuple[Any, ...]"  # index in the view of `out`, of an absen
 Bounds: TypeAlias = "Sequence[tuple[int, int]]"
 
 EVERYTHING: Final = 2**62  # bytes of a gap that joins everything in one range
+_PLACE: Final = itemgetter(0)
 _RANGES: Final = frozenset((range,))
 _AT_ONCE: Final = 2**12  # parts that are sorted, ranges that are Python integers
 _COSTS: Final = 8  # of kept plans; more of settings that change at each read
@@ -193,15 +195,15 @@ class Level:
 class Slab(NamedTuple):
     """Elements of an inner chunk that are fetched together."""
 
-    ranges: ByteRanges  # in the inner chunk
+    ranges: ByteRanges  # from the first selected element of the inner chunk
     shape: tuple[int, ...]  # of the elements in the fetched bytes
     strides: tuple[int, ...]
     among: tuple[Any, ...] | None  # index of the selected ones there, where they lie unevenly
-    bounds: Bounds  # numbers of the indices along each axis
+    bounds: Bounds | None  # numbers of the indices along each axis; None for all of them
 
-    def elements(self, fetched: Array, dtype: Any) -> Array:
-        """The selected elements in the fetched bytes; a view, unless they lie unevenly."""
-        array: Array = np.ndarray(self.shape, dtype, fetched, strides=self.strides)
+    def elements(self, fetched: Bytes, at: int, dtype: Any) -> Array:
+        """The selected elements, from `at` on in fetched bytes; a view, unless unevenly."""
+        array: Array = np.ndarray(self.shape, dtype, fetched, at, self.strides)
         return array if self.among is None else array[self.among]
 
     def put(self, elements: Array, target: Array) -> None:
@@ -219,12 +221,9 @@ class Slabs:
         self.levels: list[Level] = []  # innermost first
         self.span = _ONE
         self.item_size = item_size
-        first = 0
         for along, stride in zip(reversed(indices), reversed(strides), strict=True):
             self.levels.append(Level(along, stride, self.span, gap // item_size))
             self.span = self.levels[-1].span
-            first += int(along[0]) * stride
-        self.first = first * item_size  # byte of the first selected element
 
     @cached_property
     def whole(self) -> Slab:
@@ -247,7 +246,7 @@ class Slabs:
             table = level.table(0, n, table) if span.ranges > 1 and n > 1 else table
             bounds.append((0, n))
         if len(bounds) == len(self.levels):
-            yield self._slab(bounds, table, span)
+            yield self._slab(bounds, table, span)._replace(bounds=None)
             return
         level, outer = self.levels[len(bounds)], self.levels[: len(bounds) : -1]
         pieces, length = list(level.pieces(most, runs)), 0
@@ -263,7 +262,7 @@ class Slabs:
         shape, strides, among = [], [], []
         bounds.reverse()
         for level, (first, last) in zip(reversed(self.levels), bounds, strict=True):
-            start += int(level.indices[first]) * level.stride
+            start += int(level.indices[first] - level.indices[0]) * level.stride
             if level.is_even:
                 shape.append(last - first)
                 strides.append(level.step * size)
@@ -283,16 +282,17 @@ class Slabs:
 class Part:
     """The selected elements of one inner chunk."""
 
-    __slots__ = ("dims", "number", "slabs")
+    __slots__ = ("dims", "number", "slabs", "start")
 
-    def __init__(self, number: int, slabs: Slabs, dims: tuple[Dim, ...]) -> None:
+    def __init__(self, number: int, start: int, slabs: Slabs, dims: tuple[Dim, ...]) -> None:
         self.number = number  # in the index
+        self.start = start  # byte of the first selected element
         self.slabs, self.dims = slabs, dims
 
     def out(self, bounds: Bounds | None = None) -> tuple[Any, ...]:
         """Index in the view of `out`, of all elements or of those of a slab."""
         if bounds is None:
-            bounds = [(0, len(dim.indices)) for dim in self.dims]
+            return combination([dim.out for dim in self.dims])
         return combination([dim.out_of(*pair) for dim, pair in zip(self.dims, bounds, strict=True)])
 
 
@@ -336,9 +336,11 @@ def joined(found: list[ByteRanges], nbytes: int) -> ByteRanges:
     """Several ranges as one, of `nbytes` in all."""
     if len(found) == 1:
         return found[0]
-    starts, stops = (
-        np.concatenate(side) for side in zip(*[r.bounds() for r in found], strict=True)
-    )
+    if all(ranges.table is None for ranges in found):
+        starts = np.array([ranges.start for ranges in found])
+        return ByteRanges(0, nbytes, (starts, starts + [ranges.nbytes for ranges in found]))
+    bounds = zip(*[ranges.bounds() for ranges in found], strict=True)
+    starts, stops = (np.concatenate(side) for side in bounds)
     return ByteRanges(0, nbytes, (starts, stops))
 
 
@@ -351,7 +353,8 @@ class Plan:
     def __init__(self, format: Format, selection: Selection, cost: Cost | None) -> None:
         self.format, self.selection = format, selection
         self.gap, self.largest_request = (EVERYTHING, EVERYTHING) if cost is None else cost
-        self._slabs: dict[Any, Slabs] = {}  # by indices
+        self._strides = (1,) if selection.are_points else format.grid.strides
+        self._slabs: dict[Any, Slabs] = {}  # by numbers of indices
         self._kept: tuple[Any, list[Fetch | Absent]] | None = None
         self._few: list[Part] | None = None  # the parts, where they are few
         self.nbytes = self.ranges = EVERYTHING
@@ -383,14 +386,22 @@ class Plan:
         return (self._part(*found) for found in self.format.grid.parts(self._divided))
 
     def _part(self, number: int, dims: tuple[Dim, ...]) -> Part:
-        indices = tuple([dim.indices for dim in dims])
-        is_known = _RANGES.issuperset(map(type, indices))
-        if is_known and indices in self._slabs:
-            return Part(number, self._slabs[indices], dims)
-        slabs = self.slabs_of(dims, self.gap)
-        if is_known:
-            self._slabs[indices] = slabs
-        return Part(number, slabs, dims)
+        indices = [dim.indices for dim in dims]
+        start = sum([int(i[0]) * n for i, n in zip(indices, self._strides, strict=True)])
+        key = tuple(map(len, indices)) if _RANGES.issuperset(map(type, indices)) else None
+        slabs = None if key is None else self._slabs.get(key)
+        if slabs is None:
+            slabs = self.slabs_of(dims, self.gap)
+            if key is not None:
+                self._slabs[key] = slabs
+        return Part(number, start * self.format.item_size, slabs, dims)
+
+    def moved(self, number: int, start: int) -> Plan:
+        """The plan of the selection that is so many inner chunks and bytes further on."""
+        few = [Part(p.number + number, p.start + start, p.slabs, p.dims) for p in self._few or ()]
+        plan = object.__new__(Plan)
+        plan.__dict__ = {**self.__dict__, "_few": few, "_kept": None}
+        return plan
 
     def comes_in_parts(self, *, answers_ranges: bool) -> bool:
         """Whether ranges are fetched; of a whole chunk, where it is too large for one request."""
@@ -398,8 +409,7 @@ class Plan:
 
     def slabs_of(self, dims: tuple[Dim, ...], gap: int) -> Slabs:
         """Slabs of indices in an inner chunk, with another gap than that of the plan."""
-        strides = (1,) if self.selection.are_points else self.format.grid.strides
-        return Slabs([dim.indices for dim in dims], strides, self.format.item_size, gap)
+        return Slabs([dim.indices for dim in dims], self._strides, self.format.item_size, gap)
 
     def fetches(self, index: ChunkIndex, most: int) -> Iterable[Fetch | Absent]:
         """What is fetched of an object with this index, at most `most` bytes at a time."""
@@ -419,9 +429,9 @@ class Plan:
                 if base is None:
                     yield part.out()
                 else:
-                    located.append((base, part))
+                    located.append((base + part.start, part))
             if len(located) > 1:
-                located.sort(key=lambda found: found[0] + found[1].slabs.first)
+                located.sort(key=_PLACE)
             yield from coalesced(located, self.gap, most)
 
     def filling(self, index: ChunkIndex, view: Array, most: int) -> Iterator[Fetch]:
@@ -441,9 +451,10 @@ class Plan:
             )
         if self.is_whole:
             return wrong_size(path, 0, self.format.nbytes, offset)
-        (slabs,) = [part.slabs for part in self.parts()]
-        ranges = (r for slab in slabs.divided(EVERYTHING, _AT_ONCE) for r in slab.ranges.ranges())
-        start, stop, _ = next(found for found in ranges if found[1] > offset)
+        (part,) = self.parts()
+        slabs, first = part.slabs.divided(EVERYTHING, _AT_ONCE), part.start
+        ranges = ((first + r[0], first + r[1]) for slab in slabs for r in slab.ranges.ranges())
+        start, stop = next(found for found in ranges if found[1] > offset)
         return wrong_size(path, start, stop, max(offset - start, 0))
 
 
@@ -481,15 +492,25 @@ def plan_of(
     place: Any = None,
     drop_axes: tuple[int, ...] = (),
 ) -> Plan:
-    """The plan for a selection; that of the last one of integers and slices is kept."""
-    is_kept, last = is_basic(entries), format.last_plans.get(cost)
-    if is_kept and last is not None and last[0] == entries:
-        kept: Plan = last[1]
+    """The plan for a selection; the last one of integers and slices is kept, for others alike."""
+    if not is_basic(entries):
+        return Plan(format, Selection(format.shape, format.order, entries, place, drop_axes), cost)
+    last = format.last_plans.get(cost)
+    if last is not None and last[0] == entries:
+        kept: Plan = last[-1]
         return kept
-    selection = Selection(format.shape, format.order, entries, place, drop_axes)
-    plan = Plan(format, selection, cost)
-    if is_kept and plan.ranges <= limits.LIMITS.loop_ranges:
+    # Integers move the selected elements, and nothing else.
+    key = [0 if type(entry) is int else entry for entry in entries]
+    number, start = format.grid.origin(format.stored_order(entries))
+    if last is not None and last[1] == key:
+        _, _, from_number, from_start, kept = last
+        plan = kept.moved(number - from_number, (start - from_start) * format.item_size)
+    else:
+        selection = Selection(format.shape, format.order, entries, place, drop_axes)
+        plan = Plan(format, selection, cost)
+    if plan.ranges <= limits.LIMITS.loop_ranges:
         if len(format.last_plans) >= _COSTS:
             format.last_plans.clear()
-        format.last_plans[cost] = entries, plan  # one tuple: no thread sees half of it
+        # One tuple: no thread sees half of it.
+        format.last_plans[cost] = entries, key, number, start, plan
     return plan

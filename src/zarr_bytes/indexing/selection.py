@@ -37,7 +37,7 @@ class Dim:
 
     def __init__(self, indices: Indices, out: slice | Offsets) -> None:
         self.indices = indices
-        self.out = out  # a slice begins there, and ends anywhere
+        self.out = out
 
     def out_of(self, first: int, last: int) -> slice | Offsets:
         """Places of the indices number `first` to `last`, exclusive."""
@@ -198,12 +198,14 @@ def _places(entries: tuple[Any, ...], place: Any, drop_axes: tuple[int, ...]) ->
 def _dim(entry: Any, size: int, place: Any) -> Dim:
     """Indices along an axis of `size`, and their places; those of a slice begin at 0."""
     if type(entry) is slice:
-        return Dim(range(*entry.indices(size)), _ALL)
+        within = range(*entry.indices(size))
+        return Dim(within, slice(0, len(within)))
     if type(entry) is int:
-        return Dim(range(entry, entry + 1), _ALL)
+        return Dim(range(entry, entry + 1), slice(0, 1))
     along: Offsets = np.flatnonzero(entry) if entry.dtype == bool else entry.ravel()
     along = along.astype(np.int64, copy=False)
-    out: slice | Offsets = place if type(place) is slice else place.ravel()
+    first = place.start if type(place) is slice else None
+    out: slice | Offsets = place.ravel() if first is None else slice(first, first + along.size)
     steps = np.diff(along)
     if steps.size and steps.min() < 0:
         # NumPy sorts integers of 16 bits ten times as fast. The sort is stable, since the last
@@ -263,6 +265,16 @@ class ChunkGrid:
     def number_of(self, place: Sequence[int]) -> int:
         """Number of a chunk, by its index along each axis."""
         return sum(map(mul, place, self.distances))
+
+    def origin(self, entries: Sequence[Any]) -> tuple[int, int]:
+        """What integers add to the numbers of chunks, and to the first element in a chunk."""
+        number = start = 0
+        axes = zip(entries, self.inner, self.distances, self.strides, strict=True)
+        for entry, size, distance, stride in axes:
+            if type(entry) is int:
+                number += entry // size * distance
+                start += entry % size * stride
+        return number, start
 
     def box(self, entries: Sequence[Any]) -> Box | None:
         """Integers and slices in one chunk, in a tenth of the time of a plan; None for others."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from zarr_bytes.indexing.plan import ByteRanges
-    from zarr_bytes.layout.elements import Array, Bytes
+    from zarr_bytes.layout.elements import Bytes
 
 # Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for its
 # other end; with O_NOCTTY, a terminal that is opened is nobody's. No symbolic link is written to.
@@ -166,15 +166,6 @@ class ChunkFile:
         finally:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self.path  # the system does not know it: it got a descriptor
-
-    def read_into(self, target: Array, start: int | None) -> None:
-        """Read the range from `start` on, or a whole file, into a C-contiguous array."""
-        memory = memoryview(target).cast("B")
-        if start is None:
-            self.read_whole(memory)
-        else:
-            self.check(None)
-            self.read_range(memory, start)
 
     def check(self, nbytes: int | None) -> None:
         """Check that the file is a regular one, of `nbytes` bytes if that is given."""
