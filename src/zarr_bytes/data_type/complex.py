@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 class _Complex(ExtensionDataType):
     def _as_json(self, data: Any) -> Any:
-        is_number = isinstance(data, int | float | complex | np.floating)
+        is_number = isinstance(data, int | float | complex | np.inexact)
         parts = (data.real, data.imag) if is_number else data
         if isinstance(parts, tuple | list):
             return [super(_Complex, self)._as_json(part) for part in parts]

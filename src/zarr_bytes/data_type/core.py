@@ -129,7 +129,7 @@ class RawBits(Exact, zarr_dtype.RawBytes):
     def cast_scalar(self, data: object) -> np.void:
         """NumPy scalar of a fill value from Python: bytes, a void scalar, or a list of integers."""
         if isinstance(data, np.void | bytes):
-            return raw_from_json(list(bytes(data)), self.length)
+            return raw_from_json(list(np.array(data).tobytes()), self.length)
         return raw_from_json([data] if isinstance(data, str) else data, self.length)
 
 
@@ -163,12 +163,18 @@ if HAS_STRUCT:
         def _of_fields(self, data: Mapping[str, JSON], method: str) -> np.void:
             values: list[Any] = []
             for name, field in self.fields:
-                if name not in data:
-                    values.append(field.default_scalar())
-                elif isinstance(field, Exact):
-                    values.append(getattr(field, method)(data[name]))
-                else:
-                    values.append(field.from_json_scalar(data[name], zarr_format=3))
+                if name not in data and method == "_read_exactly":
+                    permitted = f"an object with one for each field, {name!r}, too"
+                    raise refused(str(self.to_native_dtype()), data, permitted)
+                try:
+                    if name not in data:
+                        values.append(field.default_scalar())
+                    elif isinstance(field, Exact):
+                        values.append(getattr(field, method)(data[name]))
+                    else:
+                        values.append(field.from_json_scalar(data[name], zarr_format=3))
+                except FillValueError as error:
+                    raise FillValueError(f"field {name!r}: {error}", error.permitted) from None
             return self.cast_scalar(tuple(values))
 
         def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:

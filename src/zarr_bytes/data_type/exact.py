@@ -8,6 +8,8 @@ the default of the data type, with a warning that names the array. The setting
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -17,7 +19,7 @@ from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.fill_value import from_json, to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, in_short, warn_caller
-from zarr_bytes.settings import setting
+from zarr_bytes.settings import is_strict, setting
 from zarr_bytes.zarr_versions import array_being_read, is_parameter_of_codec
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ class ReplacesZarrs(Exact):
     def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
         try:
             scalar = np.asarray(self._replaces.from_json_scalar(self, data, zarr_format=3))
-        except (IndexError, OverflowError, TypeError, ValueError):
+        except (IndexError, OverflowError, TypeError, ValueError, struct.error):
             return super()._read_as_zarr(data, refusal)
         if scalar.size != 1:  # the bool [0, 1] is an array to zarr, and no value of an element
             raise refusal
@@ -108,12 +110,14 @@ class ReplacesZarrs(Exact):
 def taken(scalar: Any, found: object, refusal: FillValueError) -> Any:
     """`scalar` for the JSON value `found`, with a warning; `refusal` if the setting is strict."""
     value = in_short(scalar.item())
-    if setting("zarr_bytes.fill_values") == "strict":
+    if is_strict.get() or setting("zarr_bytes.fill_values") == "strict":
         hint = f'zarr.config.set({{"zarr_bytes.fill_values": "lenient"}}) reads it as {value}.'
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
     name = array_being_read()
     where = "" if name is None else f"array {name}: "
     how = f"the value {value} that zarr takes" if found is not None else f"{value}, the default"
+    if isinstance(found, Mapping):  # with fields of both kinds
+        how = value
     warn_caller(
         f"{where}{refusal} It is read as {how}. To store that value: open the array with mode 'r+',"
         " and call update_attributes({})",

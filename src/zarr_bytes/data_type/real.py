@@ -137,6 +137,16 @@ class MultiByteDataType(ExtensionDataType, HasEndianness):
         """NumPy type of the elements."""
         return self._native().newbyteorder(self.endianness)
 
+    def cast_scalar(self, data: object) -> Any:
+        """As of `ExtensionDataType`; a TypeError in the other byte order."""
+        if self.endianness != sys.byteorder:
+            raise TypeError(
+                f"data type {self._zarr_v3_name!r}: ml_dtypes assigns to arrays of this machine's"
+                f" byte order alone, and endianness is {self.endianness!r}: leave it out, and store"
+                f" with the codec BytesCodec(endian={self.endianness!r})"
+            )
+        return super().cast_scalar(data)
+
 
 class _InBase64(ExtensionDataType):
     """A type whose fill value TensorStore writes as base64 text in Zarr format 2."""
