@@ -5,6 +5,7 @@ Without an active counter, reading and writing test one name of this module and 
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,7 +49,17 @@ class Counts:
 counters: dict[int, Callable[[str | None, Counts], None]] = {}
 """The active counters, by identity: what is told of the counts of each store."""
 
-_lock = threading.Lock()
+lock = threading.Lock()
+"""Of what modules keep for all threads."""
+
+
+def _renew_lock() -> None:
+    global lock
+    lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # another thread may hold it
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def note(store: object | None, **numbers: int) -> None:
@@ -56,6 +67,6 @@ def note(store: object | None, **numbers: int) -> None:
     if not counters:
         return
     counts = Counts(**numbers)
-    with _lock:
+    with lock:
         for count in [*counters.values()]:
             count(None if store is None else str(store), counts)

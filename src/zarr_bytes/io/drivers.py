@@ -70,7 +70,7 @@ class Driver:
             plan,
             prototype,
             origin=self.origin,
-            is_asked_whole=bool(self.why_whole(key.path)),
+            is_asked_whole=self.cost_of(key.path) is None,
             is_sync=is_sync,
             takes_slots=not self.is_memory,
         )
@@ -158,6 +158,14 @@ class FsspecDriver(Driver):
         protocol = store.fs.protocol
         service = f"{protocol if isinstance(protocol, str) else protocol[0]}://"
         self.origin = origin_of(service, store.path)
+        kinds = type(getattr(store.fs, "sync_fs", None)).__mro__
+        self._is_archive = "AbstractArchiveFileSystem" in [kind.__name__ for kind in kinds]
+
+    def why_whole(self, key: str) -> str:
+        """As of `Driver`."""
+        if self._is_archive:
+            return "fsspec reads an archive at one position, so that ranges would get mixed up"
+        return super().why_whole(key)
 
 
 class ObjectStoreDriver(Driver):

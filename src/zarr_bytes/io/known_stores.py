@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary, ref
 
+from zarr_bytes.io import counters
 from zarr_bytes.settings import setting
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 # The indexes of shards by store and key, the last used last. With the store itself, whose `id`
 # another may have later.
 _indexes: dict[tuple[int, str], tuple[ref[Store], Bytes]] = {}
-_lock = threading.Lock()
+_writes = 0
 
 
 def is_local(file: int) -> bool:
@@ -160,7 +160,7 @@ def note_whole_object(store: object) -> bool:
 
 def _remember(stores: WeakValueDictionary[int, object], store: object) -> bool:
     """Add a store to `stores`; whether it is new there."""
-    with _lock:
+    with counters.lock:
         is_new = stores.get(id(store)) is not store
         stores[id(store)] = store
         return is_new
@@ -172,12 +172,19 @@ def kept_index(key: StorePath) -> Bytes | None:
     return None if found is None or found[0]() is not key.store else found[1]
 
 
-def keep_index(key: StorePath, content: Bytes | None) -> None:
-    """Keep the index of a shard; None for one that is written."""
+def number_of_writes() -> int:
+    """Number of shards that have been written, of which the index may have changed."""
+    return _writes
+
+
+def keep_index(key: StorePath, content: Bytes | None, since: int = 0) -> None:
+    """Keep the index of a shard, if nothing was written `since`; None for one that is written."""
+    global _writes
     most, place = setting("zarr_bytes.index_cache"), (id(key.store), key.path)
-    with _lock:
+    with counters.lock:
         _indexes.pop(place, None)
-        if content is not None and most:
+        _writes += content is None
+        if content is not None and most and since == _writes:
             _indexes[place] = ref(key.store), content
         while len(_indexes) > most:
             del _indexes[next(iter(_indexes))]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -26,6 +27,7 @@ from zarr_bytes.io.known_stores import (
     kept_index,
     note_ranges,
     note_whole_object,
+    number_of_writes,
     says_that_there_are_no_ranges,
 )
 from zarr_bytes.io.tasks import EnoughError, for_each, number_of_slots, slots_of_loop
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import SyncByteGetter
 
 _Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
+
+
+_is_within = ContextVar("is_within", default=False)  # a request that is under way
 
 
 class MissingChunkError(EnoughError):
@@ -65,7 +70,9 @@ class Requests:
     ) -> None:
         self._is_sync = is_sync
         self._takes_slots = takes_slots and not is_sync
-        slots = slots_of_loop() if self._takes_slots else (nullcontext(), nullcontext())
+        # A store may read another array for its answer, and would wait for the slot that it has.
+        is_limited = self._takes_slots and not _is_within.get()
+        slots = slots_of_loop() if is_limited else (nullcontext(), nullcontext())
         # For one request, and for the bytes of a fetch: no more of them are in memory than slots.
         self._slot: AbstractAsyncContextManager[object] = slots[0]
         self.memory: AbstractAsyncContextManager[object] = slots[1]
@@ -102,17 +109,18 @@ class Requests:
 
     async def fetch_index(self, format: Format) -> tuple[Bytes, int | None]:
         """The bytes of the index of a shard, in one request, and its size, if that is known."""
-        nbytes, kept = format.index_nbytes, kept_index(self._getter)
+        nbytes, since, kept = format.index_nbytes, number_of_writes(), kept_index(self._getter)
         if kept is not None:
-            keep_index(self._getter, kept)
+            keep_index(self._getter, kept, since)
             return kept, None
         request = RangeByteRequest(0, nbytes) if format.first else SuffixByteRequest(nbytes)
         content, is_range = await self._get(None if self._is_asked_whole else request)
         if is_range and content.size <= nbytes:
             note_ranges(self._getter.store, self._origin)
-            keep_index(self._getter, content)
+            keep_index(self._getter, content, since)
             return content, None
         self._chunk = content
+        self._known.set()
         if not self._is_asked_whole:
             self._note_whole_object()
         start = format.index_start(content.size)
@@ -158,7 +166,9 @@ class Requests:
         content, is_range = await self._get(request)
         nbytes, expected = content.size, stop - start
         if is_end and is_range and nbytes > expected:
-            raise wrong_size(self.key, 0, stop, start + nbytes)
+            if nbytes != stop:
+                raise wrong_size(self.key, 0, stop, start + nbytes)
+            content, is_range = await self._get(None)  # perhaps a server ignores ranges here alone
         # The index of a shard, whose size is not known, has come as a range.
         if not is_range or (nbytes > expected and self._stored_nbytes is not None):
             self._note_chunk(content)
@@ -173,7 +183,11 @@ class Requests:
     async def _get(self, request: _Request | None) -> tuple[Bytes, bool]:
         """The bytes that a request brings, and whether they may be the range."""
         async with self._slot:
-            found, is_range = await self._answer(request)
+            within = _is_within.set(True)
+            try:
+                found, is_range = await self._answer(request)
+            finally:
+                _is_within.reset(within)
         if found is None:
             raise MissingChunkError
         self._is_there = True
@@ -193,14 +207,14 @@ class Requests:
         except Exception as error:
             if request is None:
                 raise
-            if not says_that_there_are_no_ranges(error):
-                await self._check_is_within(request, error)
-                raise
-            if isinstance(request, SuffixByteRequest):  # Azure has other ranges
+            if isinstance(request, SuffixByteRequest):  # Azure and caches have other ranges
                 size = await _size(self._getter)
                 if size is not None:
                     start = max(size - request.suffix, 0)
                     return await self._answer(RangeByteRequest(start, size))
+            if not says_that_there_are_no_ranges(error):
+                await self._check_is_within(request, error)
+                raise
             return await self._answer(None)
         note_request(self._getter, request, found)
         return found, request is not None

@@ -60,13 +60,26 @@ async def _together(workers: Iterable[Coroutine[None, None, None]]) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             for worker in workers:
-                tasks.create_task(worker)
+                tasks.create_task(_heard(worker))
     except* Exception as failures:  # noqa: BLE001 -- raised again, without its group
-        failure = failures.split(EnoughError)[1] or failures
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
+        failure = (failures.split(EnoughError)[1] or failures).exceptions[0]
     if failure is not None:
-        raise failure
+        raise asyncio.CancelledError if isinstance(failure, _CancelledError) else failure
+
+
+class _CancelledError(Exception):
+    """The CancelledError of a task that nobody has cancelled."""
+
+
+async def _heard(worker: Coroutine[None, None, None]) -> None:
+    """`worker`, whose own CancelledError, as of a store, ends the group: it takes it for an end."""
+    try:
+        await worker
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise _CancelledError from None
 
 
 def number_of_slots() -> int:
@@ -90,6 +103,9 @@ def slots_of_loop() -> tuple[asyncio.Semaphore, asyncio.Semaphore]:
     loop, limit = asyncio.get_running_loop(), number_of_slots()
     slots = _slots.get(loop)
     if slots is None or slots[0] != limit:
+        for other in list(_slots):
+            if other.is_closed():  # a semaphore that has waited keeps its loop
+                del _slots[other]
         slots = _slots[loop] = limit, asyncio.Semaphore(limit), asyncio.Semaphore(limit)
     return slots[1:]
 
