@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from zarr.abc.buffer import BufferPrototype, NDBuffer
     from zarr.storage import StorePath
 
+    from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.indexing.plan import Part, Plan
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
@@ -82,7 +83,8 @@ async def write_batch(
         change, plan = last, plan_of(format, entries, APART)
         if change is None or change.plan is not plan or change.is_complete is not is_complete:
             last = change = Change(plan, entries, is_complete=is_complete)
-        return Edit(change, _elements_at(array, place, drop_axes), leaves_out=leaves_out)
+        elements = _elements_at(array, place, drop_axes, format.dtype)
+        return Edit(change, elements, leaves_out=leaves_out)
 
     def write_to_file(item: Chunk) -> None:
         new, path = edit(item), f"{root}/{item[0].path}"
@@ -104,16 +106,22 @@ async def write_batch(
     is_little = value.shape != () and nbytes <= limits.LIMITS.one_thread
     is_replaced = not in_place or any(is_complete for *_, is_complete in batch)
     threads = threads_for(root, len(batch), is_little=is_little and not is_replaced)
-    if in_place:  # of an array of another library, too, before any file is changed
-        paths = (f"{root}/{key.path}" for key, *_ in batch)
-        array = apart_from_files(np.asarray(array[...]), paths)
+    if in_place and array.shape:
+        # Before any file is changed. Another library may call zarr, which waits for this loop.
+        if type(array) is not np.ndarray:
+            array = await asyncio.to_thread(lambda given: np.asarray(given[...]), array)
+        array = apart_from_files(array, (f"{root}/{key.path}" for key, *_ in batch))
     await in_threads(partial(map, write_to_file), batch, threads)
 
 
-def _elements_at(array: Any, place: Any, drop_axes: tuple[int, ...]) -> Array:
+def _elements_at(array: Any, place: Any, drop_axes: tuple[int, ...], dtype: DType) -> Array:
     """The elements for a chunk, out of anything with a shape."""
     if array.shape == ():
-        return np.asarray(array)
+        if not isinstance(array, np.ma.MaskedArray):
+            return np.asarray(array)
+        element: Array = np.empty((), dtype)
+        element[()] = array  # a masked scalar is NaN, or an error
+        return element
     elements = np.asarray(array[place])
     return np.expand_dims(elements, drop_axes) if drop_axes else elements
 
@@ -228,11 +236,13 @@ class Edit:
         parts = self._parts_of_new(stored, is_dense=False, at_once=True)
         blocks = [data for _, data in sorted(parts, key=itemgetter(0))]
         encoded = blocks[0] if len(blocks) == 1 else np.concatenate([_NO_BYTES[1], *blocks])
-        if blocks:
-            await setter.set(prototype.buffer.from_array_like(encoded))
-        else:
-            await setter.delete()
-        keep_index(setter, None)
+        try:
+            if blocks:
+                await setter.set(prototype.buffer.from_array_like(encoded))
+            else:
+                await setter.delete()
+        finally:  # an error may follow the change
+            keep_index(setter, None)
         if not self.keeps_nothing:
             note_request(setter, None, existing)
         counters.note(setter.store, chunks=1, requests=1, bytes_written=encoded.size)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from zarr_bytes.errors import wrong_size
+from zarr_bytes.errors import ChunkFileError, wrong_size
 from zarr_bytes.io import counters
 from zarr_bytes.io.files import (
     READABLE,
@@ -112,6 +112,10 @@ def create_file(path: str, write: Callable[[int], int]) -> bool:
     try:
         _make_file(path, write, partial(_publish, renames=False), _NOT_MADE)
     except _TakenError:
+        if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
+            raise ChunkFileError(
+                f"{path} is a symbolic link to nothing: delete it, or put the chunk's file there"
+            ) from None
         return False
     except _NoLinksError:
         raise OSError(
@@ -228,14 +232,15 @@ def _make_file(
 
     After an error no temporary file is left; `outcome`, for its message, is the state of the chunk.
     """
-    temporary = f"{path}.{os.urandom(16).hex()}{TEMPORARY}"
+    temporary, held = f"{path}.{os.urandom(16).hex()}{TEMPORARY}", list[int]()
     try:
-        file = _new_file(temporary)
         try:
             try:
-                written = write(file)
+                _open_new(held, temporary)
+                written = write(held[0])
             finally:
-                os.close(file)
+                for file in held:
+                    os.close(file)
             publish(temporary, path)
         except BaseException:
             with suppress(OSError):
@@ -263,13 +268,14 @@ def _publish(temporary: str, path: str, *, renames: bool = True) -> None:
             os.unlink(temporary)  # noqa: PTH108
 
 
-def _new_file(temporary: str) -> int:
+def _open_new(held: list[int], temporary: str) -> None:
+    """Open a new file, as `open_into`."""
     flags = WRITABLE | os.O_CREAT | os.O_EXCL
     try:
-        return os.open(temporary, flags, 0o666)
+        held.extend(map(os.open, (temporary,), (flags,), (0o666,)))
     except FileNotFoundError:
         Path(temporary).parent.mkdir(parents=True, exist_ok=True)
-        return os.open(temporary, flags, 0o666)
+        held.extend(map(os.open, (temporary,), (flags,), (0o666,)))
 
 
 def _rename(temporary: str, path: str) -> None:

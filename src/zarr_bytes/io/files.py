@@ -59,7 +59,12 @@ def closing(file: int) -> Iterator[int]:
 def opened(path: str, flags: int = READABLE) -> int | None:
     """Descriptor of the file at `path`, or None if it is missing; in a thread that may wait."""
     held: list[int] = []
-    open_into(held, path, flags)
+    try:
+        open_into(held, path, flags)
+    except BaseException:
+        for descriptor in held:
+            os.close(descriptor)
+        raise
     return held[0] if held else None
 
 

@@ -15,6 +15,7 @@ from time import monotonic, sleep
 from typing import Final
 
 from zarr_bytes import limits
+from zarr_bytes.errors import ChunkFileError
 from zarr_bytes.io.files import closing, is_temporary, opened
 from zarr_bytes.io.known_stores import has_advisory_locks, note_location
 from zarr_bytes.io.tasks import EndedError, is_ended
@@ -97,7 +98,10 @@ def can_lock(path: str) -> bool:
     folder = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120 -- a string, as elsewhere
     if fcntl is None:
         return False
-    file = opened(path)
+    try:
+        file = opened(path)
+    except (OSError, ChunkFileError):  # such as a folder that must not be read
+        return False
     if file is None:
         return can_lock(folder)
     with closing(file):

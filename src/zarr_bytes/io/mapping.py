@@ -52,28 +52,22 @@ def _owners(array: Array) -> Iterator[object]:
     owner: object = array
     while owner is not None:
         yield owner
-        if isinstance(owner, np.ndarray):
-            owner = owner.base
-        else:
-            owner = owner.obj if isinstance(owner, memoryview) else None
+        # The base of an object of another library, too, as NumPy's `as_strided` puts one between.
+        owner = getattr(owner, "obj" if isinstance(owner, memoryview) else "base", None)
 
 
 def apart_from_files(array: Array, paths: Iterable[str]) -> Array:
-    """The array, or a copy where it maps one of the files at `paths`, which are to be changed."""
-    identity = _mapped_file(array)
-    if identity is not None and any(_identity_at(path) == identity for path in paths):
-        return array.copy()
-    return array
-
-
-def _mapped_file(array: Array) -> _Identity | None:
-    """Identity of the file that an array maps; None where it maps none."""
+    """The array, or a copy where it may map a file at one of `paths`, which are to be changed."""
+    owner: object = array
     for owner in _owners(array):
+        identity = owner.identity if isinstance(owner, Mapping) else None
         if isinstance(owner, np.memmap) and owner.filename is not None:
-            return _identity_at(owner.filename)
-        if isinstance(owner, Mapping):
-            return owner.identity
-    return None
+            identity = _identity_at(owner.filename)
+        if identity is not None:
+            return array.copy() if identity in map(_identity_at, paths) else array
+    # Of any other memory nobody says whether it is a file's: a mapping without a name, a capsule.
+    is_own = isinstance(owner, np.ndarray) and owner.flags.owndata
+    return array if is_own or isinstance(owner, bytes | bytearray) else array.copy()
 
 
 def _identity_at(path: str | Path) -> _Identity | None:
