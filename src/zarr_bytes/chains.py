@@ -11,7 +11,6 @@ from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 
 from zarr_bytes.codec import BytesCodec, EndianCodec
 from zarr_bytes.errors import StoreError
-from zarr_bytes.settings import CLASSES
 from zarr_bytes.zarr_versions import endian_of, spec_of
 
 if TYPE_CHECKING:
@@ -26,28 +25,31 @@ if TYPE_CHECKING:
 _CODECS: Final = (BytesCodec, EndianCodec)
 
 
-def own_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
-    """The chain with this package's codec, if zarr's configuration chooses it; None for others."""
-    if zarr.config.get("codecs.bytes", None) != CLASSES["bytes"]:
-        return None
-    return plain_chain(chain)
+def with_own_codecs(chain: Iterable[Codec]) -> tuple[Codec, ...]:
+    """The chain with this package's codec in place of zarr's `bytes`, in shards, too."""
+    return tuple(map(_own, chain))
 
 
-def plain_chain(chain: Sequence[Codec]) -> Sequence[Codec] | None:
-    """`own_chain`, whichever class is chosen for `bytes`."""
-    if not chain or any(type(codec) is not TransposeCodec for codec in chain[:-1]):
+def _own(codec: Codec) -> Codec:
+    if type(codec) is zarr_codecs.BytesCodec:
+        return BytesCodec(endian=endian_of(codec))
+    if type(codec) is ShardingCodec:
+        inner = with_own_codecs(codec.codecs)
+        is_changed = any(a is not b for a, b in zip(inner, codec.codecs, strict=True))
+        return replace(codec, codecs=inner) if is_changed else codec
+    return codec
+
+
+def plain_chain(chain: Iterable[Codec]) -> Sequence[Codec] | None:
+    """`with_own_codecs` of transposes and `bytes`, or shards of these; None of other chains."""
+    own = with_own_codecs(chain)
+    if not own or any(type(codec) is not TransposeCodec for codec in own[:-1]):
         return None
-    last = chain[-1]
+    last = own[-1]
     if type(last) is ShardingCodec:
         inner = plain_chain(last.codecs) if _has_plain_index(last) else None
-        if inner is None or type(inner[-1]) is ShardingCodec:
-            return None
-        if inner is last.codecs:
-            return chain
-        return (*chain[:-1], replace(last, codecs=tuple(inner)))
-    if type(last) is zarr_codecs.BytesCodec:
-        return (*chain[:-1], BytesCodec(endian=endian_of(last)))
-    return chain if type(last) in _CODECS else None
+        return None if inner is None or type(inner[-1]) is ShardingCodec else own
+    return own if type(last) in _CODECS else None
 
 
 def _has_plain_index(codec: ShardingCodec) -> bool:
@@ -128,7 +130,7 @@ def _others(chain: Iterable[Codec]) -> Iterator[Codec]:
 
 
 def stored_by(chain: Sequence[Codec]) -> Stored:
-    """Storage of the chunks of a chain that `own_chain` gives."""
+    """Storage of the chunks of a chain that `plain_chain` gives."""
     from zarr_bytes.layout.format import Sharding, Stored
 
     *transposes, last = chain

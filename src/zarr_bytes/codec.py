@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from copy import copy
 from functools import cached_property
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, cast
 
 import numpy as np
 from zarr import codecs
@@ -155,7 +155,8 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
             )
         codec = cls(endian=cast("Endian | None", configuration.get("endian")))
         if "configuration" in data and configuration.get("endian", "") is not None:
-            object.__setattr__(codec, "_read_configuration", dict(configuration))
+            as_read: dict[str, JSON] = dict.fromkeys(configuration, endian_of(codec))
+            object.__setattr__(codec, "_read_configuration", as_read)
         return codec
 
     def to_dict(self) -> dict[str, JSON]:
@@ -281,11 +282,12 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
         class_ = ChosenBy(get_codec_class, (self.name,))
         return methodcaller("from_dict", self.to_dict()), (class_,), state
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, codecs.BytesCodec):
+    def __eq__(self, other: Any) -> bool:
+        kinds = {type(self), type(other)}
+        if len(kinds) > 1 and not kinds <= _ALIKE:  # others may store other bytes
             return NotImplemented
-        name = other.name if isinstance(other, BytesCodec) else BytesCodec.name
-        return self.name == name and self.endian == other.endian
+        name = getattr(other, "name", BytesCodec.name)  # zarr's class has none
+        return bool(self.name == name and self.endian == other.endian)
 
     __hash__ = codecs.BytesCodec.__hash__  # equal codecs of either class hash alike
 
@@ -332,6 +334,9 @@ class EndianCodec(BytesCodec):
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:  # noqa: ARG002
         """The codec itself: every data type has an `endian`."""
         return self
+
+
+_ALIKE: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
 
 
 def is_for_numpy(spec: ArraySpec) -> bool:

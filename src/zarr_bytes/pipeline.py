@@ -18,10 +18,10 @@ import zarr
 from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
 
-from zarr_bytes.chains import own_chain, stored_by, why_undivided
+from zarr_bytes.chains import plain_chain, stored_by, why_undivided, with_own_codecs
 from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
 from zarr_bytes.errors import ConfigurationError, warn_caller
-from zarr_bytes.settings import setting
+from zarr_bytes.settings import CLASSES, setting
 from zarr_bytes.zarr_versions import PIPELINES, BatchedCodecPipeline, unknown_in_pipeline
 
 if TYPE_CHECKING:
@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
     from zarr.abc.store import Store
 
+    from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.format import Stored
     from zarr_bytes.read import Chunk
     from zarr_bytes.zarr_versions import ArrayMetadata, ArraySpec, SelectorTuple
 
 _Item: TypeAlias = "tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]"  # of zarr's batch
 
+_ARRAYS: Final = frozenset[type]((np.ndarray, np.memmap))
 _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
 
@@ -71,8 +73,8 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     # pipeline keeps it.
     in_place: bool
 
-    def __init__(self, **parts: Any) -> None:
-        super().__init__(**parts)
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        super().__init__(*parts, **named)
         in_place = setting("zarr_bytes.partial_writes")
         object.__setattr__(self, "in_place", in_place)  # zarr's class is frozen
 
@@ -86,8 +88,10 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
         """Pipeline of `codecs`: one of zarr's where others are among them."""
-        codecs = tuple(codecs)
-        own = own_chain(codecs) if _is_known() else None
+        codecs, own = tuple(codecs), None
+        if zarr.config.get("codecs.bytes", None) == CLASSES["bytes"]:
+            codecs = with_own_codecs(codecs)  # a new array has zarr's own
+            own = plain_chain(codecs) if _is_known() else None
         if own is None:
             # zarr takes any pipeline.
             other = cast("type[Self]", PIPELINES[setting("zarr_bytes.other_chains")])
@@ -111,8 +115,8 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         if self.in_place or type(self) is not BatchedBytesPipeline:
             return super().__reduce_ex__(protocol)
         codecs = (*self.array_array_codecs, self.array_bytes_codec)
-        make = methodcaller("from_codecs", codecs, batch_size=self.batch_size)
-        return make, (ChosenBy(get_pipeline_class),), {"in_place": False}
+        state = {"in_place": False, "batch_size": self.batch_size}  # not every class takes a size
+        return methodcaller("from_codecs", codecs), (ChosenBy(get_pipeline_class),), state
 
     async def read(
         self,
@@ -123,11 +127,14 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         """Read selections of chunks into `out`; for each chunk, whether it was there."""
         items, array = iter(batch_info), out.as_ndarray_like()
         first = next(items, None)
-        if first is None or not isinstance(array, np.ndarray) or not _is_taken(first):
+        # A masked array or a matrix is left to zarr, which assigns to it.
+        is_plain = isinstance(array, np.ndarray) and type(array) in _ARRAYS
+        if first is None or not is_plain or not _is_taken(first):
             return await super().read(_all_of(first, items), out, drop_axes)
         from zarr_bytes.read import read_batch
 
-        found = await read_batch(self._chunks(first, items), array, drop_axes, first[1].prototype)
+        chunks = self._chunks(first, items)
+        found = await read_batch(chunks, cast("Array", array), drop_axes, first[1].prototype)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
 
     async def write(

@@ -282,7 +282,7 @@ class Reader:
         is_all = to_read == prod(box.shape) * item_size
         if is_all and most.direct <= to_read <= most.loop:
             view = self._view(format, entries, place)
-            if view.dtype == format.stored and view.flags.c_contiguous:
+            if view.dtype == format.stored and view.flags.carray:
                 # Without the data type: not every type has a buffer that can be read into.
                 raw = self.out.view(f"V{item_size}")
                 return _OneRead(format, box.number, begin, raw, None)

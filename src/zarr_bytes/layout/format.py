@@ -157,7 +157,7 @@ class Format:
         fast. None where elements must be checked, or the view has another data type.
         """
         found = _numbers(view.dtype, self.dtype, self.endian) if self.is_unchecked else None
-        if found is None:
+        if found is None or view.ndim == 64:  # as many axes as NumPy has
             return None
         number, stored = found
         return (view[..., np.newaxis] if stored.shape else view).view(number), stored
@@ -166,9 +166,9 @@ class Format:
 @lru_cache(maxsize=1024)
 def _numbers(dtype: DType, own: DType, endian: Endian | None) -> tuple[DType, DType] | None:
     """Types of numbers in memory and as stored, for a view of `dtype`."""
-    layout = layout_of(dtype, endian)
     if dtype.newbyteorder("=") != own.newbyteorder("="):
         return None
+    layout = layout_of(dtype, endian)
     is_foreign = layout.view is None or dtype.num >= FIRST_USER_TYPE
     if is_foreign and not dtype.isnative:
         return None  # types of other packages have one byte order; NumPy decides
