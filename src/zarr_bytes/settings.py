@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import zarr
@@ -102,6 +103,9 @@ def value_in(given: Mapping[str, object], name: str) -> Any:
     kind = TypeError if name == "zarr_bytes.fill_values" else ValueError
     raise kind(f"{name} is {in_short(found)}; permitted {text}")
 
+
+is_strict = ContextVar("is_strict", default=False)
+"""Whether fill values are read as with "strict", whatever the setting is: in tasks of `check`."""
 
 _warned: Final[set[str]] = set()
 

@@ -197,10 +197,19 @@ HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
 def spec_of(metadata: ArrayV3Metadata) -> ArraySpec | None:
     """Shape, data type and fill value of the chunks of an array; None if their shapes differ."""
     chunk_shape = getattr(metadata.chunk_grid, "chunk_shape", None)
-    if chunk_shape is None:  # rectilinear, from 3.3 on
-        return None
+    # None for a rectilinear grid, from 3.3 on.
+    return None if chunk_shape is None else _spec(metadata, chunk_shape)
+
+
+def spec_of_chunk(array: zarr.Array[Any], place: tuple[int, ...]) -> ArraySpec:
+    """`spec_of` for one chunk of several shapes; private, up to 3.4.2."""
+    grid: Any = array._chunk_grid
+    return _spec(cast("ArrayV3Metadata", array.metadata), grid[place].codec_shape)
+
+
+def _spec(metadata: ArrayV3Metadata, shape: Iterable[int]) -> ArraySpec:
     return ArraySpec(
-        shape=tuple(chunk_shape),
+        shape=tuple(shape),
         dtype=metadata.data_type,
         fill_value=metadata.fill_value,
         config=ArrayConfig.from_dict({}),

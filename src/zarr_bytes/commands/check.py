@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from operator import lt
@@ -37,7 +38,7 @@ from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.tasks import for_each
 from zarr_bytes.layout.elements import find_wrong_bool
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
-from zarr_bytes.settings import CLASSES
+from zarr_bytes.settings import CLASSES, is_strict
 from zarr_bytes.zarr_versions import spec_of, sync
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ _MANY: Final = 20  # nodes that are listed, first those with findings, and findi
 _MOST: Final = 10**1000  # chunks that are counted; Python prints no more than 4,300 digits
 _PIECE: Final = 2**23  # bytes of bools read at once
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")  # LocalStore's, and this package's
-_STRICT: Final = {  # the configuration of this process does not change the verdict
-    "zarr_bytes.fill_values": "strict",
+_CONFIG: Final = {  # that of this process does not change the verdict
     "array.rectilinear_chunks": True,
     **{f"codecs.{name}": path for name, path in CLASSES.items()},
 }
@@ -188,6 +188,7 @@ class _Check:
 
     async def reports(self) -> list[ArrayReport]:
         """Reports of arrays, and of other documents with findings."""
+        is_strict.set(True)  # in this task and its own
         self._nodes = await listed(self._store)
         # Members come before their groups, whose copies of documents are compared with them.
         for path in sorted(self._nodes, reverse=True):
@@ -222,7 +223,7 @@ class _Check:
             report.codecs = list(map(codec_name, metadata.codecs))
             await self._check_chunks(report, metadata, names)
         elif names and document.get("consolidated_metadata"):
-            self._check_copies(report, document["consolidated_metadata"]["metadata"])
+            await self._check_copies(report, document["consolidated_metadata"]["metadata"])
 
     async def _check_chunks(
         self, report: ArrayReport, metadata: ArrayV3Metadata, names: list[str]
@@ -279,7 +280,7 @@ class _Check:
             raise wrong_size(key, start, stop, content.size)
         return content
 
-    def _check_copies(self, report: ArrayReport, consolidated: dict[str, Any]) -> None:
+    async def _check_copies(self, report: ArrayReport, consolidated: dict[str, Any]) -> None:
         """Compare consolidated metadata, by which zarr opens the members of a group."""
         prefix, documents = within(report.path, ""), dict[str, Any]()
         for path, document in self._documents.items():
@@ -288,7 +289,8 @@ class _Check:
                 documents[path.removeprefix(prefix)] = _compared(document)
         copies = {name: _compared(copy) for name, copy in consolidated.items()}
         for name in sorted(documents.keys() | copies.keys()):
-            if documents.get(name) != copies.get(name):
+            pair = documents.get(name), copies.get(name)
+            if pair[0] != pair[1] and not await _are_alike(*pair):
                 found = f"not the same as its {DOCUMENT}, or one of them is missing"
                 advice = "zarr.consolidate_metadata writes it anew"
                 report.findings.append(Finding(f"consolidated_metadata: {name}", found, advice))
@@ -298,6 +300,16 @@ def _compared(document: dict[str, Any]) -> dict[str, Any]:
     """What a consolidated copy has to share: not attributes, which change without being copied."""
     is_group = document["node_type"] == "group"
     return {"node_type": "group"} if is_group else document | {"attributes": None}
+
+
+async def _are_alike(*documents: dict[str, Any] | None) -> bool:
+    """Whether arrays are the same to zarr, which writes the defaults that documents leave out."""
+    found = []
+    with suppress(Exception):
+        for document in filter(None, documents):
+            array = await _opened("", document | {"attributes": {}})
+            found.append(array.metadata.to_dict())
+    return len(found) == 2 and found[0] == found[1]
 
 
 def _is_chunk(key: str, metadata: ArrayV3Metadata, counts: tuple[int, ...]) -> bool:
@@ -311,7 +323,11 @@ def _is_chunk(key: str, metadata: ArrayV3Metadata, counts: tuple[int, ...]) -> b
 async def _opened(path: str, document: dict[str, Any]) -> Any:
     """The node of a metadata document as zarr opens it at this path."""
     open_node = open_array if document["node_type"] == "array" else open_group
-    text = cpu.Buffer.from_bytes(json.dumps(document, allow_nan=False).encode())
-    store = MemoryStore({within(path, DOCUMENT): text})
-    with zarr.config.set(_STRICT), warnings.catch_warnings(action="ignore"):
+    text = json.dumps(document, allow_nan=False)
+    store = MemoryStore({within(path, DOCUMENT): cpu.Buffer.from_bytes(text.encode())})
+    # As little as possible: it is that of all threads, one of which may change it meanwhile.
+    config = {key: value for key, value in _CONFIG.items() if zarr.config.get(key, None) != value}
+    if "rectilinear" not in text:
+        config.pop("array.rectilinear_chunks", None)
+    with zarr.config.set(config), warnings.catch_warnings(action="ignore"):
         return await open_node(store=store, path=path, mode="r", zarr_format=3)

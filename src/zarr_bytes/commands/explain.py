@@ -40,7 +40,7 @@ from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import Reader, as_read, index_in
 from zarr_bytes.settings import CLASSES, PIPELINE
 from zarr_bytes.write import APART, Change
-from zarr_bytes.zarr_versions import axes_of, indexer_of
+from zarr_bytes.zarr_versions import axes_of, indexer_of, spec_of, spec_of_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.result import Part
     from zarr_bytes.layout.elements import Array
-    from zarr_bytes.layout.format import ChunkIndex, Format
+    from zarr_bytes.layout.format import ChunkIndex, Format, Stored
     from zarr_bytes.zarr_versions import Indexer
 
 _MOST: Final = 10**6  # chunks, each of which takes some 30 microseconds, or steps of one
@@ -102,7 +102,8 @@ class Explanation(Result):
     rounds : int
         How many requests follow one another, as zarr's ``async.concurrency`` is now; None as above.
     bytes_selected, bytes_of_chunks : int
-        Bytes of the selected elements, and of the whole chunks, uncompressed, each as the largest.
+        Bytes of the selected elements, and of the whole chunks, uncompressed; of chunks of several
+        shapes that zarr reads by itself, each as the largest.
     may_share : bool
         Whether several processes of one machine may write different elements of one chunk at the
         same time, all of them with ``zarr_bytes.partial_writes``, and none is lost. Writers of a
@@ -224,13 +225,13 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         selection=text,
         is_write=write,
         acts=walk.acts,
-        is_partial=not walk.why if write else counts.bytes_fetched < counts.chunks * nbytes,
+        is_partial=not walk.why if write else counts.bytes_fetched < walk.bytes_of_chunks,
         reason=reason,
         kind="shard" if ShardingCodec in map(type, codecs) else "chunk",
         chunks_assumed=walk.assumed,
         chunks_in_place=walk.in_place,
         bytes_selected=selected,
-        bytes_of_chunks=counts.chunks * nbytes,
+        bytes_of_chunks=walk.bytes_of_chunks,
         may_share=write and walk.may_share,
         **counted,
     )
@@ -254,6 +255,7 @@ class _Walk:
         self._array, self._nbytes, self._count, self._is_write = array, nbytes, count, is_write
         self._driver, pipeline = driver_of(array.store), array.async_array.codec_pipeline
         self.counts, self.assumed, self.in_place = Counts(), 0, 0
+        self.bytes_of_chunks = self._bytes_of_indexes = 0
         self.why = ""  # the first reason why a chunk is read whole, replaced or left to zarr
         self._first = 0  # requests that others wait for
         self.acts, self.is_known, self.index_nbytes = class_path(type(pipeline)), True, 0
@@ -264,10 +266,14 @@ class _Walk:
         is_numpy = issubclass(get_buffer_class(), cpu.Buffer)
         own = pipeline if is_numpy and isinstance(pipeline, BatchedBytesPipeline) else None
         codec = None if is_write else getattr(pipeline, "array_bytes_codec", None)
+        self._stored: Stored | None = None  # of chunks of several shapes
         try:
+            metadata: Any = array.metadata
+            if own is not None and own.stored.sharding is None and spec_of(metadata) is None:
+                self._stored = own.stored
             chain, _, spec = plain_parts(array)
         except StoreError as error:
-            self.is_known, self._why_zarr = False, str(error)
+            self.is_known, self._why_zarr = self._stored is not None, str(error)
         else:
             if own is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
                 self._format = stored_by(chain).format_of(spec)
@@ -292,16 +298,20 @@ class _Walk:
     def add(self, place: tuple[int, ...], selection: Any, out: Any, is_complete: object) -> None:
         """Count the read or write of the selection of a chunk."""
         key = self._array.store_path / self._array.metadata.encode_chunk_key(place)
-        if self._format is None:
+        format = self._format
+        if self._stored is not None:
+            format = self._stored.format_of(spec_of_chunk(self._array, place))
+        self.bytes_of_chunks += self._nbytes if format is None else format.nbytes
+        if format is None:
             is_read = not (self._is_write and is_complete)
             fetched, written = self._nbytes * is_read, self._nbytes * self._is_write
             self.counts.add(Counts(chunks=1, bytes_fetched=fetched, bytes_written=written))
             self.assumed += is_read
             self.why = self._why_zarr if is_read else self.why
         elif self._is_write:
-            self._write(self._format, key, selection, is_complete=bool(is_complete))
+            self._write(format, key, selection, is_complete=bool(is_complete))
         else:
-            self._read(self._format, key, selection, out)
+            self._read(format, key, selection, out)
 
     def _read(self, format: Format, key: StorePath, selection: Any, out: Any) -> None:
         driver, reader, count = self._driver, self._reader, self._count
@@ -311,13 +321,15 @@ class _Walk:
             self.assumed, index = self.assumed + 1, self._complete
         why, requests = driver.why_whole(key.path), not self._is_local
         self.why = self.why or why
-        if self.index_nbytes and why:
+        if self.index_nbytes and requests and driver.cost_of(key.path) is None:
             nbytes = index.count * format.inner_nbytes + self.index_nbytes
             self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
+            self._bytes_of_indexes += self.index_nbytes
             return
         if self.index_nbytes and (self._is_local or kept_index(key) is None):
             self.counts.add(Counts(requests=requests, ranges=1, bytes_fetched=self.index_nbytes))
             self._first += 1
+            self._bytes_of_indexes += self.index_nbytes
         self._first += not (self.index_nbytes or driver.answers_ranges())
         chunk = (key, format, selection, out, False)
         if reader is None:
@@ -360,9 +372,12 @@ class _Walk:
         driver, counts = self._driver, self.counts
         if self.why:
             return self.why
-        if selected + counts.chunks * self.index_nbytes >= counts.bytes_fetched:
-            is_all = counts.bytes_fetched >= counts.chunks * self._nbytes
-            return "the selection reaches from the first element of each chunk to the last" * is_all
+        fetched = counts.bytes_fetched - self._bytes_of_indexes
+        if selected >= fetched:
+            if fetched >= self.bytes_of_chunks:
+                return "the selection reaches from the first element of each chunk to the last"
+            is_whole = counts.bytes_fetched >= self.bytes_of_chunks
+            return "the index of a shard takes more than the elements that are left out" * is_whole
         cost = driver.cost()
         if cost is None:
             name = "zarr_bytes.partial_reads"
@@ -391,7 +406,7 @@ class _Walk:
         index: ChunkIndex | None = None
         if descriptor is not None:
             with ChunkFile(descriptor, path, root) as file:
-                file.check(None if self.index_nbytes else self._nbytes)
+                file.check(format.stored_nbytes)
                 status = os.fstat(descriptor)
                 if to_write and not why and is_replaced(descriptor, status, path):
                     why = _OTHER_NAMES if status.st_mode & 0o222 else _READ_ONLY

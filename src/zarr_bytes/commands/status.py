@@ -225,18 +225,18 @@ def _advice(codecs: list[InForce]) -> Iterator[str]:
 
 def source_of(key: str) -> str:
     """What has decided the current value of `key` in zarr's configuration."""
-    source, decided = "default", _MISSING
-    for name, values in _sources():
+    in_force = zarr.config.get(key, _MISSING)
+    source = "default" if in_force is _MISSING else _CODE
+    for name, values in () if in_force is _MISSING else _sources():
         value: Any = values
         for part in key.split("."):
             given = value if isinstance(value, Mapping) else {}
             value = given.get(part, given.get(part.replace("_", "-"), _MISSING))
-        if value is not _MISSING:
-            source, decided = name, value
-    in_force = zarr.config.get(key, _MISSING)
-    # An array, as code may set, is equal to something in each element.
-    is_equal = in_force is decided or (in_force == decided) is True
-    return source if is_equal else _CODE
+        # The last one that agrees: a variable may have been set after zarr had read them all. Code
+        # may set what equals a default, and an array, which equals something in each element.
+        if value is in_force or (name != "default" and (value == in_force) is True):
+            source = name
+    return source
 
 
 def _sources() -> Iterator[tuple[str, object]]:

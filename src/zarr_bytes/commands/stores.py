@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 DOCUMENT: Final = "zarr.json"
+_APART: Final = {"skip_instance_cache": True}  # a file system with connections of its own
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
@@ -78,7 +79,7 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
     path = Path(unquote(rest) if separator else location)
     try:
         if is_url:
-            return FsspecStore.from_url(location, dict(options or {}), read_only=True)
+            return FsspecStore.from_url(location, {**_APART, **(options or {})}, read_only=True)
         if path.is_dir():
             return await LocalStore.open(path, read_only=True)
         if path.suffix == ".zip" and path.is_file():
@@ -96,8 +97,6 @@ async def _close(store: Store) -> None:
         if session is not None and hasattr(session, "close"):
             with suppress(Exception):  # nobody can act on an error at the end
                 await session.close()
-            # fsspec shares one file system between callers: the next one connects again.
-            store.fs._session = None
     store.close()
 
 
@@ -127,7 +126,7 @@ async def listed(store: Store) -> dict[str, list[str]]:
     keys = list[str]()
     with suppress(Exception):  # any error of a store that cannot list
         # An empty key is a page without links, of a server that lists nothing.
-        keys = sorted([key async for key in store.list_prefix("") if key])
+        keys = sorted({key async for key in store.list_prefix("") if key})
     places = [key.rpartition("/") for key in keys]
     nodes: dict[str, list[str]] = {p: [] for p, _, name in places if name in (".zarray", DOCUMENT)}
     for key in keys:
