@@ -16,15 +16,10 @@ from zarr_bytes.errors import wrong_size
 from zarr_bytes.io.file_writing import CAN_REPLACE
 from zarr_bytes.io.known_stores import answers_ranges, ignores_ranges, origin_of
 from zarr_bytes.io.mapping import mapped
-from zarr_bytes.io.requests import Requests
 from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated, sync
 
 if TYPE_CHECKING:
-    from zarr.abc.buffer import BufferPrototype
-    from zarr.storage import StorePath
-
-    from zarr_bytes.indexing.plan import Plan
     from zarr_bytes.io.mapping import ChangedFiles
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.settings import Cost
@@ -61,29 +56,14 @@ class Driver:
         """`cost` of one object: None, too, where it comes whole."""
         return None if self.why_whole(key) else self.cost()
 
-    def requests(
-        self, key: StorePath, plan: Plan, prototype: BufferPrototype, *, is_sync: bool
-    ) -> Requests:
-        """The requests for one object."""
-        return Requests(
-            key,
-            plan,
-            prototype,
-            origin=self.origin,
-            is_asked_whole=self.cost_of(key.path) is None,
-            is_sync=is_sync,
-            takes_slots=not self.is_memory,
-        )
-
     def answers_ranges(self) -> bool:
         """Whether the store is known to answer ranges with ranges."""
         return answers_ranges(self.store, self.origin)
 
     def why_not_in_place(self) -> str:
         """Why objects are not written as files, in place or not, and what to do; or empty."""
-        kind = type(self.store).__name__
         must = "must be a folder (LocalStore): only chunks in files are changed in place"
-        return f"its store is a {kind}, and {must}"
+        return f"its store is a {type(self.store).__name__}, and {must}"
 
     def content(self, key: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
         """The bytes of an object for a view, of `nbytes` if that is given; None if it is missing.

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import ByteRanges, Plan
+    from zarr_bytes.io.drivers import Driver
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.format import Format
     from zarr_bytes.zarr_versions import SyncByteGetter
@@ -62,22 +63,20 @@ class Requests:
         getter: StorePath,
         plan: Plan,
         prototype: BufferPrototype,
+        driver: Driver,
         *,
-        origin: str = "",
-        is_asked_whole: bool = False,
-        is_sync: bool = False,
-        takes_slots: bool = True,
+        is_sync: bool,
     ) -> None:
         self._is_sync = is_sync
-        self._takes_slots = takes_slots and not is_sync
+        self._takes_slots = not (driver.is_memory or is_sync)
         # A store may read another array for its answer, and would wait for the slot that it has.
         is_limited = self._takes_slots and not _is_within.get()
         slots = slots_of_loop() if is_limited else (nullcontext(), nullcontext())
         # For one request, and for the bytes of a fetch: no more of them are in memory than slots.
         self._slot: AbstractAsyncContextManager[object] = slots[0]
         self.memory: AbstractAsyncContextManager[object] = slots[1]
-        self._getter, self._origin = getter, origin
-        self._is_asked_whole = is_asked_whole  # also for an index
+        self._getter, self._origin = getter, driver.origin
+        self._is_asked_whole = driver.cost_of(getter.path) is None  # also for an index
         self._plan = plan
         self._prototype = prototype
         self._stored_nbytes = plan.format.stored_nbytes
@@ -119,8 +118,7 @@ class Requests:
             note_ranges(self._getter.store, self._origin)
             keep_index(self._getter, content, since)
             return content, None
-        self._chunk = content
-        self._known.set()
+        self._note_chunk(content)
         if not self._is_asked_whole:
             self._note_whole_object()
         start = format.index_start(content.size)
