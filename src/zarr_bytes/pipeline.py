@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import cached_property
 from importlib import metadata
-from itertools import chain
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
@@ -25,7 +24,7 @@ from zarr_bytes.settings import CLASSES, setting
 from zarr_bytes.zarr_versions import PIPELINES, BatchedCodecPipeline, unknown_in_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from zarr.abc.buffer import NDBuffer
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
@@ -75,8 +74,8 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         super().__init__(*parts, **named)
-        in_place = setting("zarr_bytes.partial_writes")
-        object.__setattr__(self, "in_place", in_place)  # zarr's class is frozen
+        # zarr's class is frozen.
+        object.__setattr__(self, "in_place", setting("zarr_bytes.partial_writes"))
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
@@ -119,64 +118,53 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         return methodcaller("from_codecs", codecs), (ChosenBy(get_pipeline_class),), state
 
     async def read(
-        self,
-        batch_info: Iterable[_Item],
-        out: NDBuffer,
-        drop_axes: tuple[int, ...] = (),
+        self, batch_info: Iterable[_Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
         """Read selections of chunks into `out`; for each chunk, whether it was there."""
-        items, array = iter(batch_info), out.as_ndarray_like()
-        first = next(items, None)
+        items, array = list(batch_info), out.as_ndarray_like()
         # A masked array or a matrix is left to zarr, which assigns to it.
         is_plain = isinstance(array, np.ndarray) and type(array) in _ARRAYS
-        if first is None or not is_plain or not _is_taken(first):
-            return await super().read(_all_of(first, items), out, drop_axes)
+        if not items or not is_plain or not _is_taken(items[0]):
+            return await super().read(items, out, drop_axes)
         from zarr_bytes.read import read_batch
 
-        chunks = self._chunks(first, items)
-        found = await read_batch(chunks, cast("Array", array), drop_axes, first[1].prototype)
+        chunks, prototype = self._chunks(items), items[0][1].prototype
+        found = await read_batch(chunks, cast("Array", array), drop_axes, prototype)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
 
     async def write(
-        self,
-        batch_info: Iterable[_Item],
-        value: NDBuffer,
-        drop_axes: tuple[int, ...] = (),
+        self, batch_info: Iterable[_Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
         """Write selections of chunks from `value`."""
-        items = iter(batch_info)
-        first = next(items, None)
-        if first is None or not _is_taken(first):
-            await super().write(_all_of(first, items), value, drop_axes)
+        items = list(batch_info)
+        if not items or not _is_taken(items[0]):
+            await super().write(items, value, drop_axes)
             return
         from zarr_bytes.write import write_batch
 
+        spec = items[0][1]
         await write_batch(
-            self._chunks(first, items),
+            self._chunks(items),
             value,
             drop_axes,
-            first[1].prototype,
+            spec.prototype,
             in_place=self.in_place,
-            leaves_out=not first[1].config.write_empty_chunks,
+            leaves_out=not spec.config.write_empty_chunks,
         )
 
-    def _chunks(self, first: _Item, items: Iterator[_Item]) -> list[Chunk]:
+    def _chunks(self, items: list[_Item]) -> list[Chunk]:
         """Zarr's batch as this package's own: what zarr tells a pipeline is known here alone."""
-        known, format_of = first[1], self.stored.format_of  # as a rule, the spec of all
+        known, format_of = items[0][1], self.stored.format_of  # as a rule, the spec of all
         format = format_of(known)
         return [
             (key, format if spec is known else format_of(spec), selection, place, is_all)
-            for key, spec, selection, place, is_all in chain((first,), items)
+            for key, spec, selection, place, is_all in items
         ]
 
 
 def _is_taken(first: _Item) -> bool:
     """Whether a batch has chunks of stores, for the memory of this machine."""
     return isinstance(first[0], StorePath) and is_for_numpy(first[1])
-
-
-def _all_of(first: _Item | None, items: Iterator[_Item]) -> list[_Item]:
-    return [] if first is None else [first, *items]
 
 
 _unknown = unknown_in_pipeline(BatchedCodecPipeline)
