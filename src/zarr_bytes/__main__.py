@@ -4,7 +4,5 @@ import sys
 
 from zarr_bytes.commands.command_line import main
 
-__all__ = ["main"]
-
 if __name__ == "__main__":
     sys.exit(main())

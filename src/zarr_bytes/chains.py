@@ -134,10 +134,9 @@ def stored_by(chain: Sequence[Codec]) -> Stored:
     from zarr_bytes.layout.format import Sharding, Stored
 
     *transposes, last = chain
-    orders = [cast("TransposeCodec", codec).order for codec in transposes]
     if not isinstance(last, ShardingCodec):
-        return Stored(endian_of(cast("BytesCodec", last)), _order_of(orders))
-    nesting = _order_of(orders) or tuple(range(len(last.chunk_shape)))
+        return Stored(endian_of(cast("BytesCodec", last)), _order_of(transposes))
+    nesting = _order_of(transposes) or tuple(range(len(last.chunk_shape)))
     location = last.index_location  # an enum up to zarr 3.3, and a string after it
     sharding = Sharding(
         inner_shape=tuple([last.chunk_shape[nesting.index(i)] for i in range(len(nesting))]),
@@ -147,13 +146,14 @@ def stored_by(chain: Sequence[Codec]) -> Stored:
         has_checksum=len(last.index_codecs) > 1,
         keeps_edges=not transposes,
     )
-    inner_orders = [cast("TransposeCodec", codec).order for codec in last.codecs[:-1]]
-    endian = endian_of(cast("BytesCodec", last.codecs[-1]))
-    return Stored(endian, _order_of([*orders, *inner_orders]), sharding)
+    *inner, serializer = last.codecs
+    endian = endian_of(cast("BytesCodec", serializer))
+    return Stored(endian, _order_of([*transposes, *inner]), sharding)
 
 
-def _order_of(transposes: Iterable[Sequence[int]]) -> tuple[int, ...] | None:
+def _order_of(codecs: Iterable[Codec]) -> tuple[int, ...] | None:
     """Axis of the array that each stored axis is, after all transposes; None if none moves."""
+    transposes = [cast("TransposeCodec", codec).order for codec in codecs]
     composed: tuple[int, ...] = ()
     for order in transposes:
         composed = tuple(composed[i] if composed else i for i in order)

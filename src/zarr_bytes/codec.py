@@ -28,12 +28,7 @@ from zarr.storage import StorePath
 
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io import counters
-from zarr_bytes.layout.elements import (
-    decode_elements,
-    encode_elements,
-    has_fixed_size,
-    layout_of,
-)
+from zarr_bytes.layout.elements import decode_elements, encode_elements, has_fixed_size, layout_of
 from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:

@@ -25,10 +25,7 @@ from zarr_bytes.zarr_versions import PIPELINES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-CLASSES: Final = {
-    "bytes": "zarr_bytes.codec.BytesCodec",
-    "endian": "zarr_bytes.codec.EndianCodec",
-}
+CLASSES: Final = {"bytes": "zarr_bytes.codec.BytesCodec", "endian": "zarr_bytes.codec.EndianCodec"}
 """The class of each codec name, as zarr's configuration names it."""
 
 PIPELINE: Final = "zarr_bytes.BatchedBytesPipeline"
@@ -82,8 +79,7 @@ def reading_cost(where: Literal["local", "remote"]) -> Cost | None:
         return DEFAULTS[where]
     if not value_in(given, "zarr_bytes.partial_reads"):
         return None
-    gap, largest = f"zarr_bytes.gap.{where}", f"zarr_bytes.largest_request.{where}"
-    return Cost(value_in(given, gap), value_in(given, largest))
+    return Cost(*[value_in(given, f"zarr_bytes.{name}.{where}") for name in Cost._fields])
 
 
 def value_in(given: Mapping[str, object], name: str) -> Any:

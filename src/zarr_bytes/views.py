@@ -115,9 +115,8 @@ class ArrayView:
     def __init__(self, array: zarr.Array[Any], mode: Mode = "r") -> None:
         self.array, self.mode = array, mode
         self._changed = ChangedFiles() if mode == "r+" else None
-        most = setting("zarr_bytes.mappings")
         try:
-            self._blocks = _Blocks(array, self._changed, most)
+            self._blocks = _Blocks(array, self._changed, setting("zarr_bytes.mappings"))
         except StoreError as error:
             reason = f"{error}; read it through zarr, as in `array[...]`"
             raise StoreError(f"there is no view of {array.store_path}: {reason}") from None

@@ -92,11 +92,8 @@ async def write_batch(
         if not new.selects_nothing:
             counters.note(root, chunks=1, opens=int(written > 0), bytes_written=written)
 
-    async def write(item: Chunk) -> None:
-        await edit(item).to_store(item[0], prototype)
-
     if driver.why_not_in_place():
-        await for_each(write, batch)
+        await for_each(lambda item: edit(item).to_store(item[0], prototype), batch)
         return
     if len(batch) > 1 and not is_located(root):
         await asyncio.to_thread(find_location, root)
@@ -309,8 +306,7 @@ class Edit:
         """The elements for an inner chunk, with its axes as stored."""
         if self._change.is_chunk:
             return self._elements.transpose(self._format.order)
-        values: Array = self._values[part.out()]
-        return values
+        return cast("Array", self._values[part.out()])
 
     def _units(self, encoded: Bytes, shape: tuple[int, ...]) -> Array:
         return encoded.view(f"V{self._format.item_size}").reshape(shape)
@@ -373,11 +369,8 @@ class Edit:
         fill, size = self._format.fill, self._format.item_size
         step = max(limits.LIMITS.compared // size, 1) * size
         return all(
-            data[start : start + size].tobytes() == fill
-            and np.array_equal(
-                data[start + size : start + step], data[start : start + step][:-size]
-            )
-            for start in range(0, data.size, step)
+            piece[:size].tobytes() == fill and np.array_equal(piece[size:], piece[:-size])
+            for piece in (data[start : start + step] for start in range(0, data.size, step))
         )
 
 

@@ -63,16 +63,12 @@ def _pipeline(name: str) -> type[CodecPipeline] | None:
         return None
 
 
-def _default_pipeline() -> type[CodecPipeline]:
-    """The class that zarr's defaults name, whatever its name is by then."""
-    path = zarr.config.defaults[0]["codec_pipeline"]["path"]
-    module, _, name = path.rpartition(".")
-    return cast("type[CodecPipeline]", getattr(import_module(module), name))
-
-
 if not TYPE_CHECKING:
     # This package's pipeline is a subclass of it. Goes when zarr has a public one.
-    BatchedCodecPipeline = _pipeline("BatchedCodecPipeline") or _default_pipeline()
+    BatchedCodecPipeline = _pipeline("BatchedCodecPipeline")
+    if BatchedCodecPipeline is None:  # the class that zarr's defaults name, whatever its name is
+        _module, _, _name = zarr.config.defaults[0]["codec_pipeline"]["path"].rpartition(".")
+        BatchedCodecPipeline = getattr(import_module(_module), _name)
 
 _FIELDS: Final = ("array_array_codecs", "array_bytes_codec", "bytes_bytes_codecs", "batch_size")
 _PARAMETERS: Final = {
@@ -81,7 +77,6 @@ _PARAMETERS: Final = {
     "read": ("self", "batch_info", "out", "drop_axes"),
     "write": ("self", "batch_info", "value", "drop_axes"),
 }
-_RESULTS_OF_READ: Final = ("tuple[GetResult, ...]", "None")  # None up to 3.1
 
 
 def unknown_in_pipeline(pipeline: type) -> str | None:
@@ -101,7 +96,8 @@ def unknown_in_pipeline(pipeline: type) -> str | None:
             return f"its `{name}` takes {', '.join(signature.parameters)}"
         if name in ("read", "write") and not inspect.iscoroutinefunction(method):
             return f"its `{name}` is not awaited"
-        if name == "read" and signature.return_annotation not in _RESULTS_OF_READ:
+        # None up to 3.1.
+        if name == "read" and signature.return_annotation not in ("tuple[GetResult, ...]", "None"):
             return f"its `read` returns {signature.return_annotation}"
     return None
 
@@ -173,17 +169,12 @@ def is_deflated(store: ZipStore, key: str) -> bool:
         return False
 
 
-_VERSION: Final = tuple(map(int, zarr.__version__.split(".")[:2]))
-
 # Whether zarr loads entry points in zarr.data_type by itself. Goes when zarr 3.4 is required.
-LOADS_DATA_TYPES: Final = _VERSION >= (3, 4)
+LOADS_DATA_TYPES: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3, 4)
 
 # Stores whose chunks are buffers of this process. ManagedMemoryStore is there from 3.2 on.
-MEMORY_STORES: Final[tuple[type, ...]] = tuple(
-    getattr(storage, name)
-    for name in ("MemoryStore", "ManagedMemoryStore")
-    if hasattr(storage, name)
-)
+_MANAGED: Final[type] = getattr(storage, "ManagedMemoryStore", storage.MemoryStore)
+MEMORY_STORES: Final = (storage.MemoryStore, _MANAGED)
 
 
 def endian_of(codec: BytesCodec) -> Endian | None:

@@ -195,7 +195,8 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
             " integers, slices with positive steps, `...` and arrays of integers or bools"
         )
     name = "".join(name for name in _INDEXED if type(getattr(array, name)) is type(indexed))
-    text = name + text_of_selection(selection)
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    text = f"{name}[{', '.join(map(_text_of_entry, entries))}]"
     shape = [int(n) for n in indexer.shape]  # of a mask, zarr has numbers of NumPy
     selected = prod(shape) * array.dtype.itemsize
     try:
@@ -428,13 +429,8 @@ def _why_zarr() -> str:
     return "the array was opened before zarr-bytes was chosen: open it again"
 
 
-def text_of_selection(selection: Any) -> str:
-    """A selection as Python code, in brackets; the beginning of long arrays."""
-    entries = selection if isinstance(selection, tuple) else (selection,)
-    return f"[{', '.join(map(_text_of_entry, entries))}]"
-
-
 def _text_of_entry(entry: Any) -> str:
+    """An entry of a selection as Python code; the beginning of long arrays."""
     if entry is Ellipsis:
         return "..."
     if isinstance(entry, slice):

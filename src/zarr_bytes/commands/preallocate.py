@@ -22,7 +22,7 @@ from zarr_bytes.zarr_versions import sync
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from zarr_bytes.commands.result import Part
+    from zarr_bytes.commands.result import Callback, Part
     from zarr_bytes.layout.format import Format
 
 MOST_FILES: Final = 1_000_000
@@ -117,9 +117,7 @@ def preallocate(
     return found
 
 
-def preallocate_store(
-    store: str, *, any_size: bool, progress: Callable[[Progress], None]
-) -> Allocated:
+def preallocate_store(store: str, *, any_size: bool, progress: Callback) -> Allocated:
     """`preallocate` of every array in a folder, or the reason why not."""
     found = Allocated()
     with opened(store) as (source, _):
@@ -134,13 +132,7 @@ def preallocate_store(
     return found
 
 
-def _make(
-    found: Allocated,
-    array: zarr.Array[Any],
-    *,
-    any_size: bool,
-    progress: Callable[[Progress], None],
-) -> None:
+def _make(found: Allocated, array: zarr.Array[Any], *, any_size: bool, progress: Callback) -> None:
     """As `preallocate`, counted in `found`; the StoreError does not name the array."""
     driver = driver_of(array.store)
     if reason := driver.why_not_in_place():

@@ -76,6 +76,10 @@ class Progress:
     chunks: int = 0
 
 
+Callback: TypeAlias = "Callable[[Progress], None]"
+"""What a command calls with its progress."""
+
+
 def verdict(text: str, colour: str, *things: Cell) -> Line:
     """The first line of a result: its verdict, and the things that it is for."""
     return (f"{text}: ", f"bold {colour}"), *things
@@ -130,7 +134,7 @@ def _text(cell: Cell, longest: int = sys.maxsize) -> tuple[str, str]:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[Progress], None]]:
+def progress_bar() -> Iterator[Callback]:
     """A progress bar on a terminal with `rich`."""
     if not (find_spec("rich") and sys.stderr.isatty()):
         yield lambda _: None

@@ -16,12 +16,7 @@ import numpy as np
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.exact import Exact, ReplacesZarrs
-from zarr_bytes.data_type.fill_value import (
-    component_of,
-    float_from_json,
-    raw_from_json,
-    refused,
-)
+from zarr_bytes.data_type.fill_value import component_of, float_from_json, raw_from_json, refused
 from zarr_bytes.errors import DataTypeNameError, FillValueError, in_short
 from zarr_bytes.zarr_versions import HAS_STRUCT, DataTypeValidationError
 

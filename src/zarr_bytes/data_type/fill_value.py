@@ -132,7 +132,9 @@ def _nearest_positive(numerator: int, denominator: int, form: FloatFormat) -> in
 def from_json(value: object, dtype: DType, name: str = "") -> np.generic:
     """Number or bool of `dtype`; `name` is that of the data type, where NumPy's is another."""
     if dtype.kind == "b":
-        return bool_from_json(value)
+        if not isinstance(value, bool):
+            raise refused(dtype, value, "true or false")
+        return np.bool_(value)
     if dtype.name in FLOATS:
         return float_from_json(value, dtype)
     if dtype.name in INTEGERS or dtype.kind in "iu":
@@ -148,13 +150,6 @@ def to_json(value: np.generic) -> Any:
     if dtype.name in INTEGERS or dtype.kind in "biu":
         return bool(value) if dtype.kind == "b" else int(value)
     return tuple(map(float_to_json, np.array([value]).view(component_of(dtype))))
-
-
-def bool_from_json(value: object) -> np.bool_:
-    """NumPy bool for the JSON value ``true`` or ``false``."""
-    if not isinstance(value, bool):
-        raise refused(np.dtype("bool"), value, "true or false")
-    return np.bool_(value)
 
 
 def int_from_json(value: object, dtype: DType) -> np.generic:

@@ -10,7 +10,7 @@ import sys
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 
@@ -35,14 +35,13 @@ def from_package(name: str, data_type: str) -> DType:
     try:
         import ml_dtypes
 
-        dtype: DType = np.dtype(getattr(ml_dtypes, name))
+        return cast("DType", np.dtype(getattr(ml_dtypes, name)))
     except (ImportError, AttributeError) as error:
         raise MissingPackageError(
             f"data type {data_type!r} needs the package {_PACKAGE}, 0.6 or newer:"
             f" {HOW_TO_INSTALL[_PACKAGE]}",
             name=_PACKAGE,
         ) from error
-    return dtype
 
 
 class ExtensionDataType(Exact, HasItemSize):

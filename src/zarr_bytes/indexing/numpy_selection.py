@@ -26,7 +26,6 @@ Entry: TypeAlias = "int | range | Offsets"  # without negative integers
 
 FORMS: Final = "permitted are integers, slices, `...` and arrays of integers"
 _PIECE: Final = 2**20  # bytes that are gathered at once and stay in the cache
-_MOST_ELEMENTS: Final = 2**62  # so that sums of offsets fit into int64
 
 
 class NumpySelection:
@@ -55,7 +54,7 @@ class NumpySelection:
                 " axes: `array.oindex[...]` of zarr selects every combination of them, and"
                 " `array.vindex[...]` points"
             )
-        if self._are_points and prod(grid.shape) >= _MOST_ELEMENTS:
+        if self._are_points and prod(grid.shape) >= 2**62:  # sums of offsets are of 64 bits
             raise IndexError(
                 "points are selected in arrays of less than 2**62 elements: use slices"
             )
@@ -112,8 +111,7 @@ class NumpySelection:
 
     def to_canvas(self, values: Array) -> Array:
         """The canvas of values that have the shape of the result; where possible, a view."""
-        canvas: Array = values.transpose(self._order).reshape(self.canvas_shape)[self._turned]
-        return canvas
+        return values.transpose(self._order).reshape(self.canvas_shape)[self._turned]
 
     @property
     def _turned(self) -> tuple[slice, ...]:

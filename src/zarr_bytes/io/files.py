@@ -120,10 +120,9 @@ def no_file(path: str, mode: int) -> ChunkFileError:
 
 def find_location(root: str) -> None:
     """`note_location` for the `root` itself, in a thread."""
-    with suppress(OSError):  # the folder will be made, or the caller gets the error of a chunk
-        file = os.open(root, READABLE)
-        with closing(file):
-            note_location(file, root)
+    # Without one, the folder will be made, or the caller gets the error of a chunk.
+    with suppress(OSError), closing(os.open(root, READABLE)) as file:
+        note_location(file, root)
 
 
 class EndOfFileError(Exception):

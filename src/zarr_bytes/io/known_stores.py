@@ -125,9 +125,8 @@ def _mounted_kind(file: int) -> str:
 def says_that_there_are_no_ranges(error: Exception) -> bool:
     """Whether an error of a store means that it cannot read ranges."""
     obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
-    return isinstance(error, NotImplementedError) or (
-        obstore is not None and isinstance(error, obstore.NotSupportedError)
-    )
+    own = getattr(obstore, "NotSupportedError", NotImplementedError)
+    return isinstance(error, NotImplementedError | own)
 
 
 def ignores_ranges(store: object) -> bool:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from itertools import chain, islice
 from threading import Event
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import zarr
@@ -115,8 +115,7 @@ def finished(coroutine: Coroutine[object, None, T]) -> T:
     try:
         coroutine.send(None)
     except StopIteration as end:
-        result: T = end.value
-        return result
+        return cast("T", end.value)
     raise RuntimeError("a coroutine that must not wait has waited")
 
 

@@ -70,6 +70,8 @@ def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
     units = _units(dtype)
     stored = units if endian is None else units.newbyteorder(endian)
     number, leaves = _number(units), list(_leaves(dtype))
+    unit_types = [unit for _, unit in _leaves(units)]
+    unused = [(offset, unused_bits(leaf)) for offset, leaf in leaves]
     if units == stored:
         view: DType | None = dtype
     else:
@@ -83,15 +85,9 @@ def layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
         number=number,
         is_stored_as_is=units == stored,
         view=view,
-        has_byte_order=any(
-            unit.kind not in "SV" and unit.itemsize > 1 for _, unit in _leaves(units)
-        ),
+        has_byte_order=any(unit.kind not in "SV" and unit.itemsize > 1 for unit in unit_types),
         bool_offsets=tuple(offset for offset, leaf in leaves if leaf.kind == "b"),
-        narrow_bytes=tuple(
-            (offset, *unused)
-            for offset, leaf in leaves
-            if (unused := unused_bits(leaf)) is not None
-        ),
+        narrow_bytes=tuple([(offset, *bits) for offset, bits in unused if bits is not None]),
     )
 
 
@@ -192,16 +188,13 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
 
 def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
     """`encode_elements`, in blocks of bounded size, or as a whole where that is a view."""
-    if array.flags.c_contiguous:
-        layout = layout_of(array.dtype, endian)
-        is_view = layout.is_stored_as_is and not (layout.bool_offsets or layout.narrow_bytes)
-        if is_view or array.nbytes <= limits.LIMITS.block:
-            yield encode_elements(array, endian)
-            return
-        array = array.reshape(-1)
-    elif array.nbytes <= limits.LIMITS.block:
+    layout, is_flat = layout_of(array.dtype, endian), array.flags.c_contiguous
+    is_as_is = layout.is_stored_as_is and not (layout.bool_offsets or layout.narrow_bytes)
+    if array.nbytes <= limits.LIMITS.block or (is_flat and is_as_is):
         yield encode_elements(array, endian)
         return
+    if is_flat:
+        array = array.reshape(-1)
     rows = limits.LIMITS.block * len(array) // array.nbytes
     if rows == 0 and array.ndim > 1:
         for row in array:
