@@ -63,10 +63,7 @@ def _has_plain_index(codec: ShardingCodec) -> bool:
 
 
 def why_undivided(metadata: ArrayMetadata) -> str | None:
-    """Which inner chunk does not divide which shard; None where all do.
-
-    zarr compares an inner chunk with the chunk before the codecs that are before its shards.
-    """
+    """Which inner chunk does not divide which shard, behind the codecs before it; or None."""
     codecs = getattr(metadata, "codecs", ())  # format 2 has none
     if not any(isinstance(codec, ShardingCodec) for codec in codecs):
         return None

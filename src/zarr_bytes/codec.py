@@ -1,11 +1,8 @@
 """The `bytes` codec and its draft name `endian`, as classes that zarr chooses for array metadata.
 
-Specification: bytes codec 1.0, and endian codec 1.0 (the draft of the same codec). In metadata:
-
-    {"name": "bytes", "configuration": {"endian": "little"}}
-
-Deviation: a structured data type without `endian` is read as little-endian, with a warning, because
-earlier versions of zarr wrote such arrays.
+Specification: bytes codec 1.0, and endian codec 1.0 (the draft of the same codec). Deviation: a
+structured data type without `endian` is read as little-endian, with a warning, because earlier
+versions of zarr wrote such arrays.
 """
 
 from __future__ import annotations

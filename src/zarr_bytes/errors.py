@@ -149,10 +149,8 @@ _CALLED: Final = ("zarr", "zarr_bytes")
 
 
 def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None:
-    """Issue a warning for the line outside zarr and this package that led to this call.
-
-    zarr reads in a thread of its own, so that no number of levels of the stack says which it is.
-    """
+    """Issue a warning for the line outside zarr and this package that led to this call."""
+    # zarr reads in a thread of its own, so that no number of levels of the stack says which it is.
     # Without one, as in a callback of an event loop that nobody waits for, this line has to do.
     frame = _calling_frame() or sys._getframe()
     warnings.warn_explicit(

@@ -11,9 +11,8 @@ from typing import NamedTuple
 class Limits(NamedTuple):
     """Thresholds, in bytes unless a number is named."""
 
-    # Largest read on the event loop, or else its largest average chunk; of files, and only while
-    # nothing has to be waited for. Zarr itself takes twice as long there for these chunks, and a
-    # thread on another processor adds 2 to 3 microseconds for each.
+    # Largest read of files on the event loop, or else its largest average chunk. Zarr itself takes
+    # twice as long there for these chunks, and a thread adds 2 to 3 microseconds for each.
     loop: int = 2**19
     loop_each: int = 2**12
     # Number of chunks after which the event loop turns to other tasks.
@@ -22,8 +21,7 @@ class Limits(NamedTuple):
     # microseconds, and of a plan that is kept for the next chunk.
     loop_ranges: int = 2**10
     # Bytes that are fetched on the event loop, with the gaps: a hop to a thread takes as long as to
-    # copy 2 MiB. Largest read in one thread, and largest write in place, which a second thread
-    # would not make faster.
+    # copy 2 MiB. Largest read and write in place that a second thread would not make faster.
     one_thread: int = 2**22
     # Largest range that is read first and then assigned to the result, largest index of a shard on
     # the event loop, and largest file that is read whole without a look at its size.

@@ -195,10 +195,7 @@ class Reader:
         return True
 
     async def _object(self, plan: Plan, requests: Requests, view: Array, objects: int) -> None:
-        """Several requests at a time, of a shard those for all ranges after that for the index.
-
-        Slots that are left by the `objects` are used by cutting ranges.
-        """
+        """Several requests at a time, of a shard those for all ranges after that for the index."""
         format, index = plan.format, CHUNK_INDEX
         if format.index_nbytes:
             index = Index(format, requests.key, *await requests.fetch_index(format))

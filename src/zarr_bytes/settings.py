@@ -1,12 +1,9 @@
 """The settings, from zarr's configuration, and advice where it chooses nothing of this package.
 
-`docs/guide/pipeline.md` says what each is for. The defaults were measured: those for local stores
-by `tests/benchmarks/pipeline.py` (one more run of 512 bytes takes as long as reading over a gap of
-some 40 KiB), those for remote ones by `tests/benchmarks/remote.py`. A mapping keeps a file
-descriptor before Python 3.13.
-
-The codecs and the pipeline are chosen in zarr's configuration, too. The wheel brings
-``etc/zarr/zarr-bytes.yaml``; some ways of installing put it where zarr does not look.
+`docs/guide/pipeline.md` says what each is for. The defaults were measured by `pipeline.py` and
+`remote.py` of `tests/benchmarks`. A mapping keeps a file descriptor before Python 3.13. The codecs
+and the pipeline are chosen in zarr's configuration, too, by ``etc/zarr/zarr-bytes.yaml`` of the
+wheel; some ways of installing put it where zarr does not look.
 """
 
 from __future__ import annotations
@@ -140,10 +137,8 @@ def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
 
 
 def say_where_undecided() -> None:
-    """Log the lines that activate the package, where nothing has chosen a codec.
-
-    No warning: where these are errors, the array for which zarr imports this would not open.
-    """
+    """Log the lines that activate the package, where nothing has chosen a codec."""
+    # No warning: where these are errors, the array for which zarr imports this would not open.
     # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
     default = zarr.config.defaults[0].get("codecs", {}).get("bytes")
     if default is not None and zarr.config.get("codecs.bytes", None) is default:

@@ -371,11 +371,8 @@ class BlockViews:
 
 
 def _as_stored(value: object, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """The elements that ``array[selection] = value`` stores, in the shape of the selection.
-
-    What NumPy may refuse is converted here, before any chunk is changed. A view of `value` where
-    that is possible; never one of a mapped file.
-    """
+    """The elements that ``array[selection] = value`` stores, in the shape of the selection."""
+    # What NumPy may refuse is converted here, before any chunk is changed.
     # NumPy takes any number from an array, and only those of the data type from Python.
     if isinstance(value, np.generic):
         values: Array = np.empty((), dtype)

@@ -2,8 +2,7 @@
 
 In place, only the bytes of the selected elements are written, since gaps between them may belong
 to another process, and the index of a shard does not change, so that readers need no lock. All
-other objects are rebuilt inner chunk by inner chunk, and replaced. An object of which nothing is
-kept is replaced without a read.
+other objects are rebuilt inner chunk by inner chunk, and replaced.
 """
 
 from __future__ import annotations
@@ -68,10 +67,7 @@ async def write_batch(
     in_place: bool,
     leaves_out: bool,
 ) -> None:
-    """Write selections of chunks of one store straight from the array that the caller gave.
-
-    A ValueError, before anything is written, if the shape of `value` does not fit.
-    """
+    """Write selections of chunks of one store straight from the array that the caller gave."""
     _check_shape(batch, value)
     driver = driver_of(batch[0][0].store)
     array: Any = value.as_ndarray_like()
@@ -140,13 +136,10 @@ def _stop(place: Any) -> int:
 
 
 class Change:
-    """What the write of a selection changes in one object, whatever the new elements are.
-
-    `is_complete` says that the selection has everything within the array, so that the rest becomes
-    the fill value.
-    """
+    """What the write of a selection changes in one object, whatever the new elements are."""
 
     def __init__(self, plan: Plan, entries: Any, *, is_complete: bool) -> None:
+        # A complete one has everything within the array, so that the rest becomes the fill value.
         self.plan, self.entries, self.is_complete = plan, entries, is_complete
         self.format = format = plan.format
         self.shape = shape_of(entries, format.shape)  # of the new elements
@@ -162,8 +155,7 @@ class Change:
     ) -> tuple[Counts, str]:
         """The counts of the write of an object, and why the object is replaced.
 
-        The index is None if the object is missing or nothing of it is kept. `why` is what is known
-        of the object without its inner chunks.
+        The index is None if the object is missing or nothing of it is kept.
         """
         format, counts, parts = self.format, Counts(chunks=1), list(self.plan.parts())
         inner, indexes = format.inner_nbytes, 0
@@ -314,10 +306,7 @@ class Edit:
     def _parts_of_new(
         self, stored: _Stored, *, is_dense: bool, at_once: bool = False
     ) -> Iterator[tuple[int, Bytes]]:
-        """Offsets and bytes of the inner chunks of a new object, and at last of its index.
-
-        Nothing, if there are no inner chunks. The bytes of one may come in several blocks.
-        """
+        """Offsets and bytes of a new object: blocks of its inner chunks, if any, then its index."""
         format = self._format
         is_dense = is_dense and format.stored_nbytes is None  # a chunk has no others
         leaves_out = self._leaves_out and not is_dense
@@ -378,10 +367,7 @@ def new_object(
     format: Format,
     located: Callable[[ChunkIndex], tuple[ByteRanges, Bytes] | None] = lambda _: None,
 ) -> Callable[[int], int]:
-    """The writing of an object of fill values, but for ranges and bytes `located` by its index.
-
-    Zeros take no space on the disk.
-    """
+    """The writing of an object of fill values, but for ranges and bytes `located` by its index."""
     index, content = format.complete_index()
     ranges, data = located(index) or _NO_BYTES
     fill, nbytes, begin = format.fill, format.nbytes, format.first
@@ -389,7 +375,7 @@ def new_object(
 
     def write(file: int) -> int:
         try:
-            os.truncate(file, size)
+            os.truncate(file, size)  # zeros take no space on the disk
         except OSError as error:
             raise StoppedError(error.errno, 0, 0) from error
         if any(fill):

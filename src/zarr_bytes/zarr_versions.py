@@ -80,10 +80,8 @@ _PARAMETERS: Final = {
 
 
 def unknown_in_pipeline(pipeline: type) -> str | None:
-    """First difference of a pipeline of zarr from the one that this package expects, in words.
-
-    Goes when zarr has a public pipeline to derive from.
-    """
+    """First difference of a pipeline of zarr from the one that this package expects, in words."""
+    # Goes when zarr has a public pipeline to derive from.
     found = tuple(field.name for field in fields(pipeline)) if is_dataclass(pipeline) else ()
     if found != _FIELDS:
         return f"its fields are {', '.join(found) or 'none'}"
@@ -138,11 +136,8 @@ class _Divided(zarr.AsyncArray[Any]):
 
 
 def indexer_of(indexed: Any, selection: Any) -> tuple[Indexer, object]:
-    """Zarr's division of ``indexed[selection]``, and the fields of records in it; nothing is read.
-
-    `indexed` is an array, or its `oindex`, `vindex` or `blocks`.
-    """
-    array = getattr(indexed, "array", indexed)
+    """Zarr's division of ``indexed[selection]``, and the fields in it; nothing is read."""
+    array = getattr(indexed, "array", indexed)  # of its `oindex`, `vindex` or `blocks`
     divided = object.__new__(_Divided)
     vars(divided).update(vars(array.async_array))
     copy: Any = zarr.Array(divided)
@@ -209,11 +204,9 @@ def _spec(metadata: ArrayV3Metadata, shape: Iterable[int]) -> ArraySpec:
 
 
 def array_being_read() -> str | None:
-    """Where the metadata document is that zarr parses in this thread; None where zarr doesn't know.
-
-    Goes when zarr tells a data type which array it reads a fill value of.
-    """
-    # Private, up to 3.4.2: the names of the variables of zarr's functions that have the place.
+    """Where the metadata document is that zarr parses in this thread; None if unknown."""
+    # Private, up to 3.4.2: the names of the variables of zarr's functions that have the place. Goes
+    # when zarr tells a data type which array it reads a fill value of.
     frame: FrameType | None = sys._getframe()
     key = ""
     while frame is not None:
@@ -229,8 +222,6 @@ def array_being_read() -> str | None:
 
 
 def is_parameter_of_codec() -> bool:
-    """Whether the caller's caller is a codec of zarr: some read parameters as fill values.
-
-    `scale_offset` and `cast_value` (zarr 3.3 and newer) permit what zarr takes, such as "0.5".
-    """
+    """Whether the caller's caller is a codec of zarr: some read parameters as fill values."""
+    # `scale_offset` and `cast_value` (zarr 3.3 and newer) permit what zarr takes, such as "0.5".
     return str(sys._getframe(2).f_globals.get("__name__")).startswith("zarr.codecs.")

@@ -47,10 +47,7 @@ def storage_options(texts: list[str]) -> dict[str, object]:
 def opened(
     store: str | os.PathLike[str] | Store, storage_options: Mapping[str, object] | None = None
 ) -> Iterator[tuple[Store, str]]:
-    """A store for reading, and its name; only a store that is opened here is closed.
-
-    Errors of the store, within the context too, are a StoreError that begins with the name.
-    """
+    """A store for reading, and its name, with which errors of the context, too, begin."""
     if not isinstance(store, str | os.PathLike | Store):
         raise TypeError(
             f"store is of type {type(store).__qualname__}; permitted are a path, a URL and a zarr"

@@ -1,9 +1,8 @@
 """What every data type of this package has: fill values that are exact, else as zarr takes them.
 
-Specification: Zarr 3.1, "fill_value": required, in a form that the data type permits. Deviation:
-a value that is not permitted is taken as zarr takes it, and null, for which zarr has no value, as
-the default of the data type, with a warning that names the array. The setting
-``zarr_bytes.fill_values`` refuses such a value where it is "strict".
+Specification: Zarr 3.1, "fill_value": required, in a form that the data type permits. Deviation,
+unless ``zarr_bytes.fill_values`` is "strict": any other value is taken as zarr takes it, and null,
+for which zarr has no value, as the default of the data type, with a warning that names the array.
 """
 
 from __future__ import annotations
@@ -47,11 +46,7 @@ class Exact(zarr_dtype.ZDType[Any, Any]):
             return self._read_as_zarr(data, refusal)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value from a metadata document; those of Zarr format 2 are read by zarr.
-
-        A `FillValueError` if it is not permitted, and zarr refuses it too or the setting
-        ``zarr_bytes.fill_values`` is "strict"; a `FillValueWarning` if zarr alone takes it.
-        """
+        """Fill value from a metadata document; those of Zarr format 2 are read by zarr."""
         if zarr_format != 3:
             return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
         try:

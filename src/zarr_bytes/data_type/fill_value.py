@@ -1,13 +1,9 @@
 """Fill values from JSON and to JSON, bit for bit, and the number formats that they are in.
 
-Specification: data types, "Permitted fill values", and the README of each extension data type
-(zarr-extensions, data-types/). Any other value is a `FillValueError`. A `dtype` is a type of NumPy
-or of ml_dtypes, which is not needed here.
-
-A NaN never passes through a Python float: that would set its quiet bit.
-
-Deviations: 1.0 is read as the integer 1, as in zarr. Base64 text is read as raw bytes, because
-TensorStore writes it.
+Specification: data types, "Permitted fill values", and the README of each extension data type.
+Deviations: 1.0 is read as the integer 1, as in zarr; base64 text as raw bytes, because TensorStore
+writes it. A NaN never passes through a Python float, which would set its quiet bit. A `dtype` is a
+type of NumPy or of ml_dtypes, which is not needed here.
 """
 
 from __future__ import annotations
@@ -29,10 +25,7 @@ FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numb
 
 
 class FloatFormat(NamedTuple):
-    """A sign, an exponent, and a mantissa with a hidden bit, as IEEE 754.
-
-    With a mantissa of 0 bits every bit pattern is a power of two: there is no zero.
-    """
+    """A sign, an exponent, and a mantissa with a hidden bit, as IEEE 754; of 0 bits, no zero."""
 
     bits: int  # width of a number
     mantissa: int  # width of the mantissa
@@ -92,8 +85,7 @@ def unused_bits(dtype: DType) -> tuple[int, bool] | None:
 def nearest_bits(value: float, form: FloatFormat) -> int | None:
     """Bits of the number of a format nearest to `value`, an integer or no NaN; ties to even.
 
-    Beyond the largest number it is infinity, and None if the format lacks that, or a sign. Computed
-    with integers, because the casts of NumPy and ml_dtypes may round twice.
+    None if the format has none. Integers, because casts of NumPy and ml_dtypes may round twice.
     """
     is_negative = copysign(1, value) < 0 if isinstance(value, float) else value < 0
     if is_negative and not form.has_sign:

@@ -29,10 +29,7 @@ _PIECE: Final = 2**20  # bytes that are gathered at once and stay in the cache
 
 
 class NumpySelection:
-    """A selection, as in ``array[selection]``, of an array that is divided by chunk.
-
-    Where it is empty, it has a shape alone.
-    """
+    """A selection, as in ``array[selection]``, divided by chunk; an empty one has a shape alone."""
 
     def __init__(self, selection: object, grid: ChunkGrid) -> None:
         self._grid = grid

@@ -1,9 +1,8 @@
 """The plan of a read or a write: the byte ranges of a selection, and the places of its elements.
 
-Two neighbours on an axis are fetched together where the bytes between them are at most the gap.
-That depends on one axis at a time, so that ranges and places are composed from the innermost axis
-outwards, and counted before they are made, in slabs of bounded size. Time and memory depend on the
-size of the selection, not on that of the chunk.
+Two neighbours on an axis are fetched together where the bytes between them are at most the gap. So
+ranges and places are composed from the innermost axis outwards, and counted before they are made,
+in slabs of bounded size: time and memory depend on the size of the selection, not of the chunk.
 """
 
 from __future__ import annotations
@@ -345,10 +344,7 @@ def joined(found: list[ByteRanges], nbytes: int) -> ByteRanges:
 
 
 class Plan:
-    """The bytes of a selection, and where its elements belong in a view of `out`.
-
-    Without a `cost`, everything is read in one range, and a chunk whole.
-    """
+    """The bytes of a selection, one range without a `cost`, and their places in a view of `out`."""
 
     def __init__(self, format: Format, selection: Selection, cost: Cost | None) -> None:
         self.format, self.selection = format, selection
@@ -463,8 +459,7 @@ def with_sizes(
 ) -> Iterator[tuple[Fetch, int]]:
     """Fetches, each with the largest size of its requests, `slots` of them at once for `objects`.
 
-    In the last round, when slots become idle, long ranges are cut to the size with which all end
-    first: a round of requests takes as long as one of them, and the wait for its answer.
+    In the last round, when slots become idle, long ranges are cut to the size with which all end.
     """
     fetches, length = iter(fetches), -(-slots // objects)
     following = list(islice(fetches, length))

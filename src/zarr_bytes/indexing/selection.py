@@ -2,8 +2,7 @@
 
 It has one of the four forms that zarr sends to a pipeline: integers and slices; one array of
 integers or bools beside slices; arrays as of ``numpy.ix_``; and points, one array of the same
-length for each axis. The selection and the view of `out` are transposed once, here: everything
-below works in the stored order of axes.
+length for each axis. All are transposed here, and everything below has the stored order of axes.
 """
 
 from __future__ import annotations
@@ -50,10 +49,7 @@ class Dim:
 
 
 class Selection:
-    """Every combination of indices along the stored axes; or points, not sorted.
-
-    Without a `place`, the places are those in the selection itself.
-    """
+    """Every combination of indices along the stored axes; or points, not sorted."""
 
     __slots__ = ("are_points", "axes", "dims")
 
@@ -62,7 +58,7 @@ class Selection:
         shape: Sequence[int],
         order: Sequence[int],
         entries: tuple[Any, ...],
-        place: Any = None,
+        place: Any = None,  # the one in the selection itself
         drop_axes: tuple[int, ...] = (),
     ) -> None:
         self.are_points = are_points(entries)

@@ -66,10 +66,7 @@ class Driver:
         return f"its store is a {type(self.store).__name__}, and {must}"
 
     def content(self, key: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
-        """The bytes of an object for a view, of `nbytes` if that is given; None if it is missing.
-
-        `changed` gets files that the view may change.
-        """
+        """The bytes of an object for a view, of `nbytes` if that is given; None if missing."""
         raise NotImplementedError
 
 

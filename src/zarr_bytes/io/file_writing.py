@@ -73,10 +73,7 @@ class Edit(Protocol):
 
 
 def write_file(path: str, root: str, edit: Edit, *, in_place: bool) -> int:
-    """Write to the file at `path`, `in_place` where that is possible; the number of written bytes.
-
-    With `in_place`, nobody else who writes so loses anything, where the file system has locks.
-    """
+    """Write to the file at `path`, `in_place` where possible; the number of written bytes."""
     if not in_place or not IS_POSSIBLE:
         file = None if edit.keeps_nothing else open_chunk(path, root, waits=True)
         counters.note(root, opens=int(file is not None))
@@ -172,10 +169,7 @@ def _update(file: ChunkFile, root: str, edit: Edit, *, is_own: bool, is_shared: 
 
 
 def _opened(path: str, *, is_shared: bool) -> tuple[int | None, bool]:
-    """Descriptor of the file at `path`, None if it is missing; and whether it may be written.
-
-    It must not, where `path` is a symbolic link, or has no permission.
-    """
+    """Descriptor of the file at `path`, None if it is missing; and whether it may be written."""
     for flags in WRITABLE, WRITABLE & ~os.O_NOFOLLOW:
         try:
             return opened(path, flags), flags == WRITABLE
@@ -228,10 +222,7 @@ def _replace(
 def _make_file(
     path: str, write: Callable[[int], int], publish: Callable[[str, str], None], outcome: str
 ) -> int:
-    """Make a file beside `path` by `write`, and `publish` it under its name once it is complete.
-
-    After an error no temporary file is left; `outcome`, for its message, is the state of the chunk.
-    """
+    """Make a file beside `path` by `write`, and `publish` it; `outcome` is for errors."""
     temporary, held = f"{path}.{os.urandom(16).hex()}{TEMPORARY}", list[int]()
     try:
         try:

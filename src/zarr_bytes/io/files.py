@@ -1,9 +1,8 @@
 """The bytes of a chunk that is a file: one open, a read for each range, one close.
 
-A missing file is None. A file of the wrong size is an error, and so is a FIFO or a folder. A thread
-waits for the disk and nothing else. The event loop waits for nothing, and reads small files from
-the page cache, because a hop to a thread takes longer. Files are never mapped here: truncating a
-mapped file would end the process.
+A missing file is None. A file of the wrong size is an error, and so is a FIFO or a folder. The
+event loop waits for nothing, and reads small files from the page cache, because a hop to a thread
+takes longer. Files are never mapped here: truncating a mapped file would end the process.
 """
 
 from __future__ import annotations
@@ -69,10 +68,8 @@ def opened(path: str, flags: int = READABLE) -> int | None:
 
 
 def open_into(held: list[int], path: str, flags: int) -> None:
-    """`opened`, with the descriptor in a list, where an interrupt (Ctrl-C) doesn't lose it.
-
-    Python handles no signal between the opening of the file and the change of the list.
-    """
+    """`opened`, with the descriptor in a list, where an interrupt (Ctrl-C) doesn't lose it."""
+    # Python handles no signal between the opening of the file and the change of the list.
     try:
         held.extend(map(os.open, (path,), (flags,)))
     except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
@@ -185,10 +182,8 @@ class ChunkFile:
         return status.st_size
 
     def read_whole(self, memory: memoryview) -> None:
-        """Read a file that must have the size of `memory`, and try to read one more byte.
-
-        That proves size and kind in less time than `fstat`: FIFOs cannot be read from an offset.
-        """
+        """Read a file that must have the size of `memory`, and try to read one more byte."""
+        # That proves size and kind in less time than `fstat`: FIFOs cannot be read from an offset.
         nbytes = len(memory)
         try:
             count = self._read((memory, _ONE_MORE), 0)

@@ -1,7 +1,6 @@
 """Writing byte ranges of an open file: a call of the system for each, or through a mapping.
 
-Of many small ranges, a call for each takes four times as long as reading and writing the whole
-chunk. Through a mapping, one call copies a thousand ranges from a file in memory. It is the system
+Through a mapping, one call copies a thousand small ranges from a file in memory. It is the system
 that copies, so that a file that is shortened meanwhile, or a full disk, doesn't end the process.
 The call is the C library's `preadv`: the objects that `os.preadv` takes cost ten times the copying.
 """

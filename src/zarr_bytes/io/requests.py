@@ -1,12 +1,9 @@
 """The bytes of a chunk through the `get` of a store, by ranges or whole.
 
-The result is one NumPy array of bytes, the ranges one after another. A range that comes back short
-is an error, and so are missing ranges beside existing ones: the result never has zeros or a mix.
-
-Some servers ignore ranges and send the whole object (HTTP status 200 instead of 206), and some
-stores refuse ranges. Both can be read: the whole object is the chunk if it has its size. Until a
-store is known to answer ranges with ranges, the first range of each chunk is requested alone, so
-that no chunk is sent several times, and a whole chunk in one request, however large.
+A range that comes back short is an error, and so are missing ranges beside existing ones. Servers
+that ignore ranges and send the whole object (HTTP status 200 instead of 206) can be read, and
+stores that refuse ranges. Until a store is known to answer ranges with ranges, the first range of
+each chunk is requested alone, so that no chunk is sent several times.
 """
 
 from __future__ import annotations
@@ -125,10 +122,7 @@ class Requests:
         return content[start : start + nbytes], content.size
 
     async def fetch(self, ranges: ByteRanges, largest: int) -> Bytes:
-        """The bytes of ranges one after another, in requests of at most `largest` bytes.
-
-        The last of a chunk that is read whole is open-ended, which proves the size of the chunk.
-        """
+        """The bytes of ranges one after another, in requests of at most `largest` bytes."""
         fetched: Bytes | None = None
 
         async def work(request: tuple[int, int, int]) -> None:
@@ -152,7 +146,7 @@ class Requests:
     async def _fetch_range(self, start: int, stop: int) -> Bytes:
         """The bytes of one range; an EnoughError where the chunk has come instead.
 
-        The answer to an open-ended request is never taken for the whole chunk.
+        The last of a whole chunk is open-ended, which proves the size of the chunk.
         """
         if self._is_asked and not answers_ranges(self._getter.store, self._origin):
             await self._known.wait()
@@ -192,10 +186,7 @@ class Requests:
         return found.as_numpy_array(), is_range
 
     async def _answer(self, request: _Request | None) -> tuple[Buffer | None, bool]:
-        """The answer of the store, to a request for the whole object where it has no ranges.
-
-        Some stores answer a range past the end with an error (HTTP status 416).
-        """
+        """The answer of the store, to a request for the whole object where it has no ranges."""
         try:
             if self._is_sync:
                 getter = cast("SyncByteGetter", self._getter)
@@ -218,6 +209,7 @@ class Requests:
         return found, request is not None
 
     async def _check_is_within(self, request: _Request, error: Exception) -> None:
+        """Some stores answer a range past the end with an error (HTTP status 416)."""
         size = await _size(self._getter) if self._takes_slots else None
         if size is None or not isinstance(request, RangeByteRequest) or size >= request.end:
             return

@@ -1,12 +1,9 @@
 """The elements of a chunk to bytes and back.
 
-Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types": the elements
-follow each other in lexicographical (C) order, every multi-byte number in the byte order that the
-codec names. The numbers in an element are its *units*: two of a complex number, one for each
-character of a UTF-32 string. Everything is copied at most once.
-
-Arrays of other libraries (GPU arrays) have no types in the other byte order: there the bytes of
-each unit are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``copy`` alone.
+Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types". The numbers in an
+element are its *units*: two of a complex number, one for each character of a UTF-32 string. Arrays
+of other libraries (GPU arrays) have no types in the other byte order: there the bytes of each unit
+are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``copy`` alone.
 """
 
 from __future__ import annotations
@@ -207,10 +204,7 @@ def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
 def decode_elements(
     encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: Endian | None
 ) -> Array:
-    """Array of `shape` whose elements `encoded` holds in C order, at any alignment.
-
-    A view where nothing is swapped; otherwise a new array. Wrong sizes and bools are errors.
-    """
+    """Array of `shape` of the elements in `encoded`, at any alignment; where possible, a view."""
     layout = layout_of(dtype, endian)
     check_size(encoded.size, dtype, shape)
     if (byte := find_wrong_bool(encoded, layout)) is not None:
@@ -245,10 +239,8 @@ def _reverse_numbers(encoded: Bytes, layout: ElementLayout) -> Bytes:
 
 
 def set_unused_bits(encoded: Bytes, layout: ElementLayout, *, repeat_sign: bool) -> Bytes:
-    """`encoded`, where the unused upper bits of narrow numbers are zeros, or repeat the sign.
-
-    ml_dtypes has zeros in memory, TensorStore stores the sign; the specification permits anything.
-    """
+    """`encoded`, where the unused upper bits of narrow numbers are zeros, or repeat the sign."""
+    # ml_dtypes has zeros in memory, TensorStore stores the sign; the specification permits any.
     if not layout.narrow_bytes:
         return encoded
     encoded = encoded.copy()

@@ -1,10 +1,8 @@
 """The format of a stored object: a chunk, or a shard of uncompressed inner chunks and their index.
 
-A chunk is a shard of one inner chunk at offset 0, whose index is a constant.
-
-Specification: sharding codec 1.0, "Binary shard format": a shard is a file of inner chunks and an
-index, which has the offset and the size of each inner chunk in C order, as unsigned integers of 64
-bits, all bits of both being 1 for an absent one.
+A chunk is a shard of one inner chunk at offset 0, whose index is a constant. Specification:
+sharding codec 1.0, "Binary shard format": an index has the offset and the size of each inner chunk
+in C order, as unsigned integers of 64 bits, all bits of both being 1 for an absent one.
 """
 
 from __future__ import annotations
@@ -153,8 +151,7 @@ class Format:
     def as_numbers(self, view: Array) -> tuple[Array, DType] | None:
         """A view, and the type of stored elements, such that NumPy assigns them bit for bit.
 
-        As plain numbers with one more axis where possible, which are swapped two to three times as
-        fast. None where elements must be checked, or the view has another data type.
+        Plain numbers with one more axis, where possible, are swapped two to three times as fast.
         """
         found = _numbers(view.dtype, self.dtype, self.endian) if self.is_unchecked else None
         if found is None or view.ndim == 64:  # as many axes as NumPy has
@@ -179,15 +176,12 @@ def _numbers(dtype: DType, own: DType, endian: Endian | None) -> tuple[DType, DT
 
 
 class Stored:
-    """The storage of the chunks of an array, as its codecs name it, and their formats.
-
-    `endian` None is the byte order of the data type, `order` None is C order; see `Format`.
-    """
+    """The storage of the chunks of an array, as its codecs name it, and their formats."""
 
     def __init__(
         self,
-        endian: Endian | None,
-        order: tuple[int, ...] | None = None,
+        endian: Endian | None,  # None is that of the data type
+        order: tuple[int, ...] | None = None,  # None is C order
         sharding: Sharding | None = None,
     ) -> None:
         self.endian, self.order, self.sharding = endian, order, sharding
@@ -291,10 +285,7 @@ class Index(ChunkIndex):
         return np.sort(present, kind="stable")  # fast where they are in order
 
     def offset(self, number: int) -> int | None:
-        """Offset of an inner chunk in its shard, in bytes; None if it is absent.
-
-        An error if it has another size than its metadata asks for, or lies outside of its place.
-        """
+        """Offset of an inner chunk in its shard, in bytes; None if it is absent."""
         start, nbytes = self._entries[2 * number : 2 * number + 2].tolist()
         if start == nbytes == _ABSENT:
             return None
