@@ -421,6 +421,7 @@ def _bool_error(
     axes = plan.selection.axes
     index, shape = [index[i] for i in axes], tuple([shape[i] for i in axes])
     # The byte of a chunk is that in the file, whose axes may lie in another order.
-    of, order = ("chunk", format.order) if shape == format.shape else ("selection", None)
+    is_chunk = shape == format.shape and format.count == 1
+    of, order = ("chunk", format.order) if is_chunk else ("selection", None)
     flat = sum(i * n for i, n in zip(index, c_strides(shape, 1, order), strict=True))
     return bool_error(int(encoded[byte]), tuple(index), of, flat * format.item_size + offset)

@@ -368,8 +368,8 @@ def new_object(
     located: Callable[[ChunkIndex], tuple[ByteRanges, Bytes] | None] = lambda _: None,
 ) -> Callable[[int], int]:
     """The writing of an object of fill values, but for ranges and bytes `located` by its index."""
-    index, content = format.complete_index()
-    ranges, data = located(index) or _NO_BYTES
+    content = format.content_of_index()
+    ranges, data = located(format.complete_index()) or _NO_BYTES
     fill, nbytes, begin = format.fill, format.nbytes, format.first
     size = nbytes + len(content)
 

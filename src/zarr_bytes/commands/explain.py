@@ -278,7 +278,7 @@ class _Walk:
         else:
             if own is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
                 self._format = stored_by(chain).format_of(spec)
-                self._complete, _ = self._format.complete_index()
+                self._complete = self._format.complete_index()
                 self.index_nbytes = self._format.index_nbytes
             else:
                 self.is_known = not isinstance(chain[-1], ShardingCodec)

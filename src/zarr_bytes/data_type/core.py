@@ -123,8 +123,10 @@ class RawBits(Exact, zarr_dtype.RawBytes):
 
     def cast_scalar(self, data: object) -> np.void:
         """NumPy scalar of a fill value from Python: bytes, a void scalar, or a list of integers."""
-        if isinstance(data, np.void | bytes):
-            return raw_from_json(list(np.array(data).tobytes()), self.length)
+        if isinstance(data, np.void):
+            data = data.tobytes()
+        if isinstance(data, bytes):
+            return raw_from_json(list(data), self.length)
         return raw_from_json([data] if isinstance(data, str) else data, self.length)
 
 

@@ -105,7 +105,9 @@ class Requests:
 
     async def fetch_index(self, format: Format) -> tuple[Bytes, int | None]:
         """The bytes of the index of a shard, in one request, and its size, if that is known."""
-        nbytes, since, kept = format.index_nbytes, number_of_writes(), kept_index(self._getter)
+        nbytes, since, kept = format.index_nbytes, number_of_writes(), None
+        if not self._is_asked_whole:
+            kept = kept_index(self._getter)
         if kept is not None:
             keep_index(self._getter, kept, since)
             return kept, None
@@ -242,9 +244,10 @@ class Requests:
 
     def _note_whole_object(self) -> None:
         if note_whole_object(self._getter.store):
+            nbytes = cast("Bytes", self._chunk).size
             warn_caller(
                 f"{self._getter.store} does not answer byte ranges, so chunks are fetched whole"
-                f" each time that a part of them is read: {self._plan.format.nbytes} bytes here,"
+                f" each time that a part of them is read: {nbytes} bytes here,"
                 f" where {self._plan.nbytes} were needed; from a server that answers ranges, such"
                 " as nginx, only these are fetched"
             )

@@ -62,7 +62,8 @@ async def _together(workers: Iterable[Coroutine[None, None, None]]) -> None:
             for worker in workers:
                 tasks.create_task(_heard(worker))
     except* Exception as failures:  # noqa: BLE001 -- raised again, without its group
-        failure = (failures.split(EnoughError)[1] or failures).exceptions[0]
+        found = failures.exceptions
+        failure = next((error for error in found if not isinstance(error, EnoughError)), found[0])
     if failure is not None:
         raise asyncio.CancelledError if isinstance(failure, _CancelledError) else failure
 

@@ -115,10 +115,12 @@ class Format:
         entries = content[start : start + self.index_nbytes].copy()
         return Index(self, key, entries, content.size)
 
-    def content_of_index(self, starts: Offsets) -> bytes:
-        """The bytes of an index, with its checksum; `starts` has -1 for an absent inner chunk."""
+    def content_of_index(self, starts: Offsets | None = None) -> bytes:
+        """The bytes of an index; `starts` has -1 for an absent inner chunk, or all are in order."""
         if not self.index_nbytes:
             return b""
+        if starts is None:
+            starts = self.first + np.arange(self.count, dtype=np.int64) * self.inner_nbytes
         entries = np.full((self.count, 2), _ABSENT, self.entry_dtype)
         is_there = starts >= 0
         entries[is_there, 0] = starts[is_there]
@@ -128,13 +130,9 @@ class Format:
             content += google_crc32c.value(content).to_bytes(_CHECKSUM, "little")
         return content
 
-    def complete_index(self) -> tuple[ChunkIndex, bytes]:
-        """The index of an object that has all inner chunks, in their order, and its bytes."""
-        starts = self.first + np.arange(self.count, dtype=np.int64) * self.inner_nbytes
-        content = self.content_of_index(starts)
-        if not content:
-            return CHUNK_INDEX, content
-        return Index(self, "", np.frombuffer(content, np.uint8), None), content
+    def complete_index(self) -> ChunkIndex:
+        """The index of an object that has all inner chunks, in their order."""
+        return ChunkIndex(self.first, self.inner_nbytes, self.count)
 
     def decoded(self, array: Array) -> Array:
         """Stored elements as the array has them, without a check of bools."""
@@ -215,21 +213,24 @@ class Stored:
 
 
 class ChunkIndex:
-    """The index of a chunk, which has one inner chunk, at 0."""
+    """The index of all inner chunks in their order, such as the one of a chunk: nothing is kept."""
 
     places: Any = None
+
+    def __init__(self, first: int = 0, inner_nbytes: int = 0, count: int = 1) -> None:
+        self._first, self._inner_nbytes, self._count = first, inner_nbytes, count
 
     @property
     def count(self) -> int:
         """Number of inner chunks that are there."""
-        return 1
+        return self._count
 
-    def offset(self, number: int) -> int | None:  # noqa: ARG002
-        """Offset of the inner chunk."""
-        return 0
+    def offset(self, number: int) -> int | None:
+        """Offset of an inner chunk in its object, in bytes; None if it is absent."""
+        return self._first + number * self._inner_nbytes
 
     def are_apart(self, starts: list[int]) -> bool:  # noqa: ARG002
-        """True: there is no other inner chunk."""
+        """Whether no other inner chunk has bytes of those at `starts`, which an index permits."""
         return True
 
 
