@@ -34,7 +34,8 @@ from servers import WithoutRanges, serving
 from shards import shard_of, sharding
 from stored_arrays import PLAIN_ZARR, most_memory
 from system_calls import fail_at
-from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
+from zarr.codecs import TransposeCodec
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
 
 import zarr_bytes
 from zarr_bytes.commands.stores import storage_options
@@ -45,10 +46,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
 BARE = [{"name": "bytes"}]
 ZIPPED = ARRAY | {"codecs": [*LITTLE, GZIP]}
 LONG = [*range(100)]
+LACKING = {"data_type": struct_of(a="int16"), "fill_value": {}}
 SHARDS_BEHIND_A_TRANSPOSE = document_of(
     "int16", [4, 6], codecs=[*transposes([[1, 0]]), sharding([3, 2], LITTLE)]
 )
 WRONG, WRONG_GROUP = ARRAY | {"fill_value": "1.5"}, GROUP | {"attributes": 7}
+DEFAULTS = {"storage_transformers": [], "dimension_names": None}
 CHANGED, INNER = ARRAY | {"attributes": {"x": 1}}, consolidated({})
 needs_rich = pytest.mark.skipif(find_spec("rich") is None, reason="done by rich")
 
@@ -79,6 +82,7 @@ def folder(tmp_path):
     [
         ({"fill_value": "1.5"}, "fill_value", '"1.5"', "an integer from -32768 to 32767"),
         ({"data_type": "bool"}, "fill_value", "0", "true or false"),
+        *[(LACKING, "fill_value", "{}", "field, 'a', too")] * hasattr(zarr.dtype, "Struct"),
         ({"data_type": "r12"}, "zarr.json", "r12", ""),
         ({"codecs": BARE}, "zarr.json", "needs a byte order", ""),
         # Permitted forms that zarr does not open.
@@ -116,6 +120,25 @@ def test_every_array_is_found_and_conforms(folder):
     zarr_bytes.check(folder, progress=told.append)
     shown = [(*vars(progress).values(),) for progress in told]
     assert shown[1::5] == [("data/shards", 0, 6, 2, 2), ("data/mask", 3, 6, 1, 4)]
+
+
+def test_other_threads_find_no_other_settings_meanwhile_and_those_that_they_set_stay(monkeypatch):
+    """As if one looked, and set one, while zarr reads a document."""
+    read, settings = TransposeCodec.from_dict, lambda: dict(zarr.config.get("zarr_bytes", {}))
+    before, found = settings(), []
+
+    def looking(data):
+        found.append(settings())
+        zarr.config.set({"zarr_bytes.partial_writes": True})
+        return read(data)
+
+    monkeypatch.setattr(TransposeCodec, "from_dict", looking)
+    documents = {"a": document_of("int16", [4], orders=[[0]]), "b": ARRAY | {"fill_value": "1"}}
+    reports = reports_of(memory(documents))
+    found.append(settings())
+    zarr.config.refresh()
+    assert (found[0], found[-1]) == (before, before | {"partial_writes": True})
+    assert (reports["a"].conforms, reports["b"].conforms) == (True, False)  # still strict
 
 
 def test_broken_documents_do_not_stop_it():
@@ -157,12 +180,13 @@ def test_what_fails_meanwhile_is_found_and_a_chunk_that_is_deleted_is_missing(
     [
         ({"": consolidated({"a": ARRAY, "g": GROUP}), "a": CHANGED, "g": INNER}, []),
         ({"": consolidated({"a": ARRAY}), "a": ARRAY, "no group/b": ARRAY}, []),
+        ({"": consolidated({"a": CHANGED | DEFAULTS}), "a": ARRAY}, []),
         ({"": GROUP, "a": consolidated({}), "ab": GROUP, "ab/c": ARRAY, "c/d": ARRAY}, []),
-        ({"": consolidated({"a": ARRAY | {"fill_value": 7}}), "a": ARRAY}, ["a"]),
+        ({"": consolidated({"a": ARRAY | DEFAULTS | {"fill_value": 7}}), "a": ARRAY}, ["a"]),
         ({"": consolidated({"g": GROUP}), "g": ARRAY}, ["g"]),
         ({"h": consolidated({"a": ARRAY, "c": GROUP}), "h/a": ARRAY, "h/b": ARRAY}, ["b", "c"]),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_a_copy_in_consolidated_metadata_that_is_not_the_document_is_found(documents, names):
     """Zarr reads the copies alone."""
@@ -307,6 +331,14 @@ def test_bools_of_large_chunks_are_read_piece_by_piece(tmp_path):
 
 
 class TestStores:
+    def test_a_member_that_an_archive_has_twice_is_one_chunk(self, tmp_path):
+        with ZipStore(tmp_path / "a.zip", mode="w") as store:
+            array = zarr.create_array(store, shape=4, chunks=2, dtype="i2", compressors=None)
+            array[:] = 1
+            with pytest.warns(UserWarning, match="Duplicate name: 'c/0'"):
+                array[:2] = 2
+        assert nodes_of(tmp_path / "a.zip")[""]["stored_chunks"] == 2
+
     @pytest.mark.parametrize(
         "location", ["FILE://./a.zip", "local://a#1?.zarr", "file://a%20b/c.zarr", "a%20b.zip"]
     )
@@ -341,6 +373,17 @@ class TestStores:
         store = FsspecStore.from_url("memory://check.zarr", read_only=True)
         assert zarr_bytes.check(store).conforms
         assert zarr.open_array(store, path="data/plain", mode="r")[1, 0] == 1
+
+    def test_an_array_that_is_open_keeps_its_connections(self, folder):
+        """Though fsspec has one file system for all that zarr opens by HTTP."""
+        pytest.importorskip("aiohttp")
+        with serving(folder / "data/plain") as server:
+            array = zarr.open_array(server.url, mode="r")
+            session = array.store.fs._session
+            assert zarr_bytes.check(server.url).conforms
+            assert array.store.fs._session is session
+            assert not session.closed
+            assert array[1, 0] == 1
 
     @pytest.mark.parametrize(
         ("kind", "path", "verdict"),

@@ -329,6 +329,17 @@ def test_of_more_than_a_thousand_files_a_thousand_are_looked_at(tmp_path, monkey
     assert explain(array, np.s_[:, 1], write=True).may_share is False
 
 
+def test_writers_that_must_not_read_the_folder_of_the_locks_do_not_share(tmp_path):
+    def not_the_folder(_, path, *others):
+        if Path(path) == tmp_path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    array = made(tmp_path, CHUNKS)
+    assert explain(array, np.s_[:6], write=True).may_share
+    with before_each(not_the_folder, ["open"]):
+        assert explain(array, np.s_[:6], write=True).may_share is False
+
+
 def test_under_a_pipeline_of_zarr_a_write_replaces_chunks(tmp_path):
     """Those of which a part is written are read, and so assumed to exist."""
     made(tmp_path, CHUNKS)
@@ -371,6 +382,11 @@ by_rows = partial(in_folder, **ROWS)
 by_shards = partial(in_folder, **SHARDED)
 
 
+def one_by_one(folder):
+    """An index of 160 bytes, and 40 of numbers."""
+    return stored(LocalStore(folder), numbers(10, "f4"), (1,), shards=(10,))
+
+
 def requested(_):
     return stored(CountingStore(MemoryStore()), VALUES, **ROWS)
 
@@ -396,6 +412,7 @@ READS = {
     "a row": (in_folder, 7, "", {}),
     "halves of chunks": (by_rows, np.s_[7:11, :25], "", {"zarr_bytes.gap.local": 0}),
     "shards: rows of two": (by_shards, np.s_[29:31], "", {}),
+    "shards: a large index": (one_by_one, 7, "the index of a shard takes more than the .*", {}),
     "everything": (in_folder, ..., "the selection reaches from the first element .*", {}),
     "gaps": (in_folder, COLUMN, GAPS, {}),
     "a setting": (in_folder, COLUMN, r"zarr_bytes.partial_reads is False \(set by z.*", WHOLE),
@@ -421,7 +438,7 @@ def test_the_first_reason_that_holds_is_said(tmp_path, case):
     counts = explained.opens, explained.requests, explained.rounds, explained.bytes_fetched
     assert all((count is None) == is_unknown for count in counts)
     assert ("not known" in str(explained)) == is_unknown
-    assert explained.chunks_assumed == explained.chunks * (case != "shards: rows of two")
+    assert explained.chunks_assumed == explained.chunks * (not case.startswith("shards: "))
     acts = ZARRS if is_unknown or case.startswith("zarr's") else PIPELINES["BatchedBytesPipeline"]
     assert explained.acts == "zarr_bytes.codec.BytesCodec in " * ("memory first" in case) + acts
     assert explained.kind == ("shard" if "shards" in case or "checksums" in case else "chunk")
@@ -589,6 +606,22 @@ def test_everything_that_a_text_can_select_is_selected():
     assert "  20,000\n" in str(explain(array.oindex, VALUES[:, 0, 0] < 2500))  # selected bytes
     long = explain(array, (np.arange(30), slice(None))).selection
     assert long == f"[{str([*range(30)])[:36]} ..., :]"
+
+
+@pytest.mark.skipif("rectilinear_chunks" not in zarr.config.get("array"), reason="from zarr 3.3 on")
+def test_chunks_of_several_shapes_are_read_and_written_in_place_as_explained(tmp_path):
+    """Each counts with the bytes that it has."""
+    values = numbers((12, 9))
+    with zarr.config.set({"array.rectilinear_chunks": True, "zarr_bytes.gap.local": 0, **IN_PLACE}):
+        array = stored(LocalStore(tmp_path), values, [[2, 4, 6], [9]], in_place=True)
+        for rows, chunk_rows in (1, 2), (slice(2), 2), (slice(1, 5), 6), (slice(2, 12), 10):
+            explained = explain(array, rows)
+            assert explained.bytes_of_chunks == values[:chunk_rows].nbytes
+            assert explained.is_partial == (values[rows].size < values[:chunk_rows].size)
+            is_as_explained(array, rows)
+            is_as_explained(array, rows, write=True)
+        explained = explain(array, 5, write=True)
+        assert (explained.is_partial, explained.chunks_in_place) == (True, 1)
 
 
 @pytest.mark.skipif("rectilinear_chunks" not in zarr.config.get("array"), reason="from zarr 3.3 on")

@@ -6,9 +6,11 @@ compared with that of the selected ranges in the best order, which are found in 
 """
 
 import asyncio
+import gc
 import re
 import selectors
 import threading
+import weakref
 from math import ceil, inf
 
 import numpy as np
@@ -16,7 +18,7 @@ import pytest
 import zarr
 from servers import serving
 from slow_server import SLOTS, best, joined
-from stored_arrays import CountingStore, most_memory, numbers, store_at, stored
+from stored_arrays import CountingStore, faulty, most_memory, numbers, store_at, stored
 from zarr.abc.store import SuffixByteRequest
 from zarr.storage import LocalStore, MemoryStore
 
@@ -193,6 +195,18 @@ def test_ranges_are_cut_in_the_last_round_alone(name, requests):
     assert len(array.store.requests) == requests
 
 
+@pytest.mark.parametrize("selection", [3, np.s_[:, 3, 5], ...])
+def test_without_partial_reads_a_shard_is_one_request(selection):
+    values = numbers(SHARD)
+    array = remote(values, **SHARD_OF_TENS)
+    with zarr.config.set({"zarr_bytes.partial_reads": False}), counting() as counted:
+        explained = explain(array, selection)
+        assert np.array_equal(timed(array, selection)[0], values[selection])
+    assert array.store.requests == [None]
+    assert explained.requests == counted.requests == explained.rounds == 1
+    assert explained.bytes_fetched == counted.bytes_fetched == array.store.sent
+
+
 def test_reads_of_one_event_loop_share_the_limit_of_the_moment():
     array = remote(numbers((9, 5000)), chunks=(1, 5000))
 
@@ -204,6 +218,54 @@ def test_reads_of_one_event_loop_share_the_limit_of_the_moment():
 
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         assert [runner.run(most(limit)) for limit in (3, 5, 2, None)] == [3, 5, 2, 18]
+
+
+def test_a_store_may_read_another_array_for_its_answers():
+    """Of as many chunks as there are slots; none is left for the other array."""
+    values = numbers((SLOTS, 50))
+    other = remote(values + 1, chunks=(1, 50))
+
+    async def fault(_, buffer):
+        assert np.array_equal(await other.async_array.getitem(...), values + 1)
+        return buffer
+
+    array = faulty(fault, values, chunks=(1, 50))
+    assert np.array_equal(timed(array, ...)[0], values)
+
+
+def test_event_loops_that_are_closed_are_not_kept():
+    """But the last, whose slots some requests have waited for."""
+    array, loops = remote(numbers((2 * SLOTS, 50)), chunks=(1, 50)), []
+
+    async def read():
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await asyncio.gather(*(array.async_array.getitem(...) for _ in range(2)))
+
+    for _ in range(4):
+        with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+            runner.run(read())
+    gc.collect()
+    assert [loop() is None for loop in loops[:3]] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), ExceptionGroup("of a store", [OSError()])]
+)
+def test_what_a_store_raises_is_raised_as_it_is(error):
+    """Though nobody has cancelled anything, and other requests run."""
+
+    async def fault(number, buffer):
+        if number == 3:
+            raise error
+        await asyncio.sleep(0)
+        return buffer
+
+    for act in "getitem", "setitem":
+        array = faulty(fault, numbers((20, 5)), chunks=(1, 5))
+        arguments = (np.s_[:, 3], 7)[: 1 + (act == "setitem")]
+        with pytest.raises(type(error)) as caught:
+            asyncio.run(getattr(array.async_array, act)(*arguments))
+        assert repr(caught.value) == repr(error)
 
 
 def test_an_error_counts_more_than_that_nothing_else_is_needed():
@@ -340,3 +402,34 @@ class TestKeptIndexes:
                 assert self.requests(array, (0, 5, 6)) == 1 + (not most)  # of another shard
             del objects_of(array)["c/1/0/0"]
             assert not timed(array, 1)[0].any()
+
+    def test_that_of_a_shard_is_forgotten_though_its_write_failed(self, monkeypatch):
+        """As the answer may have been lost, and the shard stored."""
+        array, values = self.array(), self.VALUES.copy()
+        values[1, 30:] = 0  # the fill value
+
+        async def fail(key, value):
+            await array.store._store.set(key, value)
+            raise TimeoutError
+
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            timed(array, ...)
+            monkeypatch.setattr(array.store, "set", fail)
+            with pytest.raises(TimeoutError):
+                array[1, 30:] = 0
+            assert np.array_equal(timed(array, 1)[0], values[1])
+
+    def test_one_that_was_asked_for_before_a_write_had_ended_is_not_kept(self):
+        array, values = self.array(), self.VALUES.copy()
+        values[1, 30:] = 0  # the fill value
+
+        async def read_and_write():
+            reading = asyncio.ensure_future(array.async_array.getitem((1, 5, 6)))
+            await asyncio.sleep(LATENCY / 2)  # its index is under way
+            await array.async_array.setitem(1, values[1])
+            assert await reading == values[1, 5, 6]
+
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+                runner.run(read_and_write())
+            assert np.array_equal(timed(array, 1)[0], values[1])

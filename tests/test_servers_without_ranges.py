@@ -1,6 +1,8 @@
 """Stores that have no byte ranges: servers that send the whole object, and stores that refuse."""
 
+import asyncio
 import gc
+import shutil
 import warnings
 import weakref
 from itertools import product
@@ -11,9 +13,9 @@ import zarr
 from servers import WithoutRanges, serving
 from stored_arrays import CountingStore, numbers, store_at, stored
 from zarr.abc.store import OffsetByteRequest, Store, SuffixByteRequest
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
-from zarr_bytes import ChunkSizeError, explain
+from zarr_bytes import ChunkSizeError, counting, explain
 
 VALUES = numbers((60, 50, 50))  # 60 planes of 20,000 bytes, in one chunk or two
 PLANE, NBYTES = 20_000, 1_200_000
@@ -130,9 +132,7 @@ def test_the_first_read_has_one_range_and_the_second_none(answer):
         assert (explain(array, 7).reason == said) == is_ranged
 
 
-@pytest.mark.parametrize(
-    ("instead", "number"), [*product([whole_object, refusal], [1, 2, 7]), (refusal, 30)]
-)
+@pytest.mark.parametrize(("instead", "number"), [*product([whole_object, refusal], [1, 2, 7, 30])])
 def test_a_chunk_may_come_whole_after_some_of_its_ranges(instead, number):
     """As from several servers behind one name; all of it is in 30 ranges, the last open-ended."""
 
@@ -159,6 +159,46 @@ def test_a_store_that_would_read_a_shard_for_its_size_is_not_asked_for_that():
     store.requests.clear()
     assert np.array_equal(array[7], VALUES[7])
     assert store.requests == [SuffixByteRequest(6 * 16 + 4), None]
+
+
+@pytest.mark.filterwarnings("ignore:.* does not answer byte ranges")
+@pytest.mark.parametrize("answer", [whole_object, refusal])
+def test_a_shard_that_came_instead_of_its_index_is_waited_for_by_no_fetch(answer):
+    """Of which all of it takes several."""
+    array, _ = answered(answer, chunks=(10, 50, 50), shards=VALUES.shape)
+    reading = asyncio.wait_for(array.async_array.getitem(...), 10)
+    assert np.array_equal(asyncio.run(reading), VALUES)
+
+
+def through_fsspec(url):
+    """An array at a URL of several protocols."""
+    pytest.importorskip("fsspec")
+    return zarr.open_array(FsspecStore.from_url(url, read_only=True), mode="r")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+@pytest.mark.parametrize("rows", [60, 10], ids=["a chunk", "a shard"])
+def test_an_object_of_an_archive_of_fsspec_is_one_request(tmp_path, kind, rows):
+    """Ranges would move the position of the archive, which is one for all threads."""
+    shards = VALUES.shape if rows < 60 else None
+    stored(LocalStore(tmp_path / "a"), VALUES, chunks=(rows, 50, 50), shards=shards)
+    shutil.make_archive(tmp_path / "b", kind, tmp_path, "a")
+    array = through_fsspec(f"{kind}://a::file://{tmp_path}/b.{kind}")
+    explained = explain(array, np.s_[:, 5, 6])
+    with counting() as counted:
+        assert np.array_equal(array[:, 5, 6], VALUES[:, 5, 6])
+    assert explained.requests == counted.requests == 1
+    assert explained.bytes_fetched == counted.bytes_fetched >= NBYTES
+    assert "fsspec reads an archive at one position" in explained.reason
+
+
+def test_a_shard_is_read_through_a_cache_of_fsspec(tmp_path):
+    """Which has no ranges from the end."""
+    stored(LocalStore(tmp_path), VALUES, chunks=(10, 50, 50), shards=VALUES.shape)
+    array = through_fsspec(f"simplecache::file://{tmp_path}")
+    with counting() as counted:
+        assert np.array_equal(array[7], VALUES[7])
+    assert counted.bytes_fetched == PLANE + 6 * 16 + 4
 
 
 @pytest.mark.filterwarnings("ignore:.* does not answer byte ranges")

@@ -124,6 +124,8 @@ class TestWhatIsSaid:
         monkeypatch.setattr(zarr.config, "paths", [str(tmp_path)])
         monkeypatch.setenv("ZARR_ZARR_BYTES__GAP__LOCAL", "4096")
         zarr.config.refresh()
+        for name in "MAPPINGS", "PARTIAL_WRITES":  # too late: zarr has read its configuration
+            monkeypatch.setenv(f"ZARR_ZARR_BYTES__{name}", "7")
         with zarr.config.set(chosen):
             found = zarr_bytes.status()
         monkeypatch.undo()

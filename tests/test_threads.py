@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import multiprocessing
 import os
 import sys
 import threading
@@ -15,10 +16,10 @@ from conftest import PIPELINES
 from stored_arrays import IN_PLACE, created, faulty, numbers, pipeline_of, put, spec_of, stored
 from system_calls import before_each, mounted_as, needs_nowait, watched
 from zarr.buffer import cpu
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import ChunkFileError, ChunkSizeError, limits
-from zarr_bytes.io import known_stores
+from zarr_bytes import ChunkFileError, ChunkSizeError, counting, limits
+from zarr_bytes.io import counters, known_stores
 from zarr_bytes.io.tasks import number_of_threads
 from zarr_bytes.limits import LIMITS, Limits
 
@@ -317,6 +318,25 @@ class TestSeveralThreads:
         if fails:
             (tmp_path / "c/0/0").rmdir()
         assert 1 <= np.count_nonzero(array[:, 0] == 7) <= 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process with threads is forked")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_does_not_wait_for_a_lock_that_a_thread_held_meanwhile():
+    array = stored(MemoryStore(), numbers((4, 8)), chunks=(1, 8))
+
+    def read():
+        with counting() as counted:
+            assert np.array_equal(on_the_loop(array), numbers((4, 8)))
+        assert counted.chunks == 4
+
+    child = multiprocessing.get_context("fork").Process(target=read)
+    with counters.lock:
+        child.start()
+    child.join(10)
+    child.kill()  # if it still runs
+    child.join()
+    assert child.exitcode == 0
 
 
 class TestTheLastChunkIsReadFirst:
