@@ -149,9 +149,9 @@ class TestBools:
         with zarr.config.set(NO_GAP | {"codec_pipeline.path": PIPELINES.get(form, PIPELINES[OWN])}):
             array = opened(kind, tmp_path, objects)
             assert array[2:].all()
-            byte = f" (byte {content.index(7)})" * (form != "shard")
+            of_all = f"chunk (byte {content.index(7)})" if form != "shard" else "selection"
             for of, selection, index in [
-                (array, ..., f"(1, 2, 4) of the chunk{byte}"),
+                (array, ..., f"(1, 2, 4) of the {of_all}"),
                 (array, np.s_[1:, 2, ::2], "(0, 2) of the selection"),
                 (array.oindex, ([1, 3], slice(5), [0, 4, 5]), "(0, 2, 1) of the selection"),
                 (array.vindex, ([1, 0], [2, 0], [4, 0]), "(0,) of the selection"),
