@@ -54,8 +54,9 @@ class TestPythonsHttpServer:
             assert [warned.filename for warned in caught] == [__file__]
             assert str(caught[0].message) == (
                 f"{array.store} does not answer byte ranges, so chunks are fetched whole each time"
-                f" that a part of them is read: {600000 + 52 * is_sharded} bytes here, where 240 were needed; from a"
-                " server that answers ranges, such as nginx, only these are fetched"
+                f" that a part of them is read: {600000 + 52 * is_sharded} bytes here, where 240"
+                " were needed; from a server that answers ranges, such as nginx, only these are"
+                " fetched"
             )
             if not is_sharded:
                 assert server.asked == ["bytes=2048-2055", None][: 1 + (client == "obstore")]

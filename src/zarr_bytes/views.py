@@ -108,8 +108,6 @@ class ArrayView:
         Data type of the array, in the stored byte order.
     chunks : tuple of int
         Shape of a chunk, or of an inner chunk of a shard.
-    blocks : BlockViews
-        The chunks, or the inner chunks of shards, one by one.
     """
 
     def __init__(self, array: zarr.Array[Any], mode: Mode = "r") -> None:
@@ -124,12 +122,15 @@ class ArrayView:
         self.shape, self.chunks = grid.shape, grid.inner
         self.ndim = len(self.shape)
         self.dtype: DType = self._blocks.dtype
-        # `lru_cache` is in C, so that a selection of one block takes a microsecond.
-        self._block = lru_cache(self._blocks.most)(self._blocks.load)
-        self.blocks = BlockViews(self._block, grid)
+        self._block = self._blocks.kept()
         self._along = [*zip(grid.shape, grid.inner, grid.distances, strict=True)]
         # By the number of entries of a selection: whether there is one block along all other axes.
         self._is_one = [prod(grid.counts[n:]) == 1 for n in range(self.ndim + 1)]
+
+    @property
+    def blocks(self) -> BlockViews:
+        """The chunks, or the inner chunks of shards, one by one."""
+        return BlockViews(self._block, self._grid)
 
     @property
     def size(self) -> int:
@@ -238,8 +239,7 @@ class ArrayView:
         These see chunks that others have replaced or created. Arrays that were selected before
         don't change. Call `flush` first, to find out whether changes of this view were lost.
         """
-        self._block.cache_clear()
-        self._blocks.kept_object.cache_clear()
+        self._block = self._blocks.kept()
         if self._changed is not None:
             self._changed.forget_identities()
 
@@ -297,7 +297,13 @@ class _Blocks:
         self._encode, self._prefix = metadata.encode_chunk_key, f"{array.path}/" * bool(array.path)
         # A shard, which has several blocks, is opened once for them.
         self.most = most // 2 if format.index_nbytes else most
-        self.kept_object = lru_cache(most - self.most)(self._object)
+        self._most_objects = most - self.most
+
+    def kept(self) -> Callable[[int], Array]:
+        """A new `load` that keeps what it gives, as nothing does that a thread is loading now."""
+        self._kept_object = lru_cache(self._most_objects)(self._object)
+        # In C, so that a selection of one block takes a microsecond.
+        return lru_cache(self.most)(self.load)
 
     def load(self, number: int) -> Array:
         """The block with a number in the grid."""
@@ -307,7 +313,7 @@ class _Blocks:
         shape = tuple([min(size, n - i * size) for i, size, n in axes])
         counts = [format.grid.counts[i] for i in format.back]
         among = [divmod(i, n) for i, n in zip(place, counts, strict=True)]
-        content, index = self.kept_object(tuple([i for i, _ in among]))
+        content, index = self._kept_object(tuple([i for i, _ in among]))
         inner = format.grid.number_of(format.stored_order([i for _, i in among]))
         offset = None if content is None else index.offset(inner)
         if offset is None:

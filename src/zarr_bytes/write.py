@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cached_property, partial
 from itertools import chain
@@ -99,12 +100,18 @@ async def write_batch(
     is_little = value.shape != () and nbytes <= limits.LIMITS.one_thread
     is_replaced = not in_place or any(is_complete for *_, is_complete in batch)
     threads = threads_for(root, len(batch), is_little=is_little and not is_replaced)
-    if in_place and array.shape:
-        # Before any file is changed. Another library may call zarr, which waits for this loop.
-        if type(array) is not np.ndarray:
-            array = await asyncio.to_thread(lambda given: np.asarray(given[...]), array)
-        array = apart_from_files(array, (f"{root}/{key.path}" for key, *_ in batch))
-    await in_threads(partial(map, write_to_file), batch, threads)
+    # Another library may read by zarr, which needs the loop and its threads.
+    executor = None if isinstance(array, np.ndarray) else ThreadPoolExecutor()
+    try:
+        if in_place and array.shape:  # before any file is changed
+            if executor is not None:
+                whole = partial(map, lambda given: np.asarray(given[...]))
+                (array,) = await in_threads(whole, [array], 1, executor)
+            array = apart_from_files(array, (f"{root}/{key.path}" for key, *_ in batch))
+        await in_threads(partial(map, write_to_file), batch, threads, executor)
+    finally:
+        if executor is not None:
+            executor.shutdown(wait=False)
 
 
 def _elements_at(array: Any, place: Any, drop_axes: tuple[int, ...], dtype: DType) -> Array:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 _MANY: Final = 20  # nodes that are listed, first those with findings, and findings of one
 _MOST: Final = 10**1000  # chunks that are counted; Python prints no more than 4,300 digits
+_LOOKS: Final = 5  # at an object, until two of them find the same
 _PIECE: Final = 2**23  # bytes of bools read at once
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")  # LocalStore's, and this package's
 _CONFIG: Final = {  # that of this process does not change the verdict
@@ -239,14 +240,26 @@ class _Check:
             report.findings += filter(None, results)
 
     async def _check_chunk(self, report: ArrayReport, format: Format, name: str) -> Finding | None:
-        """The finding for a stored object, if there is one."""
-        key, nbytes = within(report.path, name), format.inner_nbytes
+        """The finding for a stored object, if one stays: it may be replaced meanwhile."""
+        finding = None
+        try:
+            for _ in range(_LOOKS):
+                before, finding = finding, await self._look_at(report.path, format, name)
+                if finding in (None, before):
+                    break
+        except FileNotFoundError:  # a missing chunk is the fill value
+            return None
+        report.stored_chunks = stored = (report.stored_chunks or 0) + 1
+        done, found = len(self._reports) - 1, len(self._nodes)
+        self._progress(Progress(report.path, done, found, stored, report.chunks or 0))
+        return finding
+
+    async def _look_at(self, path: str, format: Format, name: str) -> Finding | None:
+        """The finding for a stored object as it is now."""
+        key, nbytes = within(path, name), format.inner_nbytes
         step = max(_PIECE // format.item_size, 1) * format.item_size
         try:
             size = await self._store.getsize(key)
-            report.stored_chunks = stored = (report.stored_chunks or 0) + 1
-            done, found = len(self._reports) - 1, len(self._nodes)
-            self._progress(Progress(report.path, done, found, stored, report.chunks or 0))
             if format.stored_nbytes not in (None, size):
                 return Finding(name, f"{size:,} bytes", f"{in_digits(format.nbytes)} bytes")
             index: ChunkIndex = CHUNK_INDEX
@@ -263,7 +276,7 @@ class _Check:
                         text = f"a bool of {content[byte]} at byte {first + byte:,}"
                         return Finding(name, text, "0 or 1")
         except FileNotFoundError:
-            pass  # a missing chunk is the fill value
+            raise
         except Exception as error:  # noqa: BLE001 -- of any store; the chunks after it are checked
             return Finding(name, in_words(error))
         return None

@@ -10,14 +10,15 @@ import mmap
 import os
 import stat
 import sys
-import weakref
 from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 
 from zarr_bytes.errors import ChunkFileError, wrong_size
+from zarr_bytes.io import counters
 from zarr_bytes.io.file_writing import IS_REPLACED, is_replaced
 from zarr_bytes.io.files import READABLE, WRITABLE, closing, no_file, open_into, opened
 
@@ -83,25 +84,30 @@ class ChangedFiles:
 
     def __init__(self) -> None:
         # By path and identity, which is None where a replaced file is known to be one.
-        self._files: dict[tuple[str, _Identity | None], weakref.ref[mmap.mmap]] = {}
+        self._files: dict[tuple[str, _Identity | None], WeakSet[Mapping]] = {}
 
-    def note(self, path: str, status: os.stat_result, mapping: mmap.mmap) -> None:
+    def note(self, path: str, mapping: Mapping) -> None:
         """Keep the identity of a file that has been mapped."""
-        self._files[path, (status.st_dev, status.st_ino)] = weakref.ref(mapping)
+        with counters.lock:
+            self._files.setdefault((path, mapping.identity), WeakSet()).add(mapping)
 
     def forget_identities(self) -> None:
         """Take the files that are now at the paths for those that were mapped."""
-        self._files = {(path, None): mapping for (path, _), mapping in self._files.items()}
+        with counters.lock:
+            files, self._files = self._files, {}
+            for (path, _), mappings in files.items():
+                self._files.setdefault((path, None), WeakSet()).update(mappings)
 
     def sync(self) -> None:
         """Wait until the files are on the disk."""
-        files, lost = self._files, []  # threads may call the other methods
-        for path, identity in sorted(files, key=itemgetter(0)):
+        lost = []
+        for path, identity in sorted([*self._files], key=itemgetter(0)):
             found = _synced(path)
-            if identity not in (None, found):
-                lost.append(f"{path} was {'replaced' if found else 'deleted'}")
-            elif files[path, identity]() is None:
-                del files[path, identity]
+            with counters.lock:  # threads may call the other methods
+                if identity not in (None, found):
+                    lost.append(f"{path} was {'replaced' if found else 'deleted'}")
+                elif not self._files.get((path, identity)):
+                    self._files.pop((path, identity), None)
         if lost:
             others = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
             raise ChunkFileError(
@@ -144,15 +150,24 @@ def mapped(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes
             raise _protected(path)
         if not status.st_size:  # no system maps an empty file
             return np.empty(0, np.uint8)
-        access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
-        mapping = Mapping(descriptor, status.st_size, access=access, **_OPTIONS)
-        mapping.identity = status.st_dev, status.st_ino
+        mapping = _mapping(descriptor, status, path, writes=writes)
     finally:
         for descriptor in held:
             os.close(descriptor)
     if changed is not None:
-        changed.note(path, status, mapping)
+        changed.note(path, mapping)
     return np.frombuffer(mapping, np.uint8)
+
+
+def _mapping(file: int, status: os.stat_result, path: str, *, writes: bool) -> Mapping:
+    access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
+    try:
+        mapping = Mapping(file, status.st_size, access=access, **_OPTIONS)
+    except OSError as error:  # such as of too many mappings
+        error.filename = path
+        raise
+    mapping.identity = status.st_dev, status.st_ino
+    return mapping
 
 
 def _protected(path: str) -> ChunkFileError:

@@ -16,6 +16,7 @@ import zarr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from concurrent.futures import Executor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -127,9 +128,12 @@ def number_of_threads() -> int:
 
 
 async def in_threads(
-    work: Callable[[Iterator[T]], Iterator[R]], items: Sequence[T], threads: int
+    work: Callable[[Iterator[T]], Iterator[R]],
+    items: Sequence[T],
+    threads: int,
+    executor: Executor | None = None,
 ) -> list[R]:
-    """Results of `work` for each of `items`, in at most `threads` threads of the event loop.
+    """Results of `work` for each of `items`, in at most `threads` threads, as a rule of the loop.
 
     `work` yields the result of each item before it takes the next. After an error, or where the
     caller is cancelled, no other item is begun; those that have begun are waited for.
@@ -162,7 +166,7 @@ async def in_threads(
                 raise
 
     loop = asyncio.get_running_loop()
-    runs = [loop.run_in_executor(None, copy_context().run, run) for _ in range(threads)]
+    runs = [loop.run_in_executor(executor, copy_context().run, run) for _ in range(threads)]
     if threads == 1:  # the usual case, worth a task
         await _until_done(runs[0], stop)
     else:
