@@ -153,8 +153,8 @@ def test_broken_documents_do_not_stop_it():
     ("method", "key", "answer", "found", "stored"),
     [
         ("getsize", "c/0", lambda size: os.truncate("nowhere", 0), "", 0),
-        ("getsize", "c/0", lambda size: {}["gone"], "KeyError: 'gone'", 0),
-        ("get", "c/0", lambda buffer: None, "", 1),
+        ("getsize", "c/0", lambda size: {}["gone"], "KeyError: 'gone'", 1),
+        ("get", "c/0", lambda buffer: None, "", 0),
         ("get", "c/0", lambda buffer: buffer[:1], "bytes 0 to 2 of c/0 are 2 bytes, found 1: ", 1),
         ("get", "zarr.json", lambda buffer: None, "FileNotFoundError: zarr.json", None),
     ],
@@ -173,6 +173,17 @@ def test_what_fails_meanwhile_is_found_and_a_chunk_that_is_deleted_is_missing(
     assert (node.stored_chunks, len(node.findings)) == (stored, bool(found))
     assert all(f.subject == key and f.found.startswith(found) for f in node.findings)
     assert node.kind == ("array" if key == "c/0" else "unreadable")
+
+
+def test_an_object_that_others_replace_meanwhile_is_looked_at_again(monkeypatch):
+    store, sizes = store_of("bool", fill_value=False, chunk=b"\0\1"), iter([1, 3, 2])
+
+    async def size_of(key):
+        return next(sizes)
+
+    monkeypatch.setattr(store, "getsize", size_of)
+    (node,) = zarr_bytes.check(store)
+    assert (node.stored_chunks, node.findings) == (1, [])
 
 
 @pytest.mark.parametrize(

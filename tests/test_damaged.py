@@ -26,7 +26,7 @@ from zarr.codecs import GzipCodec, ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
 import zarr_bytes
-from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError, ShardIndexError
+from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError, ShardIndexError, explain
 from zarr_bytes.zarr_versions import HAS_STRUCT
 
 OWN = "BatchedBytesPipeline"
@@ -350,6 +350,12 @@ class TestMemory:
         message = f"takes {2**44 + 4} bytes for {2**40} inner chunks, found 10"
         acts = *reads(array, 7), write(array, 7)
         assert most_memory(lambda: refused(ShardIndexError, message, *acts))[1] < 2**20
+
+    def test_explaining_makes_no_index(self, tmp_path):
+        array = shard_with("requests", tmp_path, b"", "end", (), (2**40,), (1,), "uint8")
+        explained, memory = most_memory(lambda: explain(array, 7))
+        assert (explained.bytes_fetched, explained.chunks_assumed) == (2**44 + 4 + 1, 1)
+        assert memory < 2**20
 
 
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")  # zarr's pipeline

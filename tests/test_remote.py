@@ -403,6 +403,13 @@ class TestKeptIndexes:
             del objects_of(array)["c/1/0/0"]
             assert not timed(array, 1)[0].any()
 
+    def test_none_is_used_where_shards_come_whole(self):
+        array = self.array()
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            timed(array, ...)
+            with zarr.config.set({"zarr_bytes.partial_reads": False}):
+                assert self.requests(array, (slice(3), 5, 6)) == 3
+
     def test_that_of_a_shard_is_forgotten_though_its_write_failed(self, monkeypatch):
         """As the answer may have been lost, and the shard stored."""
         array, values = self.array(), self.VALUES.copy()
