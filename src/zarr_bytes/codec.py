@@ -277,9 +277,8 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
 
     def __dask_tokenize__(self) -> Any:
         # A new array has zarr's class in its metadata, and the same token when it is opened.
-        alike: Any = repr(self)
-        if type(self) is BytesCodec:
-            alike = codecs.BytesCodec(endian=endian_of(self))
+        is_own = type(self) is BytesCodec
+        alike: Any = codecs.BytesCodec(endian=endian_of(self)) if is_own else repr(self)
         return import_module("dask.base").normalize_token(alike)
 
     def __eq__(self, other: Any) -> bool:
@@ -293,8 +292,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
 
     def __repr__(self) -> str:
         # The module tells it from zarr's class of the same name.
-        is_exported = type(self) in (BytesCodec, EndianCodec)
-        module = "zarr_bytes" if is_exported else type(self).__module__
+        module = "zarr_bytes" if type(self) in _ALIKE else type(self).__module__
         return f"{module}.{type(self).__qualname__}(endian={endian_of(self)!r})"
 
 

@@ -123,8 +123,7 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         """Read selections of chunks into `out`; for each chunk, whether it was there."""
         items, array = list(batch_info), out.as_ndarray_like()
         # A masked array or a matrix is left to zarr, which assigns to it.
-        is_plain = isinstance(array, np.ndarray) and type(array) in _ARRAYS
-        if not items or not is_plain or not _is_taken(items[0]):
+        if not items or type(array) not in _ARRAYS or not _is_taken(items[0]):
             return await super().read(items, out, drop_axes)
         from zarr_bytes.read import read_batch
 

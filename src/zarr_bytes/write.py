@@ -101,17 +101,13 @@ async def write_batch(
     is_replaced = not in_place or any(is_complete for *_, is_complete in batch)
     threads = threads_for(root, len(batch), is_little=is_little and not is_replaced)
     # Another library may read by zarr, which needs the loop and its threads.
-    executor = None if isinstance(array, np.ndarray) else ThreadPoolExecutor()
-    try:
+    with nullcontext() if isinstance(array, np.ndarray) else ThreadPoolExecutor() as executor:
         if in_place and array.shape:  # before any file is changed
             if executor is not None:
                 whole = partial(map, lambda given: np.asarray(given[...]))
                 (array,) = await in_threads(whole, [array], 1, executor)
             array = apart_from_files(array, (f"{root}/{key.path}" for key, *_ in batch))
         await in_threads(partial(map, write_to_file), batch, threads, executor)
-    finally:
-        if executor is not None:
-            executor.shutdown(wait=False)
 
 
 def _elements_at(array: Any, place: Any, drop_axes: tuple[int, ...], dtype: DType) -> Array:

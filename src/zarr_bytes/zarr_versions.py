@@ -180,20 +180,12 @@ def endian_of(codec: BytesCodec) -> Endian | None:
 HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
 
 
-def spec_of(metadata: ArrayV3Metadata) -> ArraySpec | None:
+def spec_of(metadata: ArrayV3Metadata, shape: Iterable[int] | None = None) -> ArraySpec | None:
     """Shape, data type and fill value of the chunks of an array; None if their shapes differ."""
-    chunk_shape = getattr(metadata.chunk_grid, "chunk_shape", None)
     # None for a rectilinear grid, from 3.3 on.
-    return None if chunk_shape is None else _spec(metadata, chunk_shape)
-
-
-def spec_of_chunk(array: zarr.Array[Any], place: tuple[int, ...]) -> ArraySpec:
-    """`spec_of` for one chunk of several shapes; private, up to 3.4.2."""
-    grid: Any = array._chunk_grid
-    return _spec(cast("ArrayV3Metadata", array.metadata), grid[place].codec_shape)
-
-
-def _spec(metadata: ArrayV3Metadata, shape: Iterable[int]) -> ArraySpec:
+    shape = getattr(metadata.chunk_grid, "chunk_shape", shape)
+    if shape is None:
+        return None
     return ArraySpec(
         shape=tuple(shape),
         dtype=metadata.data_type,
@@ -201,6 +193,11 @@ def _spec(metadata: ArrayV3Metadata, shape: Iterable[int]) -> ArraySpec:
         config=ArrayConfig.from_dict({}),
         prototype=cpu.buffer_prototype,
     )
+
+
+def spec_of_chunk(array: Any, place: tuple[int, ...]) -> ArraySpec:
+    """`spec_of` one chunk, of several shapes; private, up to 3.4.2."""
+    return cast("ArraySpec", spec_of(array.metadata, array._chunk_grid[place].codec_shape))
 
 
 def array_being_read() -> str | None:

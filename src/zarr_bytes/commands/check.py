@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 _MANY: Final = 20  # nodes that are listed, first those with findings, and findings of one
 _MOST: Final = 10**1000  # chunks that are counted; Python prints no more than 4,300 digits
-_LOOKS: Final = 5  # at an object, until two of them find the same
 _PIECE: Final = 2**23  # bytes of bools read at once
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")  # LocalStore's, and this package's
 _CONFIG: Final = {  # that of this process does not change the verdict
@@ -243,7 +242,7 @@ class _Check:
         """The finding for a stored object, if one stays: it may be replaced meanwhile."""
         finding = None
         try:
-            for _ in range(_LOOKS):
+            for _ in range(5):  # until two looks find the same
                 before, finding = finding, await self._look_at(report.path, format, name)
                 if finding in (None, before):
                     break
@@ -315,14 +314,13 @@ def _compared(document: dict[str, Any]) -> dict[str, Any]:
     return {"node_type": "group"} if is_group else document | {"attributes": None}
 
 
-async def _are_alike(*documents: dict[str, Any] | None) -> bool:
+async def _are_alike(*documents: Any) -> bool:
     """Whether arrays are the same to zarr, which writes the defaults that documents leave out."""
-    found = []
-    with suppress(Exception):
-        for document in filter(None, documents):
-            array = await _opened("", document | {"attributes": {}})
-            found.append(array.metadata.to_dict())
-    return len(found) == 2 and found[0] == found[1]
+    with suppress(Exception):  # of None, too
+        arrays = [await _opened("", document | {"attributes": {}}) for document in documents]
+        first, second = [array.metadata.to_dict() for array in arrays]
+        return bool(first == second)
+    return False
 
 
 def _is_chunk(key: str, metadata: ArrayV3Metadata, counts: tuple[int, ...]) -> bool:

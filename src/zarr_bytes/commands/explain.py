@@ -327,7 +327,7 @@ class _Walk:
             self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
             self._bytes_of_indexes += self.index_nbytes
             return
-        if self.index_nbytes and (self._is_local or kept_index(key) is None):
+        if self.index_nbytes and (self._is_local or kept_index(key)[0] is None):
             self.counts.add(Counts(requests=requests, ranges=1, bytes_fetched=self.index_nbytes))
             self._first += 1
             self._bytes_of_indexes += self.index_nbytes

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 DOCUMENT: Final = "zarr.json"
-_APART: Final = {"skip_instance_cache": True}  # a file system with connections of its own
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
@@ -76,7 +75,8 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
     path = Path(unquote(rest) if separator else location)
     try:
         if is_url:
-            return FsspecStore.from_url(location, {**_APART, **(options or {})}, read_only=True)
+            own = {"skip_instance_cache": True} | dict(options or {})  # and connections of its own
+            return FsspecStore.from_url(location, own, read_only=True)
         if path.is_dir():
             return await LocalStore.open(path, read_only=True)
         if path.suffix == ".zip" and path.is_file():
@@ -89,11 +89,9 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
 
 async def _close(store: Store) -> None:
     """Close a store, and its connections, which fsspec leaves open."""
-    if isinstance(store, FsspecStore):
-        session = getattr(store.fs, "_session", None)
-        if session is not None and hasattr(session, "close"):
-            with suppress(Exception):  # nobody can act on an error at the end
-                await session.close()
+    with suppress(Exception):  # nobody can act on an error at the end
+        if isinstance(store, FsspecStore):
+            await store.fs._session.close()
     store.close()
 
 

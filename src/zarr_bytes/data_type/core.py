@@ -161,8 +161,7 @@ if HAS_STRUCT:
             values: list[Any] = []
             for name, field in self.fields:
                 if name not in data and method == "_read_exactly":
-                    permitted = f"an object with one for each field, {name!r}, too"
-                    raise refused(str(self.to_native_dtype()), data, permitted)
+                    raise refused("struct", data, f"an object with {name!r}, too")
                 try:
                     if name not in data:
                         values.append(field.default_scalar())

@@ -110,9 +110,8 @@ def taken(scalar: Any, found: object, refusal: FillValueError) -> Any:
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
     name = array_being_read()
     where = "" if name is None else f"array {name}: "
-    how = f"the value {value} that zarr takes" if found is not None else f"{value}, the default"
-    if isinstance(found, Mapping):  # with fields of both kinds
-        how = value
+    how = f"{value}, the default" if found is None else f"the value {value} that zarr takes"
+    how = value if isinstance(found, Mapping) else how  # some fields are permitted
     warn_caller(
         f"{where}{refusal} It is read as {how}. To store that value: open the array with mode 'r+',"
         " and call update_attributes({})",

@@ -203,8 +203,7 @@ def float_to_json(value: np.generic) -> float | str:
 
 def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic:
     """Complex number for an array of two components; `dtype` may be a record of them."""
-    is_text = isinstance(value, str | bytes | bytearray)
-    if is_text or not isinstance(value, Sequence) or len(value) != 2:
+    if not isinstance(value, list | tuple) or len(value) != 2:
         raise refused(name or dtype, value, "an array of two components, such as [0.0, 0.0]")
     # Filled in by component, because arithmetic on NaN would lose payloads.
     pair = np.empty(2, component_of(dtype))

@@ -141,8 +141,7 @@ class MultiByteDataType(ExtensionDataType, HasEndianness):
         if self.endianness != sys.byteorder:
             raise TypeError(
                 f"data type {self._zarr_v3_name!r}: ml_dtypes assigns to arrays of this machine's"
-                f" byte order alone, and endianness is {self.endianness!r}: leave it out, and store"
-                f" with the codec BytesCodec(endian={self.endianness!r})"
+                f" byte order: leave endianness out, and use BytesCodec(endian={self.endianness!r})"
             )
         return super().cast_scalar(data)
 

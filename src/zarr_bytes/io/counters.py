@@ -52,14 +52,8 @@ counters: dict[int, Callable[[str | None, Counts], None]] = {}
 lock = threading.Lock()
 """Of what modules keep for all threads."""
 
-
-def _renew_lock() -> None:
-    global lock
-    lock = threading.Lock()
-
-
 if hasattr(os, "register_at_fork"):  # another thread may hold it
-    os.register_at_fork(after_in_child=_renew_lock)
+    os.register_at_fork(after_in_child=lambda: globals().update(lock=threading.Lock()))
 
 
 def note(store: object | None, **numbers: int) -> None:

@@ -135,8 +135,7 @@ class FsspecDriver(Driver):
         protocol = store.fs.protocol
         service = f"{protocol if isinstance(protocol, str) else protocol[0]}://"
         self.origin = origin_of(service, store.path)
-        kinds = type(getattr(store.fs, "sync_fs", None)).__mro__
-        self._is_archive = "AbstractArchiveFileSystem" in [kind.__name__ for kind in kinds]
+        self._is_archive = "fsspec.archive" in str(type(getattr(store.fs, "sync_fs", 0)).__mro__)
 
     def why_whole(self, key: str) -> str:
         """As of `Driver`."""

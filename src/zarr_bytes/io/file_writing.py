@@ -110,9 +110,7 @@ def create_file(path: str, write: Callable[[int], int]) -> bool:
         _make_file(path, write, partial(_publish, renames=False), _NOT_MADE)
     except _TakenError:
         if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
-            raise ChunkFileError(
-                f"{path} is a symbolic link to nothing: delete it, or put the chunk's file there"
-            ) from None
+            raise ChunkFileError(f"{path} is a symbolic link to nothing: delete it") from None
         return False
     except _NoLinksError:
         raise OSError(

@@ -165,25 +165,21 @@ def _remember(stores: WeakValueDictionary[int, object], store: object) -> bool:
         return is_new
 
 
-def kept_index(key: StorePath) -> Bytes | None:
-    """The index of a shard that is kept, for as many shards as `zarr_bytes.index_cache` says."""
+def kept_index(key: StorePath) -> tuple[Bytes | None, int]:
+    """The index of a shard that is kept, and how many shards have been written until now."""
+    writes = _writes
     found = _indexes.get((id(key.store), key.path)) if setting("zarr_bytes.index_cache") else None
-    return None if found is None or found[0]() is not key.store else found[1]
+    return None if found is None or found[0]() is not key.store else found[1], writes
 
 
-def number_of_writes() -> int:
-    """Number of shards that have been written, of which the index may have changed."""
-    return _writes
-
-
-def keep_index(key: StorePath, content: Bytes | None, since: int = 0) -> None:
-    """Keep the index of a shard, if nothing was written `since`; None for one that is written."""
+def keep_index(key: StorePath, content: Bytes | None, writes: int = 0) -> None:
+    """Keep the index of a shard, unless one was written since; None for one that is written."""
     global _writes
     most, place = setting("zarr_bytes.index_cache"), (id(key.store), key.path)
     with counters.lock:
         _indexes.pop(place, None)
         _writes += content is None
-        if content is not None and most and since == _writes:
+        if content is not None and most and writes == _writes:
             _indexes[place] = ref(key.store), content
         while len(_indexes) > most:
             del _indexes[next(iter(_indexes))]

@@ -59,7 +59,6 @@ def _owners(array: Array) -> Iterator[object]:
 
 def apart_from_files(array: Array, paths: Iterable[str]) -> Array:
     """The array, or a copy where it may map a file at one of `paths`, which are to be changed."""
-    owner: object = array
     for owner in _owners(array):
         identity = owner.identity if isinstance(owner, Mapping) else None
         if isinstance(owner, np.memmap) and owner.filename is not None:
@@ -150,24 +149,15 @@ def mapped(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes
             raise _protected(path)
         if not status.st_size:  # no system maps an empty file
             return np.empty(0, np.uint8)
-        mapping = _mapping(descriptor, status, path, writes=writes)
+        access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
+        mapping = Mapping(descriptor, status.st_size, access=access, **_OPTIONS)
+        mapping.identity = status.st_dev, status.st_ino
     finally:
         for descriptor in held:
             os.close(descriptor)
     if changed is not None:
         changed.note(path, mapping)
     return np.frombuffer(mapping, np.uint8)
-
-
-def _mapping(file: int, status: os.stat_result, path: str, *, writes: bool) -> Mapping:
-    access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
-    try:
-        mapping = Mapping(file, status.st_size, access=access, **_OPTIONS)
-    except OSError as error:  # such as of too many mappings
-        error.filename = path
-        raise
-    mapping.identity = status.st_dev, status.st_ino
-    return mapping
 
 
 def _protected(path: str) -> ChunkFileError:

@@ -24,7 +24,6 @@ from zarr_bytes.io.known_stores import (
     kept_index,
     note_ranges,
     note_whole_object,
-    number_of_writes,
     says_that_there_are_no_ranges,
 )
 from zarr_bytes.io.tasks import EnoughError, for_each, number_of_slots, slots_of_loop
@@ -105,17 +104,15 @@ class Requests:
 
     async def fetch_index(self, format: Format) -> tuple[Bytes, int | None]:
         """The bytes of the index of a shard, in one request, and its size, if that is known."""
-        nbytes, since, kept = format.index_nbytes, number_of_writes(), None
-        if not self._is_asked_whole:
-            kept = kept_index(self._getter)
-        if kept is not None:
-            keep_index(self._getter, kept, since)
+        nbytes, (kept, writes) = format.index_nbytes, kept_index(self._getter)
+        if kept is not None and not self._is_asked_whole:
+            keep_index(self._getter, kept, writes)
             return kept, None
         request = RangeByteRequest(0, nbytes) if format.first else SuffixByteRequest(nbytes)
         content, is_range = await self._get(None if self._is_asked_whole else request)
         if is_range and content.size <= nbytes:
             note_ranges(self._getter.store, self._origin)
-            keep_index(self._getter, content, since)
+            keep_index(self._getter, content, writes)
             return content, None
         self._note_chunk(content)
         if not self._is_asked_whole:

@@ -78,8 +78,7 @@ async def _heard(worker: Coroutine[None, None, None]) -> None:
     try:
         await worker
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
             raise
         raise _CancelledError from None
 
@@ -105,9 +104,8 @@ def slots_of_loop() -> tuple[asyncio.Semaphore, asyncio.Semaphore]:
     loop, limit = asyncio.get_running_loop(), number_of_slots()
     slots = _slots.get(loop)
     if slots is None or slots[0] != limit:
-        for other in list(_slots):
-            if other.is_closed():  # a semaphore that has waited keeps its loop
-                del _slots[other]
+        for other in [other for other in list(_slots) if other.is_closed()]:
+            del _slots[other]  # a semaphore that has waited keeps its loop
         slots = _slots[loop] = limit, asyncio.Semaphore(limit), asyncio.Semaphore(limit)
     return slots[1:]
 
