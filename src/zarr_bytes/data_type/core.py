@@ -161,7 +161,7 @@ if HAS_STRUCT:
             values: list[Any] = []
             for name, field in self.fields:
                 if name not in data and method == "_read_exactly":
-                    raise refused("struct", data, f"an object with one for each field, {name!r}, too")
+                    raise refused("struct", data, f"an object of one for each field, {name!r}, too")
                 try:
                     if name not in data:
                         values.append(field.default_scalar())
