@@ -604,7 +604,7 @@ class TestLimits:
     @pytest.mark.parametrize("fill_value", [None, 1.5])
     def test_a_bfloat16_of_the_other_byte_order_is_refused_with_what_to_do(self, fill_value):
         other = DATA_TYPES["bfloat16"](endianness=OTHER)
-        words = f"'bfloat16': ml_dtypes assigns .*: leave endianness out, and use .*endian='{OTHER}'"
+        words = f"'bfloat16': ml_dtypes .*: leave endianness out, and use .*endian='{OTHER}'"
         with pytest.raises(TypeError, match=words):
             zarr.create_array({}, shape=4, dtype=other, fill_value=fill_value)
 
