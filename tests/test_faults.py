@@ -14,8 +14,10 @@ call, and each copy must fulfil the same, but for temporary files.
 """
 
 import errno
+import itertools
 import os
 import shutil
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore
 
 from zarr_bytes import BytesCodec, preallocate
+from zarr_bytes.io.files import opened
 
 pytestmark = [
     pytest.mark.zarr,
@@ -221,6 +224,36 @@ def test_a_process_that_ends_before_the_nth_call_leaves_old_or_new(tmp_path, ope
         OPERATIONS[operation][1](stored.array)
     for number in range(len(calls)):
         Stored(tmp_path / str(number)).check_afterwards(operation, before, after)
+
+
+def opened_and_closed(array):
+    os.close(opened(f"{array.store.root}/zarr.json"))
+
+
+@pytest.mark.parametrize("act", [preallocate, opened_and_closed])
+def test_an_interrupt_leaves_no_descriptor_and_no_temporary_file(tmp_path, act):
+    """Python looks for signals when a function of Python begins, and after one of C."""
+    stored, previous = Stored(tmp_path, "chunk"), sys.getprofile()
+
+    def look(frame, event, argument):
+        is_own = "zarr_bytes" in frame.f_code.co_filename
+        if is_own and event in ("call", "c_return") and next(looks) == 0:
+            raise KeyboardInterrupt
+
+    for number in itertools.count():
+        shutil.rmtree(tmp_path / "c", ignore_errors=True)
+        looks = itertools.count(-number)
+        with suppress(KeyboardInterrupt):
+            try:
+                sys.setprofile(look)
+                act(stored.array)
+            finally:
+                sys.setprofile(previous)
+        assert open_below(tmp_path) == []
+        assert list(tmp_path.rglob("*.partial")) == []
+        if next(looks) <= 0:  # there are no more moments
+            break
+    assert number > 2
 
 
 def test_the_first_write_of_several_chunks_finds_out_where_the_store_is(tmp_path):

@@ -6,7 +6,10 @@ form, and `test_cost.py` the bytes that are written.
 
 import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +20,17 @@ from fuzz import conditions, filled_up, fuzz, store_with, transposed
 from fuzz_arrays import arrays, selections, sharded
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from shards import divided, shard_of
-from stored_arrays import IN_PLACE, contents_of, created, keys_of, numbers, stored
+from stored_arrays import (
+    IN_PLACE,
+    PLAIN_ZARR,
+    contents_of,
+    created,
+    keys_of,
+    numbers,
+    stored,
+)
 from system_calls import written_to
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
@@ -133,6 +145,19 @@ def of_another_library(array):
     return type("Array", (), names)()
 
 
+def without_a_name(array):
+    """Of a mapping that does not say which file it maps."""
+    with Path(array.filename).open("rb") as file:
+        mapping = mmap(file.fileno(), 0, access=ACCESS_READ)
+    return np.frombuffer(mapping, array.dtype, array.size)
+
+
+DISGUISES = [  # of the memory of an array, which is another object's then
+    as_strided,
+    lambda array: sliding_window_view(array, 1)[:, 0],
+    lambda array: np.from_dlpack(array.view("u1")).view(array.dtype),
+    without_a_name,
+]
 OVERLAPS = [  # shape, that of chunks, what is written, of which elements of a view or file, how
     *(
         ((8,), (size,), np.s_[1:5], np.s_[start : start + 4], None, given)
@@ -142,8 +167,18 @@ OVERLAPS = [  # shape, that of chunks, what is written, of which elements of a v
     ),
     *(((3, 4), (1, 4), np.s_[:, :3], np.s_[row, 1:], None, np.asarray) for row in range(3)),
     ((3, 4), (1, 4), np.s_[:, :3], np.s_[1, 1:], None, of_another_library),
-    ((2**16,), (2**16,), np.s_[1:], np.s_[:-1], "c/0", np.asarray),  # of several pages
+    *(  # of several pages
+        ((2**16,), (2**16,), np.s_[1:], np.s_[:-1], "c/0", given)
+        for given in (np.asarray, *DISGUISES)
+    ),
 ]
+
+
+def read_by_a_thread(array, indices):
+    return ThreadPoolExecutor(1).submit(array.__getitem__, indices).result(timeout=10)
+
+
+READS = [zarr.Array.__getitem__, read_by_a_thread]
 
 
 class TestForms:
@@ -205,6 +240,30 @@ class TestForms:
             array[selection] = np.ma.masked_array(part, mask=part % 2 == 0)
             model[selection] = part
             assert np.array_equal(array[...], model)
+
+    @both_ways
+    @pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan")
+    def test_a_masked_element_is_nan_or_an_error_as_for_plain_zarr(self, tmp_path, in_place):
+        masked = np.ma.masked_array([1.0, 2.0, 3.0], mask=[0, 1, 0])
+        array = created(tmp_path / "f8", 3, "f8", in_place=in_place)
+        for i, element in enumerate(masked):
+            array[i] = element
+        assert np.array_equal(array[...], [1, np.nan, 3], equal_nan=True)
+        with zarr.config.set(PLAIN_ZARR):
+            plain = created(tmp_path / "plain", 3, "i4", serializer="auto")
+        for each in plain, created(tmp_path / "i4", 3, "i4", in_place=in_place):
+            with pytest.raises(np.ma.MaskError):
+                each[1] = masked[1]
+
+    @pytest.mark.parametrize("reads", READS)
+    def test_a_value_may_read_an_array_of_zarr(self, tmp_path, reads):
+        """As those of Dask and of xarray do, where their elements are asked for."""
+        source = stored(LocalStore(tmp_path / "source"), numbers(8, "i4"))
+        names = {"shape": (4,), "dtype": source.dtype}
+        names["__getitem__"] = lambda _, at: reads(source, np.arange(2, 6)[at])
+        array = created(tmp_path / "array", 8, "i4", 4)
+        array[1:5] = type("Lazy", (), names)()
+        assert array[...].tolist() == [0, 2, 3, 4, 5, 0, 0, 0]
 
     @pytest.mark.parametrize("selection", [np.s_[1:3], ...], ids=["part", "whole"])
     def test_records_with_other_fields_are_converted_as_numpy_does(self, tmp_path, selection):

@@ -13,8 +13,10 @@ import pytest
 import zarr
 from documents import ARRAY, BIG, GZIP, LITTLE, open_document, write
 from shards import sharding
+from zarr.core.codec_pipeline import BatchedCodecPipeline
+from zarr.registry import register_pipeline
 
-from zarr_bytes import BytesCodec, EndianCodec
+from zarr_bytes import BatchedBytesPipeline, BytesCodec, EndianCodec
 
 LOAD = """
 import json, pickle, sys
@@ -116,6 +118,38 @@ class TestArrays:
             assert modules[-1].startswith(module)
         assert found["chunks"][2].startswith(module)
         assert found["in place"][-1] == "zarr_bytes"
+
+
+class OfCodecsAlone(BatchedCodecPipeline):
+    """As that of the package zarrs."""
+
+    @classmethod
+    def from_codecs(cls, codecs):
+        return super().from_codecs(codecs)
+
+
+def test_a_pipeline_keeps_its_size_of_batches_and_loads_as_any_class_of_pipelines():
+    pipeline = BatchedBytesPipeline.from_codecs([BytesCodec()], batch_size=7)
+    pickled = pickle.dumps(pipeline)
+    register_pipeline(OfCodecsAlone)
+    for kind in BatchedBytesPipeline, OfCodecsAlone:
+        with zarr.config.set({"codec_pipeline.path": f"{kind.__module__}.{kind.__qualname__}"}):
+            loaded = pickle.loads(pickled)  # noqa: S301
+        assert type(loaded) is kind
+        assert (tuple(loaded), loaded.batch_size) == (tuple(pipeline), 7)
+
+
+def test_a_new_array_and_the_array_opened_have_one_token_of_dask(tmp_path):
+    dask = pytest.importorskip("dask.base", reason="Dask is not installed (extra stores)")
+    arrays = []
+    for endian in "little", "big":
+        serializer = zarr.codecs.BytesCodec(endian=endian)
+        options = {"shape": 4, "dtype": "f4", "compressors": None, "serializer": serializer}
+        arrays += [zarr.create_array(tmp_path / endian, **options)]
+        arrays += [zarr.open_array(tmp_path / endian)]
+    little, opened, *others = map(dask.tokenize, (array.metadata for array in arrays))
+    assert little == opened
+    assert len({little, *others}) == 2
 
 
 def test_a_dataset_of_xarray_that_is_loaded_needs_no_zarr(tmp_path):

@@ -15,10 +15,11 @@ from fuzz import conditions, same, store_with
 from fuzz_arrays import arrays, basic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stored_arrays import DEVICE, created, numbers, pipeline_of
+from stored_arrays import DEVICE, created, numbers, pipeline_of, stored
 from system_calls import written_to
 from zarr.buffer import cpu
 from zarr.codecs import TransposeCodec
+from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import LocalStore
 
 from zarr_bytes import BatchedBytesPipeline, BytesCodec, EndianCodec
@@ -33,6 +34,13 @@ pytestmark = [pytest.mark.zarr, pytest.mark.filterwarnings("ignore:The data type
 def chosen():
     with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedBytesPipeline"]}):
         yield
+
+
+def test_it_takes_its_parts_by_position_as_zarrs_does():
+    codecs = [TransposeCodec(order=(0,)), BytesCodec()]
+    for pipeline in BatchedCodecPipeline, BatchedBytesPipeline:
+        parts = vars(BatchedCodecPipeline.from_codecs(codecs, batch_size=7))
+        assert vars(pipeline(*parts.values())).items() >= parts.items()
 
 
 class TestWhatIsLeftToZarr:
@@ -131,6 +139,41 @@ class TestReadingIntoABufferOfTheCaller:
         model = np.empty_like(out.as_numpy_array())
         model[...] = expected
         same(out.as_numpy_array(), model)
+
+    @pytest.mark.filterwarnings("ignore:the matrix subclass")
+    @pytest.mark.parametrize("endian", ["little", "big"])
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda shape: np.empty(shape, object),
+            lambda shape: np.ma.masked_all(shape, "f8"),
+            lambda shape: np.asmatrix(np.zeros(shape)),
+        ],
+        ids=["objects", "masked", "matrix"],
+    )
+    def test_of_any_class_of_numpy(self, tmp_path, make, endian):
+        values = numbers((200, 100))
+        array = stored(tmp_path, values, (100, 100), serializer=BytesCodec(endian=endian))
+        for selection in (slice(None),), (slice(1, 3),), ([1, 150, 3],):
+            out = make(values[selection].shape)
+            buffer = cpu.NDBuffer.from_ndarray_like(out)
+            array.get_orthogonal_selection(selection, out=buffer)
+            assert out.tolist() == values[selection].tolist()
+
+    def test_one_that_is_read_only_is_an_error_of_numpys(self, tmp_path):
+        out = np.zeros((100, 100))
+        out.flags.writeable = False
+        array = stored(tmp_path, numbers((100, 100)), serializer=BytesCodec())
+        with pytest.raises(ValueError, match="read-only"):
+            array.get_basic_selection(..., out=cpu.NDBuffer.from_numpy_array(out))
+
+
+def test_an_array_may_have_as_many_axes_as_numpy_has(tmp_path):
+    """In either byte order, of which one is converted."""
+    values = numbers((2,) + (1,) * 63, "i4") + 1
+    for endian in "little", "big":
+        array = stored(tmp_path / endian, values, serializer=BytesCodec(endian=endian))
+        assert array.oindex[np.array([False, True])].ravel().tolist() == [2]
 
 
 def test_after_an_error_no_other_item_is_begun_and_what_has_begun_is_waited_for():

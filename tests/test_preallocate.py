@@ -91,6 +91,15 @@ def test_what_is_no_file_is_not_taken_for_a_chunk(tmp_path, kind):
         preallocate(array)
 
 
+def test_a_symbolic_link_to_nothing_is_no_chunk_and_is_named(tmp_path):
+    array, link = array_in(tmp_path), tmp_path / "c/0/1"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("nothing")
+    with pytest.raises(ChunkFileError, match=f"^{re.escape(str(link))} is a symbolic link to not"):
+        preallocate(array)
+    assert not link.exists()
+
+
 def test_a_chunk_of_zeros_takes_no_room_on_the_disk(tmp_path):
     shape = (4096, 4096)
     for name, codec in (("chunk", BIG), ("shard", ShardingCodec(chunk_shape=(64, 64)))):
