@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, basic_indices, integer_array_indices
 from shards import shard_of, sharding
 from stored_arrays import IN_PLACE, KINDS_OF_NO_FILE, CountingStore, contents_of, numbers, put
-from system_calls import fail_at, watched
+from system_calls import before_each, fail_at, watched
 from zarr.storage import LocalStore, MemoryStore
 
 import zarr_bytes
@@ -605,6 +605,29 @@ class TestWriting:
         view.flush()
         zarr.open_array(tmp_path, mode="r+")[...] = VALUES
         view[0, 0, 2] = -1
+        with pytest.raises(ChunkFileError, match=r"c.0.0.0 was replaced"):
+            view.flush()
+
+    def test_what_another_thread_maps_meanwhile_is_forgotten_by_refresh_and_known_to_flush(
+        self, tmp_path
+    ):
+        """The other thread is where this one looks at the file that it has opened."""
+        _, view = changed(tmp_path)
+        plain = zarr.open_array(tmp_path, mode="r+")  # which replaces
+
+        def replace_and_refresh():
+            plain[...] = -VALUES - 9
+            view.refresh()
+
+        for act in replace_and_refresh, lambda: view[0, 0, 0]:
+            left = [act]
+            view.refresh()
+            with before_each(lambda *_: left and left.pop()(), ["fstat"]):  # noqa: B023
+                view[0, 0, 0]
+            assert view[0, 0, 0] == -VALUES[0, 0, 0] - 9
+        view.flush()
+        view[0, 0, 0] = -1
+        plain[...] = VALUES
         with pytest.raises(ChunkFileError, match=r"c.0.0.0 was replaced"):
             view.flush()
 
