@@ -140,7 +140,7 @@ def test_arrays_of_indices_are_not_taken_for_each_other(tmp_path, pipeline):
     """Nor are equal ones of two chunks, whose elements have other places in the result."""
     values = numbers((6, 10))
     with zarr.config.set({"zarr_bytes.gap.local": 0}):
-        for chunks in (6, 10), (1, 5):
-            array = stored(LocalStore(tmp_path / str(chunks)), values, chunks)
-            for columns in 5, [5], [1, 2], [2, 5], [2, 5], [3], [1, 6]:
+        for chunks, shards in ((6, 10), None), ((1, 5), None), ((6, 5), (6, 10)):
+            array = stored(LocalStore(tmp_path / str(chunks)), values, chunks, shards=shards)
+            for columns in 5, [5], [1, 2], [2, 5], [2, 5], [3], [1, 6], [0, 1, 3, 5, 7, 9]:
                 assert np.array_equal(array.oindex[1:4, columns], values[1:4, columns])

@@ -16,6 +16,7 @@ from zarr_bytes.errors import wrong_size
 from zarr_bytes.io.file_writing import CAN_REPLACE
 from zarr_bytes.io.known_stores import answers_ranges, ignores_ranges, origin_of
 from zarr_bytes.io.mapping import mapped
+from zarr_bytes.io.requests import Requests
 from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated, sync
 
@@ -34,6 +35,7 @@ class Driver:
     root = ""  # of files that are opened here, in threads; empty where the store is asked
     is_memory = False  # objects are buffers of this process
     has_views = False  # of its objects, by their `content`
+    requests = Requests  # what fetches the bytes of one object
     origin = ""  # the host or service behind the store, if it is known
 
     def __init__(self, store: Any) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import ByteRanges, Plan
-    from zarr_bytes.io.drivers import Driver
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.format import Format
     from zarr_bytes.zarr_versions import SyncByteGetter
@@ -59,7 +58,7 @@ class Requests:
         getter: StorePath,
         plan: Plan,
         prototype: BufferPrototype,
-        driver: Driver,
+        driver: Any,  # of the store
         *,
         is_sync: bool,
     ) -> None:
