@@ -16,14 +16,14 @@ from stored_arrays import most_memory
 from zarr_bytes import limits
 from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, Fetch, plan_of, with_sizes
 from zarr_bytes.indexing.selection import ChunkGrid
-from zarr_bytes.layout.format import Format
+from zarr_bytes.layout.format import Format, Stored
 from zarr_bytes.limits import Limits
 from zarr_bytes.settings import Cost
 
 
 def chunk_plan(shape, selection, cost, dtype="f8"):
     dtype = np.dtype(dtype)
-    return plan_of(Format(shape, dtype, None, None, None, bytes(dtype.itemsize)), selection, cost)
+    return plan_of(Format(Stored(None), shape, dtype, bytes(dtype.itemsize)), selection, cost)
 
 
 @settings(max_examples=200)

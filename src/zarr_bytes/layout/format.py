@@ -54,15 +54,8 @@ class Format:
     Shapes are in the order of the array, `grid` is in the stored order.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: DType,
-        endian: Endian | None,
-        order: tuple[int, ...] | None,
-        sharding: Sharding | None,
-        fill: bytes,
-    ) -> None:
+    def __init__(self, storage: Stored, shape: tuple[int, ...], dtype: DType, fill: bytes) -> None:
+        endian, order, sharding = storage.endian, storage.order, storage.sharding
         self.shape, self.dtype, self.endian, self.sharding = shape, dtype, endian, sharding
         self.order = tuple(range(len(shape))) if order is None else order
         self.back = tuple([self.order.index(i) for i in range(len(shape))])
@@ -204,7 +197,7 @@ class Stored:
             if len(self._formats) >= _FORMATS:
                 self._formats.clear()
             shape, _, fill = key
-            self._formats[key] = Format(shape, dtype, self.endian, self.order, self.sharding, fill)
+            self._formats[key] = Format(self, shape, dtype, fill)
         self._last = spec, (format := self._formats[key])
         return format
 
@@ -238,8 +231,7 @@ class Index(ChunkIndex):
     """The index of one shard, of `size` bytes, where that is known."""
 
     def __init__(self, format: Format, key: str, content: Bytes, size: int | None) -> None:
-        self._format = format
-        self._key = key
+        self._format, self._key = format, key
         if content.size != format.index_nbytes:
             raise ShardIndexError(
                 f"the index of the shard {key} takes {format.index_nbytes} bytes for"
