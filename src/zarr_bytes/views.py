@@ -283,7 +283,7 @@ class _Blocks:
 
     def __init__(self, array: zarr.Array[Any], changed: ChangedFiles | None, most: int) -> None:
         self._driver, self._changed = driver_of(array.store), changed
-        if not self._driver.has_views:
+        if not (self._driver.root or self._driver.is_memory):
             kind = type(array.store).__name__
             raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
         chain, metadata, spec = plain_parts(array)
@@ -349,9 +349,7 @@ class BlockViews:
     __slots__ = ("_block", "_grid", "shape")
 
     def __init__(self, block: Callable[..., Array], grid: ChunkGrid) -> None:
-        self._block = block
-        self._grid = grid
-        self.shape = grid.counts
+        self._block, self._grid, self.shape = block, grid, grid.counts
 
     def __getitem__(self, place: int | tuple[int, ...]) -> Array:
         given = place if isinstance(place, tuple) else (place,)

@@ -34,7 +34,6 @@ class Driver:
     where: Where = "remote"  # whose settings have the cost of a request
     root = ""  # of files that are opened here, in threads; empty where the store is asked
     is_memory = False  # objects are buffers of this process
-    has_views = False  # of its objects, by their `content`
     requests = Requests  # what fetches the bytes of one object
     origin = ""  # the host or service behind the store, if it is known
 
@@ -79,8 +78,6 @@ class _LocalRequests(Driver):
 class FileDriver(_LocalRequests):
     """A folder, whose files are read, written and mapped without the store."""
 
-    has_views = True
-
     def __init__(self, store: LocalStore) -> None:
         super().__init__(store)
         self.root = str(store.root)
@@ -100,7 +97,6 @@ class MemoryDriver(Driver):
     """A store of buffers of this process."""
 
     is_memory = True
-    has_views = True
 
     def why_whole(self, key: str) -> str:  # noqa: ARG002
         """As of `Driver`."""
