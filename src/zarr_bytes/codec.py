@@ -205,16 +205,12 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
     ) -> None:
         """Refuse data types whose elements have no fixed size."""
         if not has_fixed_size(dtype.to_native_dtype()):
-            is_text = isinstance(dtype, VariableLengthUTF8)  # every other such type holds bytes
-            fitting = "vlen-utf8" if is_text else "vlen-bytes"
+            # Every other such type holds bytes.
+            fitting = "vlen-utf8" if isinstance(dtype, VariableLengthUTF8) else "vlen-bytes"
             raise ConfigurationError(
                 f"codec {self.name!r}: elements of {dtype} have no fixed size;"
                 f" the codec that stores them is {fitting!r}"
             )
-
-    def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
-        """Size of a stored chunk, in bytes: that of its elements."""
-        return input_byte_length
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         counters.note(None, chunks=1)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from math import copysign, inf
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -153,7 +153,7 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
         and numbers[0] <= value <= numbers[-1]
         and int(value) == value
     ):
-        return _scalar(np.array(int(value)).astype(dtype))
+        return cast("np.generic", np.array(int(value)).astype(dtype)[()])
     raise refused(dtype, value, f"an integer from {numbers[0]} to {numbers[-1]}")
 
 
@@ -172,7 +172,8 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
         bits = nearest_bits(value, form)
     if bits is None or bits >> form.bits:
         raise refused(dtype, value, _permitted(dtype))
-    return _scalar(np.array(bits, f"u{dtype.itemsize}").view(dtype.newbyteorder("=")))
+    number = np.array(bits, f"u{dtype.itemsize}").view(dtype.newbyteorder("="))
+    return cast("np.generic", number[()])
 
 
 def _permitted(dtype: DType) -> str:
@@ -209,15 +210,14 @@ def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic
     pair = np.empty(2, component_of(dtype))
     for i, component in enumerate(value):
         pair[i] = float_from_json(component, pair.dtype)
-    return _scalar(pair.view(dtype.newbyteorder("="))[0])
+    return cast("np.generic", pair.view(dtype.newbyteorder("="))[0])
 
 
 def component_of(dtype: DType) -> DType:
     """Type of the components of a complex type, or of a record of `real` and `imag`."""
     if dtype.fields is not None:
         return dtype["real"]
-    component: DType = np.zeros((), dtype)[()].real.dtype
-    return component
+    return np.zeros((), dtype)[()].real.dtype
 
 
 def raw_from_json(value: object, size: int) -> np.void:
@@ -231,11 +231,6 @@ def raw_from_json(value: object, size: int) -> np.void:
     if raw is None or len(raw) != size:
         raise refused(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255")
     return np.void(raw)
-
-
-def _scalar(array: Any) -> np.generic:
-    scalar: np.generic = array[()]
-    return scalar
 
 
 def refused(data_type: object, value: object, permitted: str) -> FillValueError:
