@@ -153,14 +153,9 @@ def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None
     # zarr reads in a thread of its own, so that no number of levels of the stack says which it is.
     # Without one, as in a callback of an event loop that nobody waits for, this line has to do.
     frame = _calling_frame() or sys._getframe()
-    warnings.warn_explicit(
-        message,
-        category,
-        frame.f_code.co_filename,
-        frame.f_lineno,
-        module=frame.f_globals.get("__name__"),
-        registry=frame.f_globals.setdefault("__warningregistry__", {}),
-    )
+    names = frame.f_globals
+    place = frame.f_code.co_filename, frame.f_lineno, names.get("__name__")
+    warnings.warn_explicit(message, category, *place, names.setdefault("__warningregistry__", {}))
 
 
 def _calling_frame() -> FrameType | None:

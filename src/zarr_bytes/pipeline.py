@@ -141,14 +141,10 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
             return
         from zarr_bytes.write import write_batch
 
-        spec = items[0][1]
+        chunks, spec = self._chunks(items), items[0][1]
+        leaves_out = not spec.config.write_empty_chunks
         await write_batch(
-            self._chunks(items),
-            value,
-            drop_axes,
-            spec.prototype,
-            in_place=self.in_place,
-            leaves_out=not spec.config.write_empty_chunks,
+            chunks, value, drop_axes, spec.prototype, in_place=self.in_place, leaves_out=leaves_out
         )
 
     def _chunks(self, items: list[_Item]) -> list[Chunk]:

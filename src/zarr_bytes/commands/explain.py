@@ -197,8 +197,8 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     name = "".join(name for name in _INDEXED if type(getattr(array, name)) is type(indexed))
     entries = selection if isinstance(selection, tuple) else (selection,)
     text = f"{name}[{', '.join(map(_text_of_entry, entries))}]"
-    shape = [int(n) for n in indexer.shape]  # of a mask, zarr has numbers of NumPy
-    selected = prod(shape) * array.dtype.itemsize
+    # Of a mask, zarr has numbers of NumPy.
+    selected = prod(map(int, indexer.shape)) * array.dtype.itemsize
     try:
         largest = array.shards or array.chunks
     except NotImplementedError:  # of zarr, for chunks of several shapes

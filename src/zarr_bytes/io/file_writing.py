@@ -13,7 +13,7 @@ import stat
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from zarr_bytes.errors import ChunkFileError, wrong_size
 from zarr_bytes.io import counters
@@ -47,6 +47,8 @@ IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
 IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
 # Errors of linking on a file system without links.
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+_Publish: TypeAlias = "Callable[[str, str], None]"  # of a complete file, from and to
 
 _NOT_MADE: Final = "the chunk has not been made"
 _ATTEMPTS: Final = 100  # to open or make the chunk while other processes replace or delete it
@@ -194,12 +196,7 @@ def _overwrite(file: ChunkFile, edit: Edit, size: int) -> int | None:
 
 
 def _replace(
-    path: str,
-    edit: Edit,
-    file: ChunkFile | None,
-    publish: Callable[[str, str], None],
-    *,
-    is_dense: bool = True,
+    path: str, edit: Edit, file: ChunkFile | None, publish: _Publish, *, is_dense: bool = True
 ) -> int:
     """Put another file in the place of `file`, or none; `publish` is as of `_make_file`."""
     write, is_new = edit.rebuilt(file, is_dense=is_dense), publish is _publish
@@ -217,9 +214,7 @@ def _replace(
     return 0
 
 
-def _make_file(
-    path: str, write: Callable[[int], int], publish: Callable[[str, str], None], outcome: str
-) -> int:
+def _make_file(path: str, write: Callable[[int], int], publish: _Publish, outcome: str) -> int:
     """Make a file beside `path` by `write`, and `publish` it; `outcome` is for errors."""
     temporary, held = f"{path}.{os.urandom(16).hex()}{TEMPORARY}", list[int]()
     try:

@@ -101,14 +101,9 @@ def stored_dtype(dtype: DType, endian: Endian | None) -> DType | None:
 def _units(dtype: DType) -> DType:
     if dtype.names is not None:
         fields = [dtype.fields[name] for name in dtype.names] if dtype.fields else []
-        return np.dtype(
-            {
-                "names": list(dtype.names),
-                "formats": [_units(field[0]) for field in fields],
-                "offsets": [field[1] for field in fields],
-                "itemsize": dtype.itemsize,
-            }
-        )
+        units, offsets = [_units(field[0]) for field in fields], [field[1] for field in fields]
+        names, size = list(dtype.names), dtype.itemsize
+        return np.dtype({"names": names, "formats": units, "offsets": offsets, "itemsize": size})
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return np.dtype((_units(base), shape))
