@@ -92,7 +92,12 @@ def test_a_plan_is_kept_for_other_integers(tmp_path, order, layout):
     array[...] = values
     with zarr.config.set({"zarr_bytes.gap.local": 0}):
         for form, k in product(range(4), range(8)):
-            forms = (k % 4,), np.s_[::3, k % 6, k % 3 :], np.s_[:, k % 3, k], np.s_[3 - k % 4, :, 7 - k]
+            forms = (
+                (k % 4,),
+                np.s_[::3, k % 6, k % 3 :],
+                np.s_[:, k % 3, k],
+                np.s_[3 - k % 4, :, 7 - k],
+            )
             assert np.array_equal(array[forms[form]], values[forms[form]])
             if k > 3:
                 new = -values[forms[form]] - 5
