@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _Item: TypeAlias = "tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]"  # of zarr's batch
 
-_ARRAYS: Final = frozenset[type]((np.ndarray, np.memmap))
+_OTHERS: Final = np.ma.MaskedArray, np.matrix  # arrays that assign in ways of their own
 _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
 
@@ -122,8 +122,8 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         """Read selections of chunks into `out`; for each chunk, whether it was there."""
         items, array = list(batch_info), out.as_ndarray_like()
-        # A masked array or a matrix is left to zarr, which assigns to it.
-        if not items or type(array) not in _ARRAYS or not _is_taken(items[0]):
+        is_taken = isinstance(array, np.ndarray) and not isinstance(array, _OTHERS)
+        if not items or not is_taken or not _is_taken(items[0]):
             return await super().read(items, out, drop_axes)
         from zarr_bytes.read import read_batch
 
