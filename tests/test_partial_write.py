@@ -254,6 +254,11 @@ class TestForms:
         for each in plain, created(tmp_path / "i4", 3, "i4", in_place=in_place):
             with pytest.raises(np.ma.MaskError):
                 each[1] = masked[1]
+            for selection, element in (np.s_[:2], masked[1]), (np.s_[1:], masked[1:2].reshape(())):
+                each[selection], expected = element, each[...]
+                expected[selection] = element  # without its mask
+                assert np.array_equal(each[...], expected)
+            assert each[...].tolist() == [0, 2, 2]
 
     @pytest.mark.parametrize("reads", READS)
     def test_a_value_may_read_an_array_of_zarr(self, tmp_path, reads):

@@ -18,7 +18,7 @@ import zarr
 from zarr_bytes.chains import plain_parts, stored_by
 from zarr_bytes.errors import StoreError, no_array
 from zarr_bytes.indexing.numpy_selection import NumpySelection
-from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides
+from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.mapping import ChangedFiles, owner_of
 from zarr_bytes.layout.elements import encode_elements, layout_of, stored_dtype
@@ -378,9 +378,9 @@ def _as_stored(value: object, dtype: DType, shape: tuple[int, ...]) -> Array:
     """The elements that ``array[selection] = value`` stores, in the shape of the selection."""
     # What NumPy may refuse is converted here, before any chunk is changed.
     # NumPy takes any number from an array, and only those of the data type from Python.
-    if isinstance(value, np.generic):
-        values: Array = np.empty((), dtype)
-        values[()] = value
+    is_masked = isinstance(value, np.ma.MaskedArray) and value.shape == shape == ()
+    if is_masked or isinstance(value, np.generic):
+        values = scalar_of(value, dtype)
     else:
         values = np.asarray(value, None if isinstance(value, np.ndarray) else dtype)
     if not np.can_cast(values.dtype, dtype, "equiv"):

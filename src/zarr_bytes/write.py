@@ -22,7 +22,14 @@ import numpy as np
 from zarr_bytes import limits
 from zarr_bytes.errors import misfit, wrong_size
 from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, joined, plan_of
-from zarr_bytes.indexing.selection import broadcast, has_all_of, is_basic, shape_of, view_of
+from zarr_bytes.indexing.selection import (
+    broadcast,
+    has_all_of,
+    is_basic,
+    scalar_of,
+    shape_of,
+    view_of,
+)
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
@@ -43,7 +50,6 @@ if TYPE_CHECKING:
     from zarr.abc.buffer import BufferPrototype, NDBuffer
     from zarr.storage import StorePath
 
-    from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.indexing.plan import Part, Plan
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
@@ -80,7 +86,10 @@ async def write_batch(
         change, plan = last, plan_of(format, entries, APART)
         if change is None or change.plan is not plan or change.is_complete is not is_complete:
             last = change = Change(plan, entries, is_complete=is_complete)
-        elements = _elements_at(array, place, drop_axes, format.dtype)
+        if change.shape == array.shape == () and isinstance(array, np.ma.MaskedArray):
+            elements = scalar_of(array, format.dtype)
+        else:
+            elements = _elements_at(array, place, drop_axes)
         return Edit(change, elements, leaves_out=leaves_out)
 
     def write_to_file(item: Chunk) -> None:
@@ -110,14 +119,10 @@ async def write_batch(
         await in_threads(partial(map, write_to_file), batch, threads, executor)
 
 
-def _elements_at(array: Any, place: Any, drop_axes: tuple[int, ...], dtype: DType) -> Array:
+def _elements_at(array: Any, place: Any, drop_axes: tuple[int, ...]) -> Array:
     """The elements for a chunk, out of anything with a shape."""
     if array.shape == ():
-        if not isinstance(array, np.ma.MaskedArray):
-            return np.asarray(array)
-        element: Array = np.empty((), dtype)
-        element[()] = array  # a masked scalar is NaN, or an error
-        return element
+        return np.asarray(array)
     elements = np.asarray(array[place])
     return np.expand_dims(elements, drop_axes) if drop_axes else elements
 

@@ -164,6 +164,13 @@ def _length(entry: Any, size: int) -> int:
     return int(np.count_nonzero(entry)) if entry.dtype == bool else entry.size
 
 
+def scalar_of(value: Any, dtype: Any) -> Array:
+    """A scalar as NumPy assigns it to one element: one that is masked is NaN, or an error."""
+    element: Array = np.empty((), dtype)
+    element[()] = value
+    return element
+
+
 def broadcast(value: Array, shape: tuple[int, ...]) -> Array:
     """`value` in the shape of a selection, as NumPy assigns it; a ValueError if it does not fit."""
     if value.shape == shape:
@@ -200,8 +207,8 @@ def _dim(entry: Any, size: int, place: Any) -> Dim:
         return Dim(range(entry, entry + 1), slice(0, 1))
     along: Offsets = np.flatnonzero(entry) if entry.dtype == bool else entry.ravel()
     along = along.astype(np.int64, copy=False)
-    first = place.start if type(place) is slice else None
-    out: slice | Offsets = place.ravel() if first is None else slice(first, first + along.size)
+    begin = place.start if type(place) is slice else None
+    out: slice | Offsets = place.ravel() if begin is None else slice(begin, begin + along.size)
     steps = np.diff(along)
     if steps.size and steps.min() < 0:
         # NumPy sorts integers of 16 bits ten times as fast. The sort is stable, since the last
