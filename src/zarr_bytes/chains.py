@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import zarr
 from zarr import codecs as zarr_codecs
 from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 
-from zarr_bytes.codec import BytesCodec, EndianCodec
+from zarr_bytes.codec import ALIKE, BytesCodec
 from zarr_bytes.errors import StoreError
 from zarr_bytes.zarr_versions import endian_of, spec_of
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Endian
     from zarr_bytes.layout.format import Stored
     from zarr_bytes.zarr_versions import ArrayMetadata, ArraySpec, ArrayV3Metadata
-
-_CODECS: Final = (BytesCodec, EndianCodec)
 
 
 def with_own_codecs(chain: Iterable[Codec]) -> tuple[Codec, ...]:
@@ -40,23 +38,22 @@ def _own(codec: Codec) -> Codec:
     return codec
 
 
-def plain_chain(chain: Iterable[Codec]) -> Sequence[Codec] | None:
-    """`with_own_codecs` of transposes and `bytes`, or shards of these; None of other chains."""
-    own = with_own_codecs(chain)
-    if not own or any(type(codec) is not TransposeCodec for codec in own[:-1]):
-        return None
-    last = own[-1]
+def is_plain(chain: Sequence[Codec]) -> bool:
+    """Whether these are transposes and `bytes`, or shards of these."""
+    if not chain or any(type(codec) is not TransposeCodec for codec in chain[:-1]):
+        return False
+    last = chain[-1]
     if type(last) is ShardingCodec:
-        inner = plain_chain(last.codecs) if _has_plain_index(last) else None
-        return None if inner is None or type(inner[-1]) is ShardingCodec else own
-    return own if type(last) in _CODECS else None
+        is_nested = ShardingCodec in map(type, last.codecs)
+        return _has_plain_index(last) and is_plain(last.codecs) and not is_nested
+    return type(last) in ALIKE
 
 
 def _has_plain_index(codec: ShardingCodec) -> bool:
     """Whether the index of shards is stored by `bytes`, with or without a checksum."""
     first, *others = codec.index_codecs or (None,)
     return (
-        type(first) in (zarr_codecs.BytesCodec, *_CODECS)
+        type(first) in ALIKE
         and cast("BytesCodec", first).endian is not None
         and [type(other) for other in others] in ([], [Crc32cCodec])
     )
@@ -101,8 +98,7 @@ def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadat
     metadata = array.metadata
     if metadata.zarr_format != 3:
         raise StoreError("it is of Zarr format 2")
-    chain = plain_chain(metadata.codecs)
-    if chain is None:
+    if not is_plain(metadata.codecs):
         others = [*map(codec_name, _others(metadata.codecs)), "sharding_indexed"]
         raise StoreError(
             f"chunks go through the codec {others[0]}, so that no element has a place of its own in"
@@ -114,7 +110,7 @@ def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadat
         raise StoreError("its chunks have several shapes")
     if reason := why_undivided(metadata):
         raise StoreError(reason)
-    return chain, metadata, spec
+    return metadata.codecs, metadata, spec
 
 
 def _others(chain: Iterable[Codec]) -> Iterator[Codec]:
@@ -122,12 +118,12 @@ def _others(chain: Iterable[Codec]) -> Iterator[Codec]:
     for codec in chain:
         if type(codec) is ShardingCodec:
             yield from _others(codec.codecs)
-        elif type(codec) not in (TransposeCodec, zarr_codecs.BytesCodec, *_CODECS):
+        elif type(codec) not in (TransposeCodec, *ALIKE):
             yield codec
 
 
 def stored_by(chain: Sequence[Codec]) -> Stored:
-    """Storage of the chunks of a chain that `plain_chain` gives."""
+    """Storage of the chunks of a chain that `is_plain`."""
     from zarr_bytes.layout.format import Sharding, Stored
 
     *transposes, last = chain

@@ -148,8 +148,8 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
             )
         codec = cls(endian=cast("Endian | None", configuration.get("endian")))
         if "configuration" in data and configuration.get("endian", "") is not None:
-            as_read: dict[str, JSON] = dict.fromkeys(configuration, endian_of(codec))
-            object.__setattr__(codec, "_read_configuration", as_read)
+            found: dict[str, JSON] = dict.fromkeys(configuration, endian_of(codec))
+            object.__setattr__(codec, "_read_configuration", found)
         return codec
 
     def to_dict(self) -> dict[str, JSON]:
@@ -264,7 +264,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Made again by the class that zarr's registry chooses, so that no pickle names this
         # package: where it is not installed or switched off, that is zarr's class.
-        if type(self) not in (BytesCodec, EndianCodec):
+        if type(self) not in ALIKE:
             return super().__reduce_ex__(protocol)
         is_dropped = self.endian is None and "endian" in (self._read_configuration or {})
         state = {"endian": None} if is_dropped else None
@@ -279,7 +279,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
 
     def __eq__(self, other: Any) -> bool:
         kinds = {type(self), type(other)}
-        if len(kinds) > 1 and not kinds <= _ALIKE:  # others may store other bytes
+        if len(kinds) > 1 and not kinds <= ALIKE:
             return NotImplemented
         name = getattr(other, "name", BytesCodec.name)  # zarr's class has none
         return bool(self.name == name and self.endian == other.endian)
@@ -288,7 +288,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
 
     def __repr__(self) -> str:
         # The module tells it from zarr's class of the same name.
-        module = "zarr_bytes" if type(self) in _ALIKE else type(self).__module__
+        module = "zarr_bytes" if type(self) in ALIKE else type(self).__module__
         return f"{module}.{type(self).__qualname__}(endian={endian_of(self)!r})"
 
 
@@ -330,7 +330,8 @@ class EndianCodec(BytesCodec):
         return self
 
 
-_ALIKE: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
+ALIKE: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
+"""The classes that store the same bytes; those derived from them may store others."""
 
 
 def is_for_numpy(spec: ArraySpec) -> bool:

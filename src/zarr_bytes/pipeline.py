@@ -17,7 +17,7 @@ import zarr
 from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
 
-from zarr_bytes.chains import plain_chain, stored_by, why_undivided, with_own_codecs
+from zarr_bytes.chains import is_plain, stored_by, why_undivided, with_own_codecs
 from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.settings import CLASSES, setting
@@ -87,18 +87,18 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
         """Pipeline of `codecs`: one of zarr's where others are among them."""
-        codecs, own = tuple(codecs), None
-        if zarr.config.get("codecs.bytes", None) == CLASSES["bytes"]:
+        codecs = tuple(codecs)
+        is_chosen = zarr.config.get("codecs.bytes", None) == CLASSES["bytes"]
+        if is_chosen:
             codecs = with_own_codecs(codecs)  # a new array has zarr's own
-            own = plain_chain(codecs) if _is_known() else None
-        if own is None:
+        if not (is_chosen and _is_known() and is_plain(codecs)):
             # zarr takes any pipeline.
             other = cast("type[Self]", PIPELINES[setting("zarr_bytes.other_chains")])
             return other.from_codecs(codecs, batch_size=batch_size)
         # Not by zarr's `from_codecs`, which warns that shards behind a `transpose` are read whole.
         return cls(
-            array_array_codecs=cast("tuple[ArrayArrayCodec, ...]", tuple(own[:-1])),
-            array_bytes_codec=cast("ArrayBytesCodec", own[-1]),
+            array_array_codecs=cast("tuple[ArrayArrayCodec, ...]", codecs[:-1]),
+            array_bytes_codec=cast("ArrayBytesCodec", codecs[-1]),
             bytes_bytes_codecs=(),
             batch_size=batch_size or zarr.config.get("codec_pipeline.batch_size"),
         )
@@ -122,8 +122,8 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         """Read selections of chunks into `out`; for each chunk, whether it was there."""
         items, array = list(batch_info), out.as_ndarray_like()
-        is_taken = isinstance(array, np.ndarray) and not isinstance(array, _OTHERS)
-        if not items or not is_taken or not _is_taken(items[0]):
+        is_numpy = isinstance(array, np.ndarray) and not isinstance(array, _OTHERS)
+        if not items or not is_numpy or not _is_taken(items[0]):
             return await super().read(items, out, drop_axes)
         from zarr_bytes.read import read_batch
 

@@ -185,7 +185,7 @@ class Reader:
             return self._from_memory(item, await getter.get(self.prototype))
         plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
         view = self._view(format, selection, place)
-        requests = self.driver.requests(getter, plan, self.prototype, self.driver, is_sync=is_sync)
+        requests = self.driver.requests(getter, plan, self.prototype, is_sync=is_sync)
         try:
             await self._object(plan, requests, view, objects)
         except MissingChunkError:

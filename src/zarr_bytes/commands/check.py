@@ -22,7 +22,7 @@ from zarr.api.asynchronous import open_array, open_group
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
-from zarr_bytes.chains import codec_name, plain_chain, stored_by
+from zarr_bytes.chains import codec_name, is_plain, stored_by
 from zarr_bytes.commands.result import (
     Progress,
     Result,
@@ -228,11 +228,13 @@ class _Check:
     async def _check_chunks(
         self, report: ArrayReport, metadata: ArrayV3Metadata, names: list[str]
     ) -> None:
-        chain, spec = plain_chain(metadata.codecs), spec_of(metadata)
-        if chain is None or spec is None:
-            report.not_checked = "chunks of several shapes" if chain else "not plain bytes"
+        codecs, spec = metadata.codecs, spec_of(metadata)
+        if not is_plain(codecs):
+            report.not_checked = "not plain bytes"
+        elif spec is None:
+            report.not_checked = "chunks of several shapes"
         elif names:
-            format, grid = stored_by(chain).format_of(spec), ChunkGrid(metadata.shape, spec.shape)
+            format, grid = stored_by(codecs).format_of(spec), ChunkGrid(metadata.shape, spec.shape)
             report.chunks, report.stored_chunks = min(grid.count, _MOST), 0
             stored = [name for name in names if _is_chunk(name, metadata, grid.counts)]
             results = await for_each(partial(self._check_chunk, report, format), stored)
@@ -241,13 +243,16 @@ class _Check:
     async def _check_chunk(self, report: ArrayReport, format: Format, name: str) -> Finding | None:
         """The finding for a stored object, if one stays: it may be replaced meanwhile."""
         finding = None
-        try:
-            for _ in range(5):  # until two looks find the same
-                before, finding = finding, await self._look_at(report.path, format, name)
-                if finding in (None, before):
-                    break
-        except FileNotFoundError:  # a missing chunk is the fill value
-            return None
+        for _ in range(5):  # until two looks find the same
+            before = finding
+            try:
+                finding = await self._look_at(report.path, format, name)
+            except FileNotFoundError:  # a missing chunk is the fill value
+                return None
+            except Exception as error:  # noqa: BLE001 -- of any store; others are still checked
+                finding = Finding(name, in_words(error))
+            if finding in (None, before):
+                break
         report.stored_chunks = stored = (report.stored_chunks or 0) + 1
         done, found = len(self._reports) - 1, len(self._nodes)
         self._progress(Progress(report.path, done, found, stored, report.chunks or 0))
@@ -257,27 +262,22 @@ class _Check:
         """The finding for a stored object as it is now."""
         key, nbytes = within(path, name), format.inner_nbytes
         step = max(_PIECE // format.item_size, 1) * format.item_size
-        try:
-            size = await self._store.getsize(key)
-            if format.stored_nbytes not in (None, size):
-                return Finding(name, f"{size:,} bytes", f"{in_digits(format.nbytes)} bytes")
-            index: ChunkIndex = CHUNK_INDEX
-            if format.index_nbytes:
-                first = format.index_start(size)
-                content = await self._bytes(key, first, min(size, first + format.index_nbytes))
-                index = Index(format, key, content, size)
-            for start in map(index.offset, range(format.count)):
-                if start is None or not format.layout.bool_offsets:
-                    continue
-                for first in range(start, start + nbytes, step):
-                    content = await self._bytes(key, first, min(first + step, start + nbytes))
-                    if (byte := find_wrong_bool(content, format.layout)) is not None:
-                        text = f"a bool of {content[byte]} at byte {first + byte:,}"
-                        return Finding(name, text, "0 or 1")
-        except FileNotFoundError:
-            raise
-        except Exception as error:  # noqa: BLE001 -- of any store; the chunks after it are checked
-            return Finding(name, in_words(error))
+        size = await self._store.getsize(key)
+        if format.stored_nbytes not in (None, size):
+            return Finding(name, f"{size:,} bytes", f"{in_digits(format.nbytes)} bytes")
+        index: ChunkIndex = CHUNK_INDEX
+        if format.index_nbytes:
+            first = format.index_start(size)
+            content = await self._bytes(key, first, min(size, first + format.index_nbytes))
+            index = Index(format, key, content, size)
+        for start in map(index.offset, range(format.count)):
+            if start is None or not format.layout.bool_offsets:
+                continue
+            for first in range(start, start + nbytes, step):
+                content = await self._bytes(key, first, min(first + step, start + nbytes))
+                if (byte := find_wrong_bool(content, format.layout)) is not None:
+                    text = f"a bool of {content[byte]} at byte {first + byte:,}"
+                    return Finding(name, text, "0 or 1")
         return None
 
     async def _bytes(self, key: str, start: int, stop: int) -> Bytes:
@@ -311,13 +311,13 @@ class _Check:
 def _compared(document: dict[str, Any]) -> dict[str, Any]:
     """What a consolidated copy has to share: not attributes, which change without being copied."""
     is_group = document["node_type"] == "group"
-    return {"node_type": "group"} if is_group else document | {"attributes": None}
+    return {"node_type": "group"} if is_group else document | {"attributes": {}}
 
 
 async def _are_alike(*documents: Any) -> bool:
     """Whether arrays are the same to zarr, which writes the defaults that documents leave out."""
     with suppress(Exception):  # of None, too
-        arrays = [await _opened("", document | {"attributes": {}}) for document in documents]
+        arrays = [await _opened("", document) for document in documents]
         first, second = [array.metadata.to_dict() for array in arrays]
         return bool(first == second)
     return False

@@ -89,9 +89,10 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
 
 async def _close(store: Store) -> None:
     """Close a store, and its connections, which fsspec leaves open."""
-    with suppress(Exception):  # nobody can act on an error at the end
-        if isinstance(store, FsspecStore):
-            await store.fs._session.close()
+    session: Any = getattr(getattr(store, "fs", None), "_session", None)
+    if hasattr(session, "close"):
+        with suppress(Exception):  # nobody can act on an error at the end
+            await session.close()
     store.close()
 
 

@@ -395,7 +395,7 @@ class Plan:
     def moved(self, number: int, start: int) -> Plan:
         """The plan of the selection that is so many inner chunks and bytes further on."""
         few = [Part(p.number + number, p.start + start, p.slabs, p.dims) for p in self._few or ()]
-        plan = object.__new__(Plan)
+        plan = object.__new__(Plan)  # in less time than `copy`, which random rows would pay
         plan.__dict__ = {**self.__dict__, "_few": few, "_kept": None}
         return plan
 

@@ -21,6 +21,10 @@ from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated, sync
 
 if TYPE_CHECKING:
+    from zarr.abc.buffer import BufferPrototype
+    from zarr.storage import StorePath
+
+    from zarr_bytes.indexing.plan import Plan
     from zarr_bytes.io.mapping import ChangedFiles
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.settings import Cost
@@ -34,7 +38,6 @@ class Driver:
     where: Where = "remote"  # whose settings have the cost of a request
     root = ""  # of files that are opened here, in threads; empty where the store is asked
     is_memory = False  # objects are buffers of this process
-    requests = Requests  # what fetches the bytes of one object
     origin = ""  # the host or service behind the store, if it is known
 
     def __init__(self, store: Any) -> None:
@@ -56,6 +59,12 @@ class Driver:
     def cost_of(self, key: str) -> Cost | None:
         """`cost` of one object: None, too, where it comes whole."""
         return None if self.why_whole(key) else self.cost()
+
+    def requests(
+        self, key: StorePath, plan: Plan, prototype: BufferPrototype, *, is_sync: bool
+    ) -> Requests:
+        """What fetches the bytes of one object."""
+        return Requests(key, plan, prototype, self, is_sync=is_sync)
 
     def answers_ranges(self) -> bool:
         """Whether the store is known to answer ranges with ranges."""
@@ -133,7 +142,8 @@ class FsspecDriver(Driver):
         protocol = store.fs.protocol
         service = f"{protocol if isinstance(protocol, str) else protocol[0]}://"
         self.origin = origin_of(service, store.path)
-        self._is_archive = "fsspec.archive" in str(type(getattr(store.fs, "sync_fs", 0)).__mro__)
+        kinds = type(getattr(store.fs, "sync_fs", None)).__mro__
+        self._is_archive = any(kind.__module__ == "fsspec.archive" for kind in kinds)
 
     def why_whole(self, key: str) -> str:
         """As of `Driver`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import numpy as np
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import ByteRanges, Plan
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.format import Format
+    from zarr_bytes.settings import Cost
     from zarr_bytes.zarr_versions import SyncByteGetter
 
 _Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
@@ -50,6 +51,16 @@ class MissingChunkError(EnoughError):
     """A chunk is missing, which readers take for the fill value."""
 
 
+class _Driver(Protocol):
+    """What is asked of the store, by its driver."""
+
+    is_memory: bool
+    origin: str
+
+    def cost_of(self, key: str) -> Cost | None:
+        """Cost of a request for one object; None where it comes whole."""
+
+
 class Requests:
     """The requests for one chunk, which is counted; no coroutine waits where it `is_sync`."""
 
@@ -58,7 +69,7 @@ class Requests:
         getter: StorePath,
         plan: Plan,
         prototype: BufferPrototype,
-        driver: Any,  # of the store
+        driver: _Driver,
         *,
         is_sync: bool,
     ) -> None:
