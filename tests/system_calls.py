@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from zlib import crc32
 
@@ -103,6 +104,34 @@ def ending_early(seed):
 
 
 _thread = threading.local()  # whether it acts, in any use of `before_each`
+
+
+def interrupted(act, check, *, only=""):
+    """`act` with an interrupt at each moment in turn, until it is done, each followed by `check`.
+
+    Python looks for signals when a function of Python begins, and after one of C; those in files
+    with `only` in their names. How many moments there are.
+    """
+    previous = sys.getprofile()
+
+    def look(frame, event, argument):
+        is_meant = only in frame.f_code.co_filename and event in ("call", "c_return")
+        if is_meant and next(looks) == 0:
+            raise KeyboardInterrupt
+
+    for number in count():
+        looks, is_done = count(-number), False
+        with suppress(KeyboardInterrupt):
+            try:
+                sys.setprofile(look)
+                act()
+                is_done = True
+            finally:
+                sys.setprofile(previous)
+        check()
+        if is_done:
+            return number
+    raise AssertionError
 
 
 @contextmanager

@@ -14,10 +14,8 @@ call, and each copy must fulfil the same, but for temporary files.
 """
 
 import errno
-import itertools
 import os
 import shutil
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,7 +23,7 @@ import numpy as np
 import pytest
 import zarr
 from stored_arrays import IN_PLACE, PLAIN_ZARR, created, numbers
-from system_calls import at_each_call_below
+from system_calls import at_each_call_below, interrupted
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore
 
@@ -232,28 +230,15 @@ def opened_and_closed(array):
 
 @pytest.mark.parametrize("act", [preallocate, opened_and_closed])
 def test_an_interrupt_leaves_no_descriptor_and_no_temporary_file(tmp_path, act):
-    """Python looks for signals when a function of Python begins, and after one of C."""
-    stored, previous = Stored(tmp_path, "chunk"), sys.getprofile()
+    stored = Stored(tmp_path, "chunk")
 
-    def look(frame, event, argument):
-        is_own = "zarr_bytes" in frame.f_code.co_filename
-        if is_own and event in ("call", "c_return") and next(looks) == 0:
-            raise KeyboardInterrupt
-
-    for number in itertools.count():
-        shutil.rmtree(tmp_path / "c", ignore_errors=True)
-        looks = itertools.count(-number)
-        with suppress(KeyboardInterrupt):
-            try:
-                sys.setprofile(look)
-                act(stored.array)
-            finally:
-                sys.setprofile(previous)
+    def look():
         assert open_below(tmp_path) == []
         assert list(tmp_path.rglob("*.partial")) == []
-        if next(looks) <= 0:  # there are no more moments
-            break
-    assert number > 2
+        shutil.rmtree(tmp_path / "c", ignore_errors=True)
+
+    look()
+    assert interrupted(lambda: act(stored.array), look, only="zarr_bytes") > 2
 
 
 def test_the_first_write_of_several_chunks_finds_out_where_the_store_is(tmp_path):
