@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import zarr
 from stored_arrays import PLAIN_ZARR, created, numbers, stored
+from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import BytesCodec, view
+from zarr_bytes import BytesCodec, counting, view
 from zarr_bytes.indexing.plan import Plan
 
 pytestmark = pytest.mark.zarr
@@ -139,6 +140,33 @@ def test_the_plans_of_few_settings_are_kept(tmp_path, pipeline):
             array[:, :2048]
     found = [thing for thing in gc.get_objects() if isinstance(thing, Plan)]
     assert 0 < sum(plan.format.shape == (8, 4095) for plan in found) < 20
+
+
+def test_a_read_like_the_last_one_goes_into_memory_of_any_form(tmp_path, pipeline):
+    """Long ranges are read straight into the memory that has their form; the others are copied."""
+    values = numbers((40, 600)) + 1
+    array = stored(LocalStore(tmp_path), values, serializer=BytesCodec(endian="little"))
+    forms = {
+        "C": lambda shape: np.zeros(shape),
+        "F": lambda shape: np.zeros(shape, order="F"),
+        "columns of more": lambda shape: np.zeros((shape[0], shape[1] + 1))[:, 1:],
+        "big-endian": lambda shape: np.zeros(shape, ">f8"),
+        "numbers": lambda shape: np.zeros(shape, "i8"),
+    }
+    for first, second in permutations(forms, 2):
+        for selection in np.s_[:], np.s_[3:20], np.s_[5:7, 1:9]:
+            for form in first, second:
+                out = forms[form](values[selection].shape)
+                array.get_basic_selection(selection, out=cpu.NDBuffer.from_numpy_array(out))
+                assert np.array_equal(out, values[selection])
+
+
+def test_a_read_like_the_last_one_is_by_the_settings_of_the_moment(tmp_path, pipeline):
+    array = stored(LocalStore(tmp_path), numbers((8, 4096), "u1"))
+    for gap, ranges in (2047, 8), (2048, 1), (2047, 8):
+        with zarr.config.set({"zarr_bytes.gap.local": gap}), counting() as counted:
+            array[:, :2048]
+        assert counted.ranges == ranges
 
 
 def test_arrays_of_indices_are_not_taken_for_each_other(tmp_path, pipeline):

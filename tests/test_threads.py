@@ -14,7 +14,7 @@ import pytest
 import zarr
 from conftest import PIPELINES
 from stored_arrays import IN_PLACE, created, faulty, numbers, pipeline_of, put, spec_of, stored
-from system_calls import before_each, mounted_as, needs_nowait, watched
+from system_calls import before_each, ending_early, mounted_as, needs_nowait, watched
 from zarr.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore
 
@@ -81,6 +81,39 @@ class TestOnTheEventLoop:
         with watched(root) as files:
             assert np.array_equal(on_the_loop(array, selection), values[selection])
         assert expected == sum(n for thread, _, n in files.reads if thread == threading.get_ident())
+
+    def test_who_reads_alike_meanwhile_has_memory_of_his_own(self, tmp_path, pipeline):
+        """Another thread, between the two calls of the system that give the first its bytes."""
+        values, meanwhile = numbers((2, 100)) + 1, []
+        array = stored(LocalStore(tmp_path), values, chunks=(1, 100))
+        array[0]  # now the file system is known, and the read is one like the last
+        reader = threading.get_ident()
+
+        def another(*_):
+            if threading.get_ident() == reader:
+                meanwhile.append(array[1])
+
+        with ending_early(0), before_each(another, ("preadv",)):
+            assert np.array_equal(on_the_loop(array, 0), values[0])
+        assert len(meanwhile) > 1
+        assert all(np.array_equal(found, values[1]) for found in meanwhile)
+
+    def test_a_chunk_takes_no_task_beside_that_of_a_pipeline_of_zarr(self, tmp_path):
+        with zarr.config.set({"codec_pipeline.path": PIPELINES[ZARRS]}):
+            array, _ = small_chunks(tmp_path, 20)
+
+        async def tasks_of(rows):
+            tasks = []
+
+            def made(loop, work, **options):
+                tasks.append(work)
+                return asyncio.Task(work, loop=loop, **options)
+
+            asyncio.get_running_loop().set_task_factory(made)
+            await array.async_array.getitem(slice(rows))
+            return len(tasks)
+
+        assert asyncio.run(tasks_of(20)) - asyncio.run(tasks_of(10)) == 10
 
     def test_others_have_their_turn_between_many_chunks(self, tmp_path, monkeypatch):
         array, expected = small_chunks(tmp_path, 600)

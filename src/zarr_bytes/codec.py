@@ -29,7 +29,7 @@ from zarr_bytes.layout.elements import decode_elements, encode_elements, has_fix
 from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from zarr.abc.buffer import Buffer, NDBuffer
     from zarr.abc.store import ByteGetter
@@ -224,6 +224,15 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
         dtype = chunk_spec.dtype.to_native_dtype()
         array = decode_elements(encoded, dtype, chunk_spec.shape, endian_of(self))
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(array)
+
+    async def decode_partial(
+        self, batch_info: Iterable[tuple[ByteGetter, SelectorTuple, ArraySpec]]
+    ) -> Iterable[NDBuffer | None]:
+        """Selections of a batch of chunks; of one, as in zarr's default, without a task for it."""
+        batch = list(batch_info)
+        if len(batch) != 1:
+            return await super().decode_partial(batch)
+        return [await self._decode_partial_single(*batch[0])]
 
     async def _decode_partial_single(
         self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec

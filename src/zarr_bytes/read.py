@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from itertools import repeat
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import zarr
@@ -140,6 +140,8 @@ class Reader:
         self.answers_ranges = is_all and not self.root and driver.answers_ranges()
         # Not in a thread, where a warning could not point at the line that has called zarr.
         self.cost = driver.cost() if self.root else None
+        # What the way of integers and slices depends on, besides these.
+        self.key = self.cost, limits.LIMITS, out.dtype, out.strides, out.flags.behaved
         self.fetches_much = False  # more than one thread is for, with the gaps
 
     def files(self, batch: Iterable[Chunk], *, waits: bool = True) -> Iterator[bool]:
@@ -175,6 +177,7 @@ class Reader:
                         plan = self._plan(format, selection, place, self.cost)
                     raise plan.end_of_file(path, end.offset) from None
             yield True
+        self._keep(way)
 
     async def object(self, item: Chunk, objects: int = 1, *, is_sync: bool = False) -> bool:
         """Read one of the `objects` of any other store that are read at once; whether it exists."""
@@ -250,6 +253,13 @@ class Reader:
         return Counts(requests=requests, ranges=ranges, bytes_fetched=nbytes)
 
     def _way(self, format: Format, selection: Any, place: Any) -> _Way:
+        try:  # that of the last read, with memory that no other thread has then
+            key, last = format.last_way.pop()
+        except IndexError:
+            pass
+        else:
+            if key == self.key and last.has(format, selection, place):
+                return cast("_Way", last)
         one = plan = None
         if format.is_plain and is_basic(selection):
             one = self._one_read(format, selection, place)
@@ -260,6 +270,13 @@ class Reader:
         if arrays and not (type(place) is tuple and len(place) == len(selection)):
             return _Way(one, plan, format, selection, [], [])
         return _Way(one, plan, format, selection, types, [(i, place[i]) for i in arrays])
+
+    def _keep(self, way: _Way | None) -> None:
+        """Keep the way of integers and slices for the next read."""
+        if way is None or (way.plan is not None and not way.plan.is_little):
+            return
+        if way.types and not way.places:
+            way.format.last_way.append((self.key, way))
 
     def _one_read(self, format: Format, entries: tuple[Any, ...], place: Any) -> _OneRead | None:
         """The one read of a selection, before any plan; None if it takes more than one."""
@@ -280,9 +297,7 @@ class Reader:
         if is_all and most.direct <= to_read <= most.loop:
             view = self._view(format, entries, place)
             if view.dtype == format.stored and view.flags.carray:
-                # Without the data type: not every type has a buffer that can be read into.
-                raw = self.out.view(f"V{item_size}")
-                return _OneRead(format, box.number, begin, raw, None)
+                return _OneRead(format, box.number, begin, None, None)
         if to_read > most.assigned:
             return None
         memory, at = np.empty(to_read, np.uint8), 0 if is_part else start
@@ -305,8 +320,8 @@ class _OneRead(NamedTuple):
     format: Format
     number: int  # of the inner chunk
     start: int | None  # in the inner chunk; None where a whole file is read
-    memory: Any  # that is read into: a memoryview, or `out`
-    elements: Array | None  # a view of the memory; None where it is `out`
+    memory: Any  # that is read into: a memoryview, or None for `out`
+    elements: Array | None  # a view of the memory
 
     def read(self, file: ChunkFile, out: Array, place: Any) -> None:
         """Read an open file into its place in `out`."""
@@ -320,8 +335,10 @@ class _OneRead(NamedTuple):
                 return
             start += base
         if self.elements is None:
-            # Flat, in the order of the memory, which is the order of the stored axes.
-            memory = memory[(*place, ...)].ravel(order="K").data.cast("B")  # never a scalar
+            # Without the data type: not every type has a buffer that can be read into. Flat, in
+            # the order of the memory, which is the order of the stored axes.
+            raw = out.view(f"V{self.format.item_size}")[(*place, ...)]  # never a scalar
+            memory = raw.ravel(order="K").data.cast("B")
         if start is None:
             file.read_whole(memory)
         else:

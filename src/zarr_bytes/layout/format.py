@@ -7,6 +7,7 @@ in C order, as unsigned integers of 64 bits, all bits of both being 1 for an abs
 
 from __future__ import annotations
 
+from collections import deque
 from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -84,6 +85,7 @@ class Format:
             self.index_nbytes = _ENTRY * self.count + _CHECKSUM * sharding.has_checksum
             self.first = 0 if sharding.is_at_end else self.index_nbytes
             self.entry_dtype = np.dtype("<u8" if sharding.index_endian == "little" else ">u8")
+        self.last_way: deque[Any] = deque(maxlen=1)  # to read; `Reader` takes it out meanwhile
         self.last_plans: dict[Any, Any] = {}  # by the cost of a request, with their selections
 
     def stored_order(self, along: Sequence[Any]) -> tuple[Any, ...]:
