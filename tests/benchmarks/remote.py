@@ -173,7 +173,7 @@ def rows(server, place, names):
             times = {contender: median(some) for contender, some in seconds.items()}
             least = {BEST: least, ALONE: median(of_requests)}
             bars = [Bar(1.15, f"{kind} of {len(log)} requests", n) for kind, n in least.items()]
-            yield Row(f"{place.what}, {name}", times, bars, least)
+            yield Row(f"{place.what}, {name}", times | least, bars)
 
 
 def timed(name, place, selection):

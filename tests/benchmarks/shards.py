@@ -39,6 +39,8 @@ from benchmark import (
     write_from,
 )
 from pipeline import (
+    ALONE,
+    PEERS,
     PIPELINE,
     TENSORSTORE,
     ZARRS_OWN,
@@ -58,7 +60,7 @@ try:
 except ImportError:
     Array = None
 
-ZARRISTA, ALONE = "zarrista", "system calls alone"
+ZARRISTA = "zarrista"
 OURS_WAY, THEIR_WAY = ("zarr_bytes.BatchedBytesPipeline", OURS), (DEFAULT, THEIRS)
 WAYS = {  # as of `readers`
     PIPELINE: OURS_WAY,
@@ -68,7 +70,6 @@ WAYS = {  # as of `readers`
     TENSORSTORE: None,
 }
 THREADS = ThreadPoolExecutor(os.cpu_count())  # of the system calls alone
-PEERS = ("zarr-bytes", "numpy", "zarr", "zarrs", "tensorstore")
 
 # Array, shard of 31.25 MiB of float64, inner chunk of 0.98 MiB.
 SHAPES = (
@@ -199,12 +200,6 @@ def system_calls(path, places, selection):
     return read
 
 
-def without_least(times):
-    """The times of the contenders, and the system calls alone, which are the last."""
-    *names, last = times
-    return {name: times[name] for name in names}, {last: times[last]}
-
-
 def reading(folder, rounds):
     peers = (TENSORSTORE, "zarrs")
     all_peers = peers if Array is None else (*peers, ZARRISTA)
@@ -212,15 +207,14 @@ def reading(folder, rounds):
         path = written(folder / kind, *SHAPES[i], endian, way)
         values, contenders = values_of(SHAPES[i][0]), all_readers(path)
         reads = checked(contenders, values, ...) | {ALONE: read_into(path, THREADS.map)}
-        times, least = without_least(rounds.in_turn(reads, 21))
-        yield Row(f"{kind}, {TWO}, whole", times, [at_most(times, 0.6, *all_peers)], least)
+        times = rounds.in_turn(reads, 21)
+        yield Row(f"{kind}, {TWO}, whole", times, [at_most(times, 0.6, *all_peers)])
         places = stored_places(path, *SHAPES[i])
         for name, selection in READS.items():
             reads = checked(contenders, values, selection)
             reads[ALONE] = system_calls(path, places, selection)
-            measured = rounds.in_turn(reads, 51) if name in IN_TURN else rounds.alone(reads)
-            times, least = without_least(measured)
-            yield Row(f"{kind}, {TWO}, {name}", times, [at_most(times, 1.0, *peers)], least)
+            times = rounds.in_turn(reads, 51) if name in IN_TURN else rounds.alone(reads)
+            yield Row(f"{kind}, {TWO}, {name}", times, [at_most(times, 1.0, *peers)])
         rmtree(path)
 
 
@@ -252,11 +246,11 @@ def writing(folder, rounds):
         bare = written(folder / "bare", *SHAPES[i], endian, THEIR_WAY)
         # The system brings one contender's bytes to the disk before the next begins.
         writes[ALONE] = write_from(bare, THREADS.map)
-        times, least = without_least(rounds.in_turn(writes, 7, os.sync))
+        times = rounds.in_turn(writes, 7, os.sync)
         end(paths, values)
         rmtree(bare)
         bars = [at_most(times, 0.8, "zarr fused", "zarrs")]
-        yield Row(f"{kind}, writing {TWO}", times, bars, least)
+        yield Row(f"{kind}, writing {TWO}", times, bars)
 
 
 def in_place(folder, rounds):
