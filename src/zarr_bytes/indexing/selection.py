@@ -154,8 +154,8 @@ def shape_of(entries: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]:
     """Shape of a selection that `is_of_zarr`."""
     if are_points(entries):
         return tuple(entries[0].shape)
-    given = [(entry, n) for entry, n in zip(entries, shape, strict=True) if type(entry) is not int]
-    return tuple([_length(entry, n) for entry, n in given])
+    along = zip(entries, shape, strict=True)
+    return tuple([_length(entry, n) for entry, n in along if type(entry) is not int])
 
 
 def _length(entry: Any, size: int) -> int:
