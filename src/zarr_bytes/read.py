@@ -297,7 +297,8 @@ class Reader:
         if is_all and most.direct <= to_read <= most.loop:
             view = self._view(format, entries, place)
             if view.dtype == format.stored and view.flags.carray:
-                return _OneRead(format, box.number, begin, None, None)
+                # Without the data type: not every type has a buffer that can be read into.
+                return _OneRead(format, box.number, begin, np.dtype(f"V{item_size}"), None)
         if to_read > most.assigned:
             return None
         memory, at = np.empty(to_read, np.uint8), 0 if is_part else start
@@ -320,8 +321,8 @@ class _OneRead(NamedTuple):
     format: Format
     number: int  # of the inner chunk
     start: int | None  # in the inner chunk; None where a whole file is read
-    memory: Any  # that is read into: a memoryview, or None for `out`
-    elements: Array | None  # a view of the memory
+    memory: Any  # that is read into: a memoryview, or for `out` the type of its raw elements
+    elements: Array | None  # a view of the memory; None where it is `out`
 
     def read(self, file: ChunkFile, out: Array, place: Any) -> None:
         """Read an open file into its place in `out`."""
@@ -335,9 +336,8 @@ class _OneRead(NamedTuple):
                 return
             start += base
         if self.elements is None:
-            # Without the data type: not every type has a buffer that can be read into. Flat, in
-            # the order of the memory, which is the order of the stored axes.
-            raw = out.view(f"V{self.format.item_size}")[(*place, ...)]  # never a scalar
+            # Flat, in the order of the memory, which is the order of the stored axes.
+            raw = out.view(memory)[(*place, ...)]  # never a scalar
             memory = raw.ravel(order="K").data.cast("B")
         if start is None:
             file.read_whole(memory)
