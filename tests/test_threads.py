@@ -84,14 +84,14 @@ class TestOnTheEventLoop:
 
     def test_who_reads_alike_meanwhile_has_memory_of_his_own(self, tmp_path, pipeline):
         """Another thread, between the two calls of the system that give the first its bytes."""
-        values, meanwhile = numbers((2, 100)) + 1, []
+        values, meanwhile, is_free = numbers((2, 100)) + 1, [], threading.Lock()
         array = stored(LocalStore(tmp_path), values, chunks=(1, 100))
         array[0]  # now the file system is known, and the read is one like the last
-        reader = threading.get_ident()
 
         def another(*_):
-            if threading.get_ident() == reader:
+            if is_free.acquire(blocking=False):
                 meanwhile.append(array[1])
+                is_free.release()
 
         with ending_early(0), before_each(another, ("preadv",)):
             assert np.array_equal(on_the_loop(array, 0), values[0])
