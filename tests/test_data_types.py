@@ -43,7 +43,7 @@ NAMED = '"Infinity", "-Infinity"'
 PAIR = "complex_float8_e5m2"
 OTHER = "big" if sys.byteorder == "little" else "little"
 STRUCT = documents.struct_of(a="float32", c=documents.struct_of(b="int8"))
-OBJECT = r"type \[\('a', '<f4'\), .*an object with one for each field; zarr also reads 5 bytes as"
+OBJECT = r"\[\('a', '[<>]f4'\), .*an object with one for each field; zarr also reads 5 bytes as"
 ABC = np.frombuffer(b"abc", [(name, ml_dtypes.float8_e5m2) for name in "xyz"])[0]
 
 pytestmark = [
@@ -624,7 +624,9 @@ class TestLimits:
     @pytest.mark.skipif(not HAS_FUSED_PIPELINE, reason="zarr 3.3 has the fused pipeline")
     @pytest.mark.parametrize("name", PAIRS)
     def test_zarrs_fused_pipeline_cannot_read_pairs_of_a_whole_shard(self, name):
-        shard = ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec(endian=OTHER)])
+        codec = [BytesCodec(endian=OTHER)]
+        # Without a checksum, whose bytes zarr exchanges on a big-endian machine.
+        shard = ShardingCodec(chunk_shape=(2,), codecs=codec, index_codecs=codec)
         values = np.array([1 + 2j, 3 + 4j, 5 + 6j, 7 + 8j], numpy_type(name))
         array = zarr.create_array({}, data=values, serializer=shard, compressors=None)
         with zarr.config.set({"codec_pipeline.path": PIPELINES["FusedCodecPipeline"]}):

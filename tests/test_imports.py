@@ -20,6 +20,8 @@ WITHIN_FUNCTIONS = {
     ("zarr_bytes.pipeline", "zarr_bytes.write"),
     ("zarr_bytes.codec", "zarr_bytes.layout.format"),
     ("zarr_bytes.chains", "zarr_bytes.layout.format"),
+    # Which imports another module of `data_type`, and with it all of them.
+    ("zarr_bytes.data_type.core", "zarr_bytes.layout.elements"),
 }
 
 

@@ -144,10 +144,15 @@ if HAS_STRUCT:
         def _read_exactly(self, data: JSON) -> Any:
             if isinstance(data, Mapping):
                 return self._of_fields(data, "_read_exactly")
+            # Imported here, since it imports this package.
+            from zarr_bytes.layout.elements import decode_elements
+
+            dtype = self.to_native_dtype()
             try:  # base64 text, which older zarr wrote
-                return zarr_dtype.Struct.from_json_scalar(self, data, zarr_format=3)
-            except (IndexError, TypeError, ValueError):
-                dtype = self.to_native_dtype()
+                raw = raw_from_json(data if isinstance(data, str) else None, dtype.itemsize)
+                encoded = np.frombuffer(raw.tobytes(), np.uint8)
+                return decode_elements(encoded, dtype, (), "little")[()]
+            except (TypeError, ValueError):
                 permitted = "an object with one for each field"
                 also = f"; zarr also reads {dtype.itemsize} bytes as base64 text"
                 raise refused(str(dtype), data, permitted + also) from None
