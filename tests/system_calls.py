@@ -112,14 +112,14 @@ def interrupted(act, check, *, only=""):
     Python looks for signals when a function of Python begins, and after one of C; those in files
     with `only` in their names. How many moments there are.
     """
-    previous = sys.getprofile()
+    previous, number = sys.getprofile(), 0
 
     def look(frame, event, argument):
         is_meant = only in frame.f_code.co_filename and event in ("call", "c_return")
         if is_meant and next(looks) == 0:
             raise KeyboardInterrupt
 
-    for number in count():
+    while True:
         looks, is_done = count(-number), False
         with suppress(KeyboardInterrupt):
             try:
@@ -131,7 +131,7 @@ def interrupted(act, check, *, only=""):
         check()
         if is_done:
             return number
-    raise AssertionError
+        number += 1
 
 
 @contextmanager
