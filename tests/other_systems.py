@@ -1,15 +1,15 @@
-"""Run tests in processes that lack what macOS, Windows and others lack.
+"""Run tests in a process that lacks what macOS, Windows or another system lacks.
 
-    python tests/other_systems.py FOLDER TEST...
+    python tests/other_systems.py SYSTEM TEST...
 
-writes what pytest prints into FOLDER, and exits with the number of systems where a test fails.
+exits as pytest does.
 """
 
 import os
 import sys
 from pathlib import Path
 
-import hypothesis.extra.numpy  # noqa: F401 -- imported once for all
+import hypothesis.extra.numpy  # noqa: F401 -- which need what is taken away
 import pytest
 import zarr  # noqa: F401
 
@@ -53,21 +53,7 @@ def become(system):
     sys.platform = here  # for what Python and others import later
 
 
-def main(root, *tests):
-    failed = 0
-    for system in LACKING:
-        process = os.fork()
-        if not process:
-            log = os.open(f"{root}/{system}.log", os.O_WRONLY | os.O_CREAT)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            become(system)
-            options = ["-q", "-p", "no:cacheprovider", f"--basetemp={root}/{system}", "--tb=short"]
-            of_imports = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of those above
-            os._exit(pytest.main([*options, *of_imports, *tests]))
-        failed += os.waitpid(process, 0)[1] != 0
-    sys.exit(failed)
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    become(sys.argv[1])
+    of_imports = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of those above
+    sys.exit(pytest.main(["-xq", "-p", "no:cacheprovider", *of_imports, *sys.argv[2:]]))
