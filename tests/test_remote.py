@@ -12,6 +12,7 @@ import selectors
 import threading
 import weakref
 from math import ceil, inf
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from servers import serving
 from slow_server import SLOTS, best, joined
 from stored_arrays import CountingStore, faulty, most_memory, numbers, store_at, stored
 from zarr.abc.store import SuffixByteRequest
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
 from zarr_bytes import ChunkSizeError, counting, explain, limits
 from zarr_bytes.io.drivers import driver_of
@@ -402,6 +403,28 @@ class TestKeptIndexes:
                 assert self.requests(array, (0, 5, 6)) == 1 + (not most)  # of another shard
             del objects_of(array)["c/1/0/0"]
             assert not timed(array, 1)[0].any()
+
+    @pytest.mark.parametrize("reader", [("", "group"), ("/group", "")], ids=["root", "array"])
+    @pytest.mark.parametrize("writer", [("", "group"), ("/group", "")], ids=["root", "array"])
+    def test_that_of_a_shard_is_forgotten_whichever_store_object_writes_it(self, writer, reader):
+        """Of the root of the store or of the array itself; zarr copies a store to be read only."""
+        (above, path), values = writer, self.VALUES[0] + 1
+        root = f"memory://kept-index-{uuid4()}"
+        store = FsspecStore.from_url(root + above)
+        options = {"chunks": (10, 50), "shards": (40, 50), "compressors": None}
+        array = zarr.create_array(store, name=path, shape=(40, 50), dtype="f8", **options)
+        array[:10] = 7
+        store, path = FsspecStore.from_url(root + reader[0]), reader[1]
+        for opened in (
+            zarr.open_array(store, path=path, mode="r"),
+            zarr.open_array(store, path=path),
+        ):
+            with zarr.config.set({"zarr_bytes.index_cache": 5}):
+                assert opened[5, 5] == 7
+                array[...] = values
+                assert np.array_equal(opened[...], values)
+                array[20:] = 0
+                array[:10] = 7
 
     def test_none_is_used_where_shards_come_whole(self):
         array = self.array()

@@ -178,6 +178,10 @@ def keep_index(key: StorePath, content: Bytes | None, writes: int = 0) -> None:
     most, place = setting("zarr_bytes.index_cache"), (id(key.store), key.path)
     with counters.lock:
         _indexes.pop(place, None)
+        # Another store object may have this shard, too, its root above or below.
+        for other in [*_indexes] if content is None else ():
+            if other[1].endswith(key.path) or key.path.endswith(other[1]):
+                del _indexes[other]
         _writes += content is None
         if content is not None and most and writes == _writes:
             _indexes[place] = ref(key.store), content
