@@ -7,6 +7,7 @@ import asyncio
 import threading
 from contextlib import nullcontext
 from functools import partial
+from mmap import mmap
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from zarr.codecs import TransposeCodec
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import LocalStore
 
-from zarr_bytes import BatchedBytesPipeline, BytesCodec, EndianCodec
+from zarr_bytes import BatchedBytesPipeline, BytesCodec, EndianCodec, view
 from zarr_bytes.io.tasks import in_threads
 
 pytest.importorskip("resource", reason="files are replaced by this package on POSIX systems")
@@ -169,6 +170,23 @@ class TestReadingIntoABufferOfTheCaller:
             error = pytest.raises(ValueError, match="read-only")
             with nullcontext() if is_writeable else error:
                 array.get_basic_selection(..., out=buffer)
+
+    @pytest.mark.parametrize("mapped", ["view", "memmap", "without a name"])
+    def test_that_maps_the_file_which_is_read(self, tmp_path, mapped):
+        """Elements are read before others take their place, as from any other memory."""
+        values = numbers(40_000, "<i4")
+        options = {"serializer": BytesCodec(), "in_place": mapped == "view"}
+        array = stored(LocalStore(tmp_path), values, **options)
+        with (tmp_path / "c/0").open("r+b") as file:
+            if mapped == "view":
+                memory = view(array, "r+")[...]
+            elif mapped == "memmap":
+                memory = np.memmap(file, values.dtype)
+            else:
+                memory = np.frombuffer(mmap(file.fileno(), 0), values.dtype)
+        array.get_basic_selection(slice(-100), out=cpu.NDBuffer.from_numpy_array(memory[100:]))
+        assert np.array_equal(memory, np.append(values[:100], values[:-100]))
+        assert np.array_equal(array[...], memory)
 
 
 def test_an_array_may_have_as_many_axes_as_numpy_has(tmp_path):

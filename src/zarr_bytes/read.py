@@ -25,6 +25,7 @@ from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, open_chunk
 from zarr_bytes.io.known_stores import is_known_to_be_local, is_tried
+from zarr_bytes.io.mapping import apart_from_files
 from zarr_bytes.io.requests import MissingChunkError, Requests, note_request
 from zarr_bytes.io.tasks import (
     finished,
@@ -77,6 +78,8 @@ async def read_batch(
         return await for_each(lambda of: reader.object(*of), [*zip(batch, objects, strict=True)])
     root, nbytes = driver.root, out.nbytes
     found: list[bool] = []
+    paths = (f"{root}/{key.path}" for key, *_ in batch)
+    reader.out = apart_from_files(out, paths, is_read=True)
     if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):
         try:
             for is_there in reader.files(batch, waits=False):
@@ -89,6 +92,8 @@ async def read_batch(
         is_little = nbytes <= limits.LIMITS.one_thread and not reader.fetches_much
         threads = threads_for(root, len(rest), is_little=is_little)
         found += await in_threads(reader.files, rest, threads)
+    if reader.out is not out:
+        out[...] = reader.out
     counters.note(root, chunks=len(found), opens=sum(found))
     return found
 
