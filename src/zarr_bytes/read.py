@@ -17,7 +17,6 @@ import zarr
 from zarr.buffer import cpu
 
 from zarr_bytes import limits
-from zarr_bytes.errors import wrong_size
 from zarr_bytes.indexing.plan import EVERYTHING, Fetch, plan_of, with_sizes
 from zarr_bytes.indexing.selection import c_strides, is_basic, is_of_zarr, shape_of, view_of
 from zarr_bytes.io import counters
@@ -26,7 +25,7 @@ from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, open_chunk
 from zarr_bytes.io.known_stores import is_known_to_be_local, is_tried
 from zarr_bytes.io.mapping import apart_from_files
-from zarr_bytes.io.requests import MissingChunkError, Requests, note_request
+from zarr_bytes.io.requests import MissingChunkError, Requests
 from zarr_bytes.io.tasks import (
     finished,
     for_each,
@@ -41,7 +40,7 @@ from zarr_bytes.layout.format import CHUNK_INDEX, Index
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from zarr.abc.buffer import Buffer, BufferPrototype
+    from zarr.abc.buffer import BufferPrototype
     from zarr.storage import StorePath
 
     from zarr_bytes.errors import BoolValueError
@@ -186,16 +185,22 @@ class Reader:
 
     async def object(self, item: Chunk, objects: int = 1, *, is_sync: bool = False) -> bool:
         """Read one of the `objects` of any other store that are read at once; whether it exists."""
-        getter, format, selection, place, _ = item
-        if self.driver.is_memory and format.is_plain and format.stored_nbytes:
-            if is_sync:
-                return self._from_memory(item, getter.get_sync(prototype=self.prototype))
-            return self._from_memory(item, await getter.get(self.prototype))
-        plan = self._plan(format, selection, place, self.driver.cost_of(getter.path))
-        view = self._view(format, selection, place)
-        requests = self.driver.requests(getter, plan, self.prototype, is_sync=is_sync)
+        (getter, format, selection, place, _), driver = item, self.driver
+        cost, plan = driver.cost_of(getter.path), None
+        # All of a small chunk comes at once, of which NumPy selects without a plan.
+        is_small = cost is None or format.nbytes <= min(cost)
+        if not (is_small and format.is_plain and format.stored_nbytes):
+            plan = self._plan(format, selection, place, cost)
+        requests = Requests(getter, format, plan, cost, self.prototype, driver, is_sync=is_sync)
         try:
-            await self._object(plan, requests, view, objects)
+            if plan is None:
+                content = await requests.fetch_whole()
+                elements = np.ndarray(format.grid.shape, format.stored, content)
+                selected = elements.transpose(format.back)[(*selection, ...)]
+                self.out[place] = selected.squeeze(self.drop_axes) if self.drop_axes else selected
+            else:
+                view = self._view(format, selection, place)
+                await self._object(plan, requests, view, objects)
         except MissingChunkError:
             requests.check_is_missing()
             self.out[place] = format.fill_value
@@ -219,22 +224,6 @@ class Reader:
         fetches = plan.filling(index, view, largest)
         await for_each(work, with_sizes(fetches, largest, requests.slots, objects), requests.slots)
 
-    def _from_memory(self, item: Chunk, buffer: Buffer | None) -> bool:
-        """The short way of a chunk that is in memory: NumPy selects of it, without a plan."""
-        getter, format, selection, place, _ = item
-        counters.note(getter.store, chunks=1)
-        note_request(getter, None, buffer)
-        if buffer is None:
-            self.out[place] = format.fill_value
-            return False
-        content = buffer.as_numpy_array()
-        if content.size != format.nbytes:
-            raise wrong_size(str(getter), 0, format.nbytes, content.size)
-        elements = np.ndarray(format.grid.shape, format.stored, content).transpose(format.back)
-        selected = elements[(*selection, ...)]
-        self.out[place] = selected.squeeze(self.drop_axes) if self.drop_axes else selected
-        return True
-
     def counts(self, item: Chunk, index: ChunkIndex, objects: int = 1) -> Counts:
         """What `files` or `object` would fetch of an object."""
         getter, format, selection, place, _ = item
@@ -252,9 +241,7 @@ class Reader:
                 sized = with_sizes(fetches, largest, number_of_slots(), objects)
             ranges = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
             nbytes = sum([fetch.ranges.nbytes for fetch in fetches])
-        if self.root:
-            return Counts(ranges=ranges, bytes_fetched=nbytes)
-        requests, ranges = ranges, ranges * (not is_whole)
+        requests, ranges = (0, ranges) if self.root else (ranges, ranges * (not is_whole))
         return Counts(requests=requests, ranges=ranges, bytes_fetched=nbytes)
 
     def _way(self, format: Format, selection: Any, place: Any) -> _Way:

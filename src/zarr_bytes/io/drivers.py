@@ -16,15 +16,10 @@ from zarr_bytes.errors import wrong_size
 from zarr_bytes.io.file_writing import CAN_REPLACE
 from zarr_bytes.io.known_stores import answers_ranges, ignores_ranges, origin_of
 from zarr_bytes.io.mapping import mapped
-from zarr_bytes.io.requests import Requests
 from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated, sync
 
 if TYPE_CHECKING:
-    from zarr.abc.buffer import BufferPrototype
-    from zarr.storage import StorePath
-
-    from zarr_bytes.indexing.plan import Plan
     from zarr_bytes.io.mapping import ChangedFiles
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.settings import Cost
@@ -59,12 +54,6 @@ class Driver:
     def cost_of(self, key: str) -> Cost | None:
         """`cost` of one object: None, too, where it comes whole."""
         return None if self.why_whole(key) else self.cost()
-
-    def requests(
-        self, key: StorePath, plan: Plan, prototype: BufferPrototype, *, is_sync: bool
-    ) -> Requests:
-        """What fetches the bytes of one object."""
-        return Requests(key, plan, prototype, self, is_sync=is_sync)
 
     def answers_ranges(self) -> bool:
         """Whether the store is known to answer ranges with ranges."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import numpy as np
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import ByteRanges, Plan
+    from zarr_bytes.io.drivers import Driver
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.format import Format
     from zarr_bytes.settings import Cost
@@ -45,20 +46,11 @@ _Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
 
 
 _is_within = ContextVar("is_within", default=False)  # a request that is under way
+_FREE: Final = nullcontext()
 
 
 class MissingChunkError(EnoughError):
     """A chunk is missing, which readers take for the fill value."""
-
-
-class _Driver(Protocol):
-    """What is asked of the store, by its driver."""
-
-    is_memory: bool
-    origin: str
-
-    def cost_of(self, key: str) -> Cost | None:
-        """Cost of a request for one object; None where it comes whole."""
 
 
 class Requests:
@@ -67,9 +59,11 @@ class Requests:
     def __init__(
         self,
         getter: StorePath,
-        plan: Plan,
+        format: Format,
+        plan: Plan | None,
+        cost: Cost | None,
         prototype: BufferPrototype,
-        driver: _Driver,
+        driver: Driver,
         *,
         is_sync: bool,
     ) -> None:
@@ -77,16 +71,17 @@ class Requests:
         self._takes_slots = not (driver.is_memory or is_sync)
         # A store may read another array for its answer, and would wait for the slot that it has.
         is_limited = self._takes_slots and not _is_within.get()
-        slots = slots_of_loop() if is_limited else (nullcontext(), nullcontext())
+        slots = slots_of_loop() if is_limited else (_FREE, _FREE)
         # For one request, and for the bytes of a fetch: no more of them are in memory than slots.
         self._slot: AbstractAsyncContextManager[object] = slots[0]
         self.memory: AbstractAsyncContextManager[object] = slots[1]
         self._getter, self._origin = getter, driver.origin
-        self._is_asked_whole = driver.cost_of(getter.path) is None  # also for an index
-        self._plan = plan
+        self._is_asked_whole = cost is None  # also for an index
         self._prototype = prototype
-        self._stored_nbytes = plan.format.stored_nbytes
-        self._chunk: Bytes | None = None  # whole, once it has come
+        self._stored_nbytes = format.stored_nbytes
+        self._is_whole = plan is None or plan.is_whole
+        self._needed = format.nbytes if plan is None else plan.nbytes
+        self._chunk: Bytes | None = None  # whole, once it has come: then nothing more is fetched
         self._is_there = False  # whether anything has come
         self._is_asked = False  # whether a range has been requested, after which others wait
         self._known = asyncio.Event()  # until its answer has told what ranges bring
@@ -98,19 +93,16 @@ class Requests:
         return str(self._getter)
 
     @property
-    def has_come(self) -> bool:
-        """Whether the whole object has come, so that nothing more is fetched."""
-        return self._chunk is not None
-
-    @property
     def slots(self) -> int:
         """Number of requests that are under way at once; 1 for a chunk that has come."""
-        return 1 if self.has_come or not self._takes_slots else number_of_slots()
+        is_one = self._chunk is not None or not self._takes_slots
+        return 1 if is_one else number_of_slots()
 
-    async def fetch_whole(self) -> None:
-        """Get the bytes of the chunk in one request, for `fetch`."""
+    async def fetch_whole(self) -> Bytes:
+        """The bytes of the chunk in one request, which `fetch` has then, too."""
         content, _ = await self._get(None)
         self._note_chunk(content)
+        return content
 
     async def fetch_index(self, format: Format) -> tuple[Bytes, int | None]:
         """The bytes of the index of a shard, in one request, and its size, if that is known."""
@@ -148,9 +140,9 @@ class Requests:
         try:
             await for_each(work, ranges.requests(largest), self.slots)
         except EnoughError:
-            if not self.has_come:
+            if self._chunk is None:
                 raise
-        return self.part(ranges) if self.has_come else cast("Bytes", fetched)
+        return cast("Bytes", fetched) if self._chunk is None else self._part(self._chunk, ranges)
 
     async def _fetch_range(self, start: int, stop: int) -> Bytes:
         """The bytes of one range; an EnoughError where the chunk has come instead.
@@ -160,9 +152,9 @@ class Requests:
         if self._is_asked and not answers_ranges(self._getter.store, self._origin):
             await self._known.wait()
         self._is_asked = True
-        if self.has_come:
+        if self._chunk is not None:
             raise EnoughError
-        is_end = self._plan.is_whole and stop == self._stored_nbytes
+        is_end = self._is_whole and stop == self._stored_nbytes
         request = OffsetByteRequest(start) if is_end else RangeByteRequest(start, stop)
         content, is_range = await self._get(request)
         nbytes, expected = content.size, stop - start
@@ -183,12 +175,15 @@ class Requests:
 
     async def _get(self, request: _Request | None) -> tuple[Bytes, bool]:
         """The bytes that a request brings, and whether they may be the range."""
-        async with self._slot:
-            within = _is_within.set(True)
-            try:
-                found, is_range = await self._answer(request)
-            finally:
-                _is_within.reset(within)
+        if self._slot is _FREE:
+            found, is_range = await self._answer(request)
+        else:
+            async with self._slot:
+                within = _is_within.set(True)
+                try:
+                    found, is_range = await self._answer(request)
+                finally:
+                    _is_within.reset(within)
         if found is None:
             raise MissingChunkError
         self._is_there = True
@@ -240,9 +235,8 @@ class Requests:
         self._chunk = chunk
         self._known.set()
 
-    def part(self, ranges: ByteRanges) -> Bytes:
+    def _part(self, chunk: Bytes, ranges: ByteRanges) -> Bytes:
         """The ranges, out of the whole object, which has come."""
-        chunk = cast("Bytes", self._chunk)
         if self._stored_nbytes is None:  # a shard, whose size is not known before
             for start, stop, _ in ranges.ranges():
                 if stop > chunk.size:
@@ -255,7 +249,7 @@ class Requests:
             warn_caller(
                 f"{self._getter.store} does not answer byte ranges, so chunks are fetched whole"
                 f" each time that a part of them is read: {nbytes} bytes here,"
-                f" where {self._plan.nbytes} were needed; from a server that answers ranges, such"
+                f" where {self._needed} were needed; from a server that answers ranges, such"
                 " as nginx, only these are fetched"
             )
 
