@@ -1,5 +1,6 @@
 """HTTP servers of the files of a folder, which keep what is asked of chunks and what is sent."""
 
+import gzip
 import re
 import threading
 from contextlib import contextmanager, suppress
@@ -23,13 +24,17 @@ class WithoutRanges(SimpleHTTPRequestHandler):
 
 class WithRanges(WithoutRanges):
     protocol_version = "HTTP/1.1"
+    encoding = None
+
+    def content(self, path):
+        return path.read_bytes()
 
     def do_GET(self):
         path = Path(self.translate_path(self.path))
         if not path.is_file():
             self.send_error(404)
             return
-        content = path.read_bytes()
+        content = self.content(path)
         start, stop, asked = 0, len(content), self.headers["Range"]
         if asked:
             first, last = re.fullmatch(r"bytes=(\d*)-(\d*)", asked).groups()
@@ -44,10 +49,21 @@ class WithRanges(WithoutRanges):
             return
         self.send_response(206 if asked else 200)
         self.send_header("Content-Length", str(stop - start))
+        if self.encoding:
+            self.send_header("Content-Encoding", self.encoding)
         if asked:
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
         self.end_headers()
         self.wfile.write(content[start:stop])
+
+
+class Compressed(WithRanges):
+    """Ranges of compressed objects, as S3 sends those that have a ``Content-Encoding``."""
+
+    encoding = "gzip"
+
+    def content(self, path):
+        return gzip.compress(super().content(path))
 
 
 class Server(ThreadingHTTPServer):

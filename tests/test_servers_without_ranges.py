@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 import zarr
-from servers import WithoutRanges, serving
+from servers import Compressed, WithoutRanges, serving
 from stored_arrays import CountingStore, numbers, store_at, stored
 from zarr.abc.store import OffsetByteRequest, Store, SuffixByteRequest
 from zarr.storage import FsspecStore, LocalStore, MemoryStore
@@ -78,6 +78,21 @@ class TestPythonsHttpServer:
             chunk.unlink()
             array = zarr.open_array(store_at(server.url, client), mode="r")
             assert (array[:30, 5, 6] == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
+@pytest.mark.filterwarnings(f"ignore:.* {WARNING}")
+@pytest.mark.parametrize("is_sharded", [False, True], ids=["chunks", "shards"])
+def test_objects_that_a_server_keeps_compressed_come_whole(tmp_path, is_sharded):
+    """Plain zarr reads them: no range of theirs can be decoded, and some end behind them."""
+    rows, shards = (10, (30, 50, 50)) if is_sharded else (30, None)
+    for name, values in ("small", VALUES // 1000), ("large", np.sqrt(VALUES)):
+        stored(LocalStore(tmp_path / name), values, chunks=(rows, 50, 50), shards=shards)
+        with serving(tmp_path, Compressed) as server:
+            for selection in SELECTIONS:
+                array = zarr.open_array(store_at(f"{server.url}/{name}", "fsspec"), mode="r")
+                for _ in range(2):
+                    assert np.array_equal(array[selection], values[selection])
 
 
 class Answering(CountingStore):

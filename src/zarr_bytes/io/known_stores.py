@@ -126,7 +126,8 @@ def says_that_there_are_no_ranges(error: Exception) -> bool:
     """Whether an error of a store means that it cannot read ranges."""
     obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
     own = getattr(obstore, "NotSupportedError", NotImplementedError)
-    return isinstance(error, NotImplementedError | own)
+    # A range of what a server keeps compressed is not a whole stream: fsspec cannot decode it.
+    return isinstance(error, NotImplementedError | own) or "content-encoding" in str(error)
 
 
 def ignores_ranges(store: object) -> bool:

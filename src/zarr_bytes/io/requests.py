@@ -156,19 +156,24 @@ class Requests:
             raise EnoughError
         is_end = self._is_whole and stop == self._stored_nbytes
         request = OffsetByteRequest(start) if is_end else RangeByteRequest(start, stop)
-        content, is_range = await self._get(request)
-        nbytes, expected = content.size, stop - start
-        if is_end and is_range and nbytes > expected:
-            if nbytes != stop:
-                raise wrong_size(self.key, 0, stop, start + nbytes)
-            content, is_range = await self._get(None)  # perhaps a server ignores ranges here alone
-        # The index of a shard, whose size is not known, has come as a range.
-        if not is_range or (nbytes > expected and self._stored_nbytes is not None):
+        expected, stored = stop - start, self._stored_nbytes
+        try:
+            content, is_range = await self._get(request)
+            size = content.size
+            if is_range and size != expected and (is_end or size != stored):
+                if stored is not None and size > expected:
+                    raise wrong_size(self.key, 0, stored, size + start * is_end)
+                raise wrong_size(self.key, start, stop, size)
+        except ChunkSizeError:
+            if stored is None:
+                raise
+            content, is_range = await self._get(None)  # perhaps a server keeps it compressed
+            if content.size != stored:
+                raise
+        if not is_range or content.size != expected:
             self._note_chunk(content)
             self._note_whole_object()
             raise EnoughError
-        if nbytes != expected:
-            raise wrong_size(self.key, start, stop, nbytes)
         note_ranges(self._getter.store, self._origin)
         self._known.set()
         return content
@@ -207,18 +212,18 @@ class Requests:
                     return await self._answer(RangeByteRequest(start, size))
             if not says_that_there_are_no_ranges(error):
                 await self._check_is_within(request, error)
-                raise
+                if getattr(error, "status", 0) != 416:
+                    raise
             return await self._answer(None)
         note_request(self._getter, request, found)
         return found, request is not None
 
     async def _check_is_within(self, request: _Request, error: Exception) -> None:
         """Some stores answer a range past the end with an error (HTTP status 416)."""
+        start, end = getattr(request, "start", 0), getattr(request, "end", self._stored_nbytes or 0)
         size = await _size(self._getter) if self._takes_slots else None
-        if size is None or not isinstance(request, RangeByteRequest) or size >= request.end:
-            return
-        found = max(size - request.start, 0)
-        raise wrong_size(self.key, request.start, request.end, found) from error
+        if size is not None and size < end:
+            raise wrong_size(self.key, start, end, max(size - start, 0)) from error
 
     def check_is_missing(self) -> None:
         """Check that nothing of a chunk has come whose ranges are missing."""
