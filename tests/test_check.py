@@ -106,6 +106,16 @@ def test_what_is_not_permitted_or_not_opened_by_zarr_is_found(members, subject, 
     assert permitted in allowed
 
 
+def test_chunks_are_checked_too_where_the_document_is_not_json_but_zarr_opens_it(tmp_path):
+    array = zarr.create_array(tmp_path, shape=4, dtype="i4", compressors=None)
+    array.update_attributes({"a": float("nan")})
+    array[...] = 1
+    (tmp_path / "c/0").write_bytes(b"short")
+    report = reports_of(tmp_path)[""]
+    assert (report.stored_chunks, report.not_checked) == (1, "")
+    assert [finding.subject for finding in report.findings] == ["zarr.json", "c/0"]
+
+
 def test_every_array_is_found_and_conforms(folder):
     code, found = check_json(folder)
     assert code == 0
@@ -436,6 +446,18 @@ class TestStores:
                 assert nodes[""]["chunks"] is None
                 assert asked <= {"/", "/zarr.json"}
 
+    def test_names_in_the_listing_of_a_server_are_unquoted(self, tmp_path):
+        pytest.importorskip("aiohttp")
+        group = zarr.open_group(tmp_path, mode="w")
+        group.create_array("wind speed/südlich", shape=4, dtype="i4", compressors=None)[1:] = 1
+        zarr.consolidate_metadata(str(tmp_path))
+        with serving(tmp_path, WithoutRanges) as server:
+            report, nodes = zarr_bytes.check(server.url), nodes_of(server.url)
+        assert report.conforms
+        assert [(path, nodes[path]["stored_chunks"]) for path in nodes] == [
+            ("wind speed/südlich", 1)
+        ]
+
     @pytest.mark.parametrize(
         ("words", "said"),
         [
@@ -587,6 +609,14 @@ class TestWhatIsShown:
         one, other = (cell_len(line.partition("int8")[0]) for line in lines if "int8" in line)
         assert one == other
         assert max(cell_len(line) for line in lines if "溫" in line) <= 60
+
+    @needs_rich
+    def test_a_terminal_that_does_not_know_its_width_has_80_columns(self, folder, monkeypatch):
+        shown = []
+        for columns in "80", "0":
+            monkeypatch.setenv("COLUMNS", columns)
+            shown.append(call("check", folder).stdout)
+        assert shown[0] == shown[1] != ""
 
     @needs_rich
     def test_a_progress_bar_counts_on_a_terminal(self, folder, monkeypatch):

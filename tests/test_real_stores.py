@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from contextlib import suppress
 from time import sleep
 
@@ -133,6 +134,11 @@ def test_s3():
     for act in write, check:
         options["asynchronous"] = True
         act(FsspecStore.from_url("s3://bucket/a.zarr", storage_options=options))
+    del options["asynchronous"]
+    given = [f"--storage-option={name}={value}" for name, value in options.items()]
+    command = [sys.executable, "-m", "zarr_bytes", "check", "s3://bucket/a.zarr", *given]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")  # no word of a session that was not closed
     server.stop()
 
 

@@ -214,6 +214,10 @@ class _Check:
             return
         document = await document_at(self._store, report.path)
         self._documents[report.path], report.kind = document, document["node_type"]
+        try:
+            json.dumps(document, allow_nan=False)
+        except ValueError as error:  # which zarr opens, and others do not
+            report.findings.append(Finding(DOCUMENT, in_words(error)))
         data_type = document.get("data_type", "")
         report.data_type = data_type if isinstance(data_type, str) else brief(data_type)
         report.not_checked = "zarr does not open it"
@@ -334,7 +338,7 @@ def _is_chunk(key: str, metadata: ArrayV3Metadata, counts: tuple[int, ...]) -> b
 async def _opened(path: str, document: dict[str, Any]) -> Any:
     """The node of a metadata document as zarr opens it at this path."""
     open_node = open_array if document["node_type"] == "array" else open_group
-    text = json.dumps(document, allow_nan=False)
+    text = json.dumps(document)
     store = MemoryStore({within(path, DOCUMENT): cpu.Buffer.from_bytes(text.encode())})
     # As little as possible: it is that of all threads, one of which may change it meanwhile.
     config = {key: value for key, value in _CONFIG.items() if zarr.config.get(key, None) != value}

@@ -89,7 +89,8 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
 
 async def _close(store: Store) -> None:
     """Close a store, and its connections, which fsspec leaves open."""
-    session: Any = getattr(getattr(store, "fs", None), "_session", None)
+    fs = getattr(store, "fs", None)
+    session: Any = getattr(fs, "_s3", None) or getattr(fs, "_session", None)
     if hasattr(session, "close"):
         with suppress(Exception):  # nobody can act on an error at the end
             await session.close()
@@ -121,8 +122,9 @@ async def listed(store: Store) -> dict[str, list[str]]:
     """
     keys = list[str]()
     with suppress(Exception):  # any error of a store that cannot list
-        # An empty key is a page without links, of a server that lists nothing.
-        keys = sorted({key async for key in store.list_prefix("") if key})
+        # The names of links are quoted. An empty one is of a page without links.
+        plain = unquote if "http" in getattr(getattr(store, "fs", None), "protocol", ()) else str
+        keys = sorted({plain(key) async for key in store.list_prefix("") if key})
     places = [key.rpartition("/") for key in keys]
     nodes: dict[str, list[str]] = {p: [] for p, _, name in places if name in (".zarray", DOCUMENT)}
     for key in keys:
