@@ -222,6 +222,22 @@ def test_a_file_in_the_home_folder_helps_and_what_status_says(without_the_file, 
     assert without_the_file.probe(**variables)["pipeline"] == "zarr_bytes"
 
 
+def test_folders_that_have_the_names_of_packages_are_not_taken_for_them(tmp_path, wheel):
+    """As where `python -m zarr_bytes` is run beside them."""
+    environment, code = (
+        Environment(tmp_path),
+        "from zarr_bytes.__main__ import main; main(['status'])",
+    )
+    for link in (tmp_path / "shared").iterdir():
+        if link.name.startswith(("ml_dtypes", "rich")):
+            link.unlink()
+    environment.install(wheel)
+    expected = environment.run(code)
+    for name in "ml_dtypes", "rich":
+        (tmp_path / "here" / name).mkdir(parents=True)
+    assert environment.run(code, PYTHONPATH=str(tmp_path / "here")) == expected
+
+
 @pytest.mark.parametrize("how", ["wheel", "editable"])
 def test_uninstalling_leaves_zarr_as_it_was(tmp_path, wheel, how):
     environment = Environment(tmp_path)

@@ -88,11 +88,16 @@ def verdict(text: str, colour: str, *things: Cell) -> Line:
 def screen(result: Result, *, in_full: bool = False) -> str:
     """A result as text for standard output; its verdict again at the end of more than a screen."""
     parts = [*result._parts(in_full=in_full)]
-    shown = [*map(_coloured if find_spec("rich") else _plain, parts)]
+    shown = [*map(_coloured if is_package("rich") else _plain, parts)]
     text = "\n".join(shown)
     if text.count("\n") + 3 > shutil.get_terminal_size().lines:  # and the prompt
         text += f"\n\n{shown[0]}"
     return text
+
+
+def is_package(name: str) -> bool:
+    """Whether a package is installed, and not only a folder of its name there."""
+    return getattr(find_spec(name), "origin", None) is not None
 
 
 def _plain(part: Part) -> str:
@@ -112,7 +117,7 @@ def _coloured(part: Part) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console()
+    console = Console(width=Console().width or 80)  # none where COLUMNS is 0
     with console.capture() as captured:
         if isinstance(part, tuple):
             line = Text.assemble(*map(_text, part))
@@ -136,7 +141,7 @@ def _text(cell: Cell, longest: int = sys.maxsize) -> tuple[str, str]:
 @contextmanager
 def progress_bar() -> Iterator[Callback]:
     """A progress bar on a terminal with `rich`."""
-    if not (find_spec("rich") and sys.stderr.isatty()):
+    if not (is_package("rich") and sys.stderr.isatty()):
         yield lambda _: None
         return
     from rich import progress

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,7 @@ import zarr
 from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
 
-from zarr_bytes.commands.result import Result, Table, class_path, in_digits, in_units
+from zarr_bytes.commands.result import Result, Table, class_path, in_digits, in_units, is_package
 from zarr_bytes.data_type import DATA_TYPES
 from zarr_bytes.data_type.real import ExtensionDataType
 from zarr_bytes.errors import HOW_TO_INSTALL, MissingPackageError, in_words
@@ -171,7 +170,7 @@ def status() -> Status:
     return Status(
         is_active=not (problems or advice),
         versions={"Python": platform.python_version()}
-        | {name: metadata.version(name) for name in _PACKAGES if find_spec(name.replace("-", "_"))},
+        | {n: metadata.version(n) for n in _PACKAGES if is_package(n.replace("-", "_"))},
         codecs=codecs,
         data_types={name: _data_type(name) for name in DATA_TYPES},
         settings=[
