@@ -63,7 +63,7 @@ class Compressed(WithRanges):
     encoding = "gzip"
 
     def content(self, path):
-        return gzip.compress(super().content(path))
+        return gzip.compress(super().content(path), 1)
 
 
 class Server(ThreadingHTTPServer):
