@@ -7,7 +7,7 @@ threads do the work. Arrays with other chains of codecs get a pipeline of zarr.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
@@ -20,6 +20,7 @@ from zarr.storage import StorePath
 from zarr_bytes.chains import is_plain, stored_by, why_undivided, with_own_codecs
 from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
 from zarr_bytes.errors import ConfigurationError, warn_caller
+from zarr_bytes.io.known_stores import forget_indexes
 from zarr_bytes.settings import CLASSES, setting
 from zarr_bytes.zarr_versions import PIPELINES, BatchedCodecPipeline, unknown_in_pipeline
 
@@ -125,7 +126,7 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         is_numpy = isinstance(array, np.ndarray) and not isinstance(array, _OTHERS)
         if not items or not is_numpy or not _is_taken(items[0]):
             return await super().read(items, out, drop_axes)
-        from zarr_bytes.read import read_batch
+        from zarr_bytes.read import read_batch  # 10 ms, and zarr loads this module for any array
 
         chunks, prototype = self._chunks(items), items[0][1].prototype
         found = await read_batch(chunks, cast("Array", array), drop_axes, prototype)
@@ -142,10 +143,12 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         from zarr_bytes.write import write_batch
 
         chunks, spec = self._chunks(items), items[0][1]
-        leaves_out = not spec.config.write_empty_chunks
-        await write_batch(
-            chunks, value, drop_axes, spec.prototype, in_place=self.in_place, leaves_out=leaves_out
-        )
+        how = {"in_place": self.in_place, "leaves_out": not spec.config.write_empty_chunks}
+        try:
+            await write_batch(chunks, value, drop_axes, spec.prototype, **how)
+        finally:  # an error may follow the change
+            if chunks[0][1].index_nbytes:
+                forget_indexes()
 
     def _chunks(self, items: list[_Item]) -> list[Chunk]:
         """Zarr's batch as this package's own: what zarr tells a pipeline is known here alone."""
@@ -162,25 +165,17 @@ def _is_taken(first: _Item) -> bool:
     return isinstance(first[0], StorePath) and is_for_numpy(first[1])
 
 
-_unknown = unknown_in_pipeline(BatchedCodecPipeline)
-_unknown_is_said = False
-
-
+@cache
 def _is_known() -> bool:
     """Whether zarr's pipeline is as this one needs it; warns once where it is not."""
-    global _unknown_is_said
-    if _unknown and not _unknown_is_said:
-        _unknown_is_said = True
+    if unknown := unknown_in_pipeline(BatchedCodecPipeline):
         warn_caller(
             f"zarr-bytes {metadata.version('zarr-bytes')} does not know the pipeline of zarr"
-            f" {zarr.__version__} ({_unknown}), so that zarr's own pipeline is used, and only the"
+            f" {zarr.__version__} ({unknown}), so that zarr's own pipeline is used, and only the"
             " codec of this package; a newer zarr-bytes may know it"
         )
-    return not _unknown
+    return not unknown
 
-
-# Reading and writing are imported where chunks are read or written here: zarr loads this module for
-# every array, and their import takes ten milliseconds.
 
 # Zarr's registry knows a pipeline by its module and name.
 BatchedBytesPipeline.__module__ = "zarr_bytes"

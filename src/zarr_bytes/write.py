@@ -35,7 +35,7 @@ from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import write_file
 from zarr_bytes.io.files import EndOfFileError, find_location, open_chunk
-from zarr_bytes.io.known_stores import is_located, keep_index
+from zarr_bytes.io.known_stores import forget_indexes, is_located
 from zarr_bytes.io.mapping import apart_from_files
 from zarr_bytes.io.range_writing import StoppedError, write_all, write_parts, write_ranges
 from zarr_bytes.io.requests import note_request
@@ -233,13 +233,10 @@ class Edit:
         parts = self._parts_of_new(stored, is_dense=False, at_once=True)
         blocks = [data for _, data in sorted(parts, key=itemgetter(0))]
         encoded = blocks[0] if len(blocks) == 1 else np.concatenate([_NO_BYTES[1], *blocks])
-        try:
-            if blocks:
-                await setter.set(prototype.buffer.from_array_like(encoded))
-            else:
-                await setter.delete()
-        finally:  # an error may follow the change
-            keep_index(setter, None)
+        if blocks:
+            await setter.set(prototype.buffer.from_array_like(encoded))
+        else:
+            await setter.delete()
         if not self.keeps_nothing:
             note_request(setter, None, existing)
         counters.note(setter.store, chunks=1, requests=1, bytes_written=encoded.size)
@@ -383,7 +380,7 @@ def new_object(
 
     def write(file: int) -> int:
         try:
-            os.truncate(file, size)  # zeros take no space on the disk
+            os.truncate(file, min(size, 2**63 - 1))  # zeros take no space on the disk
         except OSError as error:
             raise StoppedError(error.errno, 0, 0) from error
         if any(fill):
@@ -421,7 +418,9 @@ def complete_shard(path: str, root: str, format: Format) -> bool:
     with open_chunk(path, root, waits=True) or nullcontext() as file:
         if file is not None and completion.in_file(file) is not None:
             return False
-    return write_file(path, root, completion, in_place=True) > 0
+    written = write_file(path, root, completion, in_place=True)
+    forget_indexes()
+    return written > 0
 
 
 def _inner(index: ChunkIndex, read: Callable[[int], Bytes], number: int) -> Bytes | None:

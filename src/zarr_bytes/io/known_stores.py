@@ -173,18 +173,20 @@ def kept_index(key: StorePath) -> tuple[Bytes | None, int]:
     return None if found is None or found[0]() is not key.store else found[1], writes
 
 
-def keep_index(key: StorePath, content: Bytes | None, writes: int = 0) -> None:
-    """Keep the index of a shard, unless one was written since; None for one that is written."""
-    global _writes
+def keep_index(key: StorePath, content: Bytes, writes: int) -> None:
+    """Keep the index of a shard, unless a shard was written since."""
     most, place = setting("zarr_bytes.index_cache"), (id(key.store), key.path)
     with counters.lock:
         _indexes.pop(place, None)
-        # Another store object may have this shard, too, its root above or below.
-        for other in [*_indexes] if content is None else ():
-            if other[1].endswith(key.path) or key.path.endswith(other[1]):
-                del _indexes[other]
-        _writes += content is None
-        if content is not None and most and writes == _writes:
+        if most and writes == _writes:
             _indexes[place] = ref(key.store), content
         while len(_indexes) > most:
             del _indexes[next(iter(_indexes))]
+
+
+def forget_indexes() -> None:
+    """Forget all after a write of shards, which other store objects may have, too."""
+    global _writes
+    with counters.lock:
+        _indexes.clear()
+        _writes += 1
