@@ -69,16 +69,17 @@ async def read_batch(
 
     The batch `is_all` that is read, except for one chunk of those that zarr's pipelines read.
     """
-    driver = driver_of(batch[0][0].store)
-    reader = Reader(out, drop_axes, driver, prototype, is_all=is_all)
+    driver, into = driver_of(batch[0][0].store), out
+    if driver.root:
+        paths = (f"{driver.root}/{key.path}" for key, *_ in batch)
+        into = apart_from_files(out, paths, is_read=True)
+    reader = Reader(into, drop_axes, driver, prototype, is_all=is_all)
     if not driver.root:
         count, slots = len(batch) if is_all else 2**31, number_of_slots()
         objects = [objects_at_once(i, count, slots) for i in range(len(batch))]
         return await for_each(lambda of: reader.object(*of), [*zip(batch, objects, strict=True)])
     root, nbytes = driver.root, out.nbytes
     found: list[bool] = []
-    paths = (f"{root}/{key.path}" for key, *_ in batch)
-    reader.out = apart_from_files(out, paths, is_read=True)
     if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):
         try:
             for is_there in reader.files(batch, waits=False):
@@ -91,8 +92,8 @@ async def read_batch(
         is_little = nbytes <= limits.LIMITS.one_thread and not reader.fetches_much
         threads = threads_for(root, len(rest), is_little=is_little)
         found += await in_threads(reader.files, rest, threads)
-    if reader.out is not out:
-        out[...] = reader.out
+    if into is not out:
+        out[...] = into
     counters.note(root, chunks=len(found), opens=sum(found))
     return found
 
@@ -199,8 +200,7 @@ class Reader:
                 selected = elements.transpose(format.back)[(*selection, ...)]
                 self.out[place] = selected.squeeze(self.drop_axes) if self.drop_axes else selected
             else:
-                view = self._view(format, selection, place)
-                await self._object(plan, requests, view, objects)
+                await self._object(plan, requests, self._view(format, selection, place), objects)
         except MissingChunkError:
             requests.check_is_missing()
             self.out[place] = format.fill_value

@@ -20,7 +20,7 @@ from zarr_bytes.errors import StoreError, no_array
 from zarr_bytes.indexing.numpy_selection import NumpySelection
 from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.mapping import ChangedFiles, owner_of
+from zarr_bytes.io.mapping import ChangedFiles, owners_of
 from zarr_bytes.layout.elements import encode_elements, layout_of, stored_dtype
 from zarr_bytes.layout.format import CHUNK_INDEX
 from zarr_bytes.pipeline import BatchedBytesPipeline
@@ -390,6 +390,6 @@ def _as_stored(value: object, dtype: DType, shape: tuple[int, ...]) -> Array:
         values = encode_elements(values, None).view(values.dtype).reshape(values.shape)
     # NumPy takes care of a value that overlaps its target only within one assignment, and does not
     # know of two mappings of one file.
-    if not isinstance(owner_of(values), np.ndarray):
+    if not isinstance([*owners_of(values)][-1], np.ndarray):
         values = values.copy()
     return broadcast(values, shape)

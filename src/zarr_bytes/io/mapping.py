@@ -6,11 +6,11 @@ Nothing else in this package reads through a mapping: truncating a mapped file e
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 import sys
 from contextlib import suppress
-from mmap import ACCESS_READ, ACCESS_WRITE, mmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakSet
@@ -36,20 +36,14 @@ _OPTIONS: Final[dict[str, Any]] = (
 )
 
 
-class Mapping(mmap):
+class Mapping(mmap.mmap):
     """A mapping that knows its file."""
 
     identity: _Identity
 
 
-def owner_of(array: Array) -> object:
-    """What the memory of an array belongs to: an array of NumPy's own, or a mapping, say."""
-    *_, owner = _owners(array)
-    return owner
-
-
-def _owners(array: Array) -> Iterator[object]:
-    """The array, what it is a view of, and so on."""
+def owners_of(array: Array) -> Iterator[object]:
+    """The array, what it is a view of, and so on: at last an array of NumPy's own, or a mapping."""
     owner: object = array
     while owner is not None:
         yield owner
@@ -59,17 +53,16 @@ def _owners(array: Array) -> Iterator[object]:
 
 def apart_from_files(array: Array, paths: Iterable[str], *, is_read: bool = False) -> Array:
     """The array, or a copy where it may map a file at one of `paths`, which are changed or read."""
-    for owner in _owners(array):
+    for owner in owners_of(array):
         identity = owner.identity if isinstance(owner, Mapping) else None
         if isinstance(owner, np.memmap) and owner.filename is not None:
             identity = _identity_at(owner.filename)
         if identity is not None:
             return array.copy() if identity in map(_identity_at, paths) else array
     # Of any other memory nobody says whether it is a file's: a mapping without a name, a capsule.
-    is_own = isinstance(owner, np.ndarray) and owner.flags.owndata
-    is_own = is_own or isinstance(owner, bytes | bytearray)
-    # To be read into, a mapping without a name alone: any other memory would cost twice the time.
-    return array if is_own or (is_read and not isinstance(owner, mmap)) else array.copy()
+    # What is read into is taken for shared memory, which a copy would double.
+    is_own = is_read or (isinstance(owner, np.ndarray) and owner.flags.owndata)
+    return array if is_own or isinstance(owner, bytes | bytearray) else array.copy()
 
 
 def _identity_at(path: str | Path) -> _Identity | None:
@@ -151,7 +144,7 @@ def mapped(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes
             raise _protected(path)
         if not status.st_size:  # no system maps an empty file
             return np.empty(0, np.uint8)
-        access = ACCESS_WRITE if writes else ACCESS_READ
+        access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
         mapping = Mapping(descriptor, status.st_size, access=access, **_OPTIONS)
         mapping.identity = status.st_dev, status.st_ino
     finally:
