@@ -82,17 +82,40 @@ class TestPythonsHttpServer:
 
 @pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
 @pytest.mark.filterwarnings(f"ignore:.* {WARNING}")
-@pytest.mark.parametrize("is_sharded", [False, True], ids=["chunks", "shards"])
-def test_objects_that_a_server_keeps_compressed_come_whole(tmp_path, is_sharded):
+@pytest.mark.parametrize("index_location", [None, "start", "end"])
+def test_objects_that_a_server_keeps_compressed_come_whole(tmp_path, index_location):
     """Plain zarr reads them: no range of theirs can be decoded, and some end behind them."""
-    rows, shards = (10, (30, 50, 50)) if is_sharded else (30, None)
+    layout = {"chunks": (30, 50, 50)}
+    if index_location:
+        shards = {"shape": (30, 50, 50), "index_location": index_location}
+        layout = {"chunks": (10, 50, 50), "shards": shards}
     for name, values in ("small", VALUES // 1000), ("large", np.sqrt(VALUES)):
-        stored(LocalStore(tmp_path / name), values, chunks=(rows, 50, 50), shards=shards)
+        stored(LocalStore(tmp_path / name), values, **layout)
         with serving(tmp_path, Compressed) as server:
             for selection in np.s_[7], np.s_[:, 5, 6], ...:
                 array = zarr.open_array(store_at(f"{server.url}/{name}", "fsspec"), mode="r")
                 for _ in range(2):
                     assert np.array_equal(array[selection], values[selection])
+
+
+def test_a_range_that_once_came_short_is_followed_by_the_chunk_and_later_ones_by_nothing():
+    def answer(value, byte_range):
+        short = next(answers, 0)
+        return value[byte_range.start : byte_range.end - short]
+
+    answers = iter([PLANE - 1, 0])
+    array, objects = answered(answer)
+    array.store.requests.clear()
+    for index in 7, 8:
+        assert np.array_equal(array[index], VALUES[index])
+    first, whole, last = array.store.requests
+    assert (whole, first.end - first.start, last.end - last.start) == (None, PLANE, PLANE)
+    # Where another range of it has come, it is not kept compressed.
+    objects[KEY] = objects[KEY][: 10 * PLANE]
+    array.store.requests.clear()
+    with pytest.raises(ChunkSizeError, match="are 8 bytes, found 0: "):
+        array[:, 5, 6]
+    assert None not in array.store.requests
 
 
 class Answering(CountingStore):

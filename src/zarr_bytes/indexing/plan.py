@@ -346,9 +346,6 @@ def joined(found: list[ByteRanges], nbytes: int) -> ByteRanges:
 class Plan:
     """The bytes of a selection, one range without a `cost`, and their places in a view of `out`."""
 
-    nbytes: int  # fetched, without an index
-    is_whole: bool
-
     def __init__(self, format: Format, selection: Selection, cost: Cost | None) -> None:
         self.format, self.selection = format, selection
         self.gap, self.largest_request = (EVERYTHING, EVERYTHING) if cost is None else cost

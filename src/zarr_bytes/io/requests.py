@@ -1,17 +1,16 @@
 """The bytes of a chunk through the `get` of a store, by ranges or whole.
 
 A range that comes back short is an error, and so are missing ranges beside existing ones. Servers
-that ignore ranges and send the whole object (HTTP status 200 instead of 206) can be read, and
-stores that refuse ranges. Until a store is known to answer ranges with ranges, the first range of
-each chunk is requested alone, so that no chunk is sent several times.
+that send the whole object (HTTP status 200 instead of 206) can be read, and stores that refuse
+ranges. Until a store is known to answer them, the first of each chunk is requested alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from zarr.abc.buffer import Buffer, BufferPrototype
-    from zarr.abc.store import ByteGetter
     from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import ByteRanges, Plan
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.format import Format
     from zarr_bytes.settings import Cost
-    from zarr_bytes.zarr_versions import SyncByteGetter
 
 _Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
 
@@ -58,7 +55,7 @@ class Requests:
 
     def __init__(
         self,
-        getter: StorePath,
+        getter: Any,  # a StorePath, which has `get_sync` from zarr 3.3 on
         format: Format,
         plan: Plan | None,
         cost: Cost | None,
@@ -79,11 +76,11 @@ class Requests:
         self._is_asked_whole = cost is None  # also for an index
         self._prototype = prototype
         self._stored_nbytes = format.stored_nbytes
-        self._is_whole = plan is None or plan.is_whole
-        self._needed = format.nbytes if plan is None else plan.nbytes
+        self._plan = cast("Plan", plan)  # which nothing but ranges and indexes asks for
         self._chunk: Bytes | None = None  # whole, once it has come: then nothing more is fetched
         self._is_there = False  # whether anything has come
         self._is_asked = False  # whether a range has been requested, after which others wait
+        self._is_looked_at = False  # whether all of it is, after a range of another size
         self._known = asyncio.Event()  # until its answer has told what ranges bring
         counters.note(getter.store, chunks=1)
 
@@ -95,8 +92,7 @@ class Requests:
     @property
     def slots(self) -> int:
         """Number of requests that are under way at once; 1 for a chunk that has come."""
-        is_one = self._chunk is not None or not self._takes_slots
-        return 1 if is_one else number_of_slots()
+        return number_of_slots() if self._takes_slots and self._chunk is None else 1
 
     async def fetch_whole(self) -> Bytes:
         """The bytes of the chunk in one request, which `fetch` has then, too."""
@@ -112,6 +108,9 @@ class Requests:
             return kept, None
         request = RangeByteRequest(0, nbytes) if format.first else SuffixByteRequest(nbytes)
         content, is_range = await self._get(None if self._is_asked_whole else request)
+        if is_range and format.first and content.size != nbytes:
+            whole, _ = await self._get(None)  # perhaps a server keeps it compressed
+            content, is_range = whole, whole.size == content.size
         if is_range and content.size <= nbytes:
             note_ranges(self._getter.store, self._origin)
             keep_index(self._getter, content, writes)
@@ -154,22 +153,22 @@ class Requests:
         self._is_asked = True
         if self._chunk is not None:
             raise EnoughError
-        is_end = self._is_whole and stop == self._stored_nbytes
+        is_end = self._plan.is_whole and stop == self._stored_nbytes
         request = OffsetByteRequest(start) if is_end else RangeByteRequest(start, stop)
         expected, stored = stop - start, self._stored_nbytes
         try:
             content, is_range = await self._get(request)
             size = content.size
-            if is_range and size != expected and (is_end or size != stored):
+            if is_end and size == stored != expected:
+                content, is_range = await self._get(None)  # perhaps it came instead of its end
+            elif is_range and size not in (expected, stored):
                 if stored is not None and size > expected:
                     raise wrong_size(self.key, 0, stored, size + start * is_end)
                 raise wrong_size(self.key, start, stop, size)
         except ChunkSizeError:
-            if stored is None:
+            if not await self._comes_whole():
                 raise
-            content, is_range = await self._get(None)  # perhaps a server keeps it compressed
-            if content.size != stored:
-                raise
+            raise EnoughError from None
         if not is_range or content.size != expected:
             self._note_chunk(content)
             self._note_whole_object()
@@ -177,6 +176,17 @@ class Requests:
         note_ranges(self._getter.store, self._origin)
         self._known.set()
         return content
+
+    async def _comes_whole(self) -> bool:
+        """Whether a chunk has its size, of which no range has: a server may keep it compressed."""
+        if self._is_looked_at:
+            await self._known.wait()
+        elif self._stored_nbytes is not None and not self._known.is_set():
+            self._is_looked_at = True
+            content, _ = await self._get(None)
+            if content.size == self._stored_nbytes:
+                self._note_chunk(content)
+        return self._chunk is not None
 
     async def _get(self, request: _Request | None) -> tuple[Bytes, bool]:
         """The bytes that a request brings, and whether they may be the range."""
@@ -198,10 +208,9 @@ class Requests:
         """The answer of the store, to a request for the whole object where it has no ranges."""
         try:
             if self._is_sync:
-                getter = cast("SyncByteGetter", self._getter)
-                found = getter.get_sync(prototype=self._prototype, byte_range=request)
+                found = self._getter.get_sync(prototype=self._prototype, byte_range=request)
             else:
-                found = await cast("ByteGetter", self._getter).get(self._prototype, request)
+                found = await self._getter.get(self._prototype, request)
         except Exception as error:
             if request is None:
                 raise
@@ -214,6 +223,8 @@ class Requests:
                 await self._check_is_within(request, error)
                 if getattr(error, "status", 0) != 416:
                     raise
+            if self._chunk is not None:
+                raise EnoughError from None
             return await self._answer(None)
         note_request(self._getter, request, found)
         return found, request is not None
@@ -254,7 +265,7 @@ class Requests:
             warn_caller(
                 f"{self._getter.store} does not answer byte ranges, so chunks are fetched whole"
                 f" each time that a part of them is read: {nbytes} bytes here,"
-                f" where {self._needed} were needed; from a server that answers ranges, such"
+                f" where {self._plan.nbytes} were needed; from a server that answers ranges, such"
                 " as nginx, only these are fetched"
             )
 
@@ -267,9 +278,7 @@ def note_request(getter: StorePath, request: _Request | None, found: Buffer | No
 
 async def _size(getter: StorePath) -> int | None:
     """Size of the object behind `getter`, where the store has it without reading the object."""
-    if type(getter.store).getsize is Store.getsize:
-        return None
-    try:
-        return await getter.store.getsize(getter.path)
-    except Exception:  # noqa: BLE001 -- the error of the request is the one to raise
-        return None
+    with suppress(Exception):  # the error of the request is the one to raise
+        if type(getter.store).getsize is not Store.getsize:
+            return await getter.store.getsize(getter.path)
+    return None
