@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -122,9 +123,10 @@ async def listed(store: Store) -> dict[str, list[str]]:
     """
     keys = list[str]()
     with suppress(Exception):  # any error of a store that cannot list
-        # The names of links are quoted. An empty one is of a page without links.
-        plain = unquote if "http" in getattr(getattr(store, "fs", None), "protocol", ()) else str
-        keys = sorted({plain(key) async for key in store.list_prefix("") if key})
+        # An empty key is a page without links. These are quoted; in addresses, # % ? stay so.
+        keys = sorted({key async for key in store.list_prefix("") if key})
+        if "http" in getattr(getattr(store, "fs", None), "protocol", ()):
+            keys = [unquote(re.sub("%(23|25|3F)", r"%25\1", key)) for key in keys]
     places = [key.rpartition("/") for key in keys]
     nodes: dict[str, list[str]] = {p: [] for p, _, name in places if name in (".zarray", DOCUMENT)}
     for key in keys:
