@@ -33,7 +33,7 @@ from system_calls import (
 from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore
 
-from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError
+from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError, preallocate
 from zarr_bytes.io import known_stores, range_writing
 
 pytest.importorskip("resource", reason="files are written in place on POSIX systems")
@@ -294,6 +294,14 @@ class TestWhatIsThere:
             else:
                 assert (chunk.array[ROW] == 7).all()
         chunk.check(ROW, 5 if is_written else 7)
+
+
+def test_a_chunk_that_no_file_can_hold_is_an_error_of_the_system(tmp_path):
+    for number in 2**59, 2**61:  # of more bytes than 63 bits count
+        array = created(LocalStore(tmp_path / str(number)), (number,), "i4")
+        for act in partial(array.__setitem__, 5, 1), partial(preallocate, array):
+            with pytest.raises(OSError, match=r"File too large: .* has not been made: '.*/c/0'"):
+                act()
 
 
 class TestOthersAtTheSameMoment:

@@ -289,6 +289,17 @@ class TestArrays:
             same(view, after)
 
 
+    def test_zarr_writes_it_into_another_array(self, form):
+        """Zarr asks for its elements on the loop on which stores are read."""
+        array = zarr.create_array({}, shape=SHAPE, dtype="f4", compressors=None, **form)
+        array[...] = VALUES
+        view = zarr_bytes.view(array)
+        same(zarr.create_array({}, data=view)[...], VALUES)
+        target = zarr.create_array({}, shape=SHAPE, dtype="f4", compressors=None)
+        target[...] = view
+        same(target[...], VALUES)
+
+
 @needs_maps
 class TestMappings:
     def test_those_used_last_are_kept_as_many_as_the_setting_says(self, tmp_path):

@@ -106,7 +106,8 @@ class ExtensionDataType(Exact, HasItemSize):
 
     def cast_scalar(self, data: object) -> Any:
         """NumPy scalar of a number or a JSON form; a `FillValueError` if the type has it not."""
-        if isinstance(data, np.generic | np.ndarray):
+        if hasattr(data, "__array__"):  # of NumPy, JAX, PyTorch
+            data = np.asanyarray(data)
             if data.dtype == self._native() and data.ndim == 0:
                 return data[()]
             data = data.tolist()

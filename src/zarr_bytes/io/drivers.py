@@ -16,8 +16,9 @@ from zarr_bytes.errors import wrong_size
 from zarr_bytes.io.file_writing import CAN_REPLACE
 from zarr_bytes.io.known_stores import answers_ranges, ignores_ranges, origin_of
 from zarr_bytes.io.mapping import mapped
+from zarr_bytes.io.tasks import finished
 from zarr_bytes.settings import reading_cost
-from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated, sync
+from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated
 
 if TYPE_CHECKING:
     from zarr_bytes.io.mapping import ChangedFiles
@@ -103,7 +104,7 @@ class MemoryDriver(Driver):
     def content(self, key: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
         """The bytes of a buffer, used in place."""
         del changed
-        buffer = sync(self.store.get(key, cpu.buffer_prototype))
+        buffer = finished(self.store.get(key, cpu.buffer_prototype))
         if buffer is None:
             return None
         content = np.asarray(buffer.as_array_like()).view(np.uint8)

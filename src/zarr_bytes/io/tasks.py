@@ -104,8 +104,8 @@ def slots_of_loop() -> tuple[asyncio.Semaphore, asyncio.Semaphore]:
     loop, limit = asyncio.get_running_loop(), number_of_slots()
     slots = _slots.get(loop)
     if slots is None or slots[0] != limit:
-        for other in [other for other in list(_slots) if other.is_closed()]:
-            del _slots[other]  # a semaphore that has waited keeps its loop
+        for other in [o for key in _slots.keyrefs() if (o := key()) is not None and o.is_closed()]:
+            _slots.pop(other, None)  # a semaphore that has waited keeps its loop
         slots = _slots[loop] = limit, asyncio.Semaphore(limit), asyncio.Semaphore(limit)
     return slots[1:]
 
