@@ -288,7 +288,6 @@ class TestArrays:
             view.refresh()
             same(view, after)
 
-
     def test_zarr_writes_it_into_another_array(self, form):
         """Zarr asks for its elements on the loop on which stores are read."""
         array = zarr.create_array({}, shape=SHAPE, dtype="f4", compressors=None, **form)
