@@ -20,7 +20,7 @@ from servers import serving
 from slow_server import SLOTS, best, joined
 from stored_arrays import CountingStore, faulty, most_memory, numbers, store_at, stored
 from zarr.abc.store import SuffixByteRequest
-from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
+from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from zarr_bytes import ChunkSizeError, counting, explain, limits, preallocate
 from zarr_bytes.io.drivers import driver_of
@@ -408,12 +408,9 @@ class TestKeptIndexes:
     def test_those_of_other_store_objects_are_forgotten_too(self, tmp_path, kind, path):
         """Of the array itself, if its path is empty; zarr copies a store to be read only."""
         above, values = "" if path else "/group", self.VALUES[0] + 1
-        if kind in ("a folder", "preallocated"):
-            store, root = LocalStore(tmp_path), tmp_path / above[1:]
-            reader = WrapperStore(LocalStore(root))
-        else:
-            root = f"memory://{tmp_path}"
-            store, reader = FsspecStore.from_url(root), FsspecStore.from_url(root + above)
+        store, reader = LocalStore(tmp_path), WrapperStore(LocalStore(f"{tmp_path}{above}"))
+        if kind not in ("a folder", "preallocated"):
+            store = WrapperStore(store)
         options = {"chunks": (10, 50), "shards": (40, 50), "compressors": None}
         array = zarr.create_array(store, name="group", shape=(40, 50), dtype="f8", **options)
         array[20:30] = 7
