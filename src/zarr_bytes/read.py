@@ -70,7 +70,7 @@ async def read_batch(
     The batch `is_all` that is read, except for one chunk of those that zarr's pipelines read.
     """
     driver, into = driver_of(batch[0][0].store), out
-    if driver.root:
+    if driver.root and out.base is not None:  # zarr's own is no view
         paths = (f"{driver.root}/{key.path}" for key, *_ in batch)
         into = apart_from_files(out, paths, is_read=True)
     reader = Reader(into, drop_axes, driver, prototype, is_all=is_all)
