@@ -248,22 +248,24 @@ def test_event_loops_that_are_closed_are_not_kept():
     assert [loop() is None for loop in loops[:3]] == [True] * 3
 
 
+@pytest.mark.parametrize("rows", [1, 10], ids=["chunks", "ranges"])
 @pytest.mark.parametrize(
     "error", [asyncio.CancelledError(), ExceptionGroup("of a store", [OSError()])]
 )
-def test_what_a_store_raises_is_raised_as_it_is(error):
+def test_what_a_store_raises_is_raised_as_it_is(error, rows):
     """Though nobody has cancelled anything, and other requests run."""
 
     async def fault(number, buffer):
-        if number == 3:
+        if number == 1:
             raise error
         await asyncio.sleep(0)
         return buffer
 
     for act in "getitem", "setitem":
-        array = faulty(fault, numbers((20, 5)), chunks=(1, 5))
+        array = faulty(fault, numbers((20, 5)), chunks=(rows, 5))
         arguments = (np.s_[:, 3], 7)[: 1 + (act == "setitem")]
-        with pytest.raises(type(error)) as caught:
+        settings = zarr.config.set({"zarr_bytes.gap.remote": 0})
+        with settings, pytest.raises(type(error)) as caught:
             asyncio.run(getattr(array.async_array, act)(*arguments))
         assert repr(caught.value) == repr(error)
 

@@ -130,6 +130,7 @@ class Answering(CountingStore):
 
     async def get(self, key, prototype, byte_range=None):
         await super().get(key, prototype, byte_range)
+        await asyncio.sleep(0)  # others begin
         value = await self._store.get(key, prototype)
         return value if byte_range is None else self._answer(value, byte_range)
 
@@ -186,8 +187,10 @@ def test_a_chunk_may_come_whole_after_some_of_its_ranges(instead, number):
         array, _ = answered(answer)
         with zarr.config.set({"zarr_bytes.gap.remote": 0}):
             assert array[1, 5, 6] == VALUES[1, 5, 6]  # now the store is known to have ranges
+            array.store.requests.clear()
             with pytest.warns(UserWarning, match=WARNING):
                 assert np.array_equal(array[selection], VALUES[selection])
+            assert array.store.requests.count(None) <= 1
 
 
 @pytest.mark.filterwarnings("ignore:.* does not answer byte ranges")
@@ -250,6 +253,29 @@ def test_a_store_that_nobody_uses_is_forgotten():
     stored(MemoryStore(), np.zeros(1))[...]  # the pipeline keeps nothing of the last read
     gc.collect()
     assert [store() for store in kept] == [None, None]
+
+
+def test_a_shard_that_ends_before_a_range_is_an_error_of_a_store_that_tells_no_size():
+    """And the store still has ranges: an index names what is there."""
+
+    def answer(value, byte_range):
+        if byte_range.start >= len(value):
+            raise error
+        return value[byte_range.start : byte_range.end]
+
+    error = OSError("not satisfiable")
+    error.status = 416
+    store = type("Sizeless", (Answering,), {"getsize": Store.getsize})(MemoryStore(), answer)
+    shards = {"shape": (30, 50, 50), "index_location": "start"}
+    array = stored(store, VALUES, chunks=(10, 50, 50), shards=shards)
+    objects = store._store._store_dict
+    objects["c/1/0/0"] = objects["c/1/0/0"][:2000]
+    with pytest.raises(OSError, match="not satisfiable"):
+        array[55]
+    store.requests.clear()
+    assert np.array_equal(array[7], VALUES[7])
+    assert len(store.requests) == 2
+    assert None not in store.requests
 
 
 class TestSizes:

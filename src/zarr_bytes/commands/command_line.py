@@ -162,8 +162,7 @@ _ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     },
     "--json": _FLAG | {"help": "print one JSON document, for programs"},
     "--write": _FLAG | {"help": "explain a write"},
-    "--any-size": _FLAG
-    | {"help": "make more than a million files, or more than the disk can hold"},
+    "--any-size": _FLAG | {"help": "make over a million files, or more than the disk can hold"},
     "-v --verbose": _FLAG | {"dest": "in_full", "help": "list the data types, with their classes"},
     "--all": _FLAG | {"dest": "in_full", "help": "list every array, also of many"},
     "--strict": _FLAG | {"help": "exit status 1 also where something is not checked"},

@@ -105,10 +105,10 @@ class Explanation(Result):
         Bytes of the selected elements, and of the whole chunks, uncompressed; of chunks of several
         shapes that zarr reads by itself, each as the largest.
     may_share : bool
-        Whether several processes of one machine may write different elements of one chunk at the
-        same time, all of them with ``zarr_bytes.partial_writes``, and none is lost. Writers of a
-        file that is replaced wait for a lock. On a file system without locks (`flock`), False
-        unless all files are known to be changed in place. False for a read, and for no element.
+        Whether processes of one machine, all with ``zarr_bytes.partial_writes``, may write
+        different elements of a chunk at one time, and lose none. Writers of a file that is replaced
+        wait for a lock. On a file system without locks (`flock`), False unless all files are known
+        to be changed in place. False for a read, and for no element.
     """
 
     array: str
@@ -418,8 +418,7 @@ class _Walk:
 def _why_zarr() -> str:
     """The first reason why zarr reads and writes chunks of plain bytes by itself."""
     if not issubclass(buffers := get_buffer_class(), cpu.Buffer):
-        buffers_are = f"buffers are {class_path(buffers)}"
-        return f"{buffers_are}, for which zarr reads chunks of these codecs by itself"
+        return f"buffers are {class_path(buffers)}, for which zarr reads such chunks by itself"
     for key, own in _CHOSEN.items():
         if (chosen := zarr.config.get(key, None)) != own:
             return (
@@ -434,8 +433,7 @@ def _text_of_entry(entry: Any) -> str:
     if entry is Ellipsis:
         return "..."
     if isinstance(entry, slice):
-        text = f"{entry.start}:{entry.stop}:{entry.step}"
-        return text.replace("None", "").removesuffix(":")
+        return f"{entry.start}:{entry.stop}:{entry.step}".replace("None", "").removesuffix(":")
     return brief(np.asarray(entry).tolist(), 40)
 
 

@@ -106,11 +106,12 @@ class ExtensionDataType(Exact, HasItemSize):
 
     def cast_scalar(self, data: object) -> Any:
         """NumPy scalar of a number or a JSON form; a `FillValueError` if the type has it not."""
-        if hasattr(data, "__array__"):  # of NumPy, JAX, PyTorch
-            data = np.asanyarray(data)
+        if isinstance(data, np.generic | np.ndarray):
             if data.dtype == self._native() and data.ndim == 0:
                 return data[()]
             data = data.tolist()
+        elif hasattr(data, "item"):  # of JAX, PyTorch
+            data = data.item()
         return self._read_exactly(self._as_json(data))
 
     def _as_json(self, data: Any) -> Any:

@@ -147,8 +147,7 @@ class ObjectStoreDriver(Driver):
 
     def __init__(self, store: ObjectStore[Any]) -> None:
         super().__init__(store)
-        client = store.store
-        self.origin = origin_of(type(client).__name__, getattr(client, "url", ""))
+        self.origin = origin_of(type(store.store).__name__, getattr(store.store, "url", ""))
 
 
 _DRIVERS: Final[dict[type, type[Driver]]] = {

@@ -81,6 +81,7 @@ class Requests:
         self._is_there = False  # whether anything has come
         self._is_asked = False  # whether a range has been requested, after which others wait
         self._is_looked_at = False  # whether all of it is, after a range of another size
+        self._one = asyncio.Lock()  # of refused ranges, which gets all of the chunk
         self._known = asyncio.Event()  # until its answer has told what ranges bring
         counters.note(getter.store, chunks=1)
 
@@ -159,7 +160,7 @@ class Requests:
         try:
             content, is_range = await self._get(request)
             size = content.size
-            if is_end and size == stored != expected:
+            if is_range and is_end and size == stored != expected:
                 content, is_range = await self._get(None)  # perhaps it came instead of its end
             elif is_range and size not in (expected, stored):
                 if stored is not None and size > expected:
@@ -221,20 +222,22 @@ class Requests:
                     return await self._answer(RangeByteRequest(start, size))
             if not says_that_there_are_no_ranges(error):
                 await self._check_is_within(request, error)
-                if getattr(error, "status", 0) != 416:
-                    raise
-            if self._chunk is not None:
-                raise EnoughError from None
-            return await self._answer(None)
+            async with self._one:
+                if self._chunk is not None:
+                    raise EnoughError from None
+                return await self._answer(None)
         note_request(self._getter, request, found)
         return found, request is not None
 
     async def _check_is_within(self, request: _Request, error: Exception) -> None:
-        """Some stores answer a range past the end with an error (HTTP status 416)."""
+        """Raise the error of a range, unless the object may be compressed (HTTP status 416)."""
         start, end = getattr(request, "start", 0), getattr(request, "end", self._stored_nbytes or 0)
         size = await _size(self._getter) if self._takes_slots else None
         if size is not None and size < end:
             raise wrong_size(self.key, start, end, max(size - start, 0)) from error
+        is_named = self._is_asked and not self._stored_nbytes  # by an index
+        if is_named or getattr(error, "status", 0) != 416:
+            raise error
 
     def check_is_missing(self) -> None:
         """Check that nothing of a chunk has come whose ranges are missing."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from itertools import chain, islice
 from threading import Event
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import zarr
@@ -58,6 +58,8 @@ async def for_each(
 
 async def _together(workers: Iterable[Coroutine[None, None, None]]) -> None:
     failure: BaseException | None = None
+    task = cast("asyncio.Task[None]", asyncio.current_task())
+    before = task.cancelling()
     try:
         async with asyncio.TaskGroup() as tasks:
             for worker in workers:
@@ -66,6 +68,8 @@ async def _together(workers: Iterable[Coroutine[None, None, None]]) -> None:
         found = failures.exceptions
         failure = next((error for error in found if not isinstance(error, EnoughError)), found[0])
     if failure is not None:
+        while task.cancelling() > before:  # by the group, which up to Python 3.12 leaves it so
+            task.uncancel()
         raise asyncio.CancelledError if isinstance(failure, _CancelledError) else failure
 
 
@@ -94,9 +98,7 @@ def objects_at_once(number: int, count: int, slots: int) -> int:
 
 
 # By event loop, so that the chunks of all reads share zarr's limit: the limit, and semaphores.
-_slots: WeakKeyDictionary[
-    asyncio.AbstractEventLoop, tuple[int, asyncio.Semaphore, asyncio.Semaphore]
-] = WeakKeyDictionary()
+_slots = WeakKeyDictionary[Any, tuple[int, asyncio.Semaphore, asyncio.Semaphore]]()
 
 
 def slots_of_loop() -> tuple[asyncio.Semaphore, asyncio.Semaphore]:
