@@ -181,8 +181,12 @@ class TestFillValuesFromPython:
     def test_a_number_of_another_library_is_one_too(self, name):
         """Of JAX or PyTorch, say; NumPy cannot have every type of theirs."""
         for number in 2.0, 2:
-            given = type("Array", (), {"item": lambda _, number=number: number})()
-            assert zarr.create_array({}, shape=2, dtype=name, fill_value=given).fill_value == 2
+            array = type("Array", (), {"item": lambda _, number=number: number})
+            array.ndim = 0
+            assert zarr.create_array({}, shape=2, dtype=name, fill_value=array()).fill_value == 2
+            array.ndim = 1
+            with pytest.raises(FillValueError):
+                zarr.create_array({}, shape=2, dtype=name, fill_value=array())
 
     def test_any_other_value_is_refused_with_what_is_permitted_or_as_zarr_refuses_it(self):
         raw = (b"ab", np.void(b"abcd"), [1, 2], 0, "abcd", 1.5)

@@ -9,8 +9,10 @@ import asyncio
 import gc
 import re
 import selectors
+import sys
 import threading
 import weakref
+from contextlib import suppress
 from math import ceil, inf
 
 import numpy as np
@@ -268,6 +270,46 @@ def test_what_a_store_raises_is_raised_as_it_is(error, rows):
         with settings, pytest.raises(type(error)) as caught:
             asyncio.run(getattr(array.async_array, act)(*arguments))
         assert repr(caught.value) == repr(error)
+
+
+def test_who_cancels_a_read_while_a_request_fails_is_heard():
+    """Though another request takes its time to end, and the error is caught."""
+
+    async def fault(number, buffer):
+        if number % 2:
+            asyncio.get_running_loop().call_soon(read.cancel)
+            raise OSError
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+
+    async def retried():
+        for _ in range(3):
+            with suppress(OSError):
+                await array.async_array.getitem(...)
+
+    async def main():
+        nonlocal read
+        read = asyncio.ensure_future(retried())
+        await asyncio.wait([read])
+        assert read.cancelled()
+        assert len(array.store.requests) == 2
+
+    read, array = None, faulty(fault, numbers((2, 5)), chunks=(1, 5))
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks are eager from Python 3.12 on")
+def test_a_missing_chunk_is_the_fill_value_for_eager_tasks():
+    async def main():
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        return await array.async_array.getitem(np.s_[:, 3])
+
+    array = stored(CountingStore(MemoryStore()), numbers((10, 5)), config={"order": "C"})
+    del objects_of(array)["c/0/0"]
+    with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+        assert not asyncio.run(main()).any()
 
 
 def test_an_error_counts_more_than_that_nothing_else_is_needed():

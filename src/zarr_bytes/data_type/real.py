@@ -110,8 +110,8 @@ class ExtensionDataType(Exact, HasItemSize):
             if data.dtype == self._native() and data.ndim == 0:
                 return data[()]
             data = data.tolist()
-        elif hasattr(data, "item"):  # of JAX, PyTorch
-            data = data.item()
+        elif getattr(data, "ndim", None) == 0:  # of JAX, PyTorch
+            data = cast("Any", data).item()
         return self._read_exactly(self._as_json(data))
 
     def _as_json(self, data: Any) -> Any:

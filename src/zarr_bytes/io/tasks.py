@@ -52,39 +52,30 @@ async def for_each(
     if len(begun) <= 1:
         await run()
     else:
-        await _together([run() for _ in begun])
+        await _together(run, len(begun))
     return [results[i] for i in range(len(results))]
 
 
-async def _together(workers: Iterable[Coroutine[None, None, None]]) -> None:
-    failure: BaseException | None = None
-    task = cast("asyncio.Task[None]", asyncio.current_task())
-    before = task.cancelling()
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for worker in workers:
-                tasks.create_task(_heard(worker))
-    except* Exception as failures:  # noqa: BLE001 -- raised again, without its group
-        found = failures.exceptions
-        failure = next((error for error in found if not isinstance(error, EnoughError)), found[0])
-    if failure is not None:
-        while task.cancelling() > before:  # by the group, which up to Python 3.12 leaves it so
-            task.uncancel()
-        raise asyncio.CancelledError if isinstance(failure, _CancelledError) else failure
+async def _together(run: Callable[[], Coroutine[None, None, None]], number: int) -> None:
+    """So many runs, as a TaskGroup that cancels the others and not the caller after a failure."""
+    failures: list[BaseException] = []
+    running: list[asyncio.Task[None]] = []
 
+    async def heard() -> None:
+        try:
+            await run()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 -- raised again
+            if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
+                return  # after the first failure, or by the caller, to whom the group raises it
+            failures.append(error)  # also a store's own CancelledError
+            for task in running:
+                task.get_loop().call_soon(task.cancel)  # after others of the same time have failed
 
-class _CancelledError(Exception):
-    """The CancelledError of a task that nobody has cancelled."""
-
-
-async def _heard(worker: Coroutine[None, None, None]) -> None:
-    """`worker`, whose own CancelledError, as of a store, ends the group: it takes it for an end."""
-    try:
-        await worker
-    except asyncio.CancelledError:
-        if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
-            raise
-        raise _CancelledError from None
+    async with asyncio.TaskGroup() as tasks:
+        while len(running) < number and not failures:  # an eager task may have failed already
+            running.append(tasks.create_task(heard()))
+    if failures:
+        raise next((error for error in failures if not isinstance(error, EnoughError)), failures[0])
 
 
 def number_of_slots() -> int:
