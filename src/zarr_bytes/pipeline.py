@@ -20,7 +20,6 @@ from zarr.storage import StorePath
 from zarr_bytes.chains import is_plain, stored_by, why_undivided, with_own_codecs
 from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
 from zarr_bytes.errors import ConfigurationError, warn_caller
-from zarr_bytes.io.known_stores import forget_indexes
 from zarr_bytes.settings import CLASSES, setting
 from zarr_bytes.zarr_versions import PIPELINES, BatchedCodecPipeline, unknown_in_pipeline
 
@@ -140,12 +139,15 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         if not items or not _is_taken(items[0]):
             await super().write(items, value, drop_axes)
             return
+        from zarr_bytes.io.known_stores import forget_indexes
         from zarr_bytes.write import write_batch
 
-        chunks, spec = self._chunks(items), items[0][1]
-        how = {"in_place": self.in_place, "leaves_out": not spec.config.write_empty_chunks}
+        chunks, spec, in_place = self._chunks(items), items[0][1], self.in_place
+        prototype, leaves_out = spec.prototype, not spec.config.write_empty_chunks
         try:
-            await write_batch(chunks, value, drop_axes, spec.prototype, **how)
+            await write_batch(
+                chunks, value, drop_axes, prototype, in_place=in_place, leaves_out=leaves_out
+            )
         finally:  # an error may follow the change
             if chunks[0][1].index_nbytes:
                 forget_indexes()
