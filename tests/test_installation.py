@@ -224,10 +224,8 @@ def test_a_file_in_the_home_folder_helps_and_what_status_says(without_the_file, 
 
 def test_folders_that_have_the_names_of_packages_are_not_taken_for_them(tmp_path, wheel):
     """As where `python -m zarr_bytes` is run beside them."""
-    environment, code = (
-        Environment(tmp_path),
-        "from zarr_bytes.__main__ import main; main(['status'])",
-    )
+    environment = Environment(tmp_path)
+    code = "from zarr_bytes.__main__ import main; main(['status'])"
     for link in (tmp_path / "shared").iterdir():
         if link.name.startswith(("ml_dtypes", "rich")):
             link.unlink()

@@ -160,8 +160,9 @@ def _why_too_much(array: zarr.Array[Any], root: str, format: Format, grid: Chunk
     nbytes = format.index_nbytes + (format.nbytes if any(format.fill) else 0)
     missing = sum(not os.path.exists(path) for path in _paths(array, root, grid))  # noqa: PTH110
     needed, free = missing * nbytes, disk_usage(root).free
-    text = f"its missing chunks take {in_digits(needed)} bytes, and {free:,} bytes are free"
-    return text * (needed > free)
+    if needed <= free:
+        return ""
+    return f"its missing chunks take {in_digits(needed)} bytes, and {free:,} bytes are free"
 
 
 def _paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
