@@ -129,13 +129,13 @@ class TestTheSetting:
 
 
 REFUSED = [  # selections by `oindex` of an array of 8 x 12, and shapes that they do not have
-    *((np.s_[:, :], shape) for shape in ((8, 11), (8, 1), (7, 12), (12,))),
+    *((np.s_[:, :], shape) for shape in ((8, 11), (8, 13), (7, 12), (9, 12), (8,), (2, 8, 12))),
     (np.s_[1:7, 1:11], (6, 9)),
-    (np.s_[1:7, 1:11], (1, 6, 10)),
+    (np.s_[1:7, 1:11], (6, 10, 1)),
     (np.s_[3], (11,)),
     (np.s_[3], (12, 1)),
     (([5, 0, 1], [7, 1]), (2, 2)),
-    (([5, 0, 1], [7, 1]), (3, 1)),
+    (([5, 0, 1], [7, 1]), (2, 3)),
 ]
 
 

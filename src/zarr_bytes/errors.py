@@ -117,8 +117,14 @@ def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
 
 def misfit(shape: tuple[int, ...], needed: tuple[int, ...]) -> ValueError:
     """Error for elements of a shape that are assigned to a selection of another one."""
+    permitted = (
+        "this shape, or one that NumPy broadcasts to it"
+        if needed
+        else "a scalar or an array without axes, such as value[0]"
+    )
     return ValueError(
-        f"elements of shape {shape} do not fit the selection, which has the shape {needed}"
+        f"elements of shape {shape} do not fit the selection, which has the shape {needed}:"
+        f" permitted is {permitted}"
     )
 
 

@@ -14,13 +14,13 @@ from contextlib import nullcontext
 from functools import cached_property, partial
 from itertools import chain
 from math import prod
-from operator import gt, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
 from zarr_bytes import limits
-from zarr_bytes.errors import misfit, wrong_size
+from zarr_bytes.errors import wrong_size
 from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, joined, plan_of
 from zarr_bytes.indexing.selection import (
     broadcast,
@@ -74,11 +74,22 @@ async def write_batch(
     in_place: bool,
     leaves_out: bool,
 ) -> None:
-    """Write selections of chunks of one store straight from the array that the caller gave."""
-    _check_shape(batch, value)
+    """Write selections of chunks of one store straight from the array that the caller gave.
+
+    The value must fit the selection that the batch divides, or is a ValueError before any chunk is
+    changed.
+    """
     driver = driver_of(batch[0][0].store)
+    goes_to_files = not driver.why_not_in_place()
     array: Any = value.as_ndarray_like()
+    shape = _shape_of_selection(batch)
     root, last = driver.root, None
+    may_overlap = goes_to_files and in_place and array.shape != ()
+    if not isinstance(array, np.ndarray) and (may_overlap or array.shape not in ((), shape)):
+        array = await _load_elements(array)
+    if may_overlap:  # before any file is changed
+        array = apart_from_files(array, (f"{root}/{key.path}" for key, *_ in batch))
+    array = _broadcast_to_selection(array, shape, batch[0][1].dtype)
 
     def edit(item: Chunk) -> Edit:
         nonlocal last
@@ -86,11 +97,7 @@ async def write_batch(
         change, plan = last, plan_of(format, entries, APART)
         if change is None or change.plan is not plan or change.is_complete is not is_complete:
             last = change = Change(plan, entries, is_complete=is_complete)
-        if change.shape == array.shape == () and isinstance(array, np.ma.MaskedArray):
-            elements = scalar_of(array, format.dtype)
-        else:
-            elements = _elements_at(array, place, drop_axes)
-        return Edit(change, elements, leaves_out=leaves_out)
+        return Edit(change, _elements_at(array, place, drop_axes), leaves_out=leaves_out)
 
     def write_to_file(item: Chunk) -> None:
         new, path = edit(item), f"{root}/{item[0].path}"
@@ -98,49 +105,67 @@ async def write_batch(
         if not new.selects_nothing:
             counters.note(root, chunks=1, opens=int(written > 0), bytes_written=written)
 
-    if driver.why_not_in_place():
+    if not goes_to_files:
         await for_each(lambda item: edit(item).to_store(item[0], prototype), batch)
         return
     if len(batch) > 1 and not is_located(root):
         await asyncio.to_thread(find_location, root)
     # A rename waits for the file system (ext4 allocates the blocks then), so that several threads
     # pay from the second chunk on. Writing in place to a local file waits for nothing.
-    nbytes = prod(value.shape) * value.dtype.itemsize
+    nbytes = prod(shape) * value.dtype.itemsize
     is_little = value.shape != () and nbytes <= limits.LIMITS.one_thread
     is_replaced = not in_place or any(is_complete for *_, is_complete in batch)
     threads = threads_for(root, len(batch), is_little=is_little and not is_replaced)
     # Another library may read by zarr, which needs the loop and its threads.
     with nullcontext() if isinstance(array, np.ndarray) else ThreadPoolExecutor() as executor:
-        if in_place and array.shape:  # before any file is changed
-            if executor is not None:
-                whole = partial(map, lambda given: np.asarray(given[...]))
-                (array,) = await in_threads(whole, [array], 1, executor)
-            array = apart_from_files(array, (f"{root}/{key.path}" for key, *_ in batch))
         await in_threads(partial(map, write_to_file), batch, threads, executor)
 
 
+async def _load_elements(array: Any) -> Array:
+    """All elements of an array of another library, which may read them by zarr."""
+    with ThreadPoolExecutor(1) as executor:  # zarr needs the loop and its threads
+        (elements,) = await in_threads(
+            partial(map, lambda given: np.asarray(given[...])), [array], 1, executor
+        )
+    return cast("Array", elements)
+
+
+def _broadcast_to_selection(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """The array in the shape of the whole selection, before any of it is cut; a scalar stays one.
+
+    zarr cuts an array before NumPy broadcasts it, so that of a column some elements could be taken
+    for those of a row. An array of another library has the shape already, or is a scalar.
+    """
+    if array.shape == ():
+        is_masked_element = shape == () and isinstance(array, np.ma.MaskedArray)
+        return scalar_of(array, dtype) if is_masked_element else array
+    return broadcast(array, shape, is_element=shape == ())
+
+
 def _elements_at(array: Any, place: Any, drop_axes: tuple[int, ...]) -> Array:
-    """The elements for a chunk, out of anything with a shape."""
+    """The elements for a chunk, out of anything with the shape of the selection, or a scalar."""
     if array.shape == ():
         return np.asarray(array)
     elements = np.asarray(array[place])
     return np.expand_dims(elements, drop_axes) if drop_axes else elements
 
 
-def _check_shape(batch: Sequence[Chunk], value: NDBuffer) -> None:
-    """Refuse a value that lacks elements for some chunks; zarr permits more elements."""
-    if len(batch) == 1 or value.shape == ():
-        return
+def _shape_of_selection(batch: Sequence[Chunk]) -> tuple[int, ...]:
+    """Shape of the selection of the array that zarr has divided by chunk.
+
+    It is not passed to a pipeline. The places of all chunks fill it, so that the last place along
+    each axis has its length.
+    """
     given = [places if type(places) is tuple else (places,) for *_, places, _ in batch]
     # Chunks side by side share the places along an axis.
     distinct = [{id(p): p for p in along}.values() for along in zip(*given, strict=True)]
-    needed = [max(map(_stop, places)) for places in distinct]
-    if len(needed) != len(value.shape) or any(map(gt, needed, value.shape)):
-        raise misfit(value.shape, tuple(needed))
+    return tuple([max(map(_stop, places)) for places in distinct])
 
 
 def _stop(place: Any) -> int:
-    return int(place.stop if type(place) is slice else np.max(np.asarray(place), initial=-1) + 1)
+    if type(place) is slice:
+        return max(int(place.stop), 0)  # zarr 3.1 gives -1 for some empty slices, such as 5:4
+    return int(np.max(np.asarray(place), initial=-1) + 1)
 
 
 class Change:

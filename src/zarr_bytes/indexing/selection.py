@@ -171,13 +171,22 @@ def scalar_of(value: Any, dtype: Any) -> Array:
     return element
 
 
-def broadcast(value: Array, shape: tuple[int, ...]) -> Array:
-    """`value` in the shape of a selection, as NumPy assigns it; a ValueError if it does not fit."""
+def broadcast(value: Array, shape: tuple[int, ...], *, is_element: bool = False) -> Array:
+    """`value` in the shape of a selection, as NumPy assigns it: a view, which may be read-only.
+
+    As in ``array[selection] = value``, axes of length 1 in front of those of the selection are left
+    out. A selection that `is_element` has no axes and takes no array with axes, other than an array
+    of one bool or of one record. A ValueError if the value does not fit.
+    """
     if value.shape == shape:
         return value
+    elements = np.asarray(value)  # a matrix has two axes in any shape
+    more = elements.ndim - len(shape)
+    is_taken_for_one = elements.size == 1 and elements.dtype.type in (np.bool_, np.void)
+    if is_element and more and not is_taken_for_one:
+        raise misfit(value.shape, shape)
     try:
-        more = range(value.ndim - len(shape))  # axes of length 1, which are no error
-        return np.broadcast_to(value.squeeze(tuple(more)), shape)
+        return np.broadcast_to(elements.squeeze(tuple(range(more))), shape)
     except ValueError:
         raise misfit(value.shape, shape) from None
 
