@@ -498,10 +498,14 @@ class TestWriting:
     def test_values_are_converted_broadcast_and_refused_as_by_numpy(self, tmp_path, dtype):
         values = np.ones((6, 4), dtype)
         array, view = changed(tmp_path, values=values, chunks=(4, 2))
-        selected = np.s_[:, 1, (slice(2, 5), 1), (0, 0), (0, 0, ...), [5, 0, 3], ([0, 5], [1, 1])]
+        selected = np.s_[:, 1, 1:2, (slice(2, 5), 1), (0, 0), (0, 0, ...), (np.array(5), 1)]
+        selected += ([5, 0, 3], ([0, 5], [1, 1]), ([5], [1]))
         for value, selection in itertools.product(ODD_VALUES[dtype], selected):
-            arrays = [np.full(n, value) for n in (2, 4, 7, (1, 1, 4)) if dtype != "?,i2"]
-            for assigned in [value, *arrays]:
+            shapes = () if dtype == "?,i2" else (1, 2, 4, 7, (1, 1), (1, 1, 4))
+            arrays = [np.full(n, value) for n in shapes]
+            # NumPy takes a list for one bool, which is True unless the list is empty.
+            lists = [np.full(n, value, object).tolist() for n in shapes if dtype != "?"]
+            for assigned in [value, *arrays, *lists]:
                 expected = values.copy()
                 refused = nullcontext()
                 try:

@@ -16,7 +16,7 @@ import numpy as np
 import zarr
 
 from zarr_bytes.chains import plain_parts, stored_by
-from zarr_bytes.errors import StoreError, no_array
+from zarr_bytes.errors import StoreError, misfit, no_array
 from zarr_bytes.indexing.numpy_selection import NumpySelection
 from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
 from zarr_bytes.io.drivers import driver_of
@@ -191,7 +191,7 @@ class ArrayView:
                 " `array[...] = ...` of zarr writes any"
             )
         selected = NumpySelection(selection, self._grid)
-        values = _as_stored(value, self.dtype, selected.shape)
+        values = _as_stored(value, self.dtype, selected)
         if not values.size:
             return
         if (found := selected.in_one_chunk()) is not None:
@@ -374,8 +374,9 @@ class BlockViews:
         return f"<BlockViews shape={self.shape}>"
 
 
-def _as_stored(value: object, dtype: DType, shape: tuple[int, ...]) -> Array:
+def _as_stored(value: object, dtype: DType, selected: NumpySelection) -> Array:
     """The elements that ``array[selection] = value`` stores, in the shape of the selection."""
+    shape = selected.shape
     # What NumPy may refuse is converted here, before any chunk is changed.
     # NumPy takes any number from an array, and only those of the data type from Python.
     is_masked = isinstance(value, np.ma.MaskedArray) and value.shape == shape == ()
@@ -392,4 +393,7 @@ def _as_stored(value: object, dtype: DType, shape: tuple[int, ...]) -> Array:
     # know of two mappings of one file.
     if not isinstance([*owners_of(values)][-1], np.ndarray):
         values = values.copy()
-    return broadcast(values, shape)
+    # NumPy leaves out axes of an array, and of lists only where arrays select.
+    if isinstance(value, list | tuple) and values.ndim > len(shape) and not selected.has_arrays:
+        raise misfit(values.shape, shape)
+    return broadcast(values, shape, is_element=shape == () and selected.dots < 0)

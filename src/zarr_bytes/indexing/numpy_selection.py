@@ -88,6 +88,11 @@ class NumpySelection:
                 local: list[Any] = [_moved(dim.indices, 0) for dim in piece]
                 yield number, combination(local), combination([dim.out for dim in piece])
 
+    @property
+    def has_arrays(self) -> bool:
+        """Whether arrays of integers or bools are among the entries."""
+        return bool(self._arrays)
+
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of ``array[selection]``."""
