@@ -117,6 +117,68 @@ def test_what_the_user_chooses_wins_whether_zarrs_pipeline_or_zarrs_codec():
                 assert type(pipeline_of(array)) is BatchedCodecPipeline
 
 
+TOO_EARLY = """if True:
+    import importlib.metadata, os, site, sys
+    real = importlib.metadata.entry_points
+    importlib.metadata.entry_points = lambda **_: importlib.metadata.EntryPoints(())
+    sys.prefix, site.PREFIXES = "/nowhere", []
+    import zarr
+    importlib.metadata.entry_points = real
+    from zarr.registry import get_codec_class, get_pipeline_class
+
+    def classes():
+        found = get_codec_class("bytes"), get_codec_class("endian"), get_pipeline_class()
+        return [f"{c.__module__}.{c.__qualname__}" for c in found]
+
+    before = classes()
+"""
+"""A process that imports zarr where this package is not installed yet."""
+
+
+def test_importing_registers_what_zarr_did_not_find_and_chooses_nothing():
+    code = f"""{TOO_EARLY}
+    import logging
+    logging.disable()
+    import zarr_bytes
+    print(classes() == before)
+    own = zarr_bytes.settings.CLASSES
+    zarr.config.set({{"codecs": own, "codec_pipeline.path": zarr_bytes.settings.PIPELINE}})
+    print(*classes())
+    zarr.registry._collect_entrypoints()  # of a process that finds them later
+    print(*classes())
+    """
+    command = [sys.executable, "-W", "error", "-c", code]
+    printed = subprocess.check_output(command, text=True, env={}).splitlines()
+    classes = "zarr_bytes.codec.BytesCodec zarr_bytes.codec.EndianCodec"
+    assert printed == ["True", *[f"{classes} zarr_bytes.BatchedBytesPipeline"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("is_there", "said"),
+    [
+        (True, "restart Python: zarr read its configuration before zarr-bytes was installed"),
+        (False, "the configuration file zarr-bytes.yaml is not where zarr looks for it"),
+    ],
+)
+def test_the_notice_says_restart_where_zarr_would_find_the_file_now(tmp_path, is_there, said):
+    code = f"""{TOO_EARLY}
+    if {is_there}:
+        open(os.environ["ZARR_CONFIG"] + "/zarr-bytes.yaml", "w").close()
+    import zarr_bytes
+    """
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={"ZARR_CONFIG": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stderr.startswith(f"zarr-bytes is installed and zarr does not use it: {said}.\n")
+    line = 'zarr.config.set({"codecs.bytes": "zarr_bytes.codec.BytesCodec", "codec_pipeline.path": '
+    assert f'{line}"zarr_bytes.BatchedBytesPipeline"}})\n' in run.stderr
+    assert ("ZARR_CODECS__BYTES=" in run.stderr) is not is_there
+
+
 METHODS = ("from_codecs", "evolve_from_array_spec", "read", "write")
 
 

@@ -1,7 +1,8 @@
 """The `bytes` codec of Zarr format 3 as a plugin for zarr-python.
 
 Installing the package is enough: zarr then uses it for every array that names `bytes`. Importing
-the package registers its data types, which zarr does by itself from 3.4 on.
+the package registers its data types, which zarr does by itself from 3.4 on, and its codecs and its
+pipeline, for a process that had imported zarr before the package was installed.
 
 The functions `status`, `check`, `preallocate` and `explain` do the work of the commands of the
 same names. `counting` counts the bytes that are read and written. `view` gives NumPy views of the
@@ -12,6 +13,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 from zarr.dtype import data_type_registry
+from zarr.registry import register_codec, register_pipeline
 
 from zarr_bytes.codec import BytesCodec, EndianCodec
 from zarr_bytes.data_type import DATA_TYPES
@@ -85,5 +87,11 @@ def __dir__() -> list[str]:
 # zarr 3.4 imports the package for its entry point in zarr.data_type when it looks up a data type.
 for _name, _data_type in DATA_TYPES.items():
     data_type_registry.register(_name, _data_type)
+
+# zarr reads the entry points once, when it is imported: a process that had imported it before the
+# package was installed knows none of these. They are chosen by zarr's configuration alone.
+for _codec in (BytesCodec, EndianCodec):
+    register_codec(_codec.name, _codec)
+register_pipeline(BatchedBytesPipeline)
 
 say_where_undecided()

@@ -9,6 +9,7 @@ wheel; some ways of installing put it where zarr does not look.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -28,14 +29,18 @@ CLASSES: Final = {"bytes": "zarr_bytes.codec.BytesCodec", "endian": "zarr_bytes.
 PIPELINE: Final = "zarr_bytes.BatchedBytesPipeline"
 """The pipeline, as zarr's configuration names it under ``codec_pipeline.path``."""
 
-_HINT: Final = (
-    "zarr-bytes is installed and zarr does not use it: the configuration file zarr-bytes.yaml is"
-    " not where zarr looks for it.\n"
-    f'  Before zarr_bytes is imported: zarr.config.set({{"codecs.bytes": "{CLASSES["bytes"]}",'
-    f' "codec_pipeline.path": "{PIPELINE}"}})\n'
-    f"  Or in the environment: ZARR_CODECS__BYTES={CLASSES['bytes']}"
-    f" ZARR_CODEC_PIPELINE__PATH={PIPELINE}"
+RESTART: Final = "restart Python: zarr read its configuration before zarr-bytes was installed"
+"""What to do where zarr would find the configuration file of this package now."""
+
+NOT_FOUND: Final = "the configuration file zarr-bytes.yaml is not where zarr looks for it"
+"""Why nothing has chosen this package elsewhere."""
+
+_NOTICE: Final = "zarr-bytes is installed and zarr does not use it:"
+_CODE: Final = (
+    f'zarr.config.set({{"codecs.bytes": "{CLASSES["bytes"]}",'
+    f' "codec_pipeline.path": "{PIPELINE}"}})'
 )
+_VARIABLES: Final = f"ZARR_CODECS__BYTES={CLASSES['bytes']} ZARR_CODEC_PIPELINE__PATH={PIPELINE}"
 
 
 class Cost(NamedTuple):
@@ -136,10 +141,21 @@ def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
         yield name, found
 
 
+def has_configuration_file() -> bool:
+    """Whether the configuration file of this package is where zarr looks for such files."""
+    files = [f"{folder}/zarr-bytes.yaml" for folder in zarr.config.paths]
+    return any(map(os.path.isfile, files))  # False in a folder of another user, unlike `Path`'s
+
+
 def say_where_undecided() -> None:
-    """Log the lines that activate the package, where nothing has chosen a codec."""
+    """Log how to activate the package, where nothing has chosen a codec."""
     # No warning: where these are errors, the array for which zarr imports this would not open.
     # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
     default = zarr.config.defaults[0].get("codecs", {}).get("bytes")
     if default is not None and zarr.config.get("codecs.bytes", None) is default:
-        logging.getLogger("zarr_bytes").warning(_HINT)
+        if has_configuration_file():
+            advice = f"{RESTART}.\n  Or in this process: {_CODE}"
+        else:
+            in_code = f"Before or after zarr_bytes is imported: {_CODE}"
+            advice = f"{NOT_FOUND}.\n  {in_code}\n  Or in the environment: {_VARIABLES}"
+        logging.getLogger("zarr_bytes").warning("%s %s", _NOTICE, advice)
