@@ -188,8 +188,47 @@ def test_where_zarr_does_not_find_the_file_importing_says_so_once_with_a_line_th
     assert environment.run(f"{code}import zarr_bytes") == ("", "")
     (line,) = re.findall(r"zarr\.config\.set\(.*\)", said)
     variables = dict(re.findall(r"(ZARR_\w+)=(\S+)", said))
-    for code, chosen in (f"import zarr; {line}; ", {}), ("", variables):
-        assert environment.probe(f"{code}import zarr_bytes\n", **chosen).items() >= OURS.items()
+    for first, chosen in (
+        (f"import zarr; {line}; import zarr_bytes\n", {}),
+        (f"{code}import zarr_bytes, zarr; {line}\n", {}),
+        ("import zarr_bytes\n", variables),
+    ):
+        assert environment.probe(first, **chosen).items() >= OURS.items()
+
+
+def test_a_process_that_imported_zarr_before_the_installation_is_told_to_restart(tmp_path, wheel):
+    """And the line that it is told meanwhile works there, for arrays opened from then on."""
+    environment = Environment(tmp_path)
+    pip = (sys.executable, "-m", "pip", "--python", environment.python, "--no-cache-dir")
+    install = [str(part) for part in (*pip, "install", *OFFLINE, wheel)]
+    code = f"""
+import contextlib, io, json, re, subprocess, sys
+with contextlib.redirect_stdout(io.StringIO()):
+    exec({PROBE!r})  # zarr has loaded all its entry points
+subprocess.run({install!r}, check=True, capture_output=True)
+import logging
+said = io.StringIO()
+logging.getLogger("zarr_bytes").addHandler(logging.StreamHandler(said))
+import zarr_bytes
+status = str(zarr_bytes.status())
+with contextlib.redirect_stdout(io.StringIO()) as unharmed:
+    exec({PROBE!r})
+(line,) = re.findall(r"zarr\\.config\\.set\\(.*\\)", said.getvalue())
+exec(line)
+with contextlib.redirect_stdout(io.StringIO()) as chosen:
+    exec({PROBE!r})
+found = {{"unharmed": json.loads(unharmed.getvalue()), "chosen": json.loads(chosen.getvalue())}}
+print(json.dumps(found | {{"said": said.getvalue(), "status": status}}))
+"""
+    printed, _ = environment.run(code, COLUMNS="400")
+    found = json.loads(printed)
+    assert found["unharmed"].items() >= ZARRS.items()
+    assert found["said"].startswith(f"{HINT}: restart Python: zarr read its configuration before")
+    assert "not where" not in found["said"]
+    told = found["status"].partition("\n\nWhat to do\n")[2]
+    assert told == "Restart Python: zarr read its configuration before zarr-bytes was installed."
+    assert found["chosen"].items() >= OURS.items()
+    assert environment.probe()["codec"] == "zarr_bytes.codec"  # once restarted
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import pytest
 import zarr
 from command import call
 from conftest import PIPELINES
+from documents import document_of, text_of
 from packaging.version import Version
 
 import zarr_bytes
@@ -26,7 +27,7 @@ OWN_PIPELINE = PIPELINES["BatchedBytesPipeline"]
 NOT_ACTIVE = {"ZARR_CODECS__BYTES": ZARRS_OWN}
 
 
-def printed(*options, columns=80, lines=24, later=(), status=None, **variables):
+def printed(*options, columns=80, lines=24, later=(), status=None, set_in_code=(), **variables):
     """What the command prints in a process with these environment variables and later files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(zarr.config, "paths", [*zarr.config.paths, *later])
@@ -36,7 +37,8 @@ def printed(*options, columns=80, lines=24, later=(), status=None, **variables):
         for name, value in {"COLUMNS": columns, "LINES": lines, **variables}.items():
             patch.setenv(name, str(value))
         zarr.config.refresh()
-        result = call("status", *options)
+        with zarr.config.set(dict(set_in_code)):
+            result = call("status", *options)
     zarr.config.refresh()
     assert result.stderr == ""
     assert status in (None, result.exit_code)
@@ -63,7 +65,30 @@ class TestActive:
         needs_import = Version(zarr.__version__) < Version("3.4")
         first_screen = "\n".join(lines[:24])
         assert ("Data types need `import zarr_bytes` first" in first_screen) == needs_import
+        assert ('("No Zarr data type found")' in first_screen.replace("\n", " ")) == needs_import
         assert max(map(len, lines)) <= 80
+
+    @pytest.mark.parametrize("first", ["", "zarr.create_array({}, shape=1, dtype='i4')"])
+    def test_a_data_type_of_this_package_is_found_without_an_import_or_after_another_array(
+        self, first
+    ):
+        """As `status` says: from zarr 3.4 on without anything before it."""
+        document = text_of(document_of("bfloat16", [4]))
+        code = f"""if True:
+            import zarr
+            from zarr.buffer.cpu import Buffer
+            {first}
+            store = zarr.storage.MemoryStore({{"zarr.json": Buffer.from_bytes({document})}})
+            try:
+                print(zarr.open_array(store, mode="r").dtype)
+            except ValueError as error:
+                print(error)
+        """
+        command = [sys.executable, "-W", "error", "-c", code]
+        found = subprocess.check_output(command, text=True, env={}).strip()
+        is_found = first or Version(zarr.__version__) >= Version("3.4")
+        lacking = "No Zarr data type found that matches 'bfloat16'"
+        assert found == ("bfloat16" if is_found else lacking)
 
     def test_data_types_that_are_lacking_are_counted(self, monkeypatch, without_ml_dtypes):
         monkeypatch.delitem(zarr.dtype.data_type_registry.contents, "int16")
@@ -91,6 +116,65 @@ class TestNotActive:
         narrow = printed(columns=15, **start)
         assert (f"  {line}\n" in narrow, "…" in narrow) == (True, False)  # nothing is cut
         assert source in printed(columns=400, **start)
+
+    @pytest.mark.parametrize("kind", ["variable", "variable with all codecs", "file", "code"])
+    def test_what_to_do_fits_what_has_chosen_another_class(self, tmp_path, kind):
+        (file := tmp_path / "mine.yaml").write_text(f"codecs: {{bytes: {ZARRS_OWN}}}")
+        code = {"codecs.bytes": ZARRS_OWN} if kind == "code" else {}
+        start, said, unset = {
+            "variable": (NOT_ACTIVE, "ZARR_CODECS__BYTES in the environment has", []),
+            "variable with all codecs": (
+                {"ZARR_CODECS": str({"bytes": ZARRS_OWN})},
+                "ZARR_CODECS in the environment has",
+                ["unset ZARR_CODECS"],
+            ),
+            "file": ({"later": [str(file)]}, f"{file} has", []),
+            "code": ({}, "Remove the call of zarr.config.set that has", []),
+        }[kind]
+        found = printed("--json", status=1, set_in_code=code, **start)
+        assert found["advice"] == [
+            f"{said} chosen another class. Run before Python starts:",
+            *unset,
+            f"export ZARR_CODECS__BYTES={OWN_CODEC}",
+        ]
+
+    def test_of_several_that_have_chosen_each_is_named_once(self):
+        found = printed("--json", set_in_code={"codec_pipeline.path": ZARRS_PIPELINE}, **NOT_ACTIVE)
+        assert found["advice"] == [
+            "ZARR_CODECS__BYTES in the environment has chosen another class."
+            " Remove the call of zarr.config.set that has chosen another class."
+            " Run before Python starts:",
+            f"export ZARR_CODECS__BYTES={OWN_CODEC}",
+            f"export ZARR_CODEC_PIPELINE__PATH={OWN_PIPELINE}",
+        ]
+
+    @pytest.mark.parametrize("is_there", [True, False])
+    def test_where_nothing_has_chosen_a_class_python_is_restarted_or_the_file_not_found(
+        self, tmp_path, monkeypatch, is_there
+    ):
+        """A process that has read its configuration before the package was installed."""
+        monkeypatch.setattr(zarr.config, "paths", [str(tmp_path)])
+        zarr.config.refresh()
+        if is_there:
+            (tmp_path / "zarr-bytes.yaml").write_text(f"codecs: {{bytes: {OWN_CODEC}}}")
+        found = zarr_bytes.status()
+        monkeypatch.undo()
+        zarr.config.refresh()
+        assert [codec.source for codec in found.codecs] == ["default"] * 3
+        lines = (
+            []
+            if is_there
+            else [
+                f"export ZARR_CODECS__BYTES={OWN_CODEC}",
+                "export ZARR_CODECS__ENDIAN=zarr_bytes.codec.EndianCodec",
+                f"export ZARR_CODEC_PIPELINE__PATH={OWN_PIPELINE}",
+            ]
+        )
+        said = "Restart Python: zarr read its configuration before zarr-bytes was installed."
+        if not is_there:
+            said = "The configuration file zarr-bytes.yaml is not where zarr looks for it."
+            said += " Run before Python starts:"
+        assert (found.is_active, found.advice) == (False, [said, *lines])
 
     def test_code_is_told_from_files_and_variables_and_a_class_may_not_exist(self):
         for name, path, shown in (
@@ -148,7 +232,8 @@ class TestWhatIsSaid:
             "zarr_bytes.gap.local is -1; permitted is an integer from 0 on",
             "zarr_bytes.mappings is -1; permitted is an integer from 1 on",
             *found.unknown,
-            "Remove a call of zarr.config.set that has decided it, and run before Python starts:",
+            "Remove the call of zarr.config.set that has chosen another class."
+            " Run before Python starts:",
             f"  export ZARR_CODECS__BYTES={OWN_CODEC}",
             "  export ZARR_CODECS__ENDIAN=zarr_bytes.codec.EndianCodec",
             f"  export ZARR_CODEC_PIPELINE__PATH={OWN_PIPELINE}",

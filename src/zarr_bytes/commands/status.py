@@ -20,7 +20,17 @@ from zarr_bytes.commands.result import Result, Table, class_path, in_digits, in_
 from zarr_bytes.data_type import DATA_TYPES
 from zarr_bytes.data_type.real import ExtensionDataType
 from zarr_bytes.errors import HOW_TO_INSTALL, MissingPackageError, in_words
-from zarr_bytes.settings import CLASSES, PIPELINE, SETTINGS, given_settings, unknown_in, value_in
+from zarr_bytes.settings import (
+    CLASSES,
+    NOT_FOUND,
+    PIPELINE,
+    RESTART,
+    SETTINGS,
+    given_settings,
+    has_configuration_file,
+    unknown_in,
+    value_in,
+)
 from zarr_bytes.zarr_versions import LOADS_DATA_TYPES
 
 if TYPE_CHECKING:
@@ -30,6 +40,9 @@ if TYPE_CHECKING:
 
 _MISSING: Final = object()
 _CODE: Final = "zarr.config.set"
+_DEFAULT: Final = "default"
+_IN_ENVIRONMENT: Final = " in the environment"
+_FOR_A_SHELL: Final = ("export ", "unset ")
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _OWN: Final = CLASSES | {"pipeline": PIPELINE}
 _KEYS: Final = {name: f"codecs.{name}" for name in CLASSES} | {"pipeline": "codec_pipeline.path"}
@@ -61,7 +74,7 @@ class InForce:
     source: str
 
     def _row(self, found: Cell) -> tuple[Cell, ...]:
-        return self.name, found, (self.source, "dim" if self.source == "default" else "")
+        return self.name, found, (self.source, "dim" if self.source == _DEFAULT else "")
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,8 +127,12 @@ class Status(Result):
             yield ("New arrays ", "bold"), _NEW_ARRAYS
         yield ("One array ", "bold"), "is explained by `zarr-bytes explain STORE '[0]'`."
         if not LOADS_DATA_TYPES:
-            text = f"zarr {self.versions['zarr']} does not load them by itself."
-            yield ("Data types ", "bold"), (f"need `import zarr_bytes` first: {text}", "yellow")
+            text = (
+                f"need `import zarr_bytes` first. Without it, zarr {self.versions['zarr']} does not"
+                ' open an array of bfloat16 or the like ("No Zarr data type found"), until it has'
+                " opened or made another array."
+            )
+            yield ("Data types ", "bold"), (text, "yellow")
         if in_full:
             yield Table(("Data type", "Class"), list(self.data_types.items()))
         else:
@@ -124,7 +141,7 @@ class Status(Result):
         if texts := (*self.problems, *self.unknown, *self.advice):
             yield from (("",), (("What to do", "bold"),))
         for text in texts:
-            yield (f"  {text}" if text.startswith("export ") else text,)  # to be copied
+            yield (f"  {text}" if text.startswith(_FOR_A_SHELL) else text,)  # to be copied
 
     def _verdict(self) -> Line:
         if self.problems:
@@ -213,19 +230,40 @@ def _problems(given: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
 
 
 def _advice(codecs: list[InForce]) -> Iterator[str]:
-    """What to do, if zarr uses another class for `bytes`."""
+    """What to do, if zarr uses another class for `bytes`: sentences, then lines for a shell."""
     others = [codec for codec in codecs if codec.found != _OWN[codec.name]]
     if codecs[0] not in others:
         return
-    yield f"Remove a call of {_CODE} that has decided it, and run before Python starts:"
-    for other in others:
-        yield f"export ZARR_{_KEYS[other.name].replace('.', '__').upper()}={_OWN[other.name]}"
+    sources = list(dict.fromkeys(codec.source for codec in others))
+    sentences = [_sentence_on(source) for source in sources]
+    if has_configuration_file():  # which decides in a new process, where nothing else does
+        others = [codec for codec in others if codec.source != _DEFAULT]
+    if others:
+        sentences.append("Run before Python starts:")
+    yield " ".join(sentences)
+    lines = {f"ZARR_{_KEYS[c.name].replace('.', '__').upper()}": _OWN[c.name] for c in others}
+    for source in sources:
+        variable = source.removesuffix(_IN_ENVIRONMENT)
+        if variable != source and variable not in lines:  # such as ZARR_CODECS
+            yield f"unset {variable}"
+    for variable, path in lines.items():
+        yield f"export {variable}={path}"
+
+
+def _sentence_on(source: str) -> str:
+    """Why a source has not chosen this package, or what to do about it."""
+    if source == _DEFAULT:
+        text = RESTART if has_configuration_file() else NOT_FOUND
+        return f"{text[0].upper()}{text[1:]}."
+    if source == _CODE:
+        return f"Remove the call of {_CODE} that has chosen another class."
+    return f"{source} has chosen another class."
 
 
 def source_of(key: str) -> str:
     """What has decided the current value of `key` in zarr's configuration."""
     in_force = zarr.config.get(key, _MISSING)
-    source = "default" if in_force is _MISSING else _CODE
+    source = _DEFAULT if in_force is _MISSING else _CODE
     for name, values in () if in_force is _MISSING else _sources():
         value: Any = values
         for part in key.split("."):
@@ -233,7 +271,7 @@ def source_of(key: str) -> str:
             value = given.get(part, given.get(part.replace("_", "-"), _MISSING))
         # The last one that agrees: a variable may have been set after zarr had read them all. Code
         # may set what equals a default, and an array, which equals something in each element.
-        if value is in_force or (name != "default" and (value == in_force) is True):
+        if value is in_force or (name != _DEFAULT and (value == in_force) is True):
             source = name
     return source
 
@@ -242,11 +280,11 @@ def _sources() -> Iterator[tuple[str, object]]:
     """Each source of zarr's configuration and its values, in the order in which zarr reads them."""
     config = zarr.config
     for default in config.defaults:
-        yield "default", default
+        yield _DEFAULT, default
     for path in map(Path, config.paths):
         with suppress(OSError):  # of a folder of another user, which zarr passes over, too
             for file in sorted(path.iterdir()) if path.is_dir() else [path] * path.is_file():
                 if file == path or file.suffix.lower() in (".json", ".yaml", ".yml"):
                     yield str(file), config.collect(paths=[str(file)], env={})
     for name, value in os.environ.items():
-        yield f"{name} in the environment", config.collect(paths=[], env={name: value})
+        yield f"{name}{_IN_ENVIRONMENT}", config.collect(paths=[], env={name: value})
