@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import warnings
 import zipfile
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,7 +20,7 @@ import pytest
 import zarr
 from command import call
 from conftest import PIPELINES
-from documents import ARRAY, document_of, memory, write
+from documents import ARRAY, GROUP, document_of, memory, write
 from fuzz import KINDS, fuzz, settings_of, store_with, thresholds
 from fuzz_arrays import arrays, orthogonal, selections, sharded
 from hypothesis import event, given
@@ -495,6 +496,44 @@ def test_what_is_no_array_is_refused(function):
             function(other)
 
 
+@pytest.mark.parametrize("function", [explain, zarr_bytes.preallocate])
+def test_for_a_group_its_arrays_are_listed_as_they_are_written_in_code(function):
+    documents = {
+        "": GROUP,
+        "other": ARRAY,
+        "model": GROUP,
+        "model/t2m": document_of("float32", [30, 4]),
+        "model/odd": ARRAY | {"data_type": "float2048"},
+        "model/not-json": "{",
+        "model/deep": GROUP,
+        "model/deep/x y": document_of("int16", []),
+    }
+    with pytest.raises(TypeError) as caught:
+        function(zarr.open_group(memory(documents), path="model", mode="r"))
+    assert str(caught.value).endswith('a zarr.Array, such as group["NAME"]')
+    assert caught.value.__notes__ == [
+        "  group['odd']: shape [4], float2048",
+        "  group['t2m']: shape [30, 4], float32",
+        "  group['deep/x y']: shape [], int16",
+    ]
+
+
+@pytest.mark.slow  # to import xarray
+@pytest.mark.parametrize("function", [explain, zarr_bytes.preallocate, zarr_bytes.view])
+def test_for_an_object_of_xarray_the_way_to_its_array_is_given(function):
+    xarray = pytest.importorskip("xarray", reason="the extra stores")
+    dataset = xarray.Dataset({"t2m": ("x", np.zeros(3))})
+    for found, path in (
+        (dataset["t2m"], "'t2m'"),
+        (dataset["t2m"].variable, '"NAME"'),
+        (dataset, '"NAME"'),
+    ):
+        way = f"zarr.open_array(store, path={path}), with the store that xarray has opened"
+        said = f"array is of type {type(found).__name__}; permitted is a zarr.Array, such as {way}"
+        with pytest.raises(TypeError, match=f"^{re.escape(said)}$"):
+            function(found)
+
+
 @pytest.mark.parametrize("write", [False, True])
 @pytest.mark.parametrize(
     ("size", "chunk_size", "stop", "part"),
@@ -578,6 +617,42 @@ class TestTheCommand:
         printed = call("explain", tmp_path, *arguments).stdout
         assert printed.startswith(f"{verdict}: {(arguments or ['[...]'])[0]} of ")
 
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            "STORE --array t2m [7]",
+            "STORE [7] --array t2m",
+            "--array t2m STORE [7]",
+            "--array=t2m STORE [7]",
+            "STORE --json --array t2m [7] --json",
+            "--array a STORE --json [7] --array t2m",
+            "--array t2m -- STORE [7]",
+            "STORE --array t2m -- [7]",
+            "STORE [7] --array t2m --",
+        ],
+    )
+    def test_options_stand_before_between_and_after_the_store_and_the_selection(
+        self, tmp_path, arguments
+    ):
+        for name, dtype in ("t2m", "f4"), ("a", "i2"):
+            zarr.create_array(tmp_path, name=name, shape=(30, 4), dtype=dtype, compressors=None)
+        words = [str(tmp_path) if word == "STORE" else word for word in arguments.split()]
+        result = call("explain", *words)
+        as_json = ["--json"] * ("--json" in words)
+        assert result.stderr == ""
+        assert result.stdout == call("explain", tmp_path / "t2m", "[7]", *as_json).stdout
+        assert "[7]" in result.stdout
+
+    def test_options_of_the_other_commands_stand_anywhere_too(self, tmp_path):
+        zarr.create_array(tmp_path, shape=3, dtype="i2", compressors=None)
+        for command, options in ("check", ["--strict", "--all"]), ("preallocate", ["--any-size"]):
+            orders = [[*options, tmp_path], [tmp_path, *options], [options[0], "--", tmp_path]]
+            found = [vars(call(command, "--json", *order)) for order in orders]
+            assert found[0]["exit_code"] == 0
+            assert command == "preallocate" or found[1:] == found[:-1]
+        assert call("explain", "--array", "a").stderr.endswith("arguments are required: STORE\n")
+        assert call("explain", tmp_path, "[7]", "[8]").stderr.endswith("arguments: [8]\n")
+
     def test_a_wrong_selection_is_status_2(self, tmp_path):
         in_folder(tmp_path)
         wrong = ["", "7", "[", "]", "[a]", "[1.5]", "[f()]", "[1]; x", "[1][2]", "[7:9"]
@@ -587,13 +662,59 @@ class TestTheCommand:
             assert (result.exit_code, result.stdout) == (2, "")
             assert re.search("selection|axis", result.stderr)
 
-    @pytest.mark.parametrize(("path", "error"), [("", ""), ("b", ""), ("c", "KeyError: 'codecs'")])
+    @pytest.mark.parametrize(("path", "error"), [("b", ""), ("c", "KeyError: 'codecs'")])
     def test_an_array_that_zarr_does_not_open_is_named(self, tmp_path, path, error):
         zarr.create_group(tmp_path).create_array("a", shape=9, dtype="f8")
         write(tmp_path / "c", {key: value for key, value in ARRAY.items() if key != "codecs"})
         result = call("explain", tmp_path, "[7]", "--array", path)
         assert result.exit_code == 2
         assert f"zarr opens no array at /{path} ({error}" in result.stderr
+        arrays = ["  --array a: shape [9], float64", "  --array c: shape [4], int16"]
+        assert result.stderr.splitlines()[1:] == (arrays if path == "b" else [])
+
+    @pytest.mark.parametrize("is_consolidated", [False, True])
+    def test_for_a_group_its_arrays_are_listed_as_they_are_named(self, tmp_path, is_consolidated):
+        group = zarr.create_group(tmp_path)
+        group.create_array("t2m", shape=(30, 4), dtype="f4")
+        group.create_array("model/deep/x y\n", shape=(), dtype="i2")
+        group.create_group("empty")
+        if is_consolidated:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # zarr's, that it is not in the specification
+                zarr.consolidate_metadata(tmp_path)
+        t2m, deep = (
+            "--array t2m: shape [30, 4], float32",
+            "--array 'model/deep/x y\\n': shape [], int16",
+        )
+        for path, lines in ("", [t2m, deep]), ("/model/", [deep]), ("model/deep", [deep]):
+            result = call("explain", tmp_path, "--array", path)
+            first, *others = result.stderr.splitlines()
+            said = f"/{path.strip('/')} is a group: name an array in it with --array PATH"
+            assert (result.exit_code, first) == (2, f"{tmp_path}: {said}")
+            assert sorted(others) == sorted(f"  {line}" for line in lines)
+        result = call("explain", tmp_path, "--array", "empty")
+        said = "/empty is a group, and no array is found in it"
+        assert result.stderr == f"{tmp_path}: {said}\n"
+
+    def test_of_many_arrays_of_a_group_twenty_are_listed_and_chunks_are_not(self, tmp_path):
+        group = zarr.create_group(tmp_path)
+        for number in range(25):
+            group.create_array(f"a{number:02}", shape=(3,), dtype="u1")[:] = 7
+        lines = call("explain", tmp_path).stderr.splitlines()
+        listed = [f"  --array a{number:02}: shape [3], uint8" for number in range(20)]
+        assert lines[1:] == [*listed, "  and others: 20 are listed"]
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="FIFOs of Unix")
+    def test_links_in_a_circle_and_a_fifo_in_a_group_do_not_keep_it_from_ending(self, tmp_path):
+        group = zarr.create_group(tmp_path)
+        group.create_array("a", shape=3, dtype="u1")
+        group.create_group("b")
+        for name in "c", "d":
+            (tmp_path / "b" / name).symlink_to(tmp_path / "b")
+        (tmp_path / "fifo").mkdir()
+        os.mkfifo(tmp_path / "fifo" / "zarr.json")
+        _, *arrays = call("explain", tmp_path).stderr.splitlines()
+        assert arrays == ["  --array a: shape [3], uint8"]
 
 
 def test_everything_that_a_text_can_select_is_selected():

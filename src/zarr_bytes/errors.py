@@ -11,6 +11,8 @@ import warnings
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+import zarr
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -129,10 +131,16 @@ def misfit(shape: tuple[int, ...], needed: tuple[int, ...]) -> ValueError:
 
 
 def no_array(found: object) -> TypeError:
-    """Error for an argument in place of an array."""
+    """Error for an argument in place of an array, with the way to the array of a known kind."""
+    way = "zarr.open_array(...)"
+    if isinstance(found, zarr.Group):
+        way = 'group["NAME"]'
+    elif any(kind.__module__.partition(".")[0] == "xarray" for kind in type(found).__mro__):
+        name = getattr(found, "name", None)  # of a DataArray
+        path = repr(name) if isinstance(name, str) else '"NAME"'
+        way = f"zarr.open_array(store, path={path}), with the store that xarray has opened"
     return TypeError(
-        f"array is of type {type(found).__qualname__}; permitted is a zarr.Array, such as"
-        " zarr.open_array(...)"
+        f"array is of type {type(found).__qualname__}; permitted is a zarr.Array, such as {way}"
     )
 
 

@@ -8,7 +8,7 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import suppress
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import zarr_bytes
 from zarr_bytes.commands.check import check
@@ -35,11 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # so that any terminal shows any name
             stream.reconfigure(errors="backslashreplace")
-    parser = _parser()
-    given = parser.parse_args(arguments)
-    if "command" not in given:
+    parser, commands = _parsers()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] not in commands:
+        parser.parse_args(words)  # exits, unless nothing is named
         parser.print_help()
         return 2
+    given = commands[words[0]].parse(words[1:])
     try:
         found, is_good = given.command(given)
         text = as_json(vars(found)) if given.json else screen(found, in_full=given.in_full)
@@ -52,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write(printable(in_words(error)) + "\n")
         return 1
     except StoreError as error:
-        sys.stderr.write(printable(str(error)) + "\n")
+        lines = [str(error), *getattr(error, "__notes__", ())]
+        sys.stderr.writelines(f"{printable(line)}\n" for line in lines)
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
@@ -60,26 +63,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if is_good else 1
 
 
-def _parser() -> ArgumentParser:
+class _CommandParser(NamedTuple):
+    """The parser of the arguments of a command, and one of its options alone."""
+
+    whole: ArgumentParser
+    options: ArgumentParser
+
+    def parse(self, words: list[str]) -> Namespace:
+        """The arguments in `words`, where options stand anywhere before ``--``."""
+        # By itself, `parse_args` fails for ``STORE --array PATH SELECTION``: of the first group of
+        # positional arguments it takes all, with defaults for those that stand behind an option.
+        # `parse_intermixed_args` drops ``--`` where it is before all positional arguments.
+        end = words.index("--") if "--" in words else len(words)
+        given, others = self.options.parse_known_args(words[:end])
+        return self.whole.parse_args(others + words[end:], given)
+
+
+def _parsers() -> tuple[ArgumentParser, dict[str, _CommandParser]]:
+    """The parser of all commands, for help and for errors, and that of each by its name."""
     parser = ArgumentParser(
         "zarr-bytes",
         description="Reads of selected bytes in Zarr arrays: are they active, what do they cost.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {zarr_bytes.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND")
+    parsers = dict[str, _CommandParser]()
     for command, names in _COMMANDS.items():
         text = cleandoc(command.__doc__ or "")
+        name = command.__name__.removeprefix("_")
+        options = ArgumentParser(f"zarr-bytes {name}", add_help=False, allow_abbrev=False)
         added = commands.add_parser(
-            command.__name__.removeprefix("_"),
+            name,
             description=text,
             help=text.partition("\n")[0],
             formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         added.set_defaults(command=command, in_full=False)
-        for name in names:
-            added.add_argument(*name.split(), **_ARGUMENTS[name])
-    return parser
+        for argument in names:
+            for taking in (added, options) if argument.startswith("-") else (added,):
+                taking.add_argument(*argument.split(), **_ARGUMENTS[argument])
+        options.usage = added.format_usage().partition(": ")[2].rstrip()
+        parsers[name] = _CommandParser(added, options)
+    return parser, parsers
 
 
 def _status(_: Namespace) -> Outcome:

@@ -25,7 +25,8 @@ from zarr_bytes.chains import plain_parts, stored_by
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import Result, Table, brief, class_path, in_digits, verdict
 from zarr_bytes.commands.status import source_of
-from zarr_bytes.errors import StoreError, no_array
+from zarr_bytes.commands.stores import error_without_array
+from zarr_bytes.errors import StoreError
 from zarr_bytes.indexing.plan import plan_of
 from zarr_bytes.indexing.selection import c_strides
 from zarr_bytes.io.counters import Counts
@@ -167,6 +168,8 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
 
     Raises
     ------
+    TypeError
+        If `array` is something else. Notes of the error list the arrays of a group.
     IndexError
         If the selection does not fit the array, or has fields.
     ValueError
@@ -187,7 +190,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     """
     indexed, array = array, getattr(array, "array", array)
     if not isinstance(array, zarr.Array):
-        raise no_array(indexed)
+        raise error_without_array(indexed)
     indexer, fields = indexer_of(indexed, selection)
     if fields:
         raise IndexError(

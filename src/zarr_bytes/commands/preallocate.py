@@ -11,8 +11,15 @@ import zarr
 
 from zarr_bytes.chains import plain_parts, stored_by
 from zarr_bytes.commands.result import Progress, Result, first_rows, in_digits, number, verdict
-from zarr_bytes.commands.stores import DOCUMENT, array_at, document_at, listed, opened
-from zarr_bytes.errors import StoreError, in_words, no_array
+from zarr_bytes.commands.stores import (
+    DOCUMENT,
+    array_at,
+    document_at,
+    error_without_array,
+    listed,
+    opened,
+)
+from zarr_bytes.errors import StoreError, in_words
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
@@ -107,7 +114,7 @@ def preallocate(
     (4, 4)
     """
     if not isinstance(array, zarr.Array):
-        raise no_array(array)
+        raise error_without_array(array)
     found = Allocated()
     try:
         _make(found, array, any_size=any_size, progress=progress)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 import zarr
@@ -16,13 +17,15 @@ from zarr.buffer import cpu
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from zarr_bytes.commands.result import brief
-from zarr_bytes.errors import StoreError, in_words
+from zarr_bytes.errors import StoreError, in_words, no_array
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 DOCUMENT: Final = "zarr.json"
+_MANY: Final = 20  # arrays that an error lists
+_MOST_DOCUMENTS: Final = 1000  # that are read for it: links of folders may lead in a circle
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
@@ -59,7 +62,10 @@ def opened(
         source = store if isinstance(store, Store) else sync(_open(name, storage_options))
         yield source, name
     except (StoreError, OSError) as error:
-        raise StoreError(f"{name}: {error}") from error
+        named = StoreError(f"{name}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            named.add_note(note)
+        raise named from error
     finally:
         if source is not None and source is not store:
             sync(_close(source))
@@ -99,16 +105,108 @@ async def _close(store: Store) -> None:
 
 
 def array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
-    """The array at `path`, to be written if that is asked for; a StoreError if zarr opens none."""
+    """The array at `path`, to be written if that is asked for; a StoreError if zarr opens none.
+
+    Where a group or nothing is at `path`, notes of the error list arrays.
+    """
     if is_written and isinstance(store, LocalStore):
         store = store.with_read_only(read_only=False)
     try:
         return zarr.open_array(store, path=path, mode="r" if store.read_only else "r+")
     except Exception as error:  # whatever a store, zarr and any codec or data type raise
-        raise StoreError(
+        raise _no_array_at(store, path, error) from error
+
+
+def _no_array_at(store: Store, path: str, error: Exception) -> StoreError:
+    """Error for the `path` of a command, where zarr has raised `error`."""
+    node = sync(_node_at(store, path.strip("/")))
+    if node is not None and node.kind == "group":
+        message = f"/{node.path} is a group: name an array in it with --array PATH"
+        arrays = sync(_arrays_below(store, node.path))
+        if not arrays:
+            message = f"/{node.path} is a group, and no array is found in it"
+    else:
+        message = (
             f"zarr opens no array at /{path} ({in_words(error)}): name another with --array PATH;"
             " `zarr-bytes check` lists the arrays, and says why one does not open"
-        ) from error
+        )
+        arrays = [] if node is not None else sync(_arrays_below(store, ""))
+    refused = StoreError(message)
+    _note_arrays(refused, [(f"--array {shlex.quote(array.path)}", array) for array in arrays])
+    return refused
+
+
+def error_without_array(found: object) -> TypeError:
+    """Error for an argument in place of an array; for a group, notes list its arrays."""
+    refused = no_array(found)
+    if isinstance(found, zarr.Group):
+        above = within(found.path, "")
+        arrays = sync(_arrays_below(found.store, found.path))
+        named = [(f"group[{array.path.removeprefix(above)!r}]", array) for array in arrays]
+        _note_arrays(refused, named)
+    return refused
+
+
+def _note_arrays(error: Exception, named: list[tuple[str, _Node]]) -> None:
+    """Add a note to an error for each array, after the text by which the user names it."""
+    for text, array in named[:_MANY]:
+        error.add_note(f"  {text}: shape {array.shape}, {array.data_type}")
+    if len(named) > _MANY:
+        error.add_note(f"  and others: {_MANY} are listed")
+
+
+class _Node(NamedTuple):
+    """An array or a group, as its metadata document describes it; zarr may not open it."""
+
+    path: str
+    kind: Literal["array", "group"]
+    shape: str
+    data_type: str
+
+
+def _node_of(path: str, document: dict[str, Any]) -> _Node:
+    data_type = document.get("data_type")
+    text = data_type if isinstance(data_type, str) else brief(data_type)
+    return _Node(path, document["node_type"], brief(document.get("shape")), text)
+
+
+async def _node_at(store: Store, path: str) -> _Node | None:
+    """The node at `path`; None if there is none whose document can be read."""
+    try:
+        if _is_no_file(store, within(path, DOCUMENT)):
+            return None
+        return _node_of(path, await document_at(store, path))
+    except Exception:  # noqa: BLE001 -- of any store
+        return None
+
+
+async def _arrays_below(store: Store, group: str) -> list[_Node]:
+    """The arrays in a group and in the groups within, the nearest first: at most one too many.
+
+    They are those of its consolidated metadata, or else those that the store lists: group by group,
+    because a list of all keys has all chunks. Members that cannot be read are passed over.
+    """
+    arrays = list[_Node]()
+    groups = [group]
+    documents = 0
+    for path in groups:  # to which those found are added
+        with suppress(Exception):  # of any store, and of any document
+            consolidated = (await document_at(store, path)).get("consolidated_metadata")
+            if consolidated:
+                copies = consolidated["metadata"]
+                nodes = [_node_of(within(path, name), copies[name]) for name in sorted(copies)]
+                arrays += [node for node in nodes if node.kind == "array"]
+                continue
+            for name in sorted([name async for name in store.list_dir(path)]):
+                if len(arrays) > _MANY or documents > _MOST_DOCUMENTS:
+                    return arrays
+                documents += 1
+                node = await _node_at(store, within(path, name))
+                if node is not None and node.kind == "array":
+                    arrays.append(node)
+                elif node is not None:
+                    groups.append(node.path)
+    return arrays
 
 
 def within(path: str, name: str) -> str:
@@ -136,15 +234,18 @@ async def listed(store: Store) -> dict[str, list[str]]:
         if path in nodes:
             nodes[path].append(key.removeprefix(within(path, "")))
     try:
-        # In a folder, zarr would wait for a FIFO.
-        is_no_file = isinstance(store, LocalStore) and not (store.root / DOCUMENT).is_file()
-        if not (keys or is_no_file):
+        if not (keys or _is_no_file(store, DOCUMENT)):
             nodes = {} if await store.get(DOCUMENT, cpu.buffer_prototype) is None else {"": []}
     except Exception as error:
         raise StoreError(f"it cannot be read: {in_words(error)}") from error
     if not nodes:
         raise StoreError(f"it holds no array and no group of Zarr format 3, no {DOCUMENT}")
     return nodes
+
+
+def _is_no_file(store: Store, key: str) -> bool:
+    """Whether a folder has no file at `key`; zarr would wait for a FIFO."""
+    return isinstance(store, LocalStore) and not (store.root / key).is_file()
 
 
 async def document_at(store: Store, path: str) -> dict[str, Any]:
