@@ -13,7 +13,7 @@ from documents import document_of, transposes
 from fuzz import TYPES, encoded, filled_up, transposed, values_of
 from hypothesis import note
 from hypothesis import strategies as st
-from shards import divided, shard_of, sharding
+from shards import divided, morton_order, shard_of, sharding
 
 LARGEST = [0, 9, 9, 7, 5]  # sizes of axes, by their number: of 600 chunks at most
 
@@ -84,10 +84,15 @@ class Sharded(Example):
     is_sparse: bool  # whether some inner chunks are absent
 
     @property
+    def counts(self):
+        """Number of inner chunks in a shard along each axis of the index."""
+        shape = transposed(np.empty(self.chunk_shape, "V"), self.before).shape
+        return [n // c for n, c in zip(shape, self.inner_shape, strict=True)]
+
+    @property
     def count(self):
         """Number of inner chunks in a shard."""
-        shape = transposed(np.empty(self.chunk_shape, "V"), self.before).shape
-        return prod(n // c for n, c in zip(shape, self.inner_shape, strict=True))
+        return prod(self.counts)
 
     def absent(self, key):
         """Numbers of the inner chunks of a shard that are absent."""
@@ -116,7 +121,7 @@ class Sharded(Example):
         absent = self.absent(key)
         parts = [None if i in absent else part for i, part in enumerate(self.parts(values))]
         if not self.is_shuffled:
-            return shard_of(parts, **self.index)
+            return shard_of(parts, **self.index, places=morton_order(self.counts))
         places = np.random.default_rng(self.seed).permutation(self.count)
         return shard_of(parts, **self.index, places=places, gap=b"gap")
 

@@ -54,6 +54,22 @@ def divided(values, inner_shape):
         yield values[(*place, ...)]  # never a scalar
 
 
+def morton_order(counts):
+    """Numbers of the inner chunks of a shard in Morton order, by how many there are on each axis.
+
+    They ascend by the bits of their indices in turn: the last bit of the first axis counts least.
+    """
+    lengths = [(n - 1).bit_length() for n in counts]
+    axes = range(len(counts))
+    bits = [(bit, axis) for bit in range(64) for axis in axes if bit < lengths[axis]]
+    indices = [*np.ndindex(*counts)]
+
+    def code(number):
+        return [indices[number][axis] >> bit & 1 for bit, axis in reversed(bits)]
+
+    return sorted(range(len(indices)), key=code)
+
+
 def sharding(inner_shape, codecs, location="end", endian="little", has_checksum=True):
     """The codec, as it stands in metadata."""
     index_codecs = [{"name": "bytes", "configuration": {"endian": endian}}]

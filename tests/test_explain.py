@@ -83,7 +83,7 @@ class Explained:
 @fuzz(examples=80)
 @given(data=st.data())
 def test_a_read_is_what_was_explained(tmp_path_factory, data):
-    """Of chunks, or of whole shards that have all inner chunks in their order."""
+    """Of chunks, or of whole shards that have all inner chunks in Morton order."""
     folder, example = tmp_path_factory.mktemp("store"), data.draw(arrays(least_size=1))
     if data.draw(st.booleans()):
         sizes = zip(example.shape, example.chunk_shape, strict=True)

@@ -21,7 +21,7 @@ from fuzz_arrays import arrays, selections, sharded
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
-from shards import divided, shard_of
+from shards import divided, morton_order, shard_of
 from stored_arrays import (
     IN_PLACE,
     PLAIN_ZARR,
@@ -60,7 +60,7 @@ def stored_after(shard, key, values, is_selected, is_in_place):
             None if number in absent and not is_needed[number] else part
             for number, part in enumerate(shard.parts(full))
         ]
-        return shard_of(parts, **shard.index)
+        return shard_of(parts, **shard.index, places=morton_order(shard.counts))
 
     every = range(shard.count)
     absent = every if key in shard.missing else shard.absent(key)
@@ -74,7 +74,7 @@ def stored_after(shard, key, values, is_selected, is_in_place):
 @fuzz(examples=40)
 @given(data=st.data())
 def test_of_a_shard_the_selected_bytes_change_and_no_others(tmp_path_factory, data):
-    """Nor the index, nor what is between inner chunks; a new one has them all, in order.
+    """Nor the index, nor what is between inner chunks; a new one has them all, in Morton order.
 
     Where a shard is replaced, no inner chunk is added to those that it had but what is selected.
     The bytes of other chunks are those of their elements, which `test_model.py` has.

@@ -11,7 +11,8 @@ from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 
 from zarr_bytes.codec import ALIKE, BytesCodec
 from zarr_bytes.errors import StoreError
-from zarr_bytes.zarr_versions import endian_of, spec_of
+from zarr_bytes.layout.write_order import WRITE_ORDERS
+from zarr_bytes.zarr_versions import endian_of, spec_of, write_order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +46,9 @@ def is_plain(chain: Sequence[Codec]) -> bool:
     last = chain[-1]
     if type(last) is ShardingCodec:
         is_nested = ShardingCodec in map(type, last.codecs)
-        return _has_plain_index(last) and is_plain(last.codecs) and not is_nested
+        has_known_order = write_order_of(last) in WRITE_ORDERS
+        is_stored_plainly = _has_plain_index(last) and is_plain(last.codecs)
+        return is_stored_plainly and has_known_order and not is_nested
     return type(last) in ALIKE
 
 
@@ -138,6 +141,7 @@ def stored_by(chain: Sequence[Codec]) -> Stored:
         index_endian=cast("Endian", endian_of(cast("BytesCodec", last.index_codecs[0]))),
         has_checksum=len(last.index_codecs) > 1,
         keeps_edges=not transposes,
+        write_order=write_order_of(last),
     )
     *inner, serializer = last.codecs
     endian = endian_of(cast("BytesCodec", serializer))

@@ -307,7 +307,7 @@ class Edit:
     def _encoded(self) -> list[tuple[Part, Bytes]]:
         """Each part, and the bytes of its ranges one after another."""
         found = []
-        for part in self._parts():
+        for part in self._plan.parts():
             slab, values = part.slabs.whole, self._values_of(part)
             encoded = encode_elements(values, self._format.endian)
             if slab.among is not None:
@@ -317,8 +317,8 @@ class Edit:
             found.append((part, encoded))
         return found
 
-    def _parts(self) -> Iterable[Part]:
-        return self._plan.parts()
+    def _parts_by_number(self) -> Callable[[int], Part | None]:
+        return self._plan.parts_by_number()
 
     @cached_property
     def _values(self) -> Array:
@@ -336,18 +336,16 @@ class Edit:
     def _parts_of_new(
         self, stored: _Stored, *, is_dense: bool, at_once: bool = False
     ) -> Iterator[tuple[int, Bytes]]:
-        """Offsets and bytes of a new object: blocks of its inner chunks, if any, then its index."""
+        """Offsets and bytes of a new object: its inner chunks as stored, if any, then its index."""
         format = self._format
         is_dense = is_dense and format.stored_nbytes is None  # a chunk has no others
         leaves_out = self._leaves_out and not is_dense
         starts, position = np.full(format.count, -1, np.int64), format.first
-        parts = iter(self._parts())
-        part = next(parts, None)
-        for number in range(format.count):
+        part_of = self._parts_by_number()
+        for number in map(int, format.numbers_as_stored):
             blocks: Iterable[Bytes] | None
-            if part is not None and part.number == number:
+            if (part := part_of(number)) is not None:
                 blocks = self._merged(part, stored, leaves_out=leaves_out, at_once=at_once)
-                part = next(parts, None)
             else:
                 inner = stored(number)
                 blocks = None if inner is None else (inner,)
@@ -427,8 +425,8 @@ class _Completion(Edit):
         self._format, self._leaves_out, self._index = format, False, None
         self.keeps_nothing = False
 
-    def _parts(self) -> Iterable[Part]:
-        return ()
+    def _parts_by_number(self) -> Callable[[int], Part | None]:
+        return lambda _: None
 
     def _located(self, index: ChunkIndex) -> tuple[ByteRanges, Bytes] | None:
         starts = [index.offset(number) for number in range(self._format.count)]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     # Public, but from zarr 3.3 on.
     from zarr.abc.codec import CodecPipeline
     from zarr.abc.store import SyncByteGetter as SyncByteGetter
-    from zarr.codecs import BytesCodec
+    from zarr.codecs import BytesCodec, ShardingCodec
     from zarr.core.codec_pipeline import BatchedCodecPipeline as BatchedCodecPipeline
     from zarr.core.dtype.wrapper import TBaseDType as TBaseDType
     from zarr.core.dtype.wrapper import TBaseScalar as TBaseScalar
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from zarr.storage import ZipStore
 
     from zarr_bytes.layout.elements import Endian
+    from zarr_bytes.layout.write_order import WriteOrder
 
 
 # Public in zarr.errors from 3.3, and in zarr.dtype, which warns about it from 3.3, before.
@@ -175,6 +176,11 @@ MEMORY_STORES: Final = (storage.MemoryStore, _MANAGED)
 def endian_of(codec: BytesCodec) -> Endian | None:
     """Byte order of a `bytes` codec: a member of an enum up to zarr 3.2, and a string after it."""
     return cast("Endian | None", getattr(codec.endian, "value", codec.endian))
+
+
+def write_order_of(codec: ShardingCodec) -> WriteOrder:
+    """Order in which a sharding codec stores inner chunks; zarr up to 3.2 has Morton order only."""
+    return cast("WriteOrder", getattr(codec, "subchunk_write_order", "morton"))
 
 
 HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on

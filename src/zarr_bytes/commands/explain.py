@@ -36,7 +36,7 @@ from zarr_bytes.io.files import READABLE, WRITABLE, ChunkFile, opened
 from zarr_bytes.io.known_stores import kept_index
 from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.tasks import number_of_slots, objects_at_once
-from zarr_bytes.layout.format import CHUNK_INDEX
+from zarr_bytes.layout.format import CHUNK_INDEX, ChunkIndex
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import Reader, as_read, index_in
 from zarr_bytes.settings import CLASSES, PIPELINE
@@ -50,12 +50,13 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.result import Part
     from zarr_bytes.layout.elements import Array
-    from zarr_bytes.layout.format import ChunkIndex, Format, Stored
+    from zarr_bytes.layout.format import Format, Stored
     from zarr_bytes.zarr_versions import Indexer
 
 _MOST: Final = 10**6  # chunks, each of which takes some 30 microseconds, or steps of one
 _STEP: Final = 2**20  # bytes of a large chunk
 _LOOKED_AT: Final = 1000  # files
+_IN_ORDER: Final = 2**20  # inner chunks of a shard whose order is forecast; C order for more
 _INDEXED: Final = ("oindex", "vindex", "blocks")  # of an array, each with a way of its own
 _CHOSEN: Final = {"codecs.bytes": CLASSES["bytes"], "codec_pipeline.path": PIPELINE}
 _ABOVE: Final = ("array", "selection", "is_write", "is_partial", "reason")  # the table
@@ -95,8 +96,9 @@ class Explanation(Result):
         As of `Counts`. All but the chunks are None if they are not known in advance: for compressed
         chunks, for shards that zarr reads by itself, and for a write to more than a thousand files.
     chunks_assumed : int
-        How many chunks are assumed to exist, and shards to have all inner chunks. The others have
-        been looked at: files of shards, and files that a write keeps a part of.
+        How many chunks are assumed to exist, and shards to have all inner chunks in the order in
+        which this array writes them. The others have been looked at: files of shards, and files
+        that a write keeps a part of.
     chunks_in_place : int
         How many chunks a write changes in place, or makes where they are missing, so that other
         processes can write to them.
@@ -281,7 +283,7 @@ class _Walk:
         else:
             if own is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
                 self._format = stored_by(chain).format_of(spec)
-                self._complete = self._format.complete_index()
+                self._complete = _index_of_new(self._format)
                 self.index_nbytes = self._format.index_nbytes
             else:
                 self.is_known = not isinstance(chain[-1], ShardingCodec)
@@ -416,6 +418,13 @@ class _Walk:
                     why = _OTHER_NAMES if status.st_mode & 0o222 else _READ_ONLY
                 index = index_in(file, format)
         return index, f"{path} {why}" if why else ""
+
+
+def _index_of_new(format: Format) -> ChunkIndex:
+    """The index that a shard is assumed to have, in no time for more inner chunks than exist."""
+    if format.count > _IN_ORDER:
+        return ChunkIndex(format.first, format.inner_nbytes, format.count)
+    return format.complete_index()
 
 
 def _why_zarr() -> str:

@@ -21,7 +21,7 @@ from zarr_bytes.errors import ChunkSizeError, wrong_size
 from zarr_bytes.indexing.selection import Selection, combination, is_basic, runs_of_equals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from zarr_bytes.indexing.selection import Array, Dim, Indices, Offsets
     from zarr_bytes.layout.elements import Bytes
@@ -377,6 +377,18 @@ class Plan:
     def parts(self) -> Iterable[Part]:
         """The selected elements of each inner chunk, in the order of the index."""
         return self._parts() if self._few is None else self._few
+
+    def parts_by_number(self) -> Callable[[int], Part | None]:
+        """A function that gives the selected elements of the inner chunk with a number, or None."""
+        if self._few is not None:
+            return {part.number: part for part in self._few}.get
+        find = self.format.grid.finder(self._divided)
+
+        def part(number: int) -> Part | None:
+            dims = find(number)
+            return None if dims is None else self._part(number, dims)
+
+        return part
 
     def _parts(self) -> Iterator[Part]:
         return (self._part(*found) for found in self.format.grid.parts(self._divided))

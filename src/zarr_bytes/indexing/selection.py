@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import accumulate, pairwise, product
 from math import prod
 from operator import mul
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from zarr_bytes.errors import misfit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 Array: TypeAlias = npt.NDArray[Any]
 Offsets: TypeAlias = npt.NDArray[np.int64]
@@ -329,6 +329,19 @@ class ChunkGrid:
         back = [order.index(i) for i in range(len(order))]
         for found in product(*[along[i] for i in order]):
             yield sum([number for number, _ in found]), tuple([found[i][1] for i in back])
+
+    def finder(self, along: Divided) -> Callable[[int], tuple[Dim, ...] | None]:
+        """A function that gives the indices in the chunk with a number, or None without any."""
+        axes = [dict(axis) for axis in along]
+
+        def dims(number: int) -> tuple[Dim, ...] | None:
+            numbers = [number]
+            if len(axes) == len(self.distances):
+                numbers = [*map(mul, self.place_of(number), self.distances)]
+            found = [axis.get(part) for axis, part in zip(axes, numbers, strict=True)]
+            return None if None in found else tuple(cast("list[Dim]", found))
+
+        return dims
 
     def _divided_points(self, dims: Sequence[Dim]) -> Iterator[tuple[int, Dim]]:
         out = dims[0].out

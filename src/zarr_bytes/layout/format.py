@@ -19,6 +19,7 @@ from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE
 from zarr_bytes.errors import ShardIndexError
 from zarr_bytes.indexing.selection import ChunkGrid, c_strides
 from zarr_bytes.layout.elements import decode_elements, encode_elements, largest, layout_of
+from zarr_bytes.layout.write_order import WriteOrder, numbers_as_stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,7 @@ class Sharding(NamedTuple):
     # Elements behind the edge of the array are kept where all within it is written, as zarr keeps
     # them where no codec is before the shards.
     keeps_edges: bool
+    write_order: WriteOrder  # of the inner chunks in a new shard, along the axes of the index
 
 
 class Format:
@@ -93,6 +95,14 @@ class Format:
         return tuple([along[i] for i in self.order])
 
     @cached_property
+    def numbers_as_stored(self) -> range | Offsets:
+        """Numbers of the inner chunks, in the order in which a new object has them."""
+        if self.sharding is None:
+            return range(1)
+        counts = [-(-self.shape[i] // self.inner_shape[i]) for i in self.sharding.index_order]
+        return numbers_as_stored(counts, self.sharding.write_order)
+
+    @cached_property
     def fill(self) -> bytes:
         """The fill value, as it is stored."""
         return encode_elements(self._fill, self.endian).tobytes()
@@ -111,11 +121,16 @@ class Format:
         return Index(self, key, entries, content.size)
 
     def content_of_index(self, starts: Offsets | None = None) -> bytes:
-        """The bytes of an index; `starts` has -1 for an absent inner chunk, or all are in order."""
+        """The bytes of an index.
+
+        `starts` has the offset of each inner chunk, and -1 for an absent one; None is for a new
+        object that has all of them.
+        """
         if not self.index_nbytes:
             return b""
         if starts is None:
-            starts = self.first + np.arange(self.count, dtype=np.int64) * self.inner_nbytes
+            starts = np.empty(self.count, np.int64)
+            starts[self.numbers_as_stored] = self.first + np.arange(self.count) * self.inner_nbytes
         entries = np.full((self.count, 2), _ABSENT, self.entry_dtype)
         is_there = starts >= 0
         entries[is_there, 0] = starts[is_there]
@@ -126,8 +141,10 @@ class Format:
         return content
 
     def complete_index(self) -> ChunkIndex:
-        """The index of an object that has all inner chunks, in their order."""
-        return ChunkIndex(self.first, self.inner_nbytes, self.count)
+        """The index of a new object that has all inner chunks."""
+        numbers = self.numbers_as_stored
+        positions = None if isinstance(numbers, range) else np.argsort(numbers)  # the inverse
+        return ChunkIndex(self.first, self.inner_nbytes, self.count, positions)
 
     def decoded(self, array: Array) -> Array:
         """Stored elements as the array has them, without a check of bools."""
@@ -208,12 +225,22 @@ class Stored:
 
 
 class ChunkIndex:
-    """The index of all inner chunks in their order, such as the one of a chunk: nothing is kept."""
+    """The index of a new object that has all inner chunks, such as a chunk: no bytes of it exist.
+
+    `positions` has for each inner chunk how many others are before it; None is for C order.
+    """
 
     places: Any = None
 
-    def __init__(self, first: int = 0, inner_nbytes: int = 0, count: int = 1) -> None:
-        self._first, self._inner_nbytes, self._count = first, inner_nbytes, count
+    def __init__(
+        self,
+        first: int = 0,
+        inner_nbytes: int = 0,
+        count: int = 1,
+        positions: Offsets | None = None,
+    ) -> None:
+        self._first, self._inner_nbytes = first, inner_nbytes
+        self._count, self._positions = count, positions
 
     @property
     def count(self) -> int:
@@ -222,7 +249,8 @@ class ChunkIndex:
 
     def offset(self, number: int) -> int | None:
         """Offset of an inner chunk in its object, in bytes; None if it is absent."""
-        return self._first + number * self._inner_nbytes
+        position = number if self._positions is None else int(self._positions[number])
+        return self._first + position * self._inner_nbytes
 
     def are_apart(self, starts: list[int]) -> bool:  # noqa: ARG002
         """Whether no other inner chunk has bytes of those at `starts`, which an index permits."""

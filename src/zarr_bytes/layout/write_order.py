@@ -1,0 +1,75 @@
+"""The orders in which zarr stores the inner chunks of a new shard.
+
+An order says only where new inner chunks go. They are found by the index of their shard, whatever
+the order is, and metadata does not have it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zarr_bytes.indexing.selection import Offsets
+
+WriteOrder: TypeAlias = Literal["morton", "unordered", "lexicographic", "colexicographic"]
+"""The values of `subchunk_write_order` of zarr's ``ShardingCodec``."""
+
+WRITE_ORDERS: Final[tuple[str, ...]] = get_args(WriteOrder)
+
+
+def numbers_as_stored(counts: Sequence[int], order: WriteOrder) -> range | Offsets:
+    """Numbers of the inner chunks of a shard, in the order in which they are stored.
+
+    An inner chunk has its number in the index, which is in C order.
+
+    Parameters
+    ----------
+    counts : sequence of int
+        Number of inner chunks along each axis of the index.
+    order : WriteOrder
+        "unordered" promises no order, and is C order here, as in zarr.
+
+    Returns
+    -------
+    range or numpy.ndarray
+        A range where this is C order, since it takes no memory.
+
+    Examples
+    --------
+    >>> numbers_as_stored((2, 3), "lexicographic")
+    range(0, 6)
+    >>> numbers_as_stored((2, 3), "colexicographic")
+    array([0, 3, 1, 4, 2, 5])
+    >>> numbers_as_stored((4, 4), "morton")
+    array([ 0,  4,  1,  5,  8, 12,  9, 13,  2,  6,  3,  7, 10, 14, 11, 15])
+    """
+    count = prod(counts)
+    is_one_row = sum(n > 1 for n in counts) <= 1
+    if is_one_row or order in ("lexicographic", "unordered"):
+        return range(count)
+    if order == "colexicographic":
+        return np.arange(count, dtype=np.int64).reshape(counts).ravel(order="F")
+    return np.argsort(_morton_codes(counts).ravel())
+
+
+def _morton_codes(counts: Sequence[int]) -> Offsets:
+    """The Morton code of each inner chunk.
+
+    A code has the bits of all indices in turn, from the lowest bit of the first axis on. An axis
+    has no more bits than its last index, so that the bits of longer axes follow one another.
+    """
+    codes = np.zeros((1,) * len(counts), np.int64)
+    lengths = [(n - 1).bit_length() for n in counts]
+    indices = np.ogrid[tuple(slice(0, n) for n in counts)]
+    position = 0
+    for bit in range(max(lengths)):
+        for index, length in zip(indices, lengths, strict=True):
+            if bit < length:
+                codes = codes | (((index >> bit) & 1) << position)
+                position += 1
+    return codes
