@@ -87,6 +87,23 @@ def test_every_statement_has_tests_or_says_that_it_has_none(page, heading):
         assert {document for document, *_ in rows} == documents
 
 
+NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+STORED_BYTES = re.compile(r"\[([^\]]*)\]\([^)\s]*installing\.md#stored-bytes\)")
+
+
+def test_every_page_names_the_number_of_listed_differences_from_zarr_in_stored_bytes():
+    section = PAGES["docs/guide/installing.md"].partition("\n## Stored bytes\n")[2]
+    section = section.partition("\n## ")[0]
+    listed = len(re.findall(r"^- ", section, re.M))
+    assert NUMBERS[re.search(r"(\w+) differences:", section)[1]] == listed
+    links = {page: STORED_BYTES.findall(text) for page, text in PAGES.items()}
+    assert links["README.md"]
+    assert links["docs/questions.md"]
+    for page, texts in links.items():
+        for text in texts:
+            assert (page, NUMBERS[text.split()[0]]) == (page, listed)
+
+
 HIDDEN = re.compile(r"\A---\n.*?^---\n|^ *```.*?^ *```|<!--.*?-->", re.MULTILINE | re.DOTALL)
 
 
