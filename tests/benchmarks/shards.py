@@ -12,7 +12,7 @@ reach where it is less than the time of the system calls alone: of a whole array
 nothing, one read for the index of each shard and one for each run of selected bytes with gaps of at
 most a page.
 zarrista is left out where it is not installed. `--quick` is for a look, and `--only` for some of
-the sections.
+the sections. The section `orders` is the measurement behind the order of inner chunks in a shard.
 """
 
 import mmap
@@ -22,6 +22,7 @@ from functools import partial
 from itertools import product
 from math import prod
 from shutil import rmtree
+from statistics import geometric_mean
 
 import numpy as np
 import zarr
@@ -38,6 +39,7 @@ from benchmark import (
     values_of,
     write_from,
 )
+from obstore.store import HTTPStore
 from pipeline import (
     ALONE,
     PEERS,
@@ -53,6 +55,11 @@ from pipeline import (
     run,
     writers,
 )
+from slow_server import slow_server
+from zarr.codecs import ShardingCodec
+from zarr.storage import ObjectStore
+
+from zarr_bytes import explain
 
 try:
     from zarrista import Array
@@ -93,6 +100,17 @@ READS = {
 IN_TURN = ("plane", "box")
 SMALL = SHAPES[0][1], (4, 16, 125)  # one shard of 512 inner chunks of 62.5 KiB
 TWO, ONE = "two shards of 31 MiB", "512 inner chunks of 62 KiB"
+
+MORTON, C_ORDER = "Morton order", "C order"
+ORDERS = {MORTON: "morton", C_ORDER: "lexicographic"}  # as zarr's codec names them
+CUT_IN_64 = {  # shape of an array of one shard of float64, and of its inner chunks
+    "4 x 4 x 4 of 1 MiB": ((256, 256, 128), (64, 64, 32)),
+    "4 x 4 x 4 of 64 KiB": ((128, 64, 64), (32, 16, 16)),
+    "8 x 8 of 1 MiB": ((2048, 4096), (256, 512)),
+    "8 x 8 of 64 KiB": ((512, 1024), (64, 128)),
+}
+PLACES = 6  # of a selection, which are read one after another and timed together
+LATENCY, RATE = 0.03, 50e6  # of a server over HTTP
 
 PICTURE = Picture(
     "Shards of 31 MiB, inner chunks of 0.98 MiB,\nbig-endian",
@@ -285,12 +303,135 @@ def other_rows(folder, rounds):
         yield Row(f"{kind}, {TWO}, random rows", times, [at_most(times, 1.2, "a row")])
 
 
+def places_by_chance(shape, inner):
+    """Selections of one shard by what they are, each at `PLACES` places by chance.
+
+    A plane has one element along an axis, and a thick plane one inner chunk. A row has all elements
+    along an axis and one along the others. A box has the size of two inner chunks along each axis.
+    """
+    random, axes = np.random.default_rng(0), range(len(shape))
+
+    def element(axis):
+        return int(random.integers(shape[axis]))
+
+    def inner_chunk(axis):
+        start = inner[axis] * int(random.integers(shape[axis] // inner[axis]))
+        return slice(start, start + inner[axis])
+
+    def two_inner_chunks(axis):
+        start = int(random.integers(shape[axis] - 2 * inner[axis] + 1))
+        return slice(start, start + 2 * inner[axis])
+
+    def selections(entry_of, chosen):
+        return [
+            tuple(entry_of(axis) if axis in chosen else slice(None) for axis in axes)
+            for _ in range(PLACES)
+        ]
+
+    found = {}
+    for axis in axes:
+        found["plane", f"axis {axis}"] = selections(element, {axis})
+        found["thick plane", f"axis {axis}"] = selections(inner_chunk, {axis})
+        if len(shape) > 2:
+            found["row", f"axis {axis}"] = selections(element, {*axes} - {axis})
+    found["box", ""] = selections(two_inner_chunks, {*axes})
+    return found
+
+
+def new_shard(order, path, values, inner, way):
+    """An array of one shard that `way` writes with its inner chunks in `order`."""
+    pipeline, codec = way
+    serializer = ShardingCodec(chunk_shape=inner, subchunk_write_order=order)
+    with zarr.config.set({"codecs.bytes": codec, "codec_pipeline.path": pipeline}):
+        options = {"chunks": values.shape, "compressors": None, "serializer": serializer}
+        return zarr.create_array(path, data=values, **options)
+
+
+def read_each(array, selections):
+    for selection in selections:
+        array[selection]
+
+
+def write_each(array, selections, parts):
+    for selection, part in zip(selections, parts, strict=True):
+        array[selection] = part
+
+
+def with_each(arrays, function, *arguments):
+    """The calls of a function with each of the arrays, by their names."""
+    return {name: partial(function, array, *arguments) for name, array in arrays.items()}
+
+
+def explained(array, selections):
+    """Opens, ranges and bytes of reads of local files, as `explain` counts them."""
+    found = [explain(array, selection) for selection in selections]
+    names = ("opens", "ranges", "bytes_fetched")
+    opens, ranges, nbytes = (sum(getattr(each, name) for each in found) for name in names)
+    return f"{opens} opens, {ranges} ranges, {nbytes:,} bytes"
+
+
+def sent(server, array, selections):
+    """Requests and bytes that the server counts."""
+    server.log()
+    read_each(array, selections)
+    log = server.log()["sent"]
+    return f"{len(log)} requests, {sum(stop - start for _, start, stop in log):,} bytes"
+
+
+def orders(folder, rounds):
+    """Shards of 64 inner chunks in Morton order and in C order.
+
+    They are read from local files and over HTTP, written in place, and written whole. The rows at
+    the end have the geometric means over all shapes and axes.
+    """
+    all_times = {}
+    with slow_server(folder, LATENCY, RATE) as server:
+        for i, (kind, (shape, inner)) in enumerate(CUT_IN_64.items()):
+            values = values_of(shape)
+            local, remote, changed, whole = {}, {}, {}, {}
+            for name, order in ORDERS.items():
+                key = f"{i}/{order}"
+                new_shard(order, folder / key, values, inner, THEIR_WAY)
+                store = HTTPStore(f"{server.url}/{key}", client_options={"allow_http": True})
+                local[name] = opened(folder / key, *OURS_WAY)
+                remote[name] = zarr.open_array(ObjectStore(store, read_only=True), mode="r")
+                with zarr.config.set({"zarr_bytes.partial_writes": True}):
+                    changed[name] = opened(folder / key, *OURS_WAY, mode="r+")
+                array = new_shard(order, folder / f"{key} whole", values, inner, OURS_WAY)
+                whole[name] = partial(array.__setitem__, ..., values)
+            times = rounds.in_turn(whole, 21, os.sync)
+            all_times.setdefault(("whole shard", "written"), []).append(times)
+            yield Row(f"{kind}, written whole", times, [])
+            for (what, axis), selections in places_by_chance(shape, inner).items():
+                parts = [values[selection] for selection in selections]
+                for array in (*local.values(), *remote.values()):
+                    for selection, part in zip(selections, parts, strict=True):
+                        assert np.array_equal(array[selection], part)
+                measured = {
+                    "local": rounds.alone(with_each(local, read_each, selections)),
+                    "30 ms": rounds.in_turn(with_each(remote, read_each, selections), 5),
+                    "written in place": rounds.alone(
+                        with_each(changed, write_each, selections, parts)
+                    ),
+                }
+                for name in ORDERS:
+                    counted = explained(local[name], selections)
+                    print(f"\n{name}: {counted}; {sent(server, remote[name], selections)}")
+                for way, times in measured.items():
+                    all_times.setdefault((what, way), []).append(times)
+                    yield Row(f"{kind}, {what}, {axis}, {way}", times, [])
+    for (what, way), found in all_times.items():
+        means = {name: geometric_mean([times[name] for times in found]) for name in ORDERS}
+        yield Row(f"{what}, {way}, mean of all", means, [at_most(means, 1.1, C_ORDER)])
+
+
 SECTIONS = {
     "reading": reading,
     "rows": other_rows,
     "inner": inner_chunks,
     "writing": writing,
     "place": in_place,
+    "orders": orders,
 }
 
 if __name__ == "__main__":
