@@ -12,6 +12,7 @@ import pytest
 import zarr
 from command import call
 from conftest import HAS_FUSED_PIPELINE
+from typed_zarr import printed
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import zarr_bytes
@@ -149,3 +150,183 @@ def test_a_warning_comes_once_for_a_line_and_is_one_of_its_module():
         for _ in range(2):
             warn_caller("said", FillValueWarning)
     assert [warning.category for warning in caught] == [FillValueWarning]
+
+
+class TestConfigSet:
+    """`zarr_bytes.config.set`, where zarr's configuration takes the settings of this package."""
+
+    def test_sets_what_zarr_config_has_for_the_process_or_for_a_block(self):
+        with zarr.config.set({"zarr_bytes.gap.local": 5}):
+            with zarr_bytes.config.set({"zarr_bytes.gap.local": 6}, zarr_bytes__mappings=7):
+                assert zarr.config.get("zarr_bytes") == {"gap": {"local": 6}, "mappings": 7}
+                zarr_bytes.config.set({"zarr-bytes.gap.local": 8})  # in a call, for the process
+                assert zarr.config.get("zarr_bytes.gap.local") == 8
+            assert zarr.config.get("zarr_bytes") == {"gap": {"local": 5}}
+
+    @pytest.mark.parametrize("name", ["array.order", "zarr", "zarr_bytes_", ""])
+    def test_refuses_the_settings_of_zarr_and_others(self, name):
+        with pytest.raises(ValueError, match=f"^'{name}' is no setting of zarr-bytes; permitted"):
+            zarr_bytes.config.set({"zarr_bytes.mappings": 7, name: 5})
+        assert zarr.config.get("zarr_bytes", {}) == {}
+
+
+UNSETTABLE = ["get raises", "get gives the default"]
+"""How a typed configuration of zarr treats the names of other packages, besides refusing to set."""
+
+
+@pytest.mark.zarr
+class TestWhereZarrTakesNoSettingsOfOthers:
+    @pytest.mark.parametrize("kind", UNSETTABLE)
+    def test_one_warning_at_the_line_of_the_caller_says_where_to_set_them(self, kind):
+        code = """
+            import warnings
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for size in 5, 6:
+                    store = zarr.storage.MemoryStore()
+                    zarr.create_array(store, shape=size, dtype="i4", compressors=None)[:] = size
+                    print(zarr.open_array(store)[1:3])
+            print(*[f"{w.filename} {w.category.__name__}: {w.message}" for w in caught], sep="\\n")
+        """
+        first, second, *warned = printed(code, kind)
+        assert (first, second) == ("[5 5]", "[6 6]")
+        (warning,) = warned
+        assert warning.startswith(
+            f"<string> UserWarning: the configuration of zarr {zarr.__version__} takes no settings"
+            " of other packages: set those of zarr-bytes by zarr_bytes.config.set({...}), since"
+        )
+
+    @pytest.mark.parametrize("kind", UNSETTABLE)
+    def test_the_environment_and_files_are_read_and_code_sets_them_for_all_threads(
+        self, kind, tmp_path
+    ):
+        path = tmp_path / "mine.yaml"
+        path.write_text("zarr_bytes: {gap: {local: 5}, mappings: 9}")
+        code = """
+            import threading, zarr_bytes
+            from zarr_bytes.settings import setting
+
+            NAMES = "partial_writes", "fill_values", "gap.local", "mappings"
+
+            def printed():
+                values = [setting(f"zarr_bytes.{name}") for name in NAMES]
+                thread = threading.Thread(target=lambda: print(*values))
+                thread.start()
+                thread.join()
+
+            with __import__("warnings").catch_warnings(action="ignore"):
+                printed()
+            with zarr_bytes.config.set({"zarr_bytes.gap": {"local": 1}, "zarr-bytes.mappings": 2}):
+                with zarr_bytes.config.set(zarr_bytes__partial_writes=False):
+                    printed()
+                printed()
+            printed()
+            zarr_bytes.config.set({"zarr_bytes.fill_values": "lenient"})
+            printed()
+            print(zarr.config.get("async.concurrency"))
+            status = zarr_bytes.status()
+            for name in *NAMES, "index_cache":
+                print(*[s.source for s in status.settings if s.name == f"zarr_bytes.{name}"])
+            print(*[codec.source for codec in status], sep="\\n")
+            print(*[line for line in str(status).splitlines() if line.startswith("Settings ")])
+        """
+        environment = {
+            "ZARR_CONFIG": str(path),
+            "ZARR_ZARR_BYTES__PARTIAL_WRITES": "True",
+            "ZARR_ZARR_BYTES__FILL_VALUES": "strict",
+            "ZARR_ZARR_BYTES__MAPPINGS": "7",
+            "ZARR_ASYNC__CONCURRENCY": "3",
+        }
+        *values, concurrency, b, c, d, e, f, x, y, z, said = printed(code, kind, **environment)
+        assert values == [
+            "True strict 5 7",
+            "False strict 1 2",
+            "True strict 1 2",
+            "True strict 5 7",
+            "True lenient 5 7",
+        ]
+        assert concurrency == "3"  # zarr's own, by zarr
+        variable = "ZARR_ZARR_BYTES__{} in the environment"
+        expected = variable.format("PARTIAL_WRITES"), "zarr_bytes.config.set", str(path)
+        assert (b, c, d, e, f) == (*expected, variable.format("MAPPINGS"), "default")
+        assert {x, y, z} == {x}
+        assert x.endswith("etc/zarr/zarr-bytes.yaml")
+        taker = f"zarr {zarr.__version__} takes none of other packages."
+        assert said == f"Settings are set by zarr_bytes.config.set: {taker}"
+
+    def test_messages_name_the_function_that_sets_them(self, tmp_path):
+        zarr.create_array(tmp_path, shape=3, dtype="f4", compressors=None)[:] = 7
+        document = (tmp_path / "zarr.json").read_text()
+        code = f"""
+            import warnings, zarr_bytes
+            from pathlib import Path
+            warnings.simplefilter("ignore", UserWarning)
+            path = Path({str(tmp_path)!r})
+            try:
+                zarr_bytes.view(zarr.open_array(path), mode="r+")
+            except ValueError as error:
+                print(error)
+            print(zarr_bytes.check(path).conforms)
+            (path / "zarr.json").write_text({document.replace("0.0", '"1.5"')!r})
+            zarr_bytes.config.set({{"zarr_bytes.fill_values": "strict"}})
+            try:
+                zarr.open_array(path)
+            except TypeError as error:
+                print(error)
+        """
+        in_place, conforms, strict = printed(code)
+        assert '`with zarr_bytes.config.set({"zarr_bytes.partial_writes": True})`' in in_place
+        assert conforms == "True"
+        assert 'zarr_bytes.config.set({"zarr_bytes.fill_values": "lenient"}) reads' in strict
+
+    def test_another_configuration_that_takes_them_is_used_as_it_is(self):
+        code = """
+            import zarr_bytes
+            from zarr_bytes.settings import setting
+            for set in zarr.config.set, zarr_bytes.config.set:
+                with set({"zarr_bytes.fill_values": "strict", "zarr_bytes.gap.local": 5}):
+                    gap = zarr.config.get("zarr_bytes.gap.local")
+                    print(setting("zarr_bytes.fill_values"), gap)
+                print(zarr.config.get("zarr_bytes", None))
+        """
+        assert printed(code, "takes other names") == ["strict 5", "None"] * 2
+
+    def test_settings_of_zarr_that_are_gone_have_the_values_that_zarr_gave_them(self, tmp_path):
+        code = f"""
+            import warnings, numpy as np
+            warnings.simplefilter("ignore", UserWarning)
+            path, values, config = {str(tmp_path)!r}, np.arange(4000.0), zarr.config
+            array = zarr.create_array(path, shape=4000, chunks=10, dtype="f8", compressors=None)
+            pipeline = "codec_pipeline.max_workers", "codec_pipeline.batch_size"
+            for name in *pipeline, "array.rectilinear_chunks":
+                section, _, key = name.partition(".")
+                config.defaults[section].pop(key, None)
+                config._values.pop(name, None)
+            array[:] = values
+            print(np.array_equal(zarr.open_array(path)[:], values))
+            import zarr_bytes
+            print(zarr_bytes.check(path).conforms)
+        """
+        assert printed(code) == ["True", "True"]
+
+    def test_the_pipeline_of_zarr_is_found_by_another_name_in_its_defaults(self):
+        code = """
+            import warnings
+            from zarr.core import codec_pipeline
+            warnings.simplefilter("ignore", UserWarning)
+            codec_pipeline.Renamed = codec_pipeline.BatchedCodecPipeline
+            del codec_pipeline.BatchedCodecPipeline
+            zarr.config.defaults["codec_pipeline"]["path"] = "zarr.core.codec_pipeline.Renamed"
+            import zarr_bytes
+            print(issubclass(zarr_bytes.BatchedBytesPipeline, codec_pipeline.Renamed))
+        """
+        assert printed(code) == ["True"]
+
+    def test_a_package_that_zarr_does_not_choose_is_said_with_a_mapping_of_defaults(self):
+        code = """
+            import logging, sys
+            logging.basicConfig(stream=sys.stdout, format="%(message)s")
+            zarr.config.set({"codecs.bytes": zarr.config.defaults["codecs"]["bytes"]})
+            import zarr_bytes
+        """
+        assert printed(code)[0].startswith("zarr-bytes is installed and zarr does not use it")

@@ -6,7 +6,7 @@ pipeline, for a process that had imported zarr before the package was installed.
 
 The functions `status`, `check`, `preallocate` and `explain` do the work of the commands of the
 same names. `counting` counts the bytes that are read and written. `view` gives NumPy views of the
-chunks of an array.
+chunks of an array. `config` sets the settings.
 """
 
 from importlib import import_module, metadata
@@ -30,7 +30,7 @@ from zarr_bytes.errors import (
     StoreError,
 )
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.settings import say_where_undecided
+from zarr_bytes.settings import config, say_where_undecided
 
 if TYPE_CHECKING:
     from zarr_bytes.commands.check import check
@@ -58,6 +58,7 @@ __all__ = [
     "StoreError",
     "__version__",
     "check",
+    "config",
     "counting",
     "explain",
     "preallocate",

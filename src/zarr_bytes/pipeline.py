@@ -20,7 +20,7 @@ from zarr.storage import StorePath
 from zarr_bytes.chains import is_plain, stored_by, why_undivided, with_own_codecs
 from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
 from zarr_bytes.errors import ConfigurationError, warn_caller
-from zarr_bytes.settings import CLASSES, setting
+from zarr_bytes.settings import CLASSES, setting, setting_of_zarr
 from zarr_bytes.zarr_versions import PIPELINES, BatchedCodecPipeline, unknown_in_pipeline
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
         """Pipeline of `codecs`: one of zarr's where others are among them."""
         codecs = tuple(codecs)
-        is_chosen = zarr.config.get("codecs.bytes", None) == CLASSES["bytes"]
+        is_chosen = setting_of_zarr("codecs.bytes") == CLASSES["bytes"]
         if is_chosen:
             codecs = with_own_codecs(codecs)  # a new array has zarr's own
         if not (is_chosen and _is_known() and is_plain(codecs)):
@@ -100,7 +100,7 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
             array_array_codecs=cast("tuple[ArrayArrayCodec, ...]", codecs[:-1]),
             array_bytes_codec=cast("ArrayBytesCodec", codecs[-1]),
             bytes_bytes_codecs=(),
-            batch_size=batch_size or zarr.config.get("codec_pipeline.batch_size"),
+            batch_size=batch_size or setting_of_zarr("codec_pipeline.batch_size", 1),
         )
 
     @cached_property

@@ -13,7 +13,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
-import zarr
 from zarr.buffer import cpu
 
 from zarr_bytes import limits
@@ -36,6 +35,7 @@ from zarr_bytes.io.tasks import (
 )
 from zarr_bytes.layout.elements import bool_error, find_wrong_bool
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
+from zarr_bytes.settings import setting_of_zarr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -123,7 +123,7 @@ def threads_for(root: str, count: int, *, is_little: bool) -> int:
     """Number of threads for files: as of cores, or as of requests where they may be waited for."""
     if is_known_to_be_local(root):
         return 1 if is_little else min(number_of_threads(), count)
-    return min(zarr.config.get("async.concurrency") or count, count)
+    return min(setting_of_zarr("async.concurrency", 10) or count, count)
 
 
 class Reader:

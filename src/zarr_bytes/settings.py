@@ -4,6 +4,9 @@
 `remote.py` of `tests/benchmarks`. A mapping keeps a file descriptor before Python 3.13. The codecs
 and the pipeline are chosen in zarr's configuration, too, by ``etc/zarr/zarr-bytes.yaml`` of the
 wheel; some ways of installing put it where zarr does not look.
+
+Where zarr's configuration takes no settings of other packages, those of this package are in a
+configuration of its own, which has the same files and environment variables.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import zarr
 
 from zarr_bytes.errors import in_short, warn_caller
-from zarr_bytes.zarr_versions import PIPELINES
+from zarr_bytes.zarr_versions import PIPELINES, default_of_zarr, own_configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 CLASSES: Final = {"bytes": "zarr_bytes.codec.BytesCodec", "endian": "zarr_bytes.codec.EndianCodec"}
 """The class of each codec name, as zarr's configuration names it."""
@@ -69,6 +73,95 @@ SETTINGS: Final[dict[str, tuple[object, int | Sequence[object]]]] = {
 """The default of every setting, and the permitted values: some, or integers from this one on."""
 
 
+# Made once, as zarr's is: what is set later in the environment is no part of it.
+_own: Final = own_configuration()
+
+_LOST: Final = (
+    f"the configuration of zarr {zarr.__version__} takes no settings of other packages: set those"
+    " of zarr-bytes by zarr_bytes.config.set({...}), since zarr.config.set fails or has no effect."
+    " Those in the environment (ZARR_ZARR_BYTES__...) and in zarr's configuration files are in"
+    " force, whatever zarr says of them"
+)
+
+
+def configuration() -> Any:
+    """The configuration with the settings of this package: zarr's, or one of its own."""
+    return zarr.config if _own is None else _own
+
+
+def where_to_set(name: str) -> str:
+    """The function that sets a setting of zarr or of this package, as it is written in code."""
+    is_own = _own is not None and name.partition(".")[0] == "zarr_bytes"
+    return "zarr_bytes.config.set" if is_own else "zarr.config.set"
+
+
+def call_to_set(name: str, *, value: object) -> str:
+    """The call that sets a setting, as it is written in code."""
+    written = f'"{value}"' if isinstance(value, str) else repr(value)
+    return f'{where_to_set(name)}({{"{name}": {written}}})'
+
+
+def setting_of_zarr(name: str, default: Any = None) -> Any:
+    """Value of a setting of zarr itself; `default` where this zarr has no such setting."""
+    try:
+        return zarr.config.get(name, default)
+    except (AttributeError, LookupError, TypeError, ValueError):  # of a typed configuration
+        return default
+
+
+class Config:
+    """The settings of this package, as ``zarr_bytes.config``.
+
+    They are part of ``zarr.config``. A version of zarr whose configuration takes no settings of
+    other packages leaves them to this package: they are then read from the same files and
+    environment variables, and ``zarr_bytes.config.set`` is the way to change them in code. It works
+    with every version of zarr.
+    """
+
+    def set(
+        self, arg: Mapping[str, object] | None = None, **named: object
+    ) -> AbstractContextManager[object]:
+        """Set settings for this process, or in a ``with`` statement for its block.
+
+        Parameters
+        ----------
+        arg : mapping, optional
+            Values by name, such as ``{"zarr_bytes.gap.remote": 2**20}``.
+        **named
+            The same, with a double underscore for each dot.
+
+        Returns
+        -------
+        context manager
+            Restores the values from before, as that of ``zarr.config.set`` does. All threads share
+            the settings.
+
+        Raises
+        ------
+        ValueError
+            If a name is not one of this package, such as ``array.order``.
+
+        Examples
+        --------
+        >>> import zarr_bytes
+        >>> with zarr_bytes.config.set({"zarr_bytes.gap.remote": 2**20}):
+        ...     pass
+        """
+        given = dict(arg or {}) | {key.replace("__", "."): value for key, value in named.items()}
+        for name in given:
+            if name.partition(".")[0].replace("-", "_") != "zarr_bytes":
+                raise ValueError(
+                    f"{in_short(name)} is no setting of zarr-bytes; permitted are names that begin"
+                    " with `zarr_bytes.`, and zarr.config.set sets those of zarr"
+                )
+        changed: AbstractContextManager[object] = configuration().set(given)
+        return changed
+
+
+config: Final = Config()
+"""The settings, for code that sets them."""
+
+
 def setting(name: str) -> Any:
     """Value of a setting; an error if it is not permitted."""
     return value_in(_given(), name)
@@ -109,8 +202,11 @@ _warned: Final[set[str]] = set()
 
 
 def _given() -> dict[str, object]:
-    """As `given_settings`; warns of each unknown one, once."""
+    """As `given_settings`; warns once of each unknown one, and where zarr takes none."""
     given = given_settings()
+    if _own is not None and _LOST not in _warned:
+        _warned.add(_LOST)
+        warn_caller(_LOST)
     for name, sentence in unknown_in(given).items():
         if name not in _warned:
             _warned.add(name)
@@ -128,8 +224,8 @@ def unknown_in(given: Mapping[str, object]) -> dict[str, str]:
 
 
 def given_settings() -> dict[str, object]:
-    """Values of zarr's configuration under ``zarr_bytes``, by name."""
-    found = zarr.config.get("zarr_bytes", {})
+    """Values of the configuration under ``zarr_bytes``, by name."""
+    found = (zarr.config if _own is None else _own).get("zarr_bytes", {})
     return {} if found == {} else dict(_leaves("zarr_bytes", found))  # the usual case is fast
 
 
@@ -143,7 +239,7 @@ def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
 
 def has_configuration_file() -> bool:
     """Whether the configuration file of this package is where zarr looks for such files."""
-    files = [f"{folder}/zarr-bytes.yaml" for folder in zarr.config.paths]
+    files = [f"{folder}/zarr-bytes.yaml" for folder in configuration().paths]
     return any(map(os.path.isfile, files))  # False in a folder of another user, unlike `Path`'s
 
 
@@ -151,8 +247,8 @@ def say_where_undecided() -> None:
     """Log how to activate the package, where nothing has chosen a codec."""
     # No warning: where these are errors, the array for which zarr imports this would not open.
     # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
-    default = zarr.config.defaults[0].get("codecs", {}).get("bytes")
-    if default is not None and zarr.config.get("codecs.bytes", None) is default:
+    default = default_of_zarr("codecs.bytes")
+    if default is not None and setting_of_zarr("codecs.bytes") is default:
         if has_configuration_file():
             advice = f"{RESTART}.\n  Or in this process: {_CODE}"
         else:

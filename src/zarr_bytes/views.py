@@ -10,7 +10,7 @@ import sys
 from functools import lru_cache
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import zarr
@@ -24,7 +24,7 @@ from zarr_bytes.io.mapping import ChangedFiles, owners_of
 from zarr_bytes.layout.elements import encode_elements, layout_of, stored_dtype
 from zarr_bytes.layout.format import CHUNK_INDEX
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.settings import setting
+from zarr_bytes.settings import call_to_set, setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.format import ChunkIndex
 
 Mode: TypeAlias = Literal["r", "r+"]
-
-_SETTING: Final = 'with zarr.config.set({"zarr_bytes.partial_writes": True})'
 
 
 def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
@@ -275,7 +273,8 @@ def _why_read_only(array: zarr.Array[Any]) -> str:
         isinstance(pipeline, BatchedBytesPipeline) and pipeline.in_place
     ):
         return ""
-    return f"partial writes are off; open the array and its view in `{_SETTING}`"
+    call = call_to_set("zarr_bytes.partial_writes", value=True)
+    return f"partial writes are off; open the array and its view in `with {call}`"
 
 
 class _Blocks:

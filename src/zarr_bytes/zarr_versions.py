@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from zipfile import ZIP_STORED, ZipFile
 
+import donfig  # type: ignore[import-untyped]
 import zarr
 from zarr import dtype, errors, storage
 from zarr.buffer import cpu
@@ -56,6 +59,44 @@ _HAS_ERROR: Final = hasattr(errors, "DataTypeValidationError")
 DataTypeValidationError = (errors if _HAS_ERROR else dtype).DataTypeValidationError
 
 
+def own_configuration() -> Any | None:
+    """A configuration beside zarr's, of the same files and environment; None if zarr's will do.
+
+    zarr's takes settings of other packages up to 3.4.2. A typed one (zarr-python pull request 4101)
+    raises for their names, or ignores them.
+    """
+    return None if _takes_names_of_others(zarr.config) else donfig.Config("zarr")
+
+
+def _takes_names_of_others(config: Any) -> bool:
+    if (type(config).get, type(config).set) == (donfig.Config.get, donfig.Config.set):
+        return True  # up to 3.4.2, where nothing is tried
+    name = "zarr_bytes.partial_reads"
+    try:
+        value = config.get(name, True)  # the value that it has, so that nothing changes
+        with config.set({name: value}):
+            return bool(config.get(name, None) == value)
+    except Exception:  # noqa: BLE001 -- whatever it raises for a name that it does not know
+        return False
+
+
+def defaults_of_zarr() -> list[Mapping[str, Any]]:
+    """The defaults of zarr's configuration, nested by name; none where it does not show them."""
+    # A list of mappings up to 3.4.2, and one mapping in a typed configuration.
+    found = getattr(zarr.config, "defaults", None)
+    listed = found if isinstance(found, Sequence) else [found]
+    return [defaults for defaults in listed if isinstance(defaults, Mapping)]
+
+
+def default_of_zarr(name: str) -> Any:
+    """The default of a setting of zarr, such as ``codecs.bytes``; None where it is not known."""
+    section, _, key = name.partition(".")
+    for defaults in defaults_of_zarr():
+        with suppress(AttributeError, LookupError, TypeError):
+            return defaults[section][key]
+    return None
+
+
 def _pipeline(name: str) -> type[CodecPipeline] | None:
     # Private, up to 3.4.2: where zarr's own pipelines are.
     try:
@@ -68,7 +109,13 @@ if not TYPE_CHECKING:
     # This package's pipeline is a subclass of it. Goes when zarr has a public one.
     BatchedCodecPipeline = _pipeline("BatchedCodecPipeline")
     if BatchedCodecPipeline is None:  # the class that zarr's defaults name, whatever its name is
-        _module, _, _name = zarr.config.defaults[0]["codec_pipeline"]["path"].rpartition(".")
+        _path = default_of_zarr("codec_pipeline.path")
+        if _path is None:
+            raise ImportError(
+                f"zarr {zarr.__version__} has no zarr.core.codec_pipeline.BatchedCodecPipeline, and"
+                " names no other pipeline as its default: a newer zarr-bytes may know it"
+            )
+        _module, _, _name = _path.rpartition(".")
         BatchedCodecPipeline = getattr(import_module(_module), _name)
 
 _FIELDS: Final = ("array_array_codecs", "array_bytes_codec", "bytes_bytes_codecs", "batch_size")

@@ -38,7 +38,7 @@ from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.tasks import for_each
 from zarr_bytes.layout.elements import find_wrong_bool
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
-from zarr_bytes.settings import CLASSES, is_strict
+from zarr_bytes.settings import CLASSES, is_strict, setting_of_zarr
 from zarr_bytes.zarr_versions import spec_of, sync
 
 if TYPE_CHECKING:
@@ -341,8 +341,9 @@ async def _opened(path: str, document: dict[str, Any]) -> Any:
     text = json.dumps(document)
     store = MemoryStore({within(path, DOCUMENT): cpu.Buffer.from_bytes(text.encode())})
     # As little as possible: it is that of all threads, one of which may change it meanwhile.
-    config = {key: value for key, value in _CONFIG.items() if zarr.config.get(key, None) != value}
-    if "rectilinear" not in text:
+    config = {key: value for key, value in _CONFIG.items() if setting_of_zarr(key) != value}
+    # Once zarr needs no such setting, a typed configuration raises for it.
+    if "rectilinear" not in text or setting_of_zarr("array.rectilinear_chunks") is None:
         config.pop("array.rectilinear_chunks", None)
     with zarr.config.set(config), warnings.catch_warnings(action="ignore"):
         return await open_node(store=store, path=path, mode="r", zarr_format=3)

@@ -39,7 +39,7 @@ from zarr_bytes.io.tasks import number_of_slots, objects_at_once
 from zarr_bytes.layout.format import CHUNK_INDEX, ChunkIndex
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import Reader, as_read, index_in
-from zarr_bytes.settings import CLASSES, PIPELINE
+from zarr_bytes.settings import CLASSES, PIPELINE, setting_of_zarr
 from zarr_bytes.write import APART, Change
 from zarr_bytes.zarr_versions import axes_of, indexer_of, spec_of, spec_of_chunk
 
@@ -432,7 +432,7 @@ def _why_zarr() -> str:
     if not issubclass(buffers := get_buffer_class(), cpu.Buffer):
         return f"buffers are {class_path(buffers)}, for which zarr reads such chunks by itself"
     for key, own in _CHOSEN.items():
-        if (chosen := zarr.config.get(key, None)) != own:
+        if (chosen := setting_of_zarr(key)) != own:
             return (
                 f"zarr's configuration has {chosen} for {key} (set by {source_of(key)}), which"
                 f" reads and writes whole chunks: set it to {own}, and open the array again"

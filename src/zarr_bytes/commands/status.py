@@ -12,7 +12,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import zarr
 from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
 
@@ -26,12 +25,15 @@ from zarr_bytes.settings import (
     PIPELINE,
     RESTART,
     SETTINGS,
+    configuration,
     given_settings,
     has_configuration_file,
+    setting_of_zarr,
     unknown_in,
     value_in,
+    where_to_set,
 )
-from zarr_bytes.zarr_versions import LOADS_DATA_TYPES
+from zarr_bytes.zarr_versions import LOADS_DATA_TYPES, defaults_of_zarr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 _MISSING: Final = object()
 _CODE: Final = "zarr.config.set"
 _DEFAULT: Final = "default"
+_UNKNOWN: Final = "unknown"  # where zarr's configuration does not show its defaults
 _IN_ENVIRONMENT: Final = " in the environment"
 _FOR_A_SHELL: Final = ("export ", "unset ")
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
@@ -65,8 +68,9 @@ class InForce:
     found : object
         The class, or the reason why there is none; or the value of the setting.
     source : str
-        What has decided it: "default", the path of a file, an environment variable, or
-        "zarr.config.set".
+        What has decided it: "default", the path of a file, an environment variable,
+        "zarr.config.set", or "zarr_bytes.config.set" where zarr's configuration takes no settings
+        of this package; "unknown" where it does not show its defaults.
     """
 
     name: str
@@ -137,6 +141,9 @@ class Status(Result):
             yield Table(("Data type", "Class"), list(self.data_types.items()))
         else:
             yield self._count_of_data_types()
+        if (setter := where_to_set(self.settings[0].name)) != "zarr.config.set":
+            text = f"zarr {self.versions['zarr']} takes none of other packages."
+            yield ("Settings ", "bold"), (f"are set by {setter}: {text}", "yellow")
         yield Table(("Setting", "Value", "Decided by"), [s._row(_value(s)) for s in self.settings])
         if texts := (*self.problems, *self.unknown, *self.advice):
             yield from (("",), (("What to do", "bold"),))
@@ -226,7 +233,7 @@ def _problems(given: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
         except (TypeError, ValueError) as error:
             yield str(error)
     if str(pipeline.found).startswith("none: "):
-        yield f"codec_pipeline.path is {zarr.config.get('codec_pipeline')!r}: {pipeline.found}"
+        yield f"codec_pipeline.path is {setting_of_zarr('codec_pipeline')!r}: {pipeline.found}"
 
 
 def _advice(codecs: list[InForce]) -> Iterator[str]:
@@ -257,14 +264,20 @@ def _sentence_on(source: str) -> str:
         return f"{text[0].upper()}{text[1:]}."
     if source == _CODE:
         return f"Remove the call of {_CODE} that has chosen another class."
+    if source == _UNKNOWN:
+        return "Another class is chosen."
     return f"{source} has chosen another class."
 
 
 def source_of(key: str) -> str:
-    """What has decided the current value of `key` in zarr's configuration."""
-    in_force = zarr.config.get(key, _MISSING)
-    source = _DEFAULT if in_force is _MISSING else _CODE
-    for name, values in () if in_force is _MISSING else _sources():
+    """What has decided the current value of `key` in the configuration that has it."""
+    is_own = key in SETTINGS
+    in_force = configuration().get(key, _MISSING) if is_own else setting_of_zarr(key, _MISSING)
+    if in_force is _MISSING:
+        return _DEFAULT
+    # Code, unless another source agrees; or a default that zarr's configuration does not show.
+    source = where_to_set(key) if is_own or defaults_of_zarr() else _UNKNOWN
+    for name, values in _sources():
         value: Any = values
         for part in key.split("."):
             given = value if isinstance(value, Mapping) else {}
@@ -278,9 +291,9 @@ def source_of(key: str) -> str:
 
 def _sources() -> Iterator[tuple[str, object]]:
     """Each source of zarr's configuration and its values, in the order in which zarr reads them."""
-    config = zarr.config
-    for default in config.defaults:
+    for default in defaults_of_zarr():
         yield _DEFAULT, default
+    config = configuration()
     for path in map(Path, config.paths):
         with suppress(OSError):  # of a folder of another user, which zarr passes over, too
             for file in sorted(path.iterdir()) if path.is_dir() else [path] * path.is_file():

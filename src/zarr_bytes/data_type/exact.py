@@ -18,7 +18,7 @@ from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.fill_value import from_json, to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, in_short, warn_caller
-from zarr_bytes.settings import is_strict, setting
+from zarr_bytes.settings import call_to_set, is_strict, setting
 from zarr_bytes.zarr_versions import array_being_read, is_parameter_of_codec
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def taken(scalar: Any, found: object, refusal: FillValueError) -> Any:
     """`scalar` for the JSON value `found`, with a warning; `refusal` if the setting is strict."""
     value = in_short(scalar.item())
     if is_strict.get() or setting("zarr_bytes.fill_values") == "strict":
-        hint = f'zarr.config.set({{"zarr_bytes.fill_values": "lenient"}}) reads it as {value}.'
+        hint = f"{call_to_set('zarr_bytes.fill_values', value='lenient')} reads it as {value}."
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
     name = array_being_read()
     where = "" if name is None else f"array {name}: "

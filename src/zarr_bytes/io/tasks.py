@@ -12,7 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-import zarr
+from zarr_bytes.settings import setting_of_zarr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -80,7 +80,7 @@ async def _together(run: Callable[[], Coroutine[None, None, None]], number: int)
 
 def number_of_slots() -> int:
     """Number of requests that are under way at once: zarr's limit."""
-    return zarr.config.get("async.concurrency") or 2**31
+    return setting_of_zarr("async.concurrency", 10) or 2**31
 
 
 def objects_at_once(number: int, count: int, slots: int) -> int:
@@ -114,7 +114,7 @@ def finished(coroutine: Coroutine[object, None, T]) -> T:
 
 def number_of_threads() -> int:
     """Number of zarr's threads for computing: its setting, or one for each core."""
-    setting = zarr.config.get("codec_pipeline.max_workers", None)
+    setting = setting_of_zarr("codec_pipeline.max_workers")
     return setting if isinstance(setting, int) and setting >= 1 else os.cpu_count() or 1
 
 
