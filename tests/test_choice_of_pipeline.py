@@ -1,6 +1,7 @@
 """Which pipeline an array has: this package's by installing it, zarr's for every other chain."""
 
 import pickle
+import re
 import subprocess
 import sys
 from copy import deepcopy
@@ -15,6 +16,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec, TransposeCodec, 
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import LocalStore, MemoryStore
 
+import zarr_bytes
 from zarr_bytes import BatchedBytesPipeline, BytesCodec, EndianCodec
 from zarr_bytes.zarr_versions import unknown_in_pipeline
 
@@ -177,6 +179,62 @@ def test_the_notice_says_restart_where_zarr_would_find_the_file_now(tmp_path, is
     line = 'zarr.config.set({"codecs.bytes": "zarr_bytes.codec.BytesCodec", "codec_pipeline.path": '
     assert f'{line}"zarr_bytes.BatchedBytesPipeline"}})\n' in run.stderr
     assert ("ZARR_CODECS__BYTES=" in run.stderr) is not is_there
+
+
+@pytest.fixture
+def sharding_1_1(monkeypatch):
+    """As of a zarr whose own pipeline has shards that inner chunks need not divide: what it wrote.
+
+    zarr-python pull request 4198. It is known by what its sharding codec permits.
+    """
+    created()  # the pipeline of today's zarr is known
+    written = {}
+
+    async def write(self, batch_info, value, drop_axes=()):
+        for path, spec, selection, out, _ in batch_info:
+            dtype = spec.dtype.to_native_dtype()
+            chunk = written.setdefault(str(path), np.zeros(spec.shape, dtype))
+            chunk[selection] = value.as_ndarray_like()[out]
+
+    async def read(self, batch_info, out, drop_axes=()):
+        for path, _, selection, place, _ in batch_info:
+            out.as_ndarray_like()[place] = written[str(path)][selection]
+        return [{"status": "present"} for _ in batch_info]
+
+    monkeypatch.setattr(ShardingCodec, "validate", lambda self, **_: None)
+    for method in read, write:
+        monkeypatch.setattr(BatchedCodecPipeline, method.__name__, method)
+    return written
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("filters", [[], [TRANSPOSED]], ids=["plain", "transposed"])
+def test_shards_that_inner_chunks_do_not_divide_are_left_to_a_zarr_that_has_them(
+    tmp_path, sharding_1_1, filters, in_place
+):
+    """The inner chunks divide one axis of the shard, or the other where it is transposed."""
+    with zarr.config.set({"zarr_bytes.partial_writes": in_place}):
+        created(LocalStore(tmp_path), filters=filters, **shard((4, 5)))
+        array = zarr.open_array(tmp_path)
+    with zarr_bytes.counting() as counted:
+        array[...] = VALUES
+        array[1:3, 4] = [-1, -2]
+        expected = VALUES.copy()
+        expected[1:3, 4] = [-1, -2]
+        assert np.array_equal(array[...], expected)
+        assert np.array_equal(array.oindex[[0, 6], 3:8], expected[[0, 6], 3:8])
+    assert (len(sharding_1_1), counted.chunks) == (4, 0)
+    reason = r"inner chunks of the shape \(4, 5\) do not divide shards, which have the shape "
+    with pytest.raises(zarr_bytes.StoreError, match=reason):
+        zarr_bytes.view(array)
+    explained = zarr_bytes.explain(array, 0)
+    assert re.match(reason, explained.reason)
+    assert (explained.is_partial, explained.bytes_fetched) == (False, None)
+    (tmp_path / "c/0").mkdir(parents=True)
+    (tmp_path / "c/0/0").write_bytes(b"of inner chunks of several sizes")
+    report = zarr_bytes.check(tmp_path)
+    (node,) = report
+    assert (node.findings, node.not_checked) == ([], "inner chunks do not divide shards")
 
 
 METHODS = ("from_codecs", "evolve_from_array_spec", "read", "write")

@@ -20,9 +20,18 @@ from fuzz import encoded, store_with, transposed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from shards import ABSENT, divided, index_of, shard_of, sharding
-from stored_arrays import IN_PLACE, contents_of, most_memory, numbers, stored
+from stored_arrays import (
+    IN_PLACE,
+    PLAIN_ZARR,
+    contents_of,
+    most_memory,
+    numbers,
+    pipeline_of,
+    stored,
+)
 from system_calls import READING, before_each, watched
 from zarr.codecs import GzipCodec, ShardingCodec, TransposeCodec
+from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import LocalStore, MemoryStore
 
 import zarr_bytes
@@ -368,19 +377,39 @@ class TestInnerChunksThatDoNotDivideATransposedShard:
         r" after the codecs before them: 4 does not divide 3 on axis 0"
     )
 
-    @pytest.mark.parametrize("codecs", [(), (GzipCodec(),)], ids=["plain", "gzip"])
-    def test_they_are_refused_where_they_are_created_opened_and_viewed(self, codecs):
-        inner = ShardingCodec(chunk_shape=(4, 3), codecs=(zarr.codecs.BytesCodec(), *codecs))
-        options, store = {**self.OPTIONS, "serializer": inner, "compressors": None}, {}
+    INNER = ShardingCodec(chunk_shape=(4, 3), codecs=(zarr.codecs.BytesCodec(),))
+
+    def test_they_are_refused_where_they_are_created_opened_and_viewed(self):
+        options, store = {**self.OPTIONS, "serializer": self.INNER, "compressors": None}, {}
         create = partial(zarr.create_array, store, **options)
         refused(zarr_bytes.ConfigurationError, self.REFUSED, create)
         assert not store
-        with zarr.config.set({"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}):
+        with zarr.config.set(PLAIN_ZARR):
             array = create()
         opens = partial(zarr.open_array, store), partial(zarr.open, store)
         refused(zarr_bytes.ConfigurationError, self.REFUSED, *opens)
-        if not codecs:
-            refused(zarr_bytes.StoreError, self.REFUSED, partial(zarr_bytes.view, array))
+        refused(zarr_bytes.StoreError, self.REFUSED, partial(zarr_bytes.view, array))
+
+    @pytest.mark.parametrize("setting", [{}, {"codecs.bytes": PLAIN_ZARR["codecs.bytes"]}])
+    def test_those_that_this_package_leaves_to_zarr_are_left_to_it(self, setting):
+        """Compressed inner chunks, or another codec for bytes."""
+        codecs = (zarr.codecs.BytesCodec(), *([] if setting else [GzipCodec()]))
+        inner = ShardingCodec(chunk_shape=(4, 3), codecs=codecs)
+        with zarr.config.set(setting):
+            new = zarr.create_array({}, **self.OPTIONS, serializer=inner, compressors=None)
+            opened = zarr.open_array(new.store)
+        for array in new, opened:
+            assert type(pipeline_of(array)) is BatchedCodecPipeline
+
+    @pytest.mark.skipif(
+        "rectilinear_chunks" not in zarr.config.get("array"), reason="zarr has them from 3.3 on"
+    )
+    def test_in_a_grid_of_several_shapes_they_are_refused_where_they_are_read_and_written(self):
+        options = {**self.OPTIONS, "shape": (8, 6), "chunks": [[4, 4], [3, 3]], "compressors": None}
+        with zarr.config.set({"array.rectilinear_chunks": True}):
+            array = zarr.create_array({}, **options, serializer=self.INNER)
+        refused(zarr_bytes.ConfigurationError, self.REFUSED, *reads(array, ...), write(array, 7))
+        assert array.nchunks_initialized == 0
 
     def test_those_that_divide_both_are_read_and_written(self):
         inner = ShardingCodec(chunk_shape=(1, 1), codecs=(zarr.codecs.BytesCodec(),))

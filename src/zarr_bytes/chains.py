@@ -12,7 +12,7 @@ from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 from zarr_bytes.codec import ALIKE, BytesCodec
 from zarr_bytes.errors import StoreError
 from zarr_bytes.layout.write_order import WRITE_ORDERS
-from zarr_bytes.zarr_versions import endian_of, spec_of, write_order_of
+from zarr_bytes.zarr_versions import endian_of, refuses_shard, spec_of, write_order_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.layout.elements import Endian
     from zarr_bytes.layout.format import Stored
-    from zarr_bytes.zarr_versions import ArrayMetadata, ArraySpec, ArrayV3Metadata
+    from zarr_bytes.zarr_versions import ArraySpec, ArrayV3Metadata
 
 
 def with_own_codecs(chain: Iterable[Codec]) -> tuple[Codec, ...]:
@@ -62,30 +62,38 @@ def _has_plain_index(codec: ShardingCodec) -> bool:
     )
 
 
-def why_undivided(metadata: ArrayMetadata) -> str | None:
-    """Which inner chunk does not divide which shard, behind the codecs before it; or None."""
-    codecs = getattr(metadata, "codecs", ())  # format 2 has none
-    if not any(isinstance(codec, ShardingCodec) for codec in codecs):
+def why_undivided(chain: Sequence[Codec], spec: ArraySpec) -> str | None:
+    """Which inner chunk does not divide which shard of a chain that `is_plain`; None if it does.
+
+    This package neither reads nor writes such shards. Their spec is as zarr gives it to a pipeline.
+    """
+    last, shard = chain[-1], _spec_of_last(chain, spec)
+    if not isinstance(last, ShardingCodec):
         return None
-    spec = spec_of(cast("ArrayV3Metadata", metadata))
-    return None if spec is None else _why_undivided(codecs, spec)
-
-
-def _why_undivided(codecs: Sequence[Codec], spec: ArraySpec) -> str | None:
-    for codec in codecs:
-        if not isinstance(codec, ShardingCodec):
-            spec = codec.resolve_metadata(spec)
-            continue
-        inner = codec.chunk_shape
-        for axis, (n, size) in enumerate(zip(spec.shape, inner, strict=False)):
-            if n % size:
-                return (
-                    f"inner chunks of the shape {inner} do not divide shards, which have the shape"
-                    f" {spec.shape} after the codecs before them: {size} does not divide {n} on"
-                    f" axis {axis}"
-                )
-        return _why_undivided(codec.codecs, replace(spec, shape=inner))
+    for axis, (n, size) in enumerate(zip(shard.shape, last.chunk_shape, strict=False)):
+        if n % size:
+            return (
+                f"inner chunks of the shape {last.chunk_shape} do not divide shards, which have the"
+                f" shape {shard.shape} after the codecs before them: {size} does not divide {n} on"
+                f" axis {axis}"
+            )
     return None
+
+
+def why_unreadable(chain: Sequence[Codec], spec: ArraySpec) -> str | None:
+    """As `why_undivided`, but None where this zarr reads and writes such shards by itself."""
+    # Up to 3.4.2, zarr compares inner chunks with the chunk before a `transpose`. It accepts some
+    # that do not divide the shard, and what it writes there is lost.
+    reason = why_undivided(chain, spec)
+    is_refused = reason and refuses_shard(chain[-1], _spec_of_last(chain, spec))
+    return reason if is_refused else None
+
+
+def _spec_of_last(chain: Sequence[Codec], spec: ArraySpec) -> ArraySpec:
+    """What the last codec of a chain gets, behind all others."""
+    for codec in chain[:-1]:
+        spec = codec.resolve_metadata(spec)
+    return spec
 
 
 def codec_name(codec: Codec) -> str:
@@ -111,7 +119,7 @@ def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadat
     spec = spec_of(metadata)
     if spec is None:
         raise StoreError("its chunks have several shapes")
-    if reason := why_undivided(metadata):
+    if reason := why_undivided(metadata.codecs, spec):
         raise StoreError(reason)
     return metadata.codecs, metadata, spec
 

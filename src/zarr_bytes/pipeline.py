@@ -17,14 +17,19 @@ import zarr
 from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
 
-from zarr_bytes.chains import is_plain, stored_by, why_undivided, with_own_codecs
+from zarr_bytes.chains import is_plain, stored_by, why_unreadable, with_own_codecs
 from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.settings import CLASSES, setting, setting_of_zarr
-from zarr_bytes.zarr_versions import PIPELINES, BatchedCodecPipeline, unknown_in_pipeline
+from zarr_bytes.zarr_versions import (
+    PIPELINES,
+    BatchedCodecPipeline,
+    spec_of,
+    unknown_in_pipeline,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from zarr.abc.buffer import NDBuffer
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
@@ -33,7 +38,12 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.format import Stored
     from zarr_bytes.read import Chunk
-    from zarr_bytes.zarr_versions import ArrayMetadata, ArraySpec, SelectorTuple
+    from zarr_bytes.zarr_versions import (
+        ArrayMetadata,
+        ArraySpec,
+        ArrayV3Metadata,
+        SelectorTuple,
+    )
 
 _Item: TypeAlias = "tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]"  # of zarr's batch
 
@@ -80,18 +90,18 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
         """Not implemented, so that zarr calls `from_codecs`, but for what is refused first."""
-        if reason := why_undivided(array_metadata):
-            raise ConfigurationError(f"codec 'sharding_indexed': {reason}")
+        codecs = getattr(array_metadata, "codecs", ())  # none in format 2
+        if _are_own(codecs) and (spec := spec_of(cast("ArrayV3Metadata", array_metadata))):
+            _refuse_unreadable(codecs, spec)
         return super().from_array_metadata_and_store(array_metadata, store)
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
         """Pipeline of `codecs`: one of zarr's where others are among them."""
         codecs = tuple(codecs)
-        is_chosen = setting_of_zarr("codecs.bytes") == CLASSES["bytes"]
-        if is_chosen:
+        if _is_chosen():
             codecs = with_own_codecs(codecs)  # a new array has zarr's own
-        if not (is_chosen and _is_known() and is_plain(codecs)):
+        if not _are_own(codecs):
             # zarr takes any pipeline.
             other = cast("type[Self]", PIPELINES[setting("zarr_bytes.other_chains")])
             return other.from_codecs(codecs, batch_size=batch_size)
@@ -123,7 +133,7 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         """Read selections of chunks into `out`; for each chunk, whether it was there."""
         items, array = list(batch_info), out.as_ndarray_like()
         is_numpy = isinstance(array, np.ndarray) and not isinstance(array, _OTHERS)
-        if not items or not is_numpy or not _is_taken(items[0]):
+        if not items or not is_numpy or not self._takes(items):
             return await super().read(items, out, drop_axes)
         from zarr_bytes.read import read_batch  # 10 ms, and zarr loads this module for any array
 
@@ -136,7 +146,7 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     ) -> None:
         """Write selections of chunks from `value`."""
         items = list(batch_info)
-        if not items or not _is_taken(items[0]):
+        if not items or not self._takes(items):
             await super().write(items, value, drop_axes)
             return
         from zarr_bytes.io.known_stores import forget_indexes
@@ -152,6 +162,19 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
             if chunks[0][1].index_nbytes:
                 forget_indexes()
 
+    def _takes(self, items: list[_Item]) -> bool:
+        """Whether a batch has chunks of stores, for the memory of this machine, as `stored`."""
+        store_path, first, *_ = items[0]
+        if not (isinstance(store_path, StorePath) and is_for_numpy(first)):
+            return False
+        sharding = self.stored.sharding
+        if sharding is None:
+            return True
+        undivided = [spec for _, spec, *_ in items if not sharding.divides(spec.shape)]
+        for spec in undivided:
+            _refuse_unreadable((*self.array_array_codecs, self.array_bytes_codec), spec)
+        return not undivided
+
     def _chunks(self, items: list[_Item]) -> list[Chunk]:
         """Zarr's batch as this package's own: what zarr tells a pipeline is known here alone."""
         known, format_of = items[0][1], self.stored.format_of  # as a rule, the spec of all
@@ -162,9 +185,19 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         ]
 
 
-def _is_taken(first: _Item) -> bool:
-    """Whether a batch has chunks of stores, for the memory of this machine."""
-    return isinstance(first[0], StorePath) and is_for_numpy(first[1])
+def _is_chosen() -> bool:
+    return bool(setting_of_zarr("codecs.bytes") == CLASSES["bytes"])
+
+
+def _are_own(codecs: Sequence[Codec]) -> bool:
+    """Whether arrays with these codecs have this package's pipeline."""
+    return _is_chosen() and _is_known() and is_plain(codecs)
+
+
+def _refuse_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> None:
+    """Raise a ConfigurationError for shards that neither this package nor this zarr reads."""
+    if reason := why_unreadable(codecs, spec):
+        raise ConfigurationError(f"codec 'sharding_indexed': {reason}")
 
 
 @cache

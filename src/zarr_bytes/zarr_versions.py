@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     # Private, for annotations alone: up to 3.4.2 no public module of zarr has these names.
     # Public, but from zarr 3.3 on.
-    from zarr.abc.codec import CodecPipeline
+    from zarr.abc.codec import Codec, CodecPipeline
     from zarr.abc.store import SyncByteGetter as SyncByteGetter
     from zarr.codecs import BytesCodec, ShardingCodec
     from zarr.core.codec_pipeline import BatchedCodecPipeline as BatchedCodecPipeline
@@ -251,6 +251,22 @@ def spec_of(metadata: ArrayV3Metadata, shape: Iterable[int] | None = None) -> Ar
 def spec_of_chunk(array: Any, place: tuple[int, ...]) -> ArraySpec:
     """`spec_of` one chunk, of several shapes; private, up to 3.4.2."""
     return cast("ArraySpec", spec_of(array.metadata, array._chunk_grid[place].codec_shape))
+
+
+def refuses_shard(codec: Codec, spec: ArraySpec) -> bool:
+    """Whether zarr refuses shards of this shape for a sharding codec, whatever is before it."""
+    # zarr-python pull request 4198 proposes inner chunks that do not divide the shard.
+    # Private, up to 3.4.2: the class of a regular grid, `RegularChunkGrid` up to 3.1.
+    metadata, grids = import_module("zarr.core.metadata.v3"), import_module("zarr.core.chunk_grids")
+    regular: Any = getattr(metadata, "RegularChunkGridMetadata", None)
+    regular = regular or grids.RegularChunkGrid
+    try:
+        codec.validate(
+            shape=spec.shape, dtype=spec.dtype, chunk_grid=regular(chunk_shape=spec.shape)
+        )
+    except ValueError:
+        return True
+    return False
 
 
 def array_being_read() -> str | None:

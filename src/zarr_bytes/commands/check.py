@@ -22,7 +22,7 @@ from zarr.api.asynchronous import open_array, open_group
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
-from zarr_bytes.chains import codec_name, is_plain, stored_by
+from zarr_bytes.chains import codec_name, is_plain, stored_by, why_undivided
 from zarr_bytes.commands.result import (
     Progress,
     Result,
@@ -237,6 +237,8 @@ class _Check:
             report.not_checked = "not plain bytes"
         elif spec is None:
             report.not_checked = "chunks of several shapes"
+        elif why_undivided(codecs, spec):
+            report.not_checked = "inner chunks do not divide shards"
         elif names:
             format, grid = stored_by(codecs).format_of(spec), ChunkGrid(metadata.shape, spec.shape)
             report.chunks, report.stored_chunks = min(grid.count, _MOST), 0

@@ -49,6 +49,10 @@ class Sharding(NamedTuple):
     keeps_edges: bool
     write_order: WriteOrder  # of the inner chunks in a new shard, along the axes of the index
 
+    def divides(self, shape: tuple[int, ...]) -> bool:
+        """Whether shards of this shape consist of whole inner chunks."""
+        return all(n % size == 0 for n, size in zip(shape, self.inner_shape, strict=True))
+
 
 class Format:
     """The format of objects of one shape, data type and fill value.
