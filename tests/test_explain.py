@@ -39,6 +39,7 @@ from stored_arrays import (
 )
 from system_calls import before_each, watched
 from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
+from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import zarr_bytes
@@ -755,3 +756,59 @@ def test_shards_of_several_shapes_are_left_to_zarr():
     explained = explain(array, 0)
     assert (explained.reason, explained.chunks) == ("its chunks have several shapes", 1)
     assert explained.bytes_of_chunks == values[:6].nbytes  # of the largest
+
+
+def read_by_another_name(self, selection):
+    return sync(self.async_array._read_selection(self.store_path, selection))
+
+
+def read_by_a_request(self, selection):
+    return sync(self.async_array._get_selection((self.store_path, selection)))
+
+
+def read_synchronously(self, selection):
+    return self._get_selection((self.store_path, selection))
+
+
+def read_by_an_engine(self, selection):
+    return sync(self.async_array._engine(selection))
+
+
+@pytest.mark.parametrize(
+    "getitem", [read_by_another_name, read_by_a_request, read_synchronously, read_by_an_engine]
+)
+def test_a_zarr_that_reads_in_another_way_is_said_not_to_be_known_and_reads_nothing(
+    monkeypatch, getitem
+):
+    """As array engines may do (zarr-python pull request 4064)."""
+    values = np.arange(20, dtype="<i4")
+    array = stored(CountingStore(MemoryStore()), values, serializer=BytesCodec(endian="little"))
+
+    async def read(store_path, selection):
+        content = await (store_path / "c/0").get()
+        return np.frombuffer(content.to_bytes(), "<i4")[selection]
+
+    async def read_selection(self, store_path, selection):
+        return await read(store_path, selection)
+
+    monkeypatch.setattr(zarr.AsyncArray, "_read_selection", read_selection, raising=False)
+    monkeypatch.setattr(zarr.AsyncArray, "_get_selection", lambda self, request: read(*request))
+    monkeypatch.setattr(
+        zarr.Array, "_get_selection", lambda self, request: sync(read(*request)), raising=False
+    )
+    monkeypatch.setitem(
+        vars(array.async_array), "_engine", lambda selection: read(array.store_path, selection)
+    )
+    monkeypatch.setattr(zarr.Array, "__getitem__", getitem)
+    assert array[3:5].tolist() == [3, 4]
+    array.store.requests.clear()
+    with pytest.raises(NotImplementedError, match="divides selections in a way not known here"):
+        explain(array, slice(3, 5))
+    assert array.store.requests == []
+
+
+def test_a_selection_that_zarr_does_not_permit_is_zarrs_error():
+    array = stored(MemoryStore(), np.arange(20, dtype="i4"))
+    for selection in 20, slice(None, None, -1), (1, 2):
+        with pytest.raises(IndexError):
+            explain(array, selection)

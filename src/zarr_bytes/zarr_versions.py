@@ -183,17 +183,53 @@ class _Divided(zarr.AsyncArray[Any]):
         raise _DividedError(indexer, fields)
 
 
+class _UnreadableStore:
+    """In the place of a store: each use of it is an error, and is noted."""
+
+    is_used = False
+
+    def __getattr__(self, name: str) -> Any:
+        self.is_used = True
+        raise RuntimeError(f"the selection is divided, and not read: `{name}` of its store")
+
+
+# Private, up to 3.4.2: the attributes of an array that say how a selection is divided. Any other,
+# such as an engine (zarr-python pull request 4064) or a pipeline of another package, may read.
+_DIVIDING: Final = ("metadata", "config", "_chunk_grid")
+
+
 def indexer_of(indexed: Any, selection: Any) -> tuple[Indexer, object]:
-    """Zarr's division of ``indexed[selection]``, and the fields in it; nothing is read."""
+    """Zarr's division of ``indexed[selection]``, and the fields in it; nothing is read.
+
+    NotImplementedError where this zarr divides selections in another way.
+    """
     array = getattr(indexed, "array", indexed)  # of its `oindex`, `vindex` or `blocks`
-    divided = object.__new__(_Divided)
-    vars(divided).update(vars(array.async_array))
-    copy: Any = zarr.Array(divided)
+    original = vars(array.async_array)
+    store, divided = _UnreadableStore(), object.__new__(_Divided)
+    vars(divided).update({name: original[name] for name in _DIVIDING if name in original})
+    vars(divided)["store_path"] = storage.StorePath(cast("Any", store), array.path)
     try:
-        (copy if indexed is array else replace(indexed, array=copy))[selection]
+        copy: Any = zarr.Array(divided)
+        copy = copy if indexed is array else replace(indexed, array=copy)
+    except Exception as error:  # a copy takes more, or is made in another way
+        raise _not_divided() from error
+    try:
+        copy[selection]
     except _DividedError as found:
-        return found.indexer, found.fields
-    raise NotImplementedError(f"zarr {zarr.__version__} divides selections in a way not known here")
+        if all(hasattr(found.indexer, name) for name in ("shape", "drop_axes", "__iter__")):
+            return found.indexer, found.fields
+    except Exception as error:
+        if store.is_used or isinstance(error, AttributeError):
+            raise _not_divided() from error
+        raise  # the selection is not permitted
+    raise _not_divided()
+
+
+def _not_divided() -> NotImplementedError:
+    return NotImplementedError(
+        f"zarr {zarr.__version__} divides selections in a way not known here, and they cannot be"
+        " explained: a newer zarr-bytes may know it"
+    )
 
 
 def axes_of(indexer: Indexer) -> list[Iterable[object]]:
