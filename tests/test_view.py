@@ -526,6 +526,16 @@ class TestWriting:
         with zarr.config.set(IN_PLACE):
             zarr_bytes.view(array, "r+")[0, 0, 0] = -1
 
+    def test_the_setting_permits_changes_where_the_array_shows_no_pipeline(self, tmp_path):
+        """As an array engine of zarr may hide it (zarr-python pull request 4064)."""
+        array = stored(tmp_path)
+        del vars(array.async_array)["codec_pipeline"]
+        with pytest.raises(StoreError, match="partial writes are off"):
+            zarr_bytes.view(array, "r+")
+        with zarr.config.set(IN_PLACE):
+            zarr_bytes.view(array, "r+")[0, 0, 0] = -1
+        assert zarr_bytes.view(array)[0, 0, 0] == -1
+
     def test_a_value_that_numpy_refuses_is_an_error_before_anything_is_changed(self, tmp_path):
         array, view = changed(tmp_path)
         with pytest.raises(ValueError, match="could not convert string"):

@@ -268,7 +268,7 @@ def _why_read_only(array: zarr.Array[Any]) -> str:
     """The reason why chunks of an array are not changed in place, and what to do; or empty."""
     if reason := driver_of(array.store).why_not_in_place():
         return reason
-    pipeline = array.async_array.codec_pipeline
+    pipeline = getattr(array.async_array, "codec_pipeline", None)  # zarr may hide it in an engine
     if setting("zarr_bytes.partial_writes") or (
         isinstance(pipeline, BatchedBytesPipeline) and pipeline.in_place
     ):
