@@ -7,7 +7,6 @@ tables into `examples/README.md`, the README and the front page of the site.
 """
 
 import argparse
-import hashlib
 import json
 import logging
 import re
@@ -200,14 +199,8 @@ def finish(figure: "Figure", table: Table, path: Path) -> None:
     """Print the table, and save the picture with the table in it."""
     print(as_text(table))
     path.parent.mkdir(parents=True, exist_ok=True)
-    script = digest(Path(sys.argv[0]))
-    figure.savefig(path, metadata={"Figures": json.dumps(table), "Script": script})
+    figure.savefig(path, metadata={"Figures": json.dumps(table)})
     print(f"picture: {path}")
-
-
-def digest(script: Path) -> str:
-    """Digest of a script, which tells its versions apart."""
-    return hashlib.sha256(script.read_text("utf-8").encode()).hexdigest()
 
 
 def as_text(table: Table) -> str:
