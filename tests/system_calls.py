@@ -37,32 +37,31 @@ OTHERS = (
     *("open", "close", "lseek", "stat", "lstat", "fstat", "scandir"),
     *("link", "rename", "replace", "unlink", "truncate", "ftruncate"),
 )
+LOCKING = ("flock", "lockf", "fcntl")
 RARER = (
     *("mkdir", "rmdir", "remove", "chmod", "fchmod", "utime", "fsync", "fdatasync"),
     *("posix_fallocate", "copy_file_range", "sendfile", "memfd_create"),
-    *("flock", "lockf", "fcntl", "mmap", "scatter"),  # of other modules than `os`
+    *(*LOCKING, "mmap", "scatter"),
 )
+EVERY_CALL = READING + WRITING + OTHERS + RARER
+
+
+def module_of(name):
+    """The module that has a call of the system, where tests replace it: `os` for most.
+
+    The package looks up each call there when it makes it. `scatter` is the one that Python lacks.
+    """
+    others = {"scatter": range_writing, "mmap": mmap, **dict.fromkeys(LOCKING, fcntl)}
+    return others.get(name, os)
 
 
 @contextmanager
 def _replaced(names, replacement):
-    """The functions of these names, each replaced by what `replacement` makes of it.
-
-    They are functions of `os`, or of `fcntl` and others that have calls of the system. Modules of
-    the package that hold a function by a name of their own get the replacement too.
-    """
-    package = [module for name, module in sys.modules.items() if name.startswith("zarr_bytes")]
-    homes = (os, *([fcntl] if fcntl else []), mmap, range_writing)
-    functions = {}
-    for home in homes:
-        found = {name: getattr(home, name, None) for name in names}
-        functions |= {name: function for name, function in found.items() if callable(function)}
-    new = {id(function): replacement(name, function) for name, function in functions.items()}
+    """The calls of these names that there are, each replaced by what `replacement` makes of it."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (*homes, *package):
-            for name, value in list(vars(module).items()):
-                if id(value) in new:
-                    patch.setattr(module, name, new[id(value)])
+        for name in names:
+            if call := getattr(module_of(name), name, None):
+                patch.setattr(module_of(name), name, replacement(name, call))
         yield
 
 
@@ -180,7 +179,7 @@ def at_each_call_below(root, act):
             calls.append(name)
             act(len(calls) - 1, name, first)
 
-    with before_each(act_below, READING + WRITING + OTHERS + RARER):
+    with before_each(act_below, EVERY_CALL):
         yield calls
 
 
@@ -296,8 +295,8 @@ def written_to(path):
 
 
 def fail_at(monkeypatch, name, call, error=None, before=None):
-    """Let ``os.<name>``, or `scatter`, do something else first at its `call`-th call, from 0."""
-    module = range_writing if name == "scatter" else os
+    """Let a call of the system do something else first at its `call`-th call, from 0."""
+    module = module_of(name)
     real, calls = getattr(module, name), []
 
     def wrapped(*args, **options):
