@@ -10,7 +10,7 @@ import pytest
 from zarr.storage import WrapperStore
 
 import zarr_bytes
-from zarr_bytes.commands.command_line import main
+from zarr_bytes.__main__ import main
 
 
 def call(*arguments):

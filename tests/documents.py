@@ -6,6 +6,8 @@ import zarr
 from zarr.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
+HAS_STRUCT = hasattr(zarr.dtype, "Struct")  # from zarr 3.2 on
+
 LITTLE = [{"name": "bytes", "configuration": {"endian": "little"}}]
 BIG = [{"name": "bytes", "configuration": {"endian": "big"}}]
 ENDIAN = [{"name": "endian", "configuration": {"endian": "big"}}]

@@ -405,7 +405,5 @@ def mounted_as(kind, file_in_it, mounts):
     if kind is not None:
         mounts.write_text(f"{mount} 1 8:1 / / rw - {kind} /dev/x rw\n" if kind else "")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_stores, "_MOUNTS", mounts)
-        patch.setattr(known_stores, "_known", {})
-        patch.setattr(known_stores, "_roots", {})
+        patch.setattr(known_stores, "file_systems", known_stores.FileSystems(mounts))
         yield

@@ -18,6 +18,7 @@ from documents import (
     ENDIAN,
     GROUP,
     GZIP,
+    HAS_STRUCT,
     LITTLE,
     consolidated,
     document_of,
@@ -82,7 +83,7 @@ def folder(tmp_path):
     [
         ({"fill_value": "1.5"}, "fill_value", '"1.5"', "an integer from -32768 to 32767"),
         ({"data_type": "bool"}, "fill_value", "0", "true or false"),
-        *[(LACKING, "fill_value", "{}", "field, 'a', too")] * hasattr(zarr.dtype, "Struct"),
+        *[(LACKING, "fill_value", "{}", "field, 'a', too")] * HAS_STRUCT,
         ({"data_type": "r12"}, "zarr.json", "r12", ""),
         ({"codecs": BARE}, "zarr.json", "needs a byte order", ""),
         # Permitted forms that zarr does not open.
@@ -282,7 +283,7 @@ class TestChunks:
 
     def test_a_bool_that_is_neither_0_nor_1_is_found_in_a_record_and_in_each_piece_of_a_chunk(self):
         data_type, fill_value, item_size = "bool", False, 1
-        if hasattr(zarr.dtype, "Struct"):  # from zarr 3.2 on
+        if HAS_STRUCT:
             data_type, fill_value = struct_of(n="int16", flag="bool"), {"n": 0, "flag": False}
             item_size = 3
         piece = 2**23 // item_size  # elements that are read at once

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
-from documents import BIG, document_of, text_of, transposes
+from documents import BIG, HAS_STRUCT, document_of, text_of, transposes
 from fuzz import encoded, store_with, transposed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -36,7 +36,6 @@ from zarr.storage import LocalStore, MemoryStore
 
 import zarr_bytes
 from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError, ShardIndexError, explain
-from zarr_bytes.zarr_versions import HAS_STRUCT
 
 OWN = "BatchedBytesPipeline"
 KEY = "c/0/0"

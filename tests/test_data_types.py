@@ -24,7 +24,15 @@ import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
-from documents import ARRAY, GROUP, open_document, rewritten_document, stored_chunk, stored_document
+from documents import (
+    ARRAY,
+    GROUP,
+    HAS_STRUCT,
+    open_document,
+    rewritten_document,
+    stored_chunk,
+    stored_document,
+)
 from extension_types import INTEGERS, NAMES, PAIRS, REAL, RECORDS, numpy_type, value_of, width_of
 from fuzz import TYPES, encoded
 from fuzz_documents import ODD
@@ -35,10 +43,10 @@ from zarr.codecs import ShardingCodec
 
 from zarr_bytes import BytesCodec, FillValueError, FillValueWarning
 from zarr_bytes.data_type import DATA_TYPES
-from zarr_bytes.data_type.core import CORE as CLASSES
-from zarr_bytes.zarr_versions import HAS_STRUCT
 
-CORE = {name: cls for name, cls in DATA_TYPES.items() if cls in CLASSES.values()}
+CORE_NAMES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+CORE_NAMES += "float16 float32 float64 complex64 complex128".split()
+CORE = {name: DATA_TYPES[name] for name in CORE_NAMES}
 NAMED = '"Infinity", "-Infinity"'
 PAIR = "complex_float8_e5m2"
 OTHER = "big" if sys.byteorder == "little" else "little"

@@ -44,7 +44,6 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import zarr_bytes
 from zarr_bytes import BytesCodec, ChunkSizeError, counting, explain, limits
-from zarr_bytes.commands.explain import selection_of_text
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The data type", "ignore:.*answer byte ranges", "ignore:Combining a"
@@ -718,13 +717,12 @@ class TestTheCommand:
         assert arrays == ["  --array a: shape [3], uint8"]
 
 
-def test_everything_that_a_text_can_select_is_selected():
-    array = stored(MemoryStore(), VALUES)
+def test_everything_that_a_text_can_select_is_selected(tmp_path):
+    array = stored(LocalStore(tmp_path), VALUES)
     texts = ["[:, 7, 3]", "[..., ::2]", "[-1]", "[1:-2:3, [1, 2]]"]
     texts += ["oindex[[1, 2], :, 3]", "vindex[[1, 2], [3, 4], [5, 6]]", "blocks[0, :, 0]"]
     for text in texts:
-        name, selection = selection_of_text(text)
-        assert explain(getattr(array, name) if name else array, selection).selection == text
+        assert json.loads(call("explain", tmp_path, text, "--json").stdout)["selection"] == text
     assert "  20,000\n" in str(explain(array.oindex, VALUES[:, 0, 0] < 2500))  # selected bytes
     long = explain(array, (np.arange(30), slice(None))).selection
     assert long == f"[{str([*range(30)])[:36]} ..., :]"

@@ -37,7 +37,7 @@ from stored_arrays import KINDS_OF_NO_FILE, put
 from zarr.storage import LocalStore, ZipStore
 
 import zarr_bytes
-from zarr_bytes.commands.command_line import main
+from zarr_bytes.__main__ import main
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is bounded on Linux"),

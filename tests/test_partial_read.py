@@ -27,13 +27,11 @@ from stored_arrays import (
     spec_of,
     stored,
 )
-from system_calls import needs_nowait
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from zarr_bytes import BytesCodec, ChunkSizeError, counting
-from zarr_bytes.io.known_stores import is_tried
 
 OWN = "BatchedBytesPipeline"
 BIG = BytesCodec(endian="big")
@@ -231,11 +229,6 @@ class TestLocalFiles:
                 file.write(b"\7")
         assert array.vindex[points].tolist() == [7, 7, 7]
         assert array[2**16 + 1, 4:7].tolist() == [0, 7, 0]
-
-
-@needs_nowait
-def test_only_local_file_systems_are_read_without_a_thread():
-    assert not is_tried("/proc/self")
 
 
 @pytest.mark.skipif(

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -132,7 +133,7 @@ def test_what_cannot_be_made_is_refused_with_the_reason(tmp_path, make, reason):
 
 def test_chunks_that_are_there_and_chunks_of_zeros_take_no_room(tmp_path, monkeypatch):
     disk = SimpleNamespace(free=491)
-    monkeypatch.setattr(preallocating, "disk_usage", lambda root: str(tmp_path) in root and disk)
+    monkeypatch.setattr(shutil, "disk_usage", lambda root: str(tmp_path) in root and disk)
     array = array_in(tmp_path / "ones", fill_value=1, **CHAINS["shards"])  # 4 of 96 + 68 bytes
     array[:4, :6] = 7
     with pytest.raises(StoreError, match=" take 492 bytes, and 491 bytes are free: "):

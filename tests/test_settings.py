@@ -16,7 +16,8 @@ from typed_zarr import printed
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import zarr_bytes
-from zarr_bytes.errors import FillValueWarning, warn_caller
+from zarr_bytes import FillValueWarning
+from zarr_bytes.errors import warn_caller
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.settings import DEFAULTS, SETTINGS, reading_cost, setting
 

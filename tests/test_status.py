@@ -15,9 +15,10 @@ from command import call
 from conftest import PIPELINES
 from documents import document_of, text_of
 from packaging.version import Version
+from system_calls import fail_at
 
 import zarr_bytes
-from zarr_bytes.commands import command_line
+from zarr_bytes.__main__ import main
 from zarr_bytes.data_type import DATA_TYPES
 
 ZARRS_OWN = "zarr.codecs.bytes.BytesCodec"
@@ -267,12 +268,11 @@ class TestWhatIsSaid:
 
 
 class TestCommand:
-    def test_an_interrupt_is_said_beside_the_output(self, monkeypatch):
-        def interrupted():
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(command_line, "status", interrupted)
-        assert vars(call("status")) == {"exit_code": 130, "stdout": "", "stderr": "Interrupted.\n"}
+    def test_an_interrupt_is_said_beside_the_output(self, monkeypatch, tmp_path):
+        zarr.create_array(tmp_path, shape=3, dtype="i4", compressors=None)
+        fail_at(monkeypatch, "open", 0, error=KeyboardInterrupt())
+        result = call("preallocate", tmp_path)
+        assert vars(result) == {"exit_code": 130, "stdout": "", "stderr": "Interrupted.\n"}
 
     def test_the_version_is_that_of_the_metadata_and_without_a_command_there_is_help(self):
         assert zarr_bytes.__version__ == metadata.version("zarr-bytes")
@@ -287,8 +287,8 @@ class TestCommand:
         for stream in None, io.TextIOWrapper(io.BytesIO(), "ascii"):
             monkeypatch.setattr(sys, "stdout", stream)
             monkeypatch.setattr(sys, "stderr", stream)
-            assert command_line.main(["status"]) == 0
-            assert command_line.main(["check", "温"]) == 2
+            assert main(["status"]) == 0
+            assert main(["check", "温"]) == 2
         stream.flush()
         assert stream.buffer.getvalue().endswith(b"\n\\u6e29: it does not exist\n")
 

@@ -153,31 +153,44 @@ def is_read_here(root, array, selection=...):
 class TestFileSystems:
     """Files of a network are opened in a thread: the server may not answer."""
 
-    def test_are_of_this_machine_by_the_kind_that_their_mount_names(self, tmp_path, monkeypatch):
-        """And all but those of SMB have locks that disturb nobody; one look is for a disk."""
-        path, mounts = tmp_path / "file", tmp_path / "mounts"
-        path.touch()
+    def test_are_of_this_machine_by_the_kind_that_their_mount_names(self, tmp_path):
+        root, mounts = tmp_path / "a", tmp_path / "mounts"
+        array, _ = small_chunks(root)
         local = "bcachefs btrfs exfat ext2 ext3 ext4 f2fs jfs nilfs2 ntfs3 overlay ramfs squashfs"
         local = [*local.split(), "tmpfs", "vfat", "xfs"]
-        for kind in [*local, *"9p ceph cifs fuse.sshfs lustre nfs nfs4 smb3 virtiofs".split()]:
-            with mounted_as(kind, path, mounts), path.open() as file:
+        others = "9p ceph cifs fuse.sshfs lustre nfs nfs4 proc smb3 virtiofs".split()
+        for kind in [*local, *others]:
+            with mounted_as(kind, root / "zarr.json", mounts):
                 line, other = mounts.read_text(), "nfs4" if kind in local else "ext4"
                 lines = f"{line.split()[0]}0 1 0:9 / / rw - {other} x rw\n{line}"
                 mounts.write_text(lines.replace(f" - {kind}", f" master:1 - {kind}"))
-                known_stores.note_location(file.fileno(), "root")
-                assert known_stores.is_known_to_be_local("root") == (kind in local)
-                assert known_stores.has_advisory_locks("root") == (kind not in ("cifs", "smb3"))
-        for major in 8, 0:  # a disk keeps its number, others give theirs to others
-            monkeypatch.setattr(os, "major", lambda device, major=major: major)
-            with mounted_as("ext4", path, mounts), path.open() as file:
-                known_stores.note_location(file.fileno(), "a")
+                is_read_here(root, array)  # which finds out where it is
+                assert is_read_here(root, array) == (kind in local)
+
+    @pytest.mark.parametrize("major", [8, 0], ids=["of a disk", "of no disk"])
+    def test_are_known_by_the_number_of_a_disk_alone(self, tmp_path, monkeypatch, major):
+        """A disk keeps its number; that of a network's file system is given to others."""
+        arrays = {root: small_chunks(root)[0] for root in (tmp_path / "a", tmp_path / "b")}
+        mounts, found = tmp_path / "mounts", []
+        monkeypatch.setattr(os, "major", lambda device: major)
+        with mounted_as("ext4", tmp_path / "a/zarr.json", mounts):
+            for root, array in arrays.items():
+                is_read_here(root, array)
+                found.append(is_read_here(root, array))
                 mounts.write_text(mounts.read_text().replace("ext4", "nfs4"))
-                known_stores.note_location(file.fileno(), "b")
-                assert known_stores.is_known_to_be_local("b") == (major == 8)
-                for number in range(1000):  # after a thousand, all are forgotten
-                    assert known_stores.is_located("a")
-                    known_stores.note_location(file.fileno(), str(number))
-                assert not known_stores.is_located("a")
+        assert found == [True, major == 8]
+
+    def test_of_a_thousand_stores_are_known_and_then_forgotten(self, tmp_path):
+        array, _ = small_chunks(tmp_path / "a")
+        with (
+            mounted_as("ext4", tmp_path / "a/zarr.json", tmp_path / "mounts"),
+            (tmp_path / "a/zarr.json").open() as file,
+        ):
+            assert not is_read_here(tmp_path / "a", array)
+            for number in range(1001):
+                assert number % 100 or is_read_here(tmp_path / "a", array)
+                known_stores.note_location(file.fileno(), str(number))
+            assert not is_read_here(tmp_path / "a", array)
 
     @pytest.mark.parametrize("major", [8, 0], ids=["of a disk", "of no disk"])
     def test_are_known_for_a_minute(self, tmp_path, monkeypatch, clock, pipeline, major):

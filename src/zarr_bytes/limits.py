@@ -43,6 +43,8 @@ class Limits(NamedTuple):
     # Smallest number of short ranges for which writing through a mapping is faster than a system
     # call for each.
     mapped_ranges: int = 2**6
+    # Number of ranges that one system call copies into a mapping: what `preadv` takes (IOV_MAX).
+    mapped_at_once: int = 2**10
     # Seconds that a write waits for a lock that another program holds.
     lock_seconds: int = 60
     # Size that longer ranges are cut to, at most, where slots are idle; the bytes that a connection

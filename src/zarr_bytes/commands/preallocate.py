@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, field
-from shutil import disk_usage
 from typing import TYPE_CHECKING, Any, Final
 
 import zarr
@@ -166,7 +166,7 @@ def _why_too_much(array: zarr.Array[Any], root: str, format: Format, grid: Chunk
         return f"it has {count} chunks, and no more than {MOST_FILES:,} files are made unasked"
     nbytes = format.index_nbytes + (format.nbytes if any(format.fill) else 0)
     missing = sum(not os.path.exists(path) for path in _paths(array, root, grid))  # noqa: PTH110
-    needed, free = missing * nbytes, disk_usage(root).free
+    needed, free = missing * nbytes, shutil.disk_usage(root).free
     if needed <= free:
         return ""
     return f"its missing chunks take {in_digits(needed)} bytes, and {free:,} bytes are free"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from zarr_bytes.layout.elements import Bytes
 
-_MOUNTS: Final = Path("/proc/self/mountinfo")
 _LOCAL: Final = (
     *("bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3"),
     *("overlay", "ramfs", "squashfs", "tmpfs", "vfat", "xfs"),
@@ -32,17 +32,27 @@ _LOCAL: Final = (
 # Locks of SMB refuse the reads and writes of others (flock(2)).
 _MANDATORY: Final = ("cifs", "smb3")
 
-# By root of a store: the kind of its file system, and until when that is trusted.
-_roots: dict[str, tuple[str, float]] = {}
 _UNKNOWN: Final = ("", 0.0)
-# By number of a block device. Other file systems, such as those of a network, share numbers that
-# are given again once something is unmounted.
-_known: dict[int, tuple[str, float]] = {}
 _TRUSTED: Final = 60.0  # seconds: mounts change
-
-# By root of a store: until when nothing is read on the event loop, after a read would have waited.
-_busy: dict[str, float] = {}
 _RETRY_AFTER: Final = 1.0  # seconds
+
+
+@dataclass
+class FileSystems:
+    """What is known of file systems: their kinds, each with the time until which it is trusted."""
+
+    mounts: Path = Path("/proc/self/mountinfo")
+    by_root: dict[str, tuple[str, float]] = field(default_factory=dict)  # of a store
+    # By number of a block device. Other file systems, such as those of a network, share numbers
+    # that are given again once something is unmounted.
+    by_device: dict[int, tuple[str, float]] = field(default_factory=dict)
+    # By root of a store: until when nothing is read on the event loop, after a read that would
+    # have waited.
+    busy: dict[str, float] = field(default_factory=dict)
+
+
+file_systems = FileSystems()
+"""What this process knows of file systems; tests replace it."""
 
 # Hosts and stores that have answered a range with a range, services that always do, and stores that
 # have not. Stores by identity, since many have no hash.
@@ -64,11 +74,11 @@ def is_local(file: int) -> bool:
 def _kind_of(file: int) -> str:
     """The kind of the file system of an open file, as Linux names it; empty if it is not known."""
     device = os.fstat(file).st_dev
-    kind, until = _known.get(device, _UNKNOWN)
+    kind, until = file_systems.by_device.get(device, _UNKNOWN)
     if monotonic() > until:
         kind = _mounted_kind(file)
         if hasattr(os, "major") and os.major(device):
-            _known[device] = kind, monotonic() + _TRUSTED
+            file_systems.by_device[device] = kind, monotonic() + _TRUSTED
     return kind
 
 
@@ -76,44 +86,44 @@ def note_location(file: int, root: str) -> None:
     """Find out, in a thread, where the `root` of a store is, from an open file below it."""
     if not is_located(root):
         kind = _kind_of(file)
-        if len(_roots) > 1000:
-            _roots.clear()
-        _roots[root] = kind, monotonic() + _TRUSTED
+        if len(file_systems.by_root) > 1000:
+            file_systems.by_root.clear()
+        file_systems.by_root[root] = kind, monotonic() + _TRUSTED
 
 
 def is_located(root: str) -> bool:
     """Whether it is known where files below `root` are."""
-    return monotonic() <= _roots.get(root, _UNKNOWN)[1]
+    return monotonic() <= file_systems.by_root.get(root, _UNKNOWN)[1]
 
 
 def is_known_to_be_local(root: str) -> bool:
     """Whether files below `root` are known to be on this machine."""
-    kind, until = _roots.get(root, _UNKNOWN)
+    kind, until = file_systems.by_root.get(root, _UNKNOWN)
     return kind in _LOCAL and hasattr(os, "RWF_NOWAIT") and monotonic() <= until
 
 
 def has_advisory_locks(root: str) -> bool:
     """Whether a lock of a file below `root` disturbs nobody who does not ask for one."""
-    return _roots.get(root, _UNKNOWN)[0] not in _MANDATORY
+    return file_systems.by_root.get(root, _UNKNOWN)[0] not in _MANDATORY
 
 
 def is_tried(root: str) -> bool:
     """Whether files below `root` are read on the event loop: local ones, but after a wait."""
-    return is_known_to_be_local(root) and monotonic() >= _busy.get(root, 0)
+    return is_known_to_be_local(root) and monotonic() >= file_systems.busy.get(root, 0)
 
 
 def note_wait(root: str) -> None:
     """Remember that a read below `root` would have waited, on the event loop."""
-    if len(_busy) > 1000:
-        _busy.clear()
-    _busy[root] = monotonic() + _RETRY_AFTER
+    if len(file_systems.busy) > 1000:
+        file_systems.busy.clear()
+    file_systems.busy[root] = monotonic() + _RETRY_AFTER
 
 
 def _mounted_kind(file: int) -> str:
     try:
         about = Path(f"/proc/self/fdinfo/{file}").read_text()
         (mount,) = (line.split()[1] for line in about.splitlines() if line.startswith("mnt_id:"))
-        mounts = _MOUNTS.read_bytes().splitlines()
+        mounts = file_systems.mounts.read_bytes().splitlines()
     except (OSError, ValueError):
         return ""
     for line in mounts:  # proc_pid_mountinfo(5): the type is the first field after " - "

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 Places: TypeAlias = npt.NDArray[np.uintp]
 
-_BATCH: Final = 2**10  # ranges, the most that one `preadv` takes (IOV_MAX)
 _AT_ONCE: Final = 2**16  # ranges that are made ready at a time
 
 
@@ -121,8 +120,9 @@ def _write_mapped(file: int, ranges: ByteRanges, data: Bytes, nbytes: int) -> in
                 break
             position += count
             copied = 0
-            for i in range(0, len(places), _BATCH):
-                batch = places[i : i + _BATCH]
+            most = limits.LIMITS.mapped_at_once
+            for i in range(0, len(places), most):
+                batch = places[i : i + most]
                 count = int(batch[:, 1].sum())
                 if scatter(source, batch, copied) != count:
                     return done
