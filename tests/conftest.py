@@ -1,11 +1,9 @@
 import base64
 import json
 import os
-import re
 import secrets
 import subprocess
 import sys
-from collections import Counter
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -129,12 +127,10 @@ def pytest_terminal_summary(terminalreporter):
     fuzz = sys.modules.get("fuzz")
     if fuzz is None or not fuzz.RUN.seconds:
         return
-    numbers = Counter()
-    for test, examples in fuzz.RUN.distinct.items():
-        numbers[re.search(r"::(test_\w+)", test)[1]] += len(examples)
+    numbers = fuzz.RUN.examples
     for name, number in numbers.items():
-        terminalreporter.write_line(f"{number} distinct examples: {name}")
+        terminalreporter.write_line(f"{number} examples: {name}")
     terminalreporter.write_line(
-        f"{numbers.total()} distinct examples of {len(numbers)} properties, "
+        f"{numbers.total()} examples of {len(numbers)} properties, "
         f"--hypothesis-seed={fuzz.RUN.seed}"
     )

@@ -182,7 +182,7 @@ def test_no_test_uses_a_private_name_of_the_package():
         private_here = private - set(re.findall(r"self\.(_\w+)\b", text))  # but its own
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and node.attr in private_here:
-                found.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
+                found += [f"{path.name}:{node.lineno} {ast.unparse(node)}"]
     assert found == []
 
 
