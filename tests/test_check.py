@@ -78,6 +78,12 @@ def folder(tmp_path):
     return root
 
 
+def test_a_store_that_conforms_has_no_findings(tmp_path):
+    zarr.create_array(tmp_path, data=np.arange(6), compressors=None)
+    (report,) = zarr_bytes.check(tmp_path)
+    assert report.findings == []
+
+
 @pytest.mark.parametrize(
     ("members", "subject", "found", "permitted"),
     [

@@ -59,6 +59,11 @@ def created(store=None, **options):
     return zarr.create_array(MemoryStore() if store is None else store, **options)
 
 
+def test_an_uncompressed_array_has_the_pipeline_of_this_package():
+    array = zarr.create_array(MemoryStore(), shape=(7, 9), dtype="i4", compressors=None)
+    assert type(pipeline_of(array)) is BatchedBytesPipeline
+
+
 @pytest.mark.parametrize("chain", OWN)
 def test_every_chain_of_transposes_and_bytes_has_this_packages_new_and_opened(chain, tmp_path):
     with zarr.config.set(IN_PLACE):

@@ -151,6 +151,13 @@ def read(array, selection):
     return of_array[selection]
 
 
+def test_a_row_of_a_chunk_is_one_range_of_its_bytes(tmp_path):
+    array = stored(LocalStore(tmp_path), numbers((100, 100)))
+    with zarr.config.set({"zarr_bytes.gap.local": 0}), counting() as counted:
+        array[7]
+    assert (counted.ranges, counted.bytes_fetched) == (1, 100 * 8)
+
+
 @pytest.mark.usefixtures("no_gaps")
 class TestReading:
     @needs_preadv

@@ -76,6 +76,13 @@ FORMS = {  # pipelines and options of an array
 }
 
 
+def test_a_truncated_chunk_is_an_error_with_both_sizes(tmp_path):
+    array = stored(LocalStore(tmp_path), numbers((4, 8)))
+    os.truncate(tmp_path / "c/0/0", 100)
+    with pytest.raises(ChunkSizeError, match="256 bytes, found 100"):
+        array[...]
+
+
 class TestSizes:
     @every_kind
     @both_ways

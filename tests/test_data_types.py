@@ -86,6 +86,13 @@ def zarrs_own(ours):
     return class_ and class_(**{field.name: getattr(ours, field.name) for field in fields(class_)})
 
 
+def test_an_array_of_bfloat16_holds_numbers():
+    array = zarr.create_array({}, shape=3, dtype="bfloat16", compressors=None)
+    array[:] = [1, 2, 3]
+    assert array.dtype == ml_dtypes.bfloat16
+    assert array[:].tolist() == [1, 2, 3]
+
+
 class TestDropIn:
     def test_each_is_equal_to_zarrs_class_of_its_name_and_to_no_other_both_ways(self):
         known = [(ours, zarrs_own(ours)) for ours in all_data_types() if zarrs_own(ours)]

@@ -34,6 +34,13 @@ def stored_with(values, store=None, **options):
     return zarr.open_array(array.store_path.store)
 
 
+def test_an_array_that_is_opened_has_a_codec_that_equals_zarrs():
+    store = zarr.create_array({}, shape=3, dtype="<i4", compressors=None).store
+    (codec,) = zarr.open_array(store).metadata.codecs
+    assert isinstance(codec, BytesCodec)
+    assert codec == ZarrBytesCodec(endian="little")
+
+
 class TestEquality:
     def test_codecs_are_equal_to_zarrs_of_their_byte_order_and_to_no_other_both_ways(self):
         orders = ("little", "big", None)

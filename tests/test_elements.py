@@ -84,6 +84,11 @@ def arrays(draw, dtypes=tuple(DTYPES)):
     return array
 
 
+def test_a_big_endian_number_begins_with_its_most_significant_byte():
+    encoded = encode_elements(np.array([1, 2], "i4"), "big")
+    assert encoded.tobytes() == bytes([0, 0, 0, 1, 0, 0, 0, 2])
+
+
 @given(array=arrays(), endian=st.sampled_from(ENDIANS))
 def test_encoded_bytes_are_those_of_numpys_own_conversion(array, endian):
     """At once, and in blocks of at most 100 bytes, or views."""

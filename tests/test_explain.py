@@ -80,6 +80,13 @@ class Explained:
         return explain(self.indexed, selection)
 
 
+def test_a_row_is_explained_as_one_range_of_its_bytes(tmp_path):
+    array = stored(LocalStore(tmp_path), numbers((100, 100)))
+    with zarr.config.set({"zarr_bytes.gap.local": 0}):
+        explained = explain(array, 7)
+    assert (explained.is_partial, explained.ranges, explained.bytes_fetched) == (True, 1, 100 * 8)
+
+
 @fuzz(examples=80)
 @given(data=st.data())
 def test_a_read_is_what_was_explained(tmp_path_factory, data):

@@ -176,6 +176,21 @@ def open_below(folder):
 OTHER_ERRORS = ["EIO", "EDQUOT", "EACCES", "ENOLCK", "ENOMEM"]
 
 
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
+    stored = Stored(tmp_path, "chunk")
+    stored.full()
+
+    def fail(number, name, file):
+        if name == "pwrite":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with (
+        at_each_call_below(tmp_path, fail),
+        pytest.raises(OSError, match=r"No space left on device.*/c/0/0"),
+    ):
+        stored.array[7] = 1
+
+
 @pytest.mark.parametrize(
     "error", ["ENOSPC", *(pytest.param(name, marks=slow) for name in OTHER_ERRORS)]
 )

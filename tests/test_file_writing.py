@@ -172,6 +172,12 @@ WITHOUT_PERMISSION = {  # whether the folder or the chunk is there; selection, n
 }
 
 
+def test_a_row_is_written_in_place(chunk):
+    with chunk.staying():
+        chunk.array[ROW] = 5
+    chunk.check(ROW, 5)
+
+
 class TestWhatIsThere:
     @pytest.mark.parametrize("case", FILES_THAT_STAY)
     def test_a_file_that_is_the_chunks_alone_stays(self, chunk, selection, monkeypatch, case):

@@ -32,6 +32,10 @@ def through_json(scalar):
     return from_json(written, scalar.dtype)
 
 
+def test_a_nan_with_other_bits_is_written_as_its_hexadecimal_digits():
+    assert to_json(np.uint32(0x7FC00001).view("f4")) == "0x7fc00001"
+
+
 @pytest.mark.slow
 def test_every_float16_goes_to_json_and_back():
     for bits in range(2**16):

@@ -62,6 +62,14 @@ FAULTS = {  # what a read may end in besides the values
 }
 
 
+def test_a_chunk_that_is_too_long_is_an_error():
+    store = MemoryStore()
+    zarr.create_array(store, data=np.arange(4, dtype="i4"), compressors=None)
+    store._store_dict["c/0"] = Buffer.from_bytes(bytes(17))
+    with pytest.raises(ChunkSizeError, match="16 bytes, found 17"):
+        zarr.open_array(store)[...]
+
+
 @pytest.mark.parametrize("pipeline", PIPELINES)
 @fuzz(examples=25)
 @given(data=st.data())

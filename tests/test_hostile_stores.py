@@ -187,6 +187,12 @@ def copies():
 CASES = [deep, deep_groups, sizes, names, texts, wrong_types, not_documents, copies]
 
 
+def test_metadata_that_is_no_json_is_a_finding_and_no_traceback(tmp_path):
+    (tmp_path / "zarr.json").write_text("{")
+    result = call("check", tmp_path)
+    assert (result.exit_code, result.stderr) == (1, "")
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_no_hierarchy_makes_a_command_fail(tmp_path, case):
     check_command("check", in_zip(tmp_path / "a.zip", case()))

@@ -26,6 +26,14 @@ def chunk_plan(shape, selection, cost, dtype="f8"):
     return plan_of(Format(Stored(None), shape, dtype, bytes(dtype.itemsize)), selection, cost)
 
 
+def test_a_row_is_one_range_of_its_bytes():
+    plan = chunk_plan((4, 5), (slice(1, 2), slice(0, 5)), Cost(0, EVERYTHING))
+    (part,) = plan.parts()
+    starts, stops = plan.slabs_of(part.dims, 0).whole.ranges.bounds()
+    assert part.start == 5 * 8  # from which on the ranges are counted
+    assert (starts.tolist(), stops.tolist()) == ([0], [5 * 8])
+
+
 @settings(max_examples=200)
 @example(case=((3, 4, 5), (slice(0, 3), np.array([0, 2, 3]), slice(0, 5))), gap=4)
 @given(case=selections(is_of_zarr=True), gap=st.sampled_from([0, 0, 3, 4, 8, 20, 60, 200]))

@@ -58,6 +58,14 @@ SELECTIONS = [  # the method of zarr, its selection, and the same elements for N
 ]
 
 
+def test_a_transposed_chunk_is_stored_in_the_order_of_its_transpose(tmp_path):
+    values = numbers((2, 3), "i4")
+    array = created(LocalStore(tmp_path), (2, 3), "i4", filters=[TransposeCodec(order=(1, 0))])
+    array[...] = values
+    assert (tmp_path / "c/0/0").read_bytes() == values.T.astype(">i4").tobytes()
+    assert np.array_equal(array[:, 1], values[:, 1])
+
+
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
 @pytest.mark.parametrize("layout", layouts_of(ORDERS[0]))
 @every_order

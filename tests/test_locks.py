@@ -101,6 +101,13 @@ def waits(monkeypatch):
     return waits
 
 
+def test_threads_that_write_different_rows_of_a_chunk_lose_none(tmp_path):
+    array = Chunk(tmp_path, "chunk").array
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda row: array.set_basic_selection(row, row), range(SHAPE[0])))
+    assert array[:, 0].tolist() == list(range(SHAPE[0]))
+
+
 @pytest.mark.parametrize("is_replaced_first", [False, True], ids=["in place", "replaced"])
 @replacing
 def test_one_who_writes_in_place_and_one_who_replaces_the_file_wait_for_each_other(

@@ -143,6 +143,14 @@ def is_one_of(found, versions, selection, *, is_mixed=False):
     return bool(np.any(equal, axis=0).all()) if is_mixed else any(each.all() for each in equal)
 
 
+def test_a_chunk_that_is_replaced_between_two_reads_has_the_new_elements(tmp_path):
+    file = File(tmp_path, "chunk")
+    file.put(file.old)
+    assert np.array_equal(file.array[7], OLD[7])
+    file.replaced()
+    assert np.array_equal(file.array[7], NEW[7])
+
+
 @needs_descriptors
 @pytest.mark.parametrize("event", EVENTS_OF_READS)
 @every_layout

@@ -289,6 +289,13 @@ def as_plain_zarr_says(values):
     return values.tobytes().hex()
 
 
+def test_an_array_holds_what_a_numpy_array_holds(tmp_path):
+    values = np.arange(12.0).reshape(3, 4)
+    array = zarr.create_array(tmp_path, data=values, chunks=(2, 2), compressors=None)
+    array[1:, 2] = values[1:, 2] = -1
+    same(array[...], values)
+
+
 @fuzz(examples=100)
 @given(data=st.data())
 def test_arrays_hold_what_numpy_arrays_hold(tmp_path_factory, plain, data):

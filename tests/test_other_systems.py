@@ -19,18 +19,6 @@ from zarr_bytes import ChunkFileError
 VALUES = numbers((400, 500), "i4")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("system", LACKING)
-def test_every_behaviour_holds_without_what_a_system_lacks(tmp_path, system):
-    here = Path(__file__)
-    tests = [here.with_name("test_model.py"), here.with_name("test_damaged.py"), here]
-    others = "not no_store_holds"  # Linux does not seek as far as Windows does
-    command = [sys.executable, here.with_name("other_systems.py"), system, "-k", others, *tests]
-    command.append(f"--basetemp={tmp_path / 'others'}")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.fixture
 def array(tmp_path):
     """Of one chunk of 800 kB, that is read by a thread."""
@@ -64,3 +52,15 @@ def test_a_folder_in_the_place_of_a_chunk_is_an_error(array, chunk):
     for selection in np.s_[...], 3:
         with pytest.raises(ChunkFileError, match="is a folder"):
             array[selection]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", LACKING)
+def test_every_behaviour_holds_without_what_a_system_lacks(tmp_path, system):
+    here = Path(__file__)
+    tests = [here.with_name("test_model.py"), here.with_name("test_damaged.py"), here]
+    others = "not no_store_holds"  # Linux does not seek as far as Windows does
+    command = [sys.executable, here.with_name("other_systems.py"), system, "-k", others, *tests]
+    command.append(f"--basetemp={tmp_path / 'others'}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -47,6 +47,14 @@ def selected_by_the_codec(array, selection, prototype=zarr.buffer.cpu.buffer_pro
     return asyncio.run(codec._decode_partial_single(getter, selection, spec))
 
 
+def test_a_row_is_one_request_for_its_bytes():
+    array = stored(CountingStore(MemoryStore()), VALUES)
+    array.store.requests.clear()
+    with zarr.config.set(MANY):
+        assert np.array_equal(array[7], VALUES[7])
+    assert array.store.counted() == (1, VALUES[7].nbytes)
+
+
 class TestTheCodec:
     @given(case=selections(), gap=st.integers(0, 100))
     def test_gives_what_numpy_selects(self, case, gap):

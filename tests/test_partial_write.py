@@ -71,6 +71,12 @@ def stored_after(shard, key, values, is_selected, is_in_place):
     return [in_order(() if is_in_place else absent)], False
 
 
+def test_a_row_is_written_and_the_others_stay(tmp_path):
+    array, expected = stored(LocalStore(tmp_path), numbers((4, 6)), in_place=True), numbers((4, 6))
+    array[1] = expected[1] = 7
+    assert np.array_equal(array[...], expected)
+
+
 @fuzz(examples=40)
 @given(data=st.data())
 def test_of_a_shard_the_selected_bytes_change_and_no_others(tmp_path_factory, data):

@@ -89,6 +89,11 @@ def made(tmp_path):
         return made | {"in place": array_of(tmp_path / "g")}
 
 
+def test_an_array_comes_back_from_its_pickle(tmp_path):
+    copied = pickle.loads(pickle.dumps(array_of(tmp_path)))  # noqa: S301
+    assert copied[...].tolist() == [1, 2, 0, 0]
+
+
 class TestArrays:
     def test_are_equal_to_their_pickles_and_zarrs_own_without_this_package(self, tmp_path, made):
         """Others are an error: another pipeline would replace chunks that are written in place."""

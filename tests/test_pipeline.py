@@ -38,6 +38,12 @@ def chosen():
         yield
 
 
+def test_a_selection_is_read_into_a_buffer_of_the_caller(tmp_path):
+    array, out = stored(LocalStore(tmp_path), numbers((4, 6))), np.empty((2, 6))
+    array.get_basic_selection(np.s_[1:3], out=cpu.NDBuffer.from_numpy_array(out))
+    assert np.array_equal(out, numbers((4, 6))[1:3])
+
+
 def test_it_takes_its_parts_by_position_as_zarrs_does():
     codecs = [TransposeCodec(order=(0,)), BytesCodec()]
     for pipeline in BatchedCodecPipeline, BatchedBytesPipeline:

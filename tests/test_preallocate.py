@@ -57,6 +57,13 @@ def files_in(folder):
     return [path for path in paths if path.is_file() and path.name != "zarr.json"]
 
 
+def test_every_missing_chunk_is_made(tmp_path):
+    array = array_in(tmp_path)
+    assert preallocate(array).made == 4
+    assert len(files_in(tmp_path)) == 4
+    assert not array[...].any()
+
+
 @pytest.mark.parametrize("fill_value", [0, 7])
 @pytest.mark.parametrize("chain", CHAINS)
 def test_missing_chunks_and_inner_chunks_are_made_and_then_written_in_place(

@@ -52,6 +52,12 @@ def check(store, names=("chunk", "shards")):
                 assert np.array_equal(array.oindex[[5, 1], :, [0, 19]], VALUES[grid])
 
 
+def test_an_element_is_read_from_a_store_of_obstore():
+    store = ObjectStore(pytest.importorskip("obstore.store").MemoryStore())
+    write(store)
+    assert zarr.open_array(store, path="chunk", mode="r")[7, 8, 9] == VALUES[7, 8, 9]
+
+
 @pytest.mark.parametrize("package", ["fsspec.asyn", "obstore.store"])
 def test_services_that_always_answer_ranges_are_known(package):
     client, options = pytest.importorskip(package), {"skip_signature": True}

@@ -160,6 +160,13 @@ READS = {  # shape, chunks where they are several or shards, and the selection
 }
 
 
+def test_a_row_takes_the_time_of_one_request_and_of_its_bytes():
+    array = remote(numbers((100, 1000)))
+    row, seconds = timed(array, 7)
+    assert np.array_equal(row, numbers((100, 1000))[7])
+    assert seconds == pytest.approx(LATENCY + row.nbytes / RATE)
+
+
 @pytest.mark.parametrize("name", READS)
 def test_a_read_takes_hardly_longer_than_at_best_and_costs_what_was_explained(name):
     shape, options, selection = READS[name]

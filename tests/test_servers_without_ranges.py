@@ -34,6 +34,14 @@ def _small_gaps_and_requests():
         yield
 
 
+def test_a_server_without_ranges_sends_the_whole_chunk_with_a_warning(tmp_path):
+    stored(LocalStore(tmp_path), VALUES)
+    with serving(tmp_path, WithoutRanges) as server:
+        array = zarr.open_array(store_at(server.url, "obstore"), mode="r")
+        with pytest.warns(UserWarning, match=WARNING):
+            assert np.array_equal(array[7], VALUES[7])
+
+
 # aiohttp's sessions are closed when their loop is.
 @pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
 @pytest.mark.parametrize("client", ["fsspec", "obstore"])

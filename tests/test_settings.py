@@ -36,6 +36,12 @@ def in_environment(name, value):
 NO_SIZES = [-1, "32", "32 KiB", 1.0, True, None, [], np.array([1, 2]), "9" * 5000]
 
 
+def test_a_setting_is_taken_from_zarrs_configuration():
+    with zarr.config.set({"zarr_bytes.partial_writes": True}):
+        assert setting("zarr_bytes.partial_writes") is True
+    assert setting("zarr_bytes.partial_writes") is False
+
+
 class TestValues:
     def test_true_and_false_are_read_in_any_case_of_letters(self):
         for word in True, "True", "true", "TRUE", False, "False", "false", "FALSE":

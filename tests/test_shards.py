@@ -60,6 +60,12 @@ def opened_by(other, folder):
         return zarr.open_array(folder, mode="r+")
 
 
+def test_a_part_of_an_inner_chunk_is_read_from_its_shard(tmp_path):
+    array = made(tmp_path)
+    array[...] = VALUES
+    assert np.array_equal(array[1, :3, :2], VALUES[1, :3, :2])
+
+
 @pytest.mark.parametrize(
     ("other", "form"),
     [

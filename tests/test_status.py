@@ -46,6 +46,11 @@ def printed(*options, columns=80, lines=24, later=(), status=None, set_in_code=(
     return json.loads(result.stdout) if "--json" in options else result.stdout
 
 
+def test_status_says_that_the_package_is_active():
+    assert zarr_bytes.status().is_active
+    assert call("status").exit_code == 0
+
+
 class TestActive:
     def test_exit_status_0_and_the_file_that_decided(self):
         names = "zarr-bytes", "zarr", "numpy", "ml_dtypes"

@@ -27,6 +27,13 @@ from zarr_bytes import BytesCodec, ChunkSizeError
 NEEDS_POSIX = pytest.mark.skipif(os.name != "posix", reason="needs POSIX")
 
 
+def test_threads_read_from_one_array(tmp_path):
+    array = stored(LocalStore(tmp_path), numbers((4, 6)))
+    with ThreadPoolExecutor(2) as threads:
+        rows = list(threads.map(array.get_basic_selection, range(4)))
+    assert np.array_equal(rows, numbers((4, 6)))
+
+
 @pytest.mark.slow
 class TestThreads:
     """Settings are the process's: a read takes those of the moment, and its values are the same."""

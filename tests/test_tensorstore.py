@@ -38,6 +38,12 @@ def write_document(path, data_type, fill_value, endian="little"):
     write(path, ARRAY | {"data_type": data_type, "fill_value": fill_value, "codecs": codecs})
 
 
+def test_tensorstore_reads_a_big_endian_array(tmp_path):
+    big = BytesCodec(endian="big")
+    zarr.create_array(tmp_path, data=np.arange(4), serializer=big, compressors=None)
+    assert tensorstore_at(tmp_path).read().result().tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("data_type", DATA_TYPES + EXTENSIONS)
 def test_each_reads_what_the_other_writes(tmp_path, data_type):
     values = values_of(data_type, SHAPE, 7)

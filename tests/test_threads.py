@@ -47,6 +47,14 @@ def small_chunks(folder, rows=10):
 
 
 @needs_nowait
+def test_small_chunks_are_read_in_the_thread_of_the_event_loop(tmp_path):
+    array, values = small_chunks(tmp_path)
+    with watched(tmp_path) as files:
+        assert np.array_equal(on_the_loop(array), values)
+    assert set(files.threads) == {threading.get_ident()}
+
+
+@needs_nowait
 class TestOnTheEventLoop:
     @pytest.mark.parametrize("more", [0, 1])
     @pytest.mark.parametrize(

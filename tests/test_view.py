@@ -107,6 +107,11 @@ def mapped(folder):
     return sorted(line.partition("/c/")[2] for line in lines if f" {folder}/" in line)
 
 
+def test_a_view_is_sliced_as_a_numpy_array(tmp_path):
+    view = zarr_bytes.view(stored(LocalStore(tmp_path)))
+    assert np.array_equal(view[7, 2:4], VALUES[7, 2:4])
+
+
 class TestSelections:
     @fuzz(examples=100)
     @given(st.data())

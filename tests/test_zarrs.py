@@ -27,6 +27,13 @@ STRICTLY = ZARRS | {"codec_pipeline.strict": True}  # an error in place of zarr'
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered")  # NaNs of ml_dtypes
 
 
+def test_zarrs_reads_a_big_endian_array(tmp_path):
+    big = BytesCodec(endian="big")
+    zarr.create_array(tmp_path, data=np.arange(4), serializer=big, compressors=None)
+    with zarr.config.set(STRICTLY):
+        assert zarr.open_array(tmp_path, mode="r")[...].tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("endian", ["little", "big"])
 @pytest.mark.parametrize("name", [*BY_ITSELF, *LEFT_TO_PYTHON])
 def test_arrays_are_exchanged_both_ways_without_a_warning(tmp_path, name, endian):
