@@ -104,7 +104,9 @@ def test_a_store_that_conforms_has_no_findings(tmp_path):
     ],
     ids=str,
 )
-def test_what_is_not_permitted_or_not_opened_by_zarr_is_found(members, subject, found, permitted):
+def test_check_finds_metadata_that_is_not_permitted_or_that_zarr_does_not_open(
+    members, subject, found, permitted
+):
     document = {name: v for name, v in (ARRAY | members).items() if v is not ...}
     with zarr.config.set(PLAIN_ZARR):  # no configuration permits it
         ((where, shown, allowed),) = findings_of(memory({"": document}))
@@ -113,7 +115,7 @@ def test_what_is_not_permitted_or_not_opened_by_zarr_is_found(members, subject, 
     assert permitted in allowed
 
 
-def test_chunks_are_checked_too_where_the_document_is_not_json_but_zarr_opens_it(tmp_path):
+def test_check_looks_at_chunks_where_metadata_is_not_json_but_zarr_opens_it(tmp_path):
     array = zarr.create_array(tmp_path, shape=4, dtype="i4", compressors=None)
     array.update_attributes({"a": float("nan")})
     array[...] = 1
@@ -123,7 +125,7 @@ def test_chunks_are_checked_too_where_the_document_is_not_json_but_zarr_opens_it
     assert [finding.subject for finding in report.findings] == ["zarr.json", "c/0"]
 
 
-def test_every_array_is_found_and_conforms(folder):
+def test_check_finds_every_array_of_a_hierarchy(folder):
     code, found = check_json(folder)
     assert code == 0
     assert {n["path"]: (n["stored_chunks"], n["not_checked"]) for n in found["nodes"]} == {
@@ -139,7 +141,7 @@ def test_every_array_is_found_and_conforms(folder):
     assert shown[1::5] == [("data/shards", 0, 6, 2, 2), ("data/mask", 3, 6, 1, 4)]
 
 
-def test_other_threads_find_no_other_settings_meanwhile_and_those_that_they_set_stay(monkeypatch):
+def test_check_changes_no_settings_of_other_threads(monkeypatch):
     """As if one looked, and set one, while zarr reads a document."""
     read, settings = TransposeCodec.from_dict, lambda: dict(zarr.config.get("zarr_bytes", {}))
     before, found = settings(), []
@@ -158,7 +160,7 @@ def test_other_threads_find_no_other_settings_meanwhile_and_those_that_they_set_
     assert (reports["a"].conforms, reports["b"].conforms) == (True, False)  # still strict
 
 
-def test_broken_documents_do_not_stop_it():
+def test_check_goes_on_after_broken_metadata():
     broken = {"copies": GROUP | {"consolidated_metadata": 5}, "group": "{", "list": "[]"}
     whole = dict.fromkeys(("a", "group/a", "whole"), ARRAY)
     reports = reports_of(memory(broken | whole))
@@ -176,7 +178,7 @@ def test_broken_documents_do_not_stop_it():
         ("get", "zarr.json", lambda buffer: None, "FileNotFoundError: zarr.json", None),
     ],
 )
-def test_what_fails_meanwhile_is_found_and_a_chunk_that_is_deleted_is_missing(
+def test_check_finds_errors_of_the_store_and_takes_a_deleted_chunk_for_missing(
     monkeypatch, method, key, answer, found, stored
 ):
     store = Watched(store_of("bool", fill_value=False, chunk=b"\0\2"))
@@ -192,7 +194,7 @@ def test_what_fails_meanwhile_is_found_and_a_chunk_that_is_deleted_is_missing(
     assert node.kind == ("array" if key == "c/0" else "unreadable")
 
 
-def test_an_object_that_others_replace_meanwhile_is_looked_at_again(monkeypatch):
+def test_check_looks_again_at_an_object_that_is_replaced_meanwhile(monkeypatch):
     store, sizes = store_of("bool", fill_value=False, chunk=b"\0\1"), iter([1, 3, 2])
 
     async def size_of(key):
@@ -216,7 +218,7 @@ def test_an_object_that_others_replace_meanwhile_is_looked_at_again(monkeypatch)
     ],
     ids=range(7),
 )
-def test_a_copy_in_consolidated_metadata_that_is_not_the_document_is_found(documents, names):
+def test_check_finds_consolidated_metadata_that_differs_from_the_document(documents, names):
     """Zarr reads the copies alone."""
     findings = [f for report in zarr_bytes.check(memory(documents)) for f in report.findings]
     assert [f.subject for f in findings] == [f"consolidated_metadata: {name}" for name in names]
@@ -240,7 +242,7 @@ class TestChunks:
         ),
         data=st.data(),
     )
-    def test_their_keys_are_those_that_zarr_writes_and_no_others(
+    def test_chunk_keys_are_those_that_zarr_writes_and_no_others(
         self, dimensions, name, separator, other, data
     ):
         encoding = {"name": name}
@@ -278,7 +280,9 @@ class TestChunks:
         ],
         ids=range(11),
     )
-    def test_a_wrong_size_or_a_damaged_index_is_found(self, codecs, content, found):
+    def test_a_wrong_size_of_a_chunk_or_a_damaged_shard_index_is_found(
+        self, codecs, content, found
+    ):
         """The second chunk is missing."""
         document = document_of("int16", [8, 2], [4, 2], codecs=codecs)
         (report,) = reports_of(memory({"a": document}, **{"a/c/0/0": content})).values()
@@ -315,7 +319,7 @@ class TestChunks:
 
 
 @pytest.mark.parametrize("name", ["plain", "packed"])  # written by this package, and by zarr
-def test_files_left_by_interrupted_writes_are_a_note(folder, monkeypatch, name):
+def test_temporary_files_of_interrupted_writes_are_a_note(folder, monkeypatch, name):
     path, left = folder / "data" / name, []
     # By the names that they have before they are renamed.
     before = lambda: left.extend(path.rglob("*.partial"))  # noqa: E731
@@ -339,7 +343,7 @@ def test_files_left_by_interrupted_writes_are_a_note(folder, monkeypatch, name):
     assert "1 finding" in str(report)
 
 
-def test_no_data_is_read_but_of_bools_and_requests_are_concurrent(folder):
+def test_check_reads_no_chunks_but_of_bools_in_concurrent_requests(folder):
     store = Watched(LocalStore(folder, read_only=True))
     with zarr.config.set({"async.concurrency": 3}):
         reports_of(store)
@@ -349,7 +353,7 @@ def test_no_data_is_read_but_of_bools_and_requests_are_concurrent(folder):
     assert store.most == 3
 
 
-def test_bools_of_large_chunks_are_read_piece_by_piece(tmp_path):
+def test_check_reads_large_chunks_of_bools_piece_by_piece(tmp_path):
     zarr.create_array(tmp_path, data=np.ones(8 * 2**23, bool), chunks=8 * 2**23, compressors=None)
     store = Watched(LocalStore(tmp_path, read_only=True))
     report, peak = most_memory(lambda: reports_of(store)[""])
@@ -359,7 +363,7 @@ def test_bools_of_large_chunks_are_read_piece_by_piece(tmp_path):
 
 
 class TestStores:
-    def test_a_member_that_an_archive_has_twice_is_one_chunk(self, tmp_path):
+    def test_a_zip_member_that_is_there_twice_is_one_chunk(self, tmp_path):
         with ZipStore(tmp_path / "a.zip", mode="w") as store:
             array = zarr.create_array(store, shape=4, chunks=2, dtype="i2", compressors=None)
             array[:] = 1
@@ -370,7 +374,7 @@ class TestStores:
     @pytest.mark.parametrize(
         "location", ["FILE://./a.zip", "local://a#1?.zarr", "file://a%20b/c.zarr", "a%20b.zip"]
     )
-    def test_a_relative_file_url_is_of_that_folder_and_not_of_one_around_it(
+    def test_a_relative_file_url_names_its_folder_and_none_around_it(
         self, tmp_path, monkeypatch, location
     ):
         """Also one that is called like an archive."""
@@ -379,19 +383,21 @@ class TestStores:
         zarr.create_array(LocalStore(path), shape=3, dtype="i4", compressors=None)
         assert list(nodes_of(location)) == [""]
 
-    def test_any_path_of_python_and_only_what_is_opened_here_is_closed(self, folder, monkeypatch):
+    def test_check_takes_any_path_and_closes_only_the_stores_that_it_opens(
+        self, folder, monkeypatch
+    ):
         closed, store = [], LocalStore(folder, read_only=True)
         monkeypatch.setattr(LocalStore, "close", lambda store: closed.append(store))
         with os.scandir(folder.parent) as entries:
             assert all(zarr_bytes.check(location).conforms for location in (store, next(entries)))
         assert closed == [store]  # once
 
-    def test_one_that_neither_lists_nor_reads_is_an_error(self):
+    def test_a_store_that_neither_lists_nor_reads_is_an_error(self):
         broken = type("Broken", (WrapperStore,), {"get": None, "list_prefix": None})
         with pytest.raises(zarr_bytes.StoreError, match=": it cannot be read: TypeError: "):
             zarr_bytes.check(broken(MemoryStore()))
 
-    def test_an_fsspec_url_and_a_store_that_was_open_and_is_left_open(self, folder):
+    def test_an_fsspec_url_is_checked_and_an_open_store_stays_open(self, folder):
         fs = pytest.importorskip("fsspec").filesystem("memory")
         fs.put(str(folder), "/check.zarr", recursive=True)
         assert nodes_of("memory://check.zarr")["data/plain"]["stored_chunks"] == 4
@@ -485,7 +491,9 @@ class TestStores:
             ("s3://a --storage-option anon", "'anon' is not of the form key=value"),
         ],
     )
-    def test_one_that_cannot_be_opened_is_one_line_and_exit_status_2(self, tmp_path, words, said):
+    def test_a_store_that_cannot_be_opened_is_one_line_and_exit_status_2(
+        self, tmp_path, words, said
+    ):
         deep = "[" * 10**5  # which Python's JSON does not read
         assert storage_options([f"a={deep}"]) == {"a": deep}
         (tmp_path / "empty").mkdir()
@@ -521,7 +529,7 @@ fill_value   "1.5"   an integer from -32768 to 32767"""
 
 
 class TestWhatIsShown:
-    def test_without_rich_columns_stand_below_each_other(self):
+    def test_columns_of_a_table_are_aligned_without_rich(self):
         documents = {"": GROUP, "packed": ZIPPED, "sizes": document_of("int16", [1600], [800])}
         documents |= {"large": ARRAY | {"shape": [10**30]}, "wrong": WRONG}
         chunks = {"sizes/c/0": b"123", "sizes/c/1": bytes(1000), "large/c/" + "1" * 5000: b""}
@@ -538,7 +546,7 @@ class TestWhatIsShown:
             (report,) = zarr_bytes.check(memory({"": ARRAY | {"chunk_grid": grid}}))
             assert report.not_checked == "chunks of several shapes"
 
-    def test_from_a_notebook_where_an_event_loop_runs(self):
+    def test_check_works_in_a_notebook_whose_event_loop_runs(self):
         async def cell():
             return zarr_bytes.check(memory({"": ARRAY}))
 
@@ -561,7 +569,7 @@ class TestWhatIsShown:
         ],
         ids=str,
     )
-    def test_the_verdict_in_the_headline_in_json_and_in_a_strict_status(
+    def test_the_verdict_is_in_the_headline_in_json_and_in_the_exit_status_of_strict(
         self, tmp_path, monkeypatch, documents, verdict, is_complete, colours
     ):
         """In red (1), green (2) or yellow (3), as are the nodes."""
@@ -607,7 +615,7 @@ class TestWhatIsShown:
         assert call("check", tmp_path, *options).stdout.count("fill_value") == count
 
     @needs_rich
-    def test_columns_stand_below_each_other_in_any_script(self, tmp_path, monkeypatch):
+    def test_columns_of_a_table_are_aligned_in_any_script(self, tmp_path, monkeypatch):
         """A terminal shows some characters in two columns, which `rich` knows."""
         from rich.cells import cell_len
 

@@ -65,7 +65,7 @@ def test_an_uncompressed_array_has_the_pipeline_of_this_package():
 
 
 @pytest.mark.parametrize("chain", OWN)
-def test_every_chain_of_transposes_and_bytes_has_this_packages_new_and_opened(chain, tmp_path):
+def test_chains_of_transpose_and_bytes_have_the_pipeline_of_this_package(chain, tmp_path):
     with zarr.config.set(IN_PLACE):
         array = created(LocalStore(tmp_path), **OWN[chain])
     array[...] = expected = VALUES.copy()
@@ -85,7 +85,7 @@ def test_every_chain_of_transposes_and_bytes_has_this_packages_new_and_opened(ch
     assert np.array_equal(opened[...], expected)
 
 
-def test_it_is_zarrs_own_pipeline_with_its_fields():
+def test_the_pipeline_has_the_class_and_the_fields_of_zarrs_batched_pipeline():
     found = pipeline_of(created(filters=[TRANSPOSED]))
     with zarr.config.set(PIPELINE_OF_ZARR):
         plain = pipeline_of(created(filters=[TRANSPOSED]))
@@ -97,7 +97,7 @@ def test_it_is_zarrs_own_pipeline_with_its_fields():
 
 @pytest.mark.parametrize("other", ["batched"] + ["fused"] * HAS_FUSED_PIPELINE)
 @pytest.mark.parametrize("chain", OTHER)
-def test_other_chains_have_the_very_pipeline_that_zarr_would_give_them(chain, other):
+def test_other_chains_have_the_pipeline_that_zarr_gives_them(chain, other):
     store = MemoryStore()
     with zarr.config.set({"zarr_bytes.other_chains": other}):
         new = pipeline_of(created(store, **OTHER[chain]))
@@ -109,12 +109,12 @@ def test_other_chains_have_the_very_pipeline_that_zarr_would_give_them(chain, ot
 
 
 @pytest.mark.parametrize("compressors", [[], [ZstdCodec()]])
-def test_batches_have_the_size_that_is_asked_for_in_other_chains_too(compressors):
+def test_the_batch_size_of_a_pipeline_is_kept_for_other_chains_too(compressors):
     pipeline = BatchedBytesPipeline.from_codecs([BytesCodec(), *compressors], batch_size=5)
     assert pipeline.batch_size == 5
 
 
-def test_what_the_user_chooses_wins_whether_zarrs_pipeline_or_zarrs_codec():
+def test_zarrs_pipeline_or_codec_is_used_where_the_user_chooses_it():
     """`test_installation` has the choice by the environment and by a file."""
     for setting in PIPELINE_OF_ZARR, {"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}:
         store = MemoryStore()
@@ -260,7 +260,7 @@ async def with_a_result(self, batch_info, out, drop_axes=()) -> list[int]:
     pass
 
 
-def test_what_is_not_known_of_the_class_of_an_unknown_zarr_is_named():
+def test_an_unknown_signature_of_zarrs_pipeline_is_named():
     for changes, said in (
         ({}, None),
         ({"names": None}, "its fields are none"),
@@ -279,7 +279,7 @@ def test_what_is_not_known_of_the_class_of_an_unknown_zarr_is_named():
         assert unknown_in_pipeline(pipeline_with(**changes)) == said
 
 
-def test_then_its_own_pipeline_is_used_with_one_warning():
+def test_zarrs_pipeline_of_an_unknown_signature_is_used_with_one_warning():
     code = """if True:
         import warnings
         from zarr.core.codec_pipeline import BatchedCodecPipeline as Its

@@ -26,7 +26,7 @@ def column():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the table is of Linux and macOS")
-def test_what_works_here_is_what_the_table_says():
+def test_the_compatibility_table_says_what_works_here():
     script = Path(__file__).with_name("compatibility.py")
     command = [sys.executable, "-W", "ignore", script]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -163,7 +163,7 @@ class TestReading:
     @needs_preadv
     @every_layout
     @pytest.mark.parametrize("waits_after", [0, 100, 2**62])
-    def test_a_file_is_read_at_the_selected_bytes(self, tmp_path, layout, waits_after):
+    def test_a_file_is_read_at_the_selected_byte_ranges(self, tmp_path, layout, waits_after):
         """It is opened once, and again by a thread where bytes have to be waited for."""
         array = array_of(layout, LocalStore(tmp_path))
         assert array[0, 0, 0] == 1  # now the file system is known
@@ -203,7 +203,7 @@ class TestReading:
                     assert np.array_equal(array[selection], VALUES[selection])
                 assert (settings, *array.store.counted()) == (settings, requests, nbytes)
 
-    def test_all_of_a_chunk_is_one_request_where_a_pipeline_of_zarr_reads_it(self, pipeline):
+    def test_a_whole_chunk_is_one_request_under_a_pipeline_of_zarr(self, pipeline):
         """Where this one does, it comes in parts once the store is known to have ranges."""
         array = array_of("chunk", CountingStore(MemoryStore()), pipeline)
         with zarr.config.set({LARGEST: 4000}):
@@ -212,7 +212,7 @@ class TestReading:
             assert np.array_equal(array[...], VALUES)
         assert len(array.store.requests) == (4 if pipeline == OWN else 1)
 
-    def test_a_gap_between_inner_chunks_is_read_over_too(self):
+    def test_a_small_gap_between_inner_chunks_is_read_too(self):
         array = array_of("index at the start", CountingStore(MemoryStore()))
         # 16 of 512 bytes each, of four inner chunks that are neighbours in Morton order.
         selection = np.s_[3:8:4, ::8, :2]
@@ -236,7 +236,7 @@ class TestReading:
         assert len(array.store.requests) <= 1 + zarr.config.get("async.concurrency")
 
     @every_layout
-    def test_memory_is_not_asked_for_ranges(self, monkeypatch, layout):
+    def test_a_memory_store_is_not_asked_for_byte_ranges(self, monkeypatch, layout):
         array, asked, get = array_of(layout, MemoryStore()), [], MemoryStore.get
 
         async def counted(self, key, prototype=None, byte_range=None):
@@ -248,7 +248,7 @@ class TestReading:
         assert asked == [None]
 
     @every_pipeline_and_layout
-    def test_a_deflated_member_of_an_archive_comes_whole_and_once(self, tmp_path, pipeline, layout):
+    def test_a_deflated_zip_member_is_read_whole_and_once(self, tmp_path, pipeline, layout):
         """A range of it is inflated from its start, each time."""
         asked = []
 
@@ -274,7 +274,7 @@ class TestReading:
     @needs_preadv
     @every_pipeline_and_layout
     @pytest.mark.parametrize("fault", ["truncated", "too long", "no bools", "a folder"])
-    def test_an_error_takes_no_second_reading(self, tmp_path, pipeline, layout, fault):
+    def test_an_error_of_a_chunk_causes_no_second_read(self, tmp_path, pipeline, layout, fault):
         """It is made of what has been read, also where a call reads a part."""
         array = array_of(layout, LocalStore(tmp_path), pipeline, values=VALUES > 0)
         path, intact, complete = tmp_path / KEY, [], 0
@@ -340,7 +340,7 @@ LAYOUTS_OF_BYTES = {
 @needs_pwrite
 class TestWriting:
     @every_layout
-    def test_the_selected_bytes_are_written_in_place_and_no_others(self, tmp_path, layout):
+    def test_a_write_in_place_writes_the_selected_byte_ranges_and_no_others(self, tmp_path, layout):
         """By calls of the system, or through a mapping."""
         array = stored(LocalStore(tmp_path), VALUES, in_place=True, **LAYOUTS[layout].options)
         array[0, 0, 0] = array[:, :, 0] = 1  # whatever is written once in a process has been
@@ -354,7 +354,7 @@ class TestWriting:
     @both_ways
     @files_and_memory
     @pytest.mark.parametrize("layout", LAYOUTS_OF_BYTES)
-    def test_a_chunk_of_which_all_is_written_is_not_read(self, tmp_path, kind, way, layout):
+    def test_a_chunk_that_is_written_whole_is_not_read(self, tmp_path, kind, way, layout):
         """It would be an error here; nor at the edge of the array, where zarr fills up a chunk."""
         store, codecs = store_with(kind, {}, tmp_path), LAYOUTS_OF_BYTES[layout]
         created(store, (5, 3), "u1", chunks=(4, 4), fill_value=9, **codecs)
@@ -374,7 +374,9 @@ class TestWriting:
     @both_ways
     @files_and_memory
     @pytest.mark.parametrize("value", [7, numbers((0, 9))], ids=["one", "none"])
-    def test_a_write_of_no_element_moves_nothing(self, tmp_path, kind, way, value):
+    def test_a_write_of_an_empty_selection_reads_and_writes_nothing(
+        self, tmp_path, kind, way, value
+    ):
         """For a slice such as 8:7, too, for which zarr gives a chunk."""
         array = stored(store_with(kind, {}, tmp_path), numbers((9, 9)))
         with zarr.config.set(way):
@@ -385,7 +387,7 @@ class TestWriting:
         assert np.array_equal(array[...], numbers((9, 9)))
 
     @pytest.mark.parametrize("codec", [BIG, ShardingCodec(chunk_shape=(2**12, 2**12))])
-    def test_zeros_take_no_room_on_the_disk(self, tmp_path, codec):
+    def test_chunks_of_zeros_that_are_written_take_no_room_on_the_disk(self, tmp_path, codec):
         array = created(LocalStore(tmp_path), (2**15, 2**15), "u1", serializer=codec)  # 1 GiB
         array[5] = 1
         status = (tmp_path / "c/0/0").stat()
@@ -418,7 +420,7 @@ SCATTERED = {  # out of a chunk of 400 MB, and whether it is slow
 
 class TestMemory:
     @pytest.mark.parametrize("filters", [[], [SWAPPED]], ids=["plain", "transposed"])
-    def test_is_that_of_the_result_and_a_few_blocks(self, tmp_path, filters):
+    def test_memory_of_a_read_is_that_of_the_result_and_a_few_blocks(self, tmp_path, filters):
         """Of a chunk of 48 MiB, that zarr's own way copies whole at least once."""
         shape, limit = (2048, 3072), 20 * MEBIBYTE
         for endian, order in ("big", "C"), ("little", "F"), ("big", "F"):
@@ -439,21 +441,23 @@ class TestMemory:
         [pytest.param(s, marks=[pytest.mark.slow] * slow) for s, slow in SCATTERED.values()],
         ids=SCATTERED,
     )
-    def test_of_scattered_elements_is_that_of_the_result_and_64_mib(self, tmp_path, selection):
+    def test_memory_of_reading_scattered_elements_is_that_of_the_result_and_64_mib(
+        self, tmp_path, selection
+    ):
         """Gaps between them take none."""
         array = chunk_of_zeros(tmp_path, "uint8", (20_000, 20_000))
         found, peak = most_memory(lambda: read(array, selection))
         assert not found.any()
         assert peak < found.nbytes + 64 * MEBIBYTE
 
-    def test_of_reading_1_mib_of_1_gib_is_less_than_16_mib(self, tmp_path):
+    def test_memory_of_reading_1_mib_of_1_gib_is_less_than_16_mib(self, tmp_path):
         array = chunk_of_zeros(tmp_path, "float64", (1024, 131072))
         for selection in np.s_[5], np.s_[:128, 100:1124], np.s_[:, 7:135]:
             found, peak = most_memory(lambda: array[selection])  # noqa: B023
             assert found.nbytes == MEBIBYTE
             assert peak < 16 * MEBIBYTE
 
-    def test_what_was_fetched_is_not_kept(self):
+    def test_fetched_bytes_are_not_kept_in_memory_after_a_read(self):
         """A memory store gives the whole shard, of which the index is a part."""
         array = array_of("shard", MemoryStore())
         objects = array.store._store_dict
@@ -466,7 +470,7 @@ class TestMemory:
         assert kept() is None
 
     @pytest.mark.usefixtures("no_gaps")
-    def test_no_more_is_under_way_than_there_are_ranges_or_slots_for_all_chunks(self):
+    def test_requests_under_way_are_no_more_than_ranges_or_slots(self):
         """Zarr's limit may be None, for any number. In the end, 16 requests fill 256 KiB each."""
         tasks = []
 

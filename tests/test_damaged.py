@@ -88,7 +88,7 @@ class TestSizes:
     @both_ways
     @pytest.mark.parametrize("form", FORMS)
     @pytest.mark.parametrize("nbytes", [2**16, 2**17])
-    def test_a_chunk_of_another_size_is_an_error_that_changes_nothing(
+    def test_a_chunk_of_a_wrong_size_is_an_error_that_changes_nothing(
         self, tmp_path, kind, form, way, nbytes
     ):
         """Of a few pages, so that a file may be read straight into the result."""
@@ -113,7 +113,7 @@ class TestSizes:
 
     @pytest.mark.parametrize("kind", ["local", "requests"])
     @pytest.mark.parametrize("rows", [10, 5000])
-    def test_the_first_range_that_is_not_there_is_named(self, tmp_path, kind, rows):
+    def test_the_first_byte_range_behind_a_truncated_chunk_is_named(self, tmp_path, kind, rows):
         """Of so many that they are fetched together, too."""
         values = numbers((rows, 100), "u4")
         objects = contents_of(stored(MemoryStore(), values).store)
@@ -151,7 +151,7 @@ class TestSizes:
 class TestBools:
     @every_kind
     @pytest.mark.parametrize("form", [*PIPELINES, "transposed", "shard"])
-    def test_one_that_is_neither_0_nor_1_is_named_by_its_index(self, tmp_path, kind, form):
+    def test_a_bool_that_is_neither_0_nor_1_is_named_by_its_index(self, tmp_path, kind, form):
         """In the chunk as the array has it, or in the selection; the byte is that of the file."""
         values, orders = np.ones((4, 5, 6), "u1"), [(2, 0, 1)] * (form == "transposed")
         values[1, 2, 4] = 7
@@ -176,7 +176,7 @@ class TestBools:
 
     @pytest.mark.filterwarnings("ignore:The data type")  # zarr: not yet specified
     @pytest.mark.parametrize("dtype", ["?", *[[("a", "i2"), ("b", "?")]] * HAS_STRUCT])
-    def test_one_of_a_later_block_is_found_where_it_is(self, tmp_path, dtype):
+    def test_a_wrong_bool_in_a_later_block_is_named_by_its_index(self, tmp_path, dtype):
         values = np.ones((3000, 1000), dtype)
         array = stored(LocalStore(tmp_path), values)
         content = bytearray((tmp_path / KEY).read_bytes())
@@ -235,7 +235,7 @@ class TestIndexes:
     @given(entries=ENTRIES, way=st.sampled_from([{}, IN_PLACE]))
     @every_kind
     @every_location
-    def test_an_inner_chunk_is_what_its_entry_says_or_an_error_that_names_it(
+    def test_an_index_entry_gives_its_inner_chunk_or_an_error_that_names_it(
         self, tmp_path_factory, kind, location, entries, way
     ):
         """Whatever is said of the others; and a write that needs it changes nothing then."""
@@ -277,7 +277,7 @@ class TestIndexes:
             ("start", (67, 24), "begins at byte 67, within the index, which ends at 68"),
         ],
     )
-    def test_messages_say_what_is_wrong(self, tmp_path, location, entry, says):
+    def test_messages_say_what_is_wrong_with_a_shard_index(self, tmp_path, location, entry, says):
         array = shard_with(
             "local", tmp_path, shard_of(PARTS, location, entries={2: entry}), location
         )
@@ -288,7 +288,7 @@ class TestIndexes:
     @every_kind
     @every_location
     @both_ways
-    def test_a_changed_or_truncated_index_is_an_error(self, tmp_path, kind, location, way):
+    def test_a_changed_or_truncated_shard_index_is_an_error(self, tmp_path, kind, location, way):
         content = shard_of(PARTS, location)
         wrong, start = {}, 96 if location == "end" else 0
         for byte in 0, 63, 64, 67:
@@ -308,7 +308,7 @@ class TestIndexes:
             refused(ShardIndexError, f"^the index of the .*{KEY} {says}", *acts)
             assert contents_of(array.store)[KEY] == content
 
-    def test_an_index_of_which_a_part_is_gone_when_it_is_read_is_an_error(self, tmp_path):
+    def test_a_shard_index_that_is_truncated_while_it_is_read_is_an_error(self, tmp_path):
         for size, found in (130, 34), (50, 0):
             array = shard_with("local", tmp_path, shard_of(PARTS))
             with before_each(lambda *_: os.truncate(tmp_path / KEY, size), READING):  # noqa: B023
@@ -339,7 +339,7 @@ class TestMemory:
     """An index or a place that is made large takes none."""
 
     @pytest.mark.parametrize("is_partial", [True, False])
-    def test_places_far_apart_are_not_fetched_together(self, tmp_path, is_partial):
+    def test_inner_chunks_at_far_offsets_are_not_fetched_together(self, tmp_path, is_partial):
         array = shard_with("local", tmp_path / "a", b"")
         with (tmp_path / "a" / KEY).open("r+b") as file:
             file.write(PARTS[0])
@@ -359,14 +359,14 @@ class TestMemory:
 
     @every_location
     @both_ways
-    def test_an_index_that_metadata_make_large_is_not_made(self, tmp_path, location, way):
+    def test_a_shard_index_that_metadata_makes_huge_takes_no_memory(self, tmp_path, location, way):
         large = (2**40,), (1,), "uint8"
         array = shard_with("local", tmp_path, b"0123456789", location, way, *large)
         message = f"takes {2**44 + 4} bytes for {2**40} inner chunks, found 10"
         acts = *reads(array, 7), write(array, 7)
         assert most_memory(lambda: refused(ShardIndexError, message, *acts))[1] < 2**20
 
-    def test_explaining_makes_no_index(self, tmp_path):
+    def test_explain_makes_no_shard_index(self, tmp_path):
         array = shard_with("requests", tmp_path, b"", "end", (), (2**40,), (1,), "uint8")
         explained, memory = most_memory(lambda: explain(array, 7))
         assert (explained.bytes_fetched, explained.chunks_assumed) == (2**44 + 4 + 1, 1)
@@ -385,7 +385,7 @@ class TestInnerChunksThatDoNotDivideATransposedShard:
 
     INNER = ShardingCodec(chunk_shape=(4, 3), codecs=(zarr.codecs.BytesCodec(),))
 
-    def test_they_are_refused_where_they_are_created_opened_and_viewed(self):
+    def test_inner_chunks_that_do_not_divide_a_transposed_shard_are_refused(self):
         options, store = {**self.OPTIONS, "serializer": self.INNER, "compressors": None}, {}
         create = partial(zarr.create_array, store, **options)
         refused(zarr_bytes.ConfigurationError, self.REFUSED, create)
@@ -417,7 +417,7 @@ class TestInnerChunksThatDoNotDivideATransposedShard:
         refused(zarr_bytes.ConfigurationError, self.REFUSED, *reads(array, ...), write(array, 7))
         assert [*contents_of(array.store)] == ["zarr.json"]
 
-    def test_those_that_divide_both_are_read_and_written(self):
+    def test_inner_chunks_that_divide_a_shard_and_its_transpose_are_read_and_written(self):
         inner = ShardingCodec(chunk_shape=(1, 1), codecs=(zarr.codecs.BytesCodec(),))
         array = zarr.create_array({}, **self.OPTIONS, serializer=inner, compressors=None)
         array[:] = VALUES

@@ -94,7 +94,7 @@ def test_an_array_of_bfloat16_holds_numbers():
 
 
 class TestDropIn:
-    def test_each_is_equal_to_zarrs_class_of_its_name_and_to_no_other_both_ways(self):
+    def test_data_types_equal_zarrs_of_the_same_name_and_no_others(self):
         known = [(ours, zarrs_own(ours)) for ours in all_data_types() if zarrs_own(ours)]
         for i, (ours, zarrs) in enumerate(known):
             assert (hash(ours), repr(ours)) == (hash(zarrs), repr(zarrs))
@@ -104,7 +104,7 @@ class TestDropIn:
                     assert (ours == other) is (other == ours) is (i == j)
 
     @pytest.mark.parametrize("data_type", [*all_data_types()], ids=str)
-    def test_each_is_equal_to_its_copies_and_names_this_package_where_zarr_has_none(
+    def test_data_types_equal_their_copies_and_name_this_package_where_zarr_has_none(
         self, data_type
     ):
         pickled = pickle.dumps(data_type)
@@ -115,7 +115,7 @@ class TestDropIn:
         is_zarrs = zarrs_own(data_type) is not None and "RawBits" not in str(data_type)
         assert (b"zarr_bytes" in pickled) is not is_zarrs
 
-    def test_zarr_finds_them_by_name_and_by_numpy_type(self):
+    def test_zarr_finds_data_types_by_name_and_by_numpy_type(self):
         """And none of its own has become ambiguous."""
         found = partial(zarr_dtype.parse_dtype, zarr_format=3)
         for name in CORE:
@@ -140,7 +140,7 @@ class TestDropIn:
                 assert ours.to_json_scalar(scalar, zarr_format=3) == value
 
     @pytest.mark.parametrize("data_type", [*all_data_types()], ids=str)
-    def test_types_are_named_in_zarr_format_2_as_zarr_names_them(self, data_type):
+    def test_data_types_have_zarrs_names_in_format_2(self, data_type):
         zarrs = zarrs_own(data_type)
         if isinstance(data_type, zarr_dtype.RawBytes):
             zarrs = zarr_dtype.RawBytes(length=data_type.length)
@@ -151,7 +151,7 @@ class TestDropIn:
             assert data_type.to_json_scalar(fill_value, zarr_format=2) == written
 
     @pytest.mark.parametrize("name", CORE)
-    def test_zarr_format_2_is_unchanged(self, name):
+    def test_metadata_and_values_of_zarr_format_2_are_unchanged(self, name):
         if name == "float32":  # also where the specification of format 3 says otherwise
             assert CORE[name]().from_json_scalar("1.5", zarr_format=2) == 1.5
         array = zarr.create_array({}, shape=2, dtype=name, zarr_format=2, fill_value=1)
@@ -180,9 +180,7 @@ class TestFillValuesFromPython:
             *[("r24", v, [97, 98, 99]) for v in (b"abc", np.void(b"abc"), (97, 98, 99), ABC)],
         ],
     )
-    def test_any_number_of_the_type_is_taken_as_zarr_takes_it_to_the_bit(
-        self, name, given, json_form
-    ):
+    def test_fill_values_given_as_numbers_are_taken_as_by_zarr(self, name, given, json_form):
         for form in [given, *[np.array(given)] * isinstance(given, np.number)]:
             array = zarr.create_array({}, shape=2, dtype=name, fill_value=form)
             assert stored_document(array)["fill_value"] == json_form
@@ -193,7 +191,7 @@ class TestFillValuesFromPython:
             assert array.fill_value == json_form
 
     @pytest.mark.parametrize("name", ["bfloat16", "int4"])
-    def test_a_number_of_another_library_is_one_too(self, name):
+    def test_a_fill_value_may_be_a_number_of_another_library(self, name):
         """Of JAX or PyTorch, say; NumPy cannot have every type of theirs."""
         for number in 2.0, 2:
             array = type("Array", (), {"item": lambda _, number=number: number})
@@ -203,7 +201,7 @@ class TestFillValuesFromPython:
             with pytest.raises(FillValueError):
                 zarr.create_array({}, shape=2, dtype=name, fill_value=array())
 
-    def test_any_other_value_is_refused_with_what_is_permitted_or_as_zarr_refuses_it(self):
+    def test_any_other_fill_value_is_refused_with_what_is_permitted(self):
         raw = (b"ab", np.void(b"abcd"), [1, 2], 0, "abcd", 1.5)
         for name, value, error, words in (
             *[("r24", v, FillValueError, "r24: permitted is an array of 3 integers") for v in raw],
@@ -230,7 +228,7 @@ def fill_values(setting):
 
 class TestFillValuesThatAreNotPermitted:
     @pytest.mark.parametrize("data_type", CORE)
-    def test_the_value_is_the_one_that_plain_zarr_takes(self, plain, data_type):
+    def test_a_fill_value_that_is_not_permitted_is_read_as_by_plain_zarr(self, plain, data_type):
         """And what is written back for it is permitted."""
         for value in ODD:
             with warnings.catch_warnings(), suppress(FillValueError):
@@ -267,7 +265,7 @@ class TestFillValuesThatAreNotPermitted:
             * HAS_STRUCT,
         ],
     )
-    def test_a_part_that_is_permitted_keeps_its_bits_with_one_warning_of_the_others(
+    def test_permitted_parts_of_a_fill_value_keep_their_bits_with_one_warning_of_the_others(
         self, data_type, value, content, refused
     ):
         """With the name of a field that is not permitted, or lacks."""
@@ -278,7 +276,7 @@ class TestFillValuesThatAreNotPermitted:
         assert array[:1].tobytes() == struct.pack("=Ib" if data_type is STRUCT else "=II", *content)
         assert len(warned) == 1
 
-    def test_a_warning_names_the_array_the_value_and_what_is_permitted(self, tmp_path):
+    def test_a_warning_of_a_fill_value_names_the_array_and_what_is_permitted(self, tmp_path):
         for data_type, value, read, permitted in (
             ("float32", "1.5", 1.5, f'a number, {NAMED}, "NaN" or "0x" and 8 hexadecimal digits'),
             ("int16", "7", 7, "an integer from -32768 to 32767"),
@@ -300,7 +298,7 @@ class TestFillValuesThatAreNotPermitted:
             documents.write(path, document | {"fill_value": read})
             zarr.open_array(path)  # without a warning
 
-    def test_one_warning_an_array_however_it_is_opened_and_used(self, tmp_path):
+    def test_an_array_warns_once_of_its_fill_value(self, tmp_path):
         def use(array):
             array[:] = array[:] + 1
             array.resize(6)
@@ -318,7 +316,7 @@ class TestFillValuesThatAreNotPermitted:
             assert [warning.filename for warning in warned] == [__file__]
 
     @pytest.mark.parametrize("name", DATA_TYPES)
-    def test_null_is_the_default_and_written_back_as_it(self, name):
+    def test_a_fill_value_of_null_is_the_default_and_is_written_as_it(self, name):
         data_type = {"r*": "r24", "struct": documents.struct_of(a="float32")}.get(name, name)
         expected = "null is not a fill value of .* permitted is .*"
         hint = 'zarr.config.set.*"zarr_bytes.fill_values": "lenient".* reads it as'
@@ -349,7 +347,7 @@ class TestFillValuesThatAreNotPermitted:
             *[(STRUCT, ["", "!!", "AAAA", 24 * "A", 5], OBJECT)] * HAS_STRUCT,
         ],
     )
-    def test_what_zarr_refuses_too_or_does_not_know_is_always_refused(
+    def test_a_fill_value_that_zarr_refuses_too_is_always_refused(
         self, data_type, values, permitted
     ):
         """From Python, too, where a pair may be one number."""
@@ -373,7 +371,9 @@ class TestFillValuesThatAreNotPermitted:
             ("uint8", "0", True, b"\1\2"),
         ],
     )
-    def test_it_is_a_parameter_of_other_codecs_as_in_zarr(self, data_type, offset, scale, stored):
+    def test_parameters_of_other_codecs_are_fill_values_as_in_zarr(
+        self, data_type, offset, scale, stored
+    ):
         codec = zarr.codecs.ScaleOffset(offset=offset, scale=scale)
         options = {"filters": codec, "compressors": None}
         created = zarr.create_array({}, shape=2, dtype=data_type, **options)
@@ -387,7 +387,7 @@ class TestFillValuesThatAreNotPermitted:
 
 
 @pytest.mark.skipif(not HAS_STRUCT, reason="from zarr 3.2 on")
-def test_the_bits_of_each_field_are_kept_from_an_object_and_from_base64_text():
+def test_fill_values_of_structs_keep_the_bits_of_each_field():
     datetime = documents.LONG_NAMES["datetime"]  # of zarr alone
     inner = documents.struct_of(d="int4", e="complex_bfloat16", f=datetime)
     data_type = documents.struct_of(a="float32", b="r16", c=inner)
@@ -401,7 +401,7 @@ def test_the_bits_of_each_field_are_kept_from_an_object_and_from_base64_text():
 
 
 @pytest.mark.usefixtures("strict_fill_values")
-def test_where_an_array_makes_a_group_fail_the_error_ends_with_the_command_that_names_it():
+def test_an_error_of_consolidated_metadata_ends_with_the_command_that_names_the_array():
     for data_type, members in (
         ("float32", {"fill_value": "1.5"}),
         ("r16", {"fill_value": 1}),
@@ -419,7 +419,7 @@ def test_where_an_array_makes_a_group_fail_the_error_ends_with_the_command_that_
 
 
 class TestNames:
-    def test_a_new_array_of_raw_bits_takes_the_name(self):
+    def test_a_new_array_of_raw_bits_takes_its_data_type_by_name(self):
         array = zarr.create_array({}, shape=2, dtype="r24", fill_value=[1, 2, 3], compressors=None)
         assert array.dtype == np.dtype("V3")
         document = stored_document(array)
@@ -439,7 +439,7 @@ class TestNames:
             zarr_dtype.data_type_registry.match_json(of_objects, zarr_format=2)
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_a_name_or_numpy_type_makes_an_array_of_zero_bits_and_the_name_is_kept(self, name):
+    def test_an_extension_by_name_or_numpy_type_makes_an_array_of_zero_bits(self, name):
         """ml_dtypes computes in the machine's byte order; zarr's default is "little" to 3.4.0."""
         array = zarr.create_array({}, shape=2, dtype=name)
         assert DATA_TYPES[name].__name__.lower() == name.replace("_", "")
@@ -456,7 +456,7 @@ class TestNames:
         for arguments in given:
             assert stored_document(zarr.create_array({}, **arguments))["data_type"] == name
 
-    def test_an_alias_is_the_core_type_and_keeps_its_name(self):
+    def test_an_alias_of_a_core_data_type_keeps_its_name(self):
         for alias, core in ("complex_float32", "complex64"), ("complex_float64", "complex128"):
             array = open_document(alias, fill_value=[0, "NaN"])
             assert array.dtype == core
@@ -471,7 +471,7 @@ class TestNames:
 
 @pytest.mark.parametrize("endian", ["little", "big"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_bit_pattern_is_read_whole_and_in_part_and_written_again(name, endian):
+def test_every_bit_pattern_of_an_extension_is_read_and_written(name, endian):
     """Unused bits are zeros, but for those of signed integers, which repeat the sign."""
     _, units, mask = TYPES[name]
     patterns = np.arange(256 ** units[0], dtype=f"u{units[0]}")
@@ -500,7 +500,7 @@ def test_every_bit_pattern_is_read_whole_and_in_part_and_written_again(name, end
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_values_are_those_of_the_text_that_registers_the_type(name):
+def test_values_of_an_extension_are_those_of_its_specification(name):
     width = width_of(name)
     chunk = np.arange(2**width, dtype="<u2" if width > 8 else "u1").tobytes()
     values = open_document(name, shape=(2**width,), fill_value=1, chunk=chunk)[...].astype("f8")
@@ -523,7 +523,7 @@ class TestFillValuesOfExtensions:
         "name",  # of 16 bits, every pattern takes seconds
         [pytest.param(n, marks=[pytest.mark.slow] * (n == "bfloat16")) for n in [*REAL, *INTEGERS]],
     )
-    def test_every_number_survives_when_metadata_is_written_again(self, name):
+    def test_every_fill_value_of_an_extension_survives_in_metadata(self, name):
         data_type, width = DATA_TYPES[name](), width_of(name)
         first = INTEGERS[name][0] if name in INTEGERS else 0
         for number in range(first, first + 2**width):
@@ -539,7 +539,7 @@ class TestFillValuesOfExtensions:
                 assert (written[0] == '"') is not math.isfinite(value_of(number, name))
 
     @pytest.mark.parametrize("name", REAL)
-    def test_names_are_read_where_the_type_has_such_a_number_and_refused_elsewhere(self, name):
+    def test_fill_values_of_extensions_are_nan_or_infinity_where_the_type_has_them(self, name):
         values = [value_of(bits, name) for bits in range(2 ** width_of(name))]
         assert (name in NANS) is any(map(math.isnan, values))
         infinities = [text for text in ("Infinity", "-Infinity") if float(text) in values]
@@ -565,7 +565,9 @@ class TestFillValuesOfExtensions:
 
     @pytest.mark.parametrize("place", [(2, ".zarray", "dtype"), (3, "zarr.json", "data_type")])
     @pytest.mark.parametrize("name", NAMES)
-    def test_they_are_numbers_or_pairs_of_them_and_once_base64_as_of_tensorstore(self, name, place):
+    def test_fill_values_of_extensions_are_numbers_or_pairs_or_base64_of_tensorstore(
+        self, name, place
+    ):
         number, node, member = place
         data_type, components = DATA_TYPES[name](), PAIRS | RECORDS
         form = [2.0, 0.5] if name in components else 1

@@ -68,7 +68,7 @@ class TestEquality:
             assert stored_document(ours) == stored_document(zarrs)
 
 
-def test_who_changes_the_document_of_an_array_does_not_change_the_array():
+def test_changing_a_metadata_document_does_not_change_the_array():
     array = open_document("int16", codecs=LITTLE)
     array.metadata.to_dict()["codecs"][0]["configuration"]["endian"] = "big"
     assert array.metadata.codecs[0].to_dict() == LITTLE[0]
@@ -80,14 +80,14 @@ def test_a_byte_order_of_an_enum_is_stored_as_text():
     assert json.dumps(BytesCodec.from_dict(codec).to_dict()) == json.dumps(BIG[0])
 
 
-def test_a_codec_that_is_given_stays_as_it_is():
+def test_writing_does_not_change_a_codec_object_that_is_given():
     codec = BytesCodec(endian="little")
     for values in np.zeros(3, "u1"), np.arange(3, dtype="i4"), np.zeros(3, "?"):
         same(stored_with(values, serializer=codec)[...], values)
     assert codec == BytesCodec(endian="little")
 
 
-def test_metadata_and_a_serializer_choose_the_class_and_a_new_array_without_has_zarrs():
+def test_the_codec_class_is_chosen_by_metadata_or_by_the_serializer():
     """The last is a limit that the README names."""
     for name, codec in (("bytes", BytesCodec), ("endian", EndianCodec)):
         codecs = [{"name": name, "configuration": {"endian": "big"}}]
@@ -116,7 +116,7 @@ class TestChains:
     """Zarr's pipelines and that of this package, and every place of a chain."""
 
     @pytest.mark.parametrize("name", [name for name in TYPES if name not in NAMES])
-    def test_values_come_back_and_bytes_are_numpys(self, name, tmp_path):
+    def test_values_and_stored_bytes_are_numpys_under_every_pipeline(self, name, tmp_path):
         for in_memory in "<>":
             values = values_of(name, (6, 8), seed=1)
             values = values.astype(values.dtype.newbyteorder(in_memory))
@@ -132,7 +132,7 @@ class TestChains:
 
     @pytest.mark.parametrize("codecs", [LITTLE, BIG])
     @pytest.mark.parametrize("index_codecs", [LITTLE, BIG])
-    def test_inner_chunks_and_index_of_a_shard(self, codecs, index_codecs):
+    def test_the_codec_encodes_inner_chunks_and_index_of_a_shard(self, codecs, index_codecs):
         values = values_of("float64", (6, 8), seed=1).astype(">f8")
         index_codecs = [*index_codecs, {"name": "crc32c"}]
         shard = ShardingCodec(chunk_shape=(2, 4), codecs=codecs, index_codecs=index_codecs)
@@ -151,7 +151,7 @@ class TestChains:
 
     @pytest.mark.parametrize("endian", ["little", "big"])
     @pytest.mark.parametrize("name", ["int32", "bfloat16", "int4", "complex_float8_e5m2"])
-    def test_a_compressor_and_a_filter(self, name, endian):
+    def test_the_codec_works_between_a_filter_and_a_compressor(self, name, endian):
         values = values_of(name, (6, 8), seed=1)
         chain = {"filters": TransposeCodec(order=(1, 0)), "compressors": ZstdCodec()}
         options = {"chunks": (3, 8), "serializer": BytesCodec(endian=endian), **chain}

@@ -104,7 +104,7 @@ def test_encoded_bytes_are_those_of_numpys_own_conversion(array, endian):
 
 
 @given(array=arrays(), endian=st.sampled_from([*ENDIANS, None]), offset=st.integers(0, 7))
-def test_decoding_gives_back_type_shape_and_bits_at_any_alignment(array, endian, offset):
+def test_decoded_elements_have_type_shape_and_bits_at_any_alignment(array, endian, offset):
     encoded = encode_elements(array, endian)
     memory = np.zeros(encoded.size + offset, "u1")
     memory[offset:] = encoded
@@ -128,12 +128,12 @@ def test_decoding_gives_back_type_shape_and_bits_at_any_alignment(array, endian,
     ],
     ids=str,
 )
-def test_numbers_of_one_size_without_gaps_are_swapped_as_plain_numbers(dtype, number):
+def test_byte_order_of_records_of_one_size_is_swapped_as_of_plain_numbers(dtype, number):
     assert layout_of(np.dtype(dtype)).number == (number and np.dtype(number))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_nothing_is_copied_in_the_arrays_own_byte_order(dtype):
+def test_encoding_in_the_arrays_own_byte_order_copies_nothing(dtype):
     array = filled(dtype, (4, 3), seed=1)
     endian = "big" if dtype.str[0] == ">" else "little"
     if dtype.names:
@@ -145,7 +145,7 @@ def test_nothing_is_copied_in_the_arrays_own_byte_order(dtype):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f8", "<c16", "<U4", RECORD.newbyteorder("<")], ids=str)
-def test_everything_is_copied_once_in_the_other_byte_order(dtype, order):
+def test_encoding_in_the_other_byte_order_copies_once(dtype, order):
     array = np.zeros((512, 1024), dtype, order=order)
     layout_of(array.dtype, "big")
     encoded, peak = most_memory(lambda: encode_elements(array, "big"))
@@ -227,7 +227,7 @@ for name in ["view", "reshape", "ravel", "copy", "__getitem__", "__gt__", "__ne_
 
 class TestDevices:
     @pytest.mark.parametrize("dtype", "? i1 u1 i2 u2 i4 u4 i8 u8 f2 f4 f8 c8 c16".split())
-    def test_values_are_encoded_and_decoded_in_either_byte_order(self, dtype):
+    def test_arrays_of_a_device_are_encoded_and_decoded_in_either_byte_order(self, dtype):
         """They are not copied in that of the machine."""
         values = np.arange(24).reshape(4, 6).astype(dtype)
         for view, endian in product([np.s_[:], np.s_[::-1, ::2], np.s_[1, 2], np.s_[:0]], ENDIANS):

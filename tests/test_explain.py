@@ -130,7 +130,7 @@ def test_a_read_is_what_was_explained(tmp_path_factory, data):
     [((0, 1, 2), np.s_[:7], 7 * 50 * 2), ((2, 0, 1), np.s_[:, :, :7], 7 * 60 // 10)],
 )
 @pytest.mark.parametrize("memory", ["C", "F"])
-def test_more_of_a_transposed_chunk_is_read_at_once(
+def test_larger_blocks_of_a_transposed_chunk_are_read_at_once(
     tmp_path, monkeypatch, order, selection, count, memory
 ):
     """32 elements of a row of 50, or 10 such rows; these for another order in memory, too."""
@@ -153,7 +153,7 @@ def test_points_in_several_objects_share_the_requests_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize("deflated", ["c/0/0/0", "c/1/0/0"])
-def test_members_of_an_archive_may_be_compressed_or_not(tmp_path, deflated):
+def test_deflated_and_stored_zip_members_are_explained(tmp_path, deflated):
     objects = contents_of(stored(MemoryStore(), VALUES, (30, 50, 50)).store)
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for key, content in objects.items():
@@ -253,9 +253,7 @@ def test_a_write_to_files_of_any_kind_is_what_was_explained(tmp_path_factory, da
         (SHARDS, shared_bytes, "inner chunks of a shard share bytes: `preallocate` parts them"),
     ],
 )
-def test_a_file_that_a_write_replaces_is_said_with_its_reason(
-    tmp_path, monkeypatch, options, change, reason
-):
+def test_explain_says_why_a_write_replaces_a_file(tmp_path, monkeypatch, options, change, reason):
     """Without locks, it is not for several writers; nor is a read, or a write of nothing."""
     array = made(tmp_path, options)
     change(tmp_path / "c/0/0")
@@ -275,7 +273,7 @@ def test_a_file_that_a_write_replaces_is_said_with_its_reason(
     is_as_explained(array, 0, write=True)  # with the bytes of a new chunk
 
 
-def test_a_write_to_a_truncated_chunk_is_the_error_that_the_write_gives(tmp_path):
+def test_explain_of_a_write_to_a_truncated_chunk_is_the_error_of_the_write(tmp_path):
     array = made(tmp_path, CHUNKS)
     os.truncate(tmp_path / "c/0/0", 71)
     for act in partial(explain, write=True), lambda array, entry: array.__setitem__(entry, 1):
@@ -289,7 +287,7 @@ def test_a_whole_chunk_and_a_part_of_another_are_not_both_written_in_place(tmp_p
     assert str(explained).startswith("Whole chunks are written: ")
 
 
-def test_inner_chunks_that_are_written_whole_are_not_read_and_deleted_ones_counted(tmp_path):
+def test_explain_counts_inner_chunks_that_are_written_whole_or_deleted(tmp_path):
     array = made(tmp_path, SHARDS, in_place=False)
     for selection, nbytes in (np.s_[:4, :6], 124), (np.s_[:4, :5], 148), (np.s_[:6, :6], 0):
         assert is_as_explained(array, selection, write=True).bytes_fetched == nbytes
@@ -303,7 +301,7 @@ def refused(*_):
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
 
-def test_a_shard_that_cannot_be_looked_at_is_taken_for_one_with_all_inner_chunks():
+def test_explain_takes_shards_that_are_no_files_for_complete_ones():
     array = made(MemoryStore(), SHARDS, in_place=False)
     counted = is_as_explained(array, (0, 0), write=True)
     assert counted.bytes_fetched == counted.bytes_written == 100 + 12 * 6
@@ -311,7 +309,7 @@ def test_a_shard_that_cannot_be_looked_at_is_taken_for_one_with_all_inner_chunks
     assert (explained.bytes_written, explained.chunks_assumed) == (100 + 12 * 6, 1)
 
 
-def test_a_read_has_the_inner_chunks_in_the_index_and_all_of_a_missing_shard(tmp_path):
+def test_explain_counts_the_inner_chunks_in_the_index_of_a_shard(tmp_path):
     array = made(tmp_path, SHARDS)
     expected = explain(array, np.s_[6:, 0])
     for key in ("c/0/0", "c/0/1"):
@@ -325,7 +323,7 @@ def test_a_read_has_the_inner_chunks_in_the_index_and_all_of_a_missing_shard(tmp
     assert (expected.chunks_assumed, explained.chunks_assumed) == (0, 1)
 
 
-def test_of_more_than_a_thousand_files_a_thousand_are_looked_at(tmp_path, monkeypatch):
+def test_explain_opens_a_thousand_files_at_most(tmp_path, monkeypatch):
     array, opened = created(tmp_path, (1001, 6), "u2", (1, 6)), []
     with before_each(lambda _, path, *others: opened.append(str(path)), ["open"]):
         explained = explain(array, np.s_[:, 1], write=True)
@@ -337,7 +335,7 @@ def test_of_more_than_a_thousand_files_a_thousand_are_looked_at(tmp_path, monkey
     assert explain(array, np.s_[:, 1], write=True).may_share is False
 
 
-def test_writers_that_must_not_read_the_folder_of_the_locks_do_not_share(tmp_path):
+def test_explain_says_that_writers_cannot_share_a_folder_they_cannot_lock(tmp_path):
     def not_the_folder(_, path, *others):
         if Path(path) == tmp_path:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
@@ -432,7 +430,7 @@ READS = {
 
 
 @pytest.mark.parametrize("case", READS)
-def test_the_first_reason_that_holds_is_said(tmp_path, case):
+def test_explain_gives_the_first_reason_that_holds(tmp_path, case):
     """With who reads, the kind of the files, and whether the numbers are known."""
     make, selection, reason, config = READS[case]
     with zarr.config.set(config):
@@ -459,7 +457,7 @@ def test_the_first_reason_that_holds_is_said(tmp_path, case):
         ("write", "Chunks are replaced", "2 0 0 4 0 0 8 2,800 1,200,104 1,200,104 1,200,000 no"),
     ],
 )
-def test_each_number_is_said_by_its_name(tmp_path, what, verdict, values):
+def test_the_text_of_explain_names_each_number(tmp_path, what, verdict, values):
     """A row of each of seven planes, which are in two shards."""
     array = by_shards(tmp_path)
     explained = explain(array, np.s_[25:32, 3], write=what == "write")
@@ -474,7 +472,7 @@ def test_each_number_is_said_by_its_name(tmp_path, what, verdict, values):
     assert [re.split("  +", row) for row in rows] == [*expected]
 
 
-def test_a_write_without_the_setting_is_said(tmp_path):
+def test_explain_says_that_partial_writes_are_off(tmp_path):
     array = in_folder(tmp_path)
     explained = explain(array, 7, write=True)
     assert re.match("zarr_bytes.partial_writes was .* ZARR_ZARR_BYTES__PARTIAL_W", explained.reason)
@@ -496,7 +494,7 @@ def test_a_write_without_the_setting_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("function", [explain, zarr_bytes.preallocate])
-def test_what_is_no_array_is_refused(function):
+def test_explain_refuses_all_but_arrays(function):
     for other in np.zeros(3), zarr.create_group(MemoryStore()), SimpleNamespace(array=3):
         name = type(other).__name__
         with pytest.raises(TypeError, match=f"array is of type {name}; permitted is a zarr.Array"):
@@ -549,7 +547,7 @@ def test_for_an_object_of_xarray_the_way_to_its_array_is_given(function):
         pytest.param(10**30, 1, 10**30, 7, marks=pytest.mark.slow),
     ],
 )
-def test_what_is_too_large_is_refused_and_a_part_explained(size, chunk_size, stop, part, write):
+def test_explain_refuses_too_many_chunks_and_explains_a_part(size, chunk_size, stop, part, write):
     array = zarr.open_array(memory({"": document_of("int16", [size], [chunk_size])}))
     said = f"[:{stop}] has more than a million chunks of {array.store_path}, or MiB of larger"
     with pytest.raises(ValueError, match=re.escape(said)):
@@ -557,7 +555,7 @@ def test_what_is_too_large_is_refused_and_a_part_explained(size, chunk_size, sto
     assert explain(array, part, write=write).chunks == 1
 
 
-def test_a_selection_that_does_not_fit_is_the_error_that_zarr_gives():
+def test_explain_of_a_selection_out_of_bounds_is_zarrs_error():
     array = zarr.create_array({}, data=VALUES, compressors=None)
     for selection in 60, (0,) * 4, (..., ...), ([60],), 1.5:
         with pytest.raises(IndexError) as found:
@@ -614,7 +612,9 @@ class TestTheCommand:
             (["[7]", "--write"], "", 7, "Chunks are replaced"),
         ],
     )
-    def test_it_says_what_the_function_says(self, tmp_path, arguments, name, selection, verdict):
+    def test_the_explain_command_says_what_the_function_says(
+        self, tmp_path, arguments, name, selection, verdict
+    ):
         """With status 0 for what is partial."""
         array, is_write = in_folder(tmp_path), "--write" in arguments
         expected = explain(getattr(array, name) if name else array, selection, write=is_write)
@@ -660,7 +660,7 @@ class TestTheCommand:
         assert call("explain", "--array", "a").stderr.endswith("arguments are required: STORE\n")
         assert call("explain", tmp_path, "[7]", "[8]").stderr.endswith("arguments: [8]\n")
 
-    def test_a_wrong_selection_is_status_2(self, tmp_path):
+    def test_the_explain_command_exits_with_2_for_a_wrong_selection(self, tmp_path):
         in_folder(tmp_path)
         wrong = ["", "7", "[", "]", "[a]", "[1.5]", "[f()]", "[1]; x", "[1][2]", "[7:9"]
         wrong += ["[:, 1, 'a']", "[{[]: 1}]"]
@@ -670,7 +670,9 @@ class TestTheCommand:
             assert re.search("selection|axis", result.stderr)
 
     @pytest.mark.parametrize(("path", "error"), [("b", ""), ("c", "KeyError: 'codecs'")])
-    def test_an_array_that_zarr_does_not_open_is_named(self, tmp_path, path, error):
+    def test_the_explain_command_names_an_array_that_zarr_does_not_open(
+        self, tmp_path, path, error
+    ):
         zarr.create_group(tmp_path).create_array("a", shape=9, dtype="f8")
         write(tmp_path / "c", {key: value for key, value in ARRAY.items() if key != "codecs"})
         result = call("explain", tmp_path, "[7]", "--array", path)
@@ -724,7 +726,7 @@ class TestTheCommand:
         assert arrays == ["  --array a: shape [3], uint8"]
 
 
-def test_everything_that_a_text_can_select_is_selected(tmp_path):
+def test_the_explain_command_takes_every_form_of_selection(tmp_path):
     array = stored(LocalStore(tmp_path), VALUES)
     texts = ["[:, 7, 3]", "[..., ::2]", "[-1]", "[1:-2:3, [1, 2]]"]
     texts += ["oindex[[1, 2], :, 3]", "vindex[[1, 2], [3, 4], [5, 6]]", "blocks[0, :, 0]"]

@@ -195,7 +195,9 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
     "error", ["ENOSPC", *(pytest.param(name, marks=slow) for name in OTHER_ERRORS)]
 )
 @pytest.mark.parametrize(("operation", "layout"), [*cases(1)])
-def test_the_nth_call_fails(tmp_path, operation, layout, error):
+def test_an_error_of_the_nth_system_call_leaves_old_or_new_elements(
+    tmp_path, operation, layout, error
+):
     error = getattr(errno, error)
     first, before, after = prepared(tmp_path / "a", operation, layout)
     for number in range(500):
@@ -229,7 +231,9 @@ def test_the_nth_call_fails(tmp_path, operation, layout, error):
 
 
 @pytest.mark.parametrize(("operation", "layout"), [*cases(3)])
-def test_a_process_that_ends_before_the_nth_call_leaves_old_or_new(tmp_path, operation, layout):
+def test_a_process_that_ends_before_the_nth_system_call_leaves_old_or_new_elements(
+    tmp_path, operation, layout
+):
     stored, before, after = prepared(tmp_path / "a", operation, layout)
     with at_each_call_below(
         stored.folder, lambda number, *_: copy_all(stored.folder, tmp_path / str(number))
@@ -256,6 +260,6 @@ def test_an_interrupt_leaves_no_descriptor_and_no_temporary_file(tmp_path, act):
     assert interrupted(lambda: act(stored.array), look, only="zarr_bytes") > 2
 
 
-def test_the_first_write_of_several_chunks_finds_out_where_the_store_is(tmp_path):
+def test_the_first_write_of_several_chunks_finds_the_file_system_of_the_store(tmp_path):
     created(tmp_path, (6, 4), "i4", (3, 4))[...] = 1
     assert open_below(tmp_path) == []

@@ -180,14 +180,14 @@ def test_a_row_is_written_in_place(chunk):
 
 class TestWhatIsThere:
     @pytest.mark.parametrize("case", FILES_THAT_STAY)
-    def test_a_file_that_is_the_chunks_alone_stays(self, chunk, selection, monkeypatch, case):
+    def test_a_chunk_file_of_its_own_is_written_in_place(self, chunk, selection, monkeypatch, case):
         FILES_THAT_STAY[case](chunk, monkeypatch)
         with chunk.staying():
             chunk.array[selection] = 5
         chunk.check(selection, 5)
 
     @pytest.mark.parametrize("case", FILES_THAT_ARE_REPLACED)
-    def test_a_file_that_is_not_the_chunks_alone_stays_and_another_takes_its_place(
+    def test_a_chunk_file_that_must_not_be_changed_in_place_is_replaced(
         self, chunk, selection, case
     ):
         change, as_writer = FILES_THAT_ARE_REPLACED[case]
@@ -206,7 +206,9 @@ class TestWhatIsThere:
         assert ranges == [(0, 4)]  # from now on it is the chunk's alone
 
     @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
-    def test_what_is_no_file_is_refused_and_neither_waited_for_nor_written(self, missing, kind):
+    def test_a_fifo_or_device_at_the_path_of_a_chunk_is_refused_without_waiting(
+        self, missing, kind
+    ):
         path, arrays = missing.path, [missing.array]
         for name in PIPELINES if not missing.index else ["BatchedBytesPipeline"]:
             with zarr.config.set({"codec_pipeline.path": PIPELINES[name]}):
@@ -225,7 +227,7 @@ class TestWhatIsThere:
                 act()
         assert os.path.samestat(path.lstat(), before)
 
-    def test_a_file_in_the_place_of_a_folder_is_a_missing_chunk_and_an_error_of_a_write(
+    def test_a_file_where_a_folder_should_be_is_a_missing_chunk_and_an_error_of_a_write(
         self, missing
     ):
         above = missing.path.parents[1]
@@ -237,7 +239,7 @@ class TestWhatIsThere:
         assert above.read_text() == "of somebody"
 
     @pytest.mark.parametrize("case", WITHOUT_PERMISSION)
-    def test_a_folder_that_must_not_be_written_is_named(self, missing, folder, case):
+    def test_a_write_to_a_read_only_folder_names_the_folder(self, missing, folder, case):
         is_there, selected, number, outcome = WITHOUT_PERMISSION[case]
         if is_there is not None:
             folder = missing.path.parent
@@ -253,7 +255,7 @@ class TestWhatIsThere:
         with as_somebody_else(), pytest.raises(PermissionError, match=message):
             missing.array[selected] = number
 
-    def test_of_a_file_that_must_not_be_read_all_is_replaced_and_no_part_written(self, chunk):
+    def test_an_unreadable_chunk_file_is_replaced_whole_and_not_written_in_part(self, chunk):
         chunk.path.parent.chmod(0o777)
         chunk.path.chmod(0o200)
         with as_somebody_else():
@@ -264,7 +266,9 @@ class TestWhatIsThere:
 
     @pytest.mark.parametrize("number", [errno.EROFS, errno.EPERM], ids=["file system", "file"])
     @pytest.mark.parametrize(("value", "outcome"), [(5, "replaced"), (0, "deleted")])
-    def test_what_is_read_only_stays_and_is_named(self, chunk, number, value, outcome):
+    def test_a_read_only_file_or_file_system_is_an_error_that_names_it(
+        self, chunk, number, value, outcome
+    ):
         def act(call, path=None, flags=0, *_):
             if call in ("unlink", "replace") or (call == "open" and flags & os.O_RDWR):
                 raise OSError(number, os.strerror(number), path)
@@ -277,7 +281,7 @@ class TestWhatIsThere:
         chunk.check(..., 7)
 
     @pytest.mark.parametrize("made", [None, "0", "nothing"])
-    def test_a_symbolic_link_to_nothing_is_replaced_unless_there_is_a_file_at_last(
+    def test_a_dangling_symbolic_link_at_the_path_of_a_chunk_is_replaced(
         self, missing, monkeypatch, made
     ):
         missing.path.parent.mkdir(parents=True)
@@ -289,7 +293,7 @@ class TestWhatIsThere:
 
     @pytest.mark.parametrize("is_link", [False, True], ids=["file", "link"])
     @pytest.mark.parametrize("is_written", [False, True], ids=["read", "written"])
-    def test_a_file_that_somebody_has_a_lease_on_is_waited_for(self, chunk, is_written, is_link):
+    def test_a_chunk_file_with_a_lease_is_waited_for(self, chunk, is_written, is_link):
         leased_file = chunk.path
         if is_link:
             leased_file = chunk.path.rename(chunk.path.with_name("of another name"))
@@ -302,7 +306,7 @@ class TestWhatIsThere:
         chunk.check(ROW, 5 if is_written else 7)
 
 
-def test_a_chunk_that_no_file_can_hold_is_an_error_of_the_system(tmp_path):
+def test_a_chunk_larger_than_any_file_is_an_error_of_the_system(tmp_path):
     for number in 2**59, 2**61:  # of more bytes than 63 bits count
         array = created(LocalStore(tmp_path / str(number)), (number,), "i4")
         for act in partial(array.__setitem__, 5, 1), partial(preallocate, array):
@@ -315,7 +319,7 @@ class TestOthersAtTheSameMoment:
 
     @pytest.mark.parametrize("of", [8, 0], ids=["replaced", "deleted"])
     @pytest.mark.parametrize("call", ["fstat", "open"])  # of a file that somebody has a lease on
-    def test_a_selection_is_written_into_the_file_that_is_there_at_last(
+    def test_a_write_goes_into_the_chunk_file_that_replaced_another_meanwhile(
         self, chunk, selection, monkeypatch, of, call
     ):
         """And not into the one that was opened, of which another took the name, or nothing."""
@@ -325,7 +329,7 @@ class TestOthersAtTheSameMoment:
         chunk.array[selection] = 5
         chunk.check(selection, 5, of)
 
-    def test_a_chunk_that_is_replaced_again_and_again_is_an_error(self, chunk):
+    def test_a_chunk_file_that_is_replaced_again_and_again_is_an_error(self, chunk):
         message = (
             rf"^\[Errno {errno.EBUSY}\].*opened 100 times.* another process keeps replacing it.*"
             rf"nothing has been written: '{re.escape(str(chunk.path))}'$"
@@ -357,7 +361,7 @@ class TestOthersAtTheSameMoment:
 
 class TestFileSystems:
     @pytest.mark.parametrize("number", [errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS])
-    def test_where_no_link_can_be_made_the_chunk_is_written_whole(
+    def test_a_new_chunk_is_written_whole_where_there_are_no_hard_links(
         self, missing, monkeypatch, number
     ):
         fail_at(monkeypatch, "link", 0, error=OSError(number, os.strerror(number)))
@@ -365,14 +369,16 @@ class TestFileSystems:
         missing.check(COLUMN, 5, of=0)
         assert stat.S_IMODE(missing.path.stat().st_mode) == 0o644
 
-    def test_another_error_of_a_link_is_no_lack_of_links(self, missing, monkeypatch):
+    def test_another_error_of_a_hard_link_is_raised(self, missing, monkeypatch):
         fail_at(monkeypatch, "link", 0, error=OSError(errno.ENOSPC, "no space"))
         with pytest.raises(OSError, match="No space left on device: the chunk has not been made"):
             missing.array[COLUMN] = 5
         assert not missing.path.exists()
 
     @pytest.mark.parametrize("kind", ["nfs4", "", None], ids=["network", "unknown", "no /proc"])
-    def test_one_that_others_may_share_is_not_mapped(self, chunk, monkeypatch, tmp_path, kind):
+    def test_files_of_network_file_systems_are_not_mapped_for_writing(
+        self, chunk, monkeypatch, tmp_path, kind
+    ):
         calls = fail_at(monkeypatch, "scatter", 0)
         with mounted_as(kind, chunk.path, tmp_path / "mounts"):
             chunk.array[COLUMN] = 5
@@ -380,7 +386,7 @@ class TestFileSystems:
         chunk.check(COLUMN, 5)
 
     @pytest.mark.parametrize(("major", "finds"), [(8, [True] * 2), (0, [True, False])])
-    def test_what_is_known_of_a_disk_is_kept_and_of_no_other(
+    def test_the_kind_of_a_file_system_is_kept_for_disks_alone(
         self, chunk, monkeypatch, tmp_path, major, finds
     ):
         """Numbers of other file systems are given again: to one of a network, perhaps."""
@@ -396,14 +402,14 @@ class TestFileSystems:
         assert found == finds
 
     @pytest.mark.usefixtures("mapped")
-    def test_a_mapping_that_takes_less_is_finished_by_system_calls(self, chunk, monkeypatch):
+    def test_a_write_that_a_mapping_cuts_short_is_finished_by_pwrite(self, chunk, monkeypatch):
         scatter = range_writing.scatter
         monkeypatch.setattr(range_writing, "scatter", lambda s, p, b: scatter(s, p[:9], b))
         chunk.array[COLUMN] = np.arange(3000)
         chunk.check(COLUMN, np.arange(3000))
 
     @pytest.mark.usefixtures("mapped")
-    def test_ranges_are_prepared_for_a_mapping_in_parts(self, folder):
+    def test_very_many_ranges_are_written_through_a_mapping_in_parts(self, folder):
         array = created(LocalStore(folder), (200_000, 2), "i4")
         array[:, 1] = np.arange(200_000)
         values = np.fromfile(folder / "c/0/0", ">i4").reshape(200_000, 2)
@@ -412,7 +418,9 @@ class TestFileSystems:
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "the disk"), None], ids=["EIO", "empty"])
-def test_an_error_names_file_and_offset_and_what_was_written(chunk, monkeypatch, error):
+def test_an_error_of_a_write_names_the_file_the_offset_and_the_written_bytes(
+    chunk, monkeypatch, error
+):
     """The third write is cut short, and so is its rest; what is left fails, or takes nothing."""
     pwrite, sizes = os.pwrite, iter([160, 160, 100, 20])
 
@@ -457,7 +465,9 @@ class TestCancelling:
     @pytest.mark.parametrize("selection", [np.s_[:, :5], np.s_[:]], ids=["part", "whole"])
     # One task, or one for each chunk; cancelled once, or again.
     @pytest.mark.parametrize(("limit", "times"), [(1, 3), (100, 1)])
-    def test_no_other_chunk_is_begun(self, rows, tmp_path, monkeypatch, limit, selection, times):
+    def test_a_cancelled_write_begins_no_other_chunk(
+        self, rows, tmp_path, monkeypatch, limit, selection, times
+    ):
         stop, expected = Stop(), np.full((40, 10), 7)
         expected[:1][selection] = 5
         fail_at(monkeypatch, "pwrite", 0, before=stop)
@@ -468,7 +478,7 @@ class TestCancelling:
         assert not list(tmp_path.rglob("*.partial"))
 
     @pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
-    def test_a_read_waits_for_the_chunk_that_has_begun(self, tmp_path, monkeypatch):
+    def test_a_cancelled_read_waits_for_the_chunk_that_has_begun(self, tmp_path, monkeypatch):
         array = stored(LocalStore(tmp_path), numbers((40, 2**17)), chunks=(1, 2**17))
         stop = Stop()
         fail_at(monkeypatch, "preadv", 0, before=stop)

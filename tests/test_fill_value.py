@@ -37,14 +37,14 @@ def test_a_nan_with_other_bits_is_written_as_its_hexadecimal_digits():
 
 
 @pytest.mark.slow
-def test_every_float16_goes_to_json_and_back():
+def test_every_float16_fill_value_goes_to_json_and_back():
     for bits in range(2**16):
         assert bits_of(through_json(np.uint16(bits).view("f2"))) == bits
 
 
 @pytest.mark.parametrize("name", [*CODES, "complex64", "complex128"])
 @given(data=st.data())
-def test_every_float_goes_to_json_and_back_and_its_hexadecimal_digits_are_its_bits(name, data):
+def test_every_float_fill_value_goes_to_json_and_back_with_its_hexadecimal_digits(name, data):
     dtype = np.dtype(name)
     part = np.zeros((), dtype).real.dtype
     above, infinity = 2 ** np.finfo(part).nmant - 1, bits_of(np.array(np.inf, part))
@@ -98,7 +98,7 @@ def numbers_beside(draw, name):
 class TestRounding:
     @pytest.mark.parametrize("name", FORMATS)
     @given(data=st.data())
-    def test_every_number_becomes_the_nearest_and_a_tie_the_even_one(self, name, data):
+    def test_a_number_becomes_the_nearest_fill_value_and_a_tie_the_even_one(self, name, data):
         number = data.draw(
             numbers_beside(name)
             | st.floats(allow_nan=False, allow_infinity=False)
@@ -126,7 +126,7 @@ JSON = st.recursive(
 
 
 @given(value=JSON)
-def test_any_other_json_is_refused_with_a_message_and_never_with_another_error(value):
+def test_any_other_json_is_a_fill_value_error_with_what_is_permitted(value):
     for name in ("bool", "int8", "float64", "complex64", "r16"):
         try:
             scalar = raw_from_json(value, 2) if name == "r16" else from_json(value, np.dtype(name))

@@ -32,7 +32,7 @@ def is_deliberate(error, document, is_lenient):
     return bool(own & set(names)) or text.startswith(("codec 'bytes'", "codec 'endian'"))
 
 
-def test_the_oracle_is_zarr_without_this_package(plain):
+def test_the_oracle_of_these_tests_is_zarr_without_this_package(plain):
     """It reads what this package refuses, and does not know what this package knows."""
     loose = objects_of(document_of("float32", (), fill_value="1.5"), bytes(4))
     assert plain(loose)["values"] == "00000000"

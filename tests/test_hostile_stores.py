@@ -270,7 +270,7 @@ class TestFolders:
         assert (node["path"], found_in(node), node["stored_chunks"]) == ("a", ["5 bytes"], 2)
 
     @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
-    def test_what_is_no_file_is_not_listed_and_not_waited_for(self, folder, kind):
+    def test_fifos_and_devices_in_a_store_are_not_listed_and_not_waited_for(self, folder, kind):
         (folder / "a/c/1").unlink()
         (folder / "zarr.json").unlink()
         for place in ("a/c/1", "b/zarr.json", "zarr.json"):
@@ -284,7 +284,7 @@ class TestFolders:
         with pytest.raises(zarr_bytes.StoreError, match="it holds no array and no group"):
             zarr_bytes.check(folder)
 
-    def test_folders_deeper_than_the_system_names(self, tmp_path, monkeypatch):
+    def test_check_ends_at_folders_deeper_than_a_path_can_name(self, tmp_path, monkeypatch):
         monkeypatch.chdir(write(tmp_path / "s", GROUP))
         for _ in range(30):
             Path("a" * 200).mkdir()
@@ -296,7 +296,7 @@ class TestFolders:
 
 
 class TestPaths:
-    def test_copies_that_lead_out_of_the_store_are_found_and_not_followed(self, tmp_path):
+    def test_consolidated_paths_out_of_the_store_are_found_and_not_followed(self, tmp_path):
         paths = ["../a", "/etc", "/a", "b//c", "b/../../a", "", "."]
         write(tmp_path / "a", DRAFT)
         write(tmp_path / "s/b", ARRAY)
@@ -307,9 +307,7 @@ class TestPaths:
         assert reports["b"].conforms
         assert {key for key in store.read if "/c/" not in key} == {"zarr.json", "b/zarr.json"}
 
-    def test_what_leads_out_of_a_zip_file_is_found_and_groups_and_shapes_are_of_any_size(
-        self, tmp_path
-    ):
+    def test_zip_members_that_lead_out_of_the_file_are_found(self, tmp_path):
         nodes = nodes_of(in_zip(tmp_path / "names.zip", names()))
         assert {path for path, node in nodes.items() if not node["conforms"]} == {*LEADING_OUT}
         assert [*nodes_of(in_zip(tmp_path / "deep.zip", deep_groups()))] == ["/".join("g" * 1200)]
@@ -329,7 +327,7 @@ class TestPaths:
 class TestTerminal:
     """Nothing from a store reaches a terminal as a control character."""
 
-    def test_in_what_check_prints(self, tmp_path):
+    def test_check_prints_no_control_characters(self, tmp_path):
         """Characters that are not shown are there as escapes, in names, documents and errors."""
         name = TERMINAL.replace("\0", "")
         write(tmp_path / name, ARRAY | {"data_type": TERMINAL}, **{f"c{name}": b""})
@@ -349,14 +347,14 @@ class TestTerminal:
         if text.isascii() and text.isprintable() and "  " not in text:
             assert json.dumps(text)[1:-1] in shown
 
-    def test_any_encoding_will_do(self, folder, monkeypatch):
+    def test_check_prints_to_a_terminal_of_any_encoding(self, folder, monkeypatch):
         write(folder / "\u96ea\U0001f600", ARRAY)
         output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
         monkeypatch.setattr(sys, "stdout", output)
         assert main(["check", str(folder)]) == 0
         assert b"\\u96ea\\U0001f600" in output.buffer.getvalue()
 
-    def test_of_a_long_path_little_is_printed(self, tmp_path):
+    def test_long_paths_are_cut_in_what_is_printed(self, tmp_path):
         path = in_zip(tmp_path / "a.zip", {"abc/" * 600 + "zarr.json": ARRAY | {"codecs": 5}})
         shown = str(zarr_bytes.check(path))
         assert max(map(len, shown.splitlines())) < 700

@@ -58,7 +58,7 @@ def test_no_modules_import_each_other_in_a_circle_and_a_circle_for_types_is_seen
         TopologicalSorter({**graph, layout: [plan]}).prepare()
 
 
-def test_a_name_that_the_package_does_not_have_is_an_attribute_error():
+def test_an_unknown_name_of_the_package_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'zarr_bytes' has no attribute 'views_of'"):
         zarr_bytes.views_of  # noqa: B018
 

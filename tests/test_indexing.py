@@ -93,7 +93,7 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
         ([[80, 8, 8, 8, 8]], 90, 2, 1, [90]),
     ],
 )
-def test_ranges_are_cut_in_the_last_round_to_the_size_with_which_all_end_first(
+def test_long_ranges_are_cut_in_the_last_round_of_requests(
     monkeypatch, fetches, largest, slots, objects, expected
 ):
     """Where a connection brings 10 bytes while a request waits for its answer."""
@@ -106,7 +106,7 @@ def test_ranges_are_cut_in_the_last_round_to_the_size_with_which_all_end_first(
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 3), (3, 1, 2), (2, 2, 3)], ids=str)
-def test_elements_of_a_chunk_are_a_box_with_their_longest_gap(shape):
+def test_the_selected_box_of_a_chunk_has_its_longest_gap(shape):
     values, grid = np.arange(prod(shape)).reshape(shape), ChunkGrid(shape, shape)
     every = [
         [*range(n), *(slice(*s) for s in product(range(n), range(n + 1), (1, 2)))] for n in shape
@@ -124,7 +124,7 @@ def test_elements_of_a_chunk_are_a_box_with_their_longest_gap(shape):
             assert found.ravel().tolist() == flat
 
 
-def test_a_box_is_in_one_chunk():
+def test_a_box_of_a_chunk_grid_is_found_in_one_chunk():
     grid = ChunkGrid((6, 7), (3, 4))
     assert grid.box((slice(2, 4), 0)) is None
     assert grid.box((4, slice(3, 5))) is None
@@ -143,7 +143,7 @@ LARGE = {  # shape, selection, cost; bytes, which may be fewer, and memory that 
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_memory_is_that_of_the_result_and_ranges_are_counted_without_being_made(name):
+def test_memory_of_a_plan_is_that_of_the_result_and_ranges_are_counted_unmade(name):
     shape, selection, cost, nbytes, memory = LARGE[name]
     plan, peak = most_memory(lambda: chunk_plan(shape, selection, cost))
     assert plan.nbytes <= nbytes

@@ -142,11 +142,13 @@ OUR_TYPES = {"data type": "zarr_bytes.data_type.core", "fill value": "0100807f"}
     ],
     ids=["codec", "data types", "off by a variable", "off in code", "strict"],
 )
-def test_plain_zarr_code_gets_what_is_installed_or_chosen(installed, first, environment, expected):
+def test_plain_zarr_code_gets_the_codec_that_is_installed_or_chosen(
+    installed, first, environment, expected
+):
     assert installed.probe(first, **environment).items() >= expected.items()
 
 
-def test_importing_says_nothing_where_zarr_finds_the_file(installed):
+def test_importing_is_silent_where_zarr_finds_the_configuration_file(installed):
     assert installed.run("import zarr_bytes") == ("", "")
 
 
@@ -175,7 +177,7 @@ def below_a_virtual_environment(path, wheel):
 
 
 @pytest.mark.parametrize("install", [into_a_folder, for_the_user, below_a_virtual_environment])
-def test_where_zarr_does_not_find_the_file_importing_says_so_once_with_a_line_that_helps(
+def test_importing_warns_once_where_zarr_does_not_find_the_configuration_file(
     tmp_path, wheel, install
 ):
     environment = install(tmp_path, wheel)
@@ -237,7 +239,7 @@ def without_the_file(tmp_path_factory, wheel):
 
 
 @pytest.mark.parametrize("how", ["code", "ZARR_CODECS__BYTES", "ZARR_CONFIG"])
-def test_whoever_has_chosen_zarrs_own_codec_sees_nothing(without_the_file, tmp_path, how):
+def test_importing_is_silent_where_the_user_chose_zarrs_codec(without_the_file, tmp_path, how):
     (tmp_path / "own.yaml").write_text(f"codecs: {{bytes: {OWN}}}")
     known = {"ZARR_CODECS__BYTES": OWN, "ZARR_CONFIG": str(tmp_path / "own.yaml")}
     variables = {name: value for name, value in known.items() if name == how}
@@ -246,7 +248,7 @@ def test_whoever_has_chosen_zarrs_own_codec_sees_nothing(without_the_file, tmp_p
     assert found["codec"] == "zarr.codecs.bytes"
 
 
-def test_a_file_in_the_home_folder_helps_and_what_status_says(without_the_file, tmp_path):
+def test_a_configuration_file_in_the_home_folder_activates_the_codec(without_the_file, tmp_path):
     (path,) = Path(without_the_file.variables["PYTHONPATH"]).rglob("zarr-bytes.yaml")
     home = tmp_path / ".config/zarr"
     home.mkdir(parents=True)
@@ -261,7 +263,7 @@ def test_a_file_in_the_home_folder_helps_and_what_status_says(without_the_file, 
     assert without_the_file.probe(**variables)["pipeline"] == "zarr_bytes"
 
 
-def test_folders_that_have_the_names_of_packages_are_not_taken_for_them(tmp_path, wheel):
+def test_folders_with_the_names_of_packages_are_not_imported(tmp_path, wheel):
     """As where `python -m zarr_bytes` is run beside them."""
     environment = Environment(tmp_path)
     code = "from zarr_bytes.__main__ import main; main(['status'])"
@@ -289,7 +291,7 @@ def test_uninstalling_leaves_zarr_as_it_was(tmp_path, wheel, how):
     assert environment.probe() == before
 
 
-def test_a_file_that_stays_without_the_package_is_an_error_that_names_the_pipeline(tmp_path):
+def test_a_configuration_file_without_the_package_is_an_error_that_names_the_pipeline(tmp_path):
     """As the page about installing says."""
     environment = Environment(tmp_path)
     file = tmp_path / "etc/zarr/zarr-bytes.yaml"

@@ -139,7 +139,7 @@ OF_OTHERS = {
 }
 
 
-def test_a_name_is_seen_however_a_test_comes_to_it():
+def test_an_internal_name_is_found_in_every_kind_of_use():
     code = """
 from zarr_bytes import limits, view
 from zarr_bytes.io.locks import lock as held

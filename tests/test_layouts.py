@@ -93,7 +93,7 @@ def test_elements_are_found_in_every_order_of_three_axes(tmp_path, order, layout
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
 @pytest.mark.parametrize("layout", layouts_of(ORDERS[0]))
 @every_order
-def test_a_plan_is_kept_for_other_integers(tmp_path, order, layout):
+def test_a_kept_plan_serves_other_integers_of_a_selection(tmp_path, order, layout):
     """Read and written in place, with inner chunks that are absent."""
     array = created(LocalStore(tmp_path), SHAPE, "i4", **layouts_of(order)[layout])
     values = numbers(SHAPE, "i4") + 1
@@ -116,7 +116,7 @@ def test_a_plan_is_kept_for_other_integers(tmp_path, order, layout):
 
 @pytest.mark.parametrize("memory", ["C", "F"])
 @every_order
-def test_long_ranges_that_need_no_swap_are_elements_in_every_order(tmp_path, order, memory):
+def test_long_ranges_in_native_byte_order_are_read_in_every_order_of_axes(tmp_path, order, memory):
     """Which are read straight into the result where it has the order of the stored axes."""
     values, filters = numbers((20, 24, 280), "i4") + 1, [TransposeCodec(order=order)]
     native = BytesCodec(endian=sys.byteorder)
@@ -128,7 +128,7 @@ def test_long_ranges_that_need_no_swap_are_elements_in_every_order(tmp_path, ord
 
 
 @pytest.mark.parametrize("shape", [(65538,), (257, 256)], ids=str)
-def test_points_out_of_order_around_an_index_of_16_bits(pipeline, shape):
+def test_points_in_any_order_are_read_around_an_index_of_16_bits(pipeline, shape):
     """Of a point that is written twice, the last value counts."""
     values = numbers(shape, "u4") + 1
     array = stored(MemoryStore(), values)
@@ -141,7 +141,7 @@ def test_points_out_of_order_around_an_index_of_16_bits(pipeline, shape):
             assert np.array_equal(array[...], values)
 
 
-def test_the_plans_of_few_settings_are_kept(tmp_path, pipeline):
+def test_plans_are_kept_for_few_settings(tmp_path, pipeline):
     array = stored(LocalStore(tmp_path), numbers((8, 4095), "u1"))
     for gap in range(50):
         with zarr.config.set({"zarr_bytes.gap.local": gap}):
@@ -150,7 +150,7 @@ def test_the_plans_of_few_settings_are_kept(tmp_path, pipeline):
     assert 0 < sum(plan.format.shape == (8, 4095) for plan in found) < 20
 
 
-def test_a_read_like_the_last_one_goes_into_memory_of_any_form(tmp_path, pipeline):
+def test_a_kept_plan_reads_into_memory_of_any_form(tmp_path, pipeline):
     """Long ranges are read straight into the memory that has their form; the others are copied."""
     values = numbers((40, 600)) + 1
     array = stored(LocalStore(tmp_path), values, serializer=BytesCodec(endian="little"))
@@ -169,7 +169,7 @@ def test_a_read_like_the_last_one_goes_into_memory_of_any_form(tmp_path, pipelin
                 assert np.array_equal(out, values[selection])
 
 
-def test_a_read_like_the_last_one_is_by_the_settings_of_the_moment(tmp_path, pipeline):
+def test_a_kept_plan_follows_the_settings_of_the_moment(tmp_path, pipeline):
     array = stored(LocalStore(tmp_path), numbers((8, 4096), "u1"))
     for gap, ranges in (2047, 8), (2048, 1), (2047, 8):
         with zarr.config.set({"zarr_bytes.gap.local": gap}), counting() as counted:
@@ -177,7 +177,7 @@ def test_a_read_like_the_last_one_is_by_the_settings_of_the_moment(tmp_path, pip
         assert counted.ranges == ranges
 
 
-def test_arrays_of_indices_are_not_taken_for_each_other(tmp_path, pipeline):
+def test_a_kept_plan_is_not_used_for_other_arrays_of_indices(tmp_path, pipeline):
     """Nor are equal ones of two chunks, whose elements have other places in the result."""
     values = numbers((6, 10))
     with zarr.config.set({"zarr_bytes.gap.local": 0}):

@@ -110,7 +110,7 @@ def test_threads_that_write_different_rows_of_a_chunk_lose_none(tmp_path):
 
 @pytest.mark.parametrize("is_replaced_first", [False, True], ids=["in place", "replaced"])
 @replacing
-def test_one_who_writes_in_place_and_one_who_replaces_the_file_wait_for_each_other(
+def test_a_write_in_place_and_a_replacement_of_the_file_wait_for_each_other(
     tmp_path, monkeypatch, waits, layout, before, meanwhile, replace, is_replaced_first
 ):
     chunk, begun = Chunk(tmp_path, layout), []
@@ -138,7 +138,7 @@ def test_one_who_writes_in_place_and_one_who_replaces_the_file_wait_for_each_oth
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["last", "whole"])
 @pytest.mark.parametrize("other", ["first", "whole", "preallocate"])
-def test_of_two_who_make_the_file_the_second_writes_into_that_of_the_first(
+def test_the_second_of_two_writers_that_make_a_chunk_file_writes_into_the_first(
     tmp_path, monkeypatch, layout, name, other
 ):
     chunk = Chunk(tmp_path, layout)
@@ -181,7 +181,9 @@ class TestWaiting:
         assert np.array_equal(chunk.array[...], OLD)
 
     @pytest.mark.parametrize("name", ["0", f"0.{32 * 'a'}.partial"])
-    def test_a_writer_who_goes_on_writing_is_waited_for_longer(self, held, monkeypatch, name):
+    def test_a_lock_of_a_writer_that_goes_on_writing_is_waited_for_longer(
+        self, held, monkeypatch, name
+    ):
         """In place, or a file that is to take the place of the chunk's."""
         chunk, file = held
         other, times, seconds = chunk.path.with_name(name), iter(range(10)), iter(range(0, 999, 25))
@@ -200,7 +202,7 @@ class TestWaiting:
         assert chunk.array[...].tolist() == after(OLD, "first")
 
     @pytest.mark.parametrize("is_cancelled", [False, True])
-    def test_the_event_loop_goes_on_and_may_cancel_the_write(self, held, waits, is_cancelled):
+    def test_the_event_loop_goes_on_while_a_write_waits_for_a_lock(self, held, waits, is_cancelled):
         chunk, file = held
 
         async def run():
@@ -218,7 +220,9 @@ class TestWaiting:
         asyncio.run(run())
         assert chunk.array[...].tolist() == after(OLD, *["first"] * (not is_cancelled))
 
-    def test_a_write_that_waits_ends_with_the_error_of_another_chunk(self, tmp_path, waits):
+    def test_a_write_that_waits_for_a_lock_ends_with_the_error_of_another_chunk(
+        self, tmp_path, waits
+    ):
         array = created(LocalStore(tmp_path), (2, 6), "i4", chunks=(1, 6))
         array[...] = 7
         path = tmp_path / "c/1/0"
@@ -235,7 +239,7 @@ class TestWaiting:
                 with pytest.raises(ValueError, match="is a folder"):
                     array[...] = np.arange(12).reshape(2, 6)
 
-    def test_who_was_forked_meanwhile_does_not_keep_the_lock(self, tmp_path):
+    def test_a_process_that_was_forked_meanwhile_does_not_keep_a_lock(self, tmp_path):
         chunk, kept = Chunk(tmp_path, "chunk"), []
         with before_each(lambda _, file, *__: kept.append(os.dup(file)), ["pwrite"]):
             write(chunk.array, "first")
@@ -244,7 +248,7 @@ class TestWaiting:
         for descriptor in kept:
             os.close(descriptor)
 
-    def test_is_not_due_for_readers_and_writers_without_the_setting(self, held):
+    def test_readers_and_writers_without_the_setting_wait_for_no_lock(self, held):
         chunk, _ = held
         assert np.array_equal(chunk.array[...], OLD)
         array = zarr.open_array(chunk.array.store, mode="r+")
@@ -259,7 +263,7 @@ class TestFileSystems:
         "error", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, None]
     )
     @replacing
-    def test_chunks_are_written_all_the_same(
+    def test_chunks_are_written_where_a_file_system_has_no_locks(
         self, tmp_path, monkeypatch, error, layout, before, meanwhile, replace
     ):
         def refused(*_):
@@ -278,9 +282,7 @@ class TestFileSystems:
         assert chunk.array[...].tolist() == after(values, replace, "first")
 
     @pytest.mark.parametrize(("kind", "is_locked"), [("cifs", False), ("nfs4", True)])
-    def test_locks_that_would_refuse_others_their_reads_are_not_taken(
-        self, tmp_path, kind, is_locked
-    ):
+    def test_no_lock_is_taken_where_locks_are_mandatory(self, tmp_path, kind, is_locked):
         chunk, calls = Chunk(tmp_path / "store", "chunk"), []
         with (
             mounted_as(kind, chunk.path, tmp_path / "mounts"),
@@ -290,7 +292,7 @@ class TestFileSystems:
             assert explain(chunk.array, ..., write=True).may_share is is_locked
         assert any(calls) is is_locked
 
-    def test_writers_may_share_chunks_while_another_holds_a_lock(self, tmp_path):
+    def test_explain_says_that_writers_may_share_a_chunk_that_is_locked(self, tmp_path):
         """In place of a chunk, and of an array whose chunk is replaced."""
         chunk = Chunk(tmp_path, "chunk")
         for path, selection in (chunk.path, 3), (tmp_path, ...):
@@ -316,5 +318,7 @@ MANY = [(layout, way, 25) for layout in sharing.LAYOUTS for way in WAYS]
     ("layout", "way", "rounds"),
     [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in MANY)],
 )
-def test_four_processes_lose_nothing(tmp_path, together, layout, way, rounds):
+def test_four_processes_that_write_one_chunk_lose_no_element(
+    tmp_path, together, layout, way, rounds
+):
     assert sharing.lost(together, tmp_path, layout, way, rounds) == [0] * rounds

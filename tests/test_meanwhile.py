@@ -154,7 +154,7 @@ def test_a_chunk_that_is_replaced_between_two_reads_has_the_new_elements(tmp_pat
 @needs_descriptors
 @pytest.mark.parametrize("event", EVENTS_OF_READS)
 @every_layout
-def test_a_file_that_others_change_reads_old_or_new_or_is_named(tmp_path, layout, event):
+def test_a_chunk_file_that_others_change_reads_old_or_new_or_is_named(tmp_path, layout, event):
     file, is_mixed = File(tmp_path, layout), event == "overwritten"
     with zarr.config.set({"zarr_bytes.gap.local": 0}):
         for selection in READS:
@@ -194,7 +194,7 @@ EVENTS_OF_WRITES = {
         pytest.param("shard", False, marks=pytest.mark.slow),
     ],
 )
-def test_a_write_to_a_file_that_others_change_is_done_to_one_version(
+def test_a_write_to_a_chunk_file_that_others_change_is_done_to_one_version(
     tmp_path, layout, event, in_place
 ):
     """Or is undone by the others; no version is written in part, or mixed with another.
@@ -220,7 +220,7 @@ def test_a_write_to_a_file_that_others_change_is_done_to_one_version(
 @needs_descriptors
 @every_layout
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "missing"])
-def test_what_others_put_there_is_kept_by_preallocate(tmp_path, layout, is_there):
+def test_preallocate_keeps_a_chunk_file_that_others_make_meanwhile(tmp_path, layout, is_there):
     file, was_put = File(tmp_path, layout, in_place=True), []
     for moment in each_moment(file, file.replaced):
         if not is_there:
@@ -235,7 +235,7 @@ def test_what_others_put_there_is_kept_by_preallocate(tmp_path, layout, is_there
 @pytest.mark.parametrize("event", ["replaced", "deleted", "truncated", "emptied"])
 @every_layout
 @pytest.mark.parametrize("is_partial", [True, False], ids=["in ranges", "whole"])
-def test_an_object_that_others_change_reads_old_or_new_or_is_named(layout, event, is_partial):
+def test_a_remote_object_that_others_change_reads_old_or_new_or_is_named(layout, event, is_partial):
     """With several requests, elements may be of two versions; never beside the fill value."""
     old, new = map(Buffer.from_bytes, contents_of_versions(layout))
     others = {"replaced": new, "truncated": old[: len(old) // 2], "emptied": old[:0]}

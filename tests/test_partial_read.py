@@ -57,7 +57,7 @@ def test_a_row_is_one_request_for_its_bytes():
 
 class TestTheCodec:
     @given(case=selections(), gap=st.integers(0, 100))
-    def test_gives_what_numpy_selects(self, case, gap):
+    def test_partial_decoding_by_the_codec_gives_what_numpy_selects(self, case, gap):
         shape, selection = case
         values = numbers(shape, ">i4")
         array = stored(CountingStore(MemoryStore()), values)
@@ -67,7 +67,7 @@ class TestTheCodec:
         assert result.shape == expected.shape
         assert np.array_equal(result.as_numpy_array(), expected)
 
-    def test_gives_buffers_of_others_in_the_declared_type(self):
+    def test_partial_decoding_gives_device_buffers_in_the_declared_type(self):
         array = stored(CountingStore(MemoryStore()), VALUES)
         result = selected_by_the_codec(array, np.s_[3, :9], DEVICE)
         assert (type(result), result.dtype) == (DeviceNDBuffer, np.dtype("=f8"))
@@ -158,7 +158,7 @@ class TestFaults:
             with pytest.raises(PermissionError, match="no more"):
                 act()
 
-    def test_an_object_that_is_deleted_midway_is_an_error_not_a_mix(self, made):
+    def test_a_chunk_that_is_deleted_between_requests_is_an_error(self, made):
         """Of a shard, also after its index alone."""
         for last in range(1 - made.index, 20, 19):
 
@@ -226,7 +226,7 @@ class TestLocalFiles:
         assert counted.bytes_fetched == 2 * values.nbytes
 
     @pytest.mark.skipif(sys.platform == "win32", reason="files without holes")
-    def test_elements_may_lie_behind_what_32_bits_count(self, tmp_path):
+    def test_elements_at_offsets_above_32_bits_are_read(self, tmp_path):
         n, points = 2**17, ([2**16 + 1, 3, 2**17 - 1], [5, 2**17 - 2, 7])
         array = created(tmp_path, (n, n), "u1")
         (tmp_path / "c/0").mkdir(parents=True)
@@ -243,7 +243,7 @@ class TestLocalFiles:
     "rectilinear_chunks" not in zarr.config.get("array"), reason="zarr has them from 3.3 on"
 )
 @pytest.mark.parametrize("filters", [[], [TransposeCodec(order=(1, 0))]], ids=["plain", "T"])
-def test_every_part_of_a_grid_of_chunks_of_several_shapes(tmp_path, pipeline, filters):
+def test_every_selection_of_a_rectilinear_chunk_grid_is_read(tmp_path, pipeline, filters):
     """A part that begins with two chunks is often selected alike in both."""
     with zarr.config.set({"array.rectilinear_chunks": True}):
         store = LocalStore(tmp_path)

@@ -79,7 +79,7 @@ def test_a_row_is_written_and_the_others_stay(tmp_path):
 
 @fuzz(examples=40)
 @given(data=st.data())
-def test_of_a_shard_the_selected_bytes_change_and_no_others(tmp_path_factory, data):
+def test_a_write_to_a_shard_changes_the_selected_bytes_and_no_others(tmp_path_factory, data):
     """Nor the index, nor what is between inner chunks; a new one has them all, in Morton order.
 
     Where a shard is replaced, no inner chunk is added to those that it had but what is selected.
@@ -115,7 +115,9 @@ def test_of_a_shard_the_selected_bytes_change_and_no_others(tmp_path_factory, da
 
 class TestTheSetting:
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_an_array_keeps_the_way_it_was_opened_with(self, tmp_path, layout):
+    def test_an_array_keeps_the_setting_of_partial_writes_it_was_opened_with(
+        self, tmp_path, layout
+    ):
         """Also where it is pickled; another configuration takes the setting of the moment."""
         replaced = stored(LocalStore(tmp_path), np.ones((40, 2), "i2"), **LAYOUTS[layout])
         with zarr.config.set(IN_PLACE):
@@ -205,7 +207,7 @@ class TestForms:
         ],
         ids=str,
     )
-    def test_axes_of_integers_are_dropped_and_those_of_one_repeated(
+    def test_values_are_broadcast_over_axes_of_integers_and_of_one(
         self, tmp_path, selection, shape
     ):
         array = created(LocalStore(tmp_path), (6, 8, 10), "f8")
@@ -291,7 +293,7 @@ class TestForms:
     @both_ways
     @pytest.mark.parametrize("kind", ["local", "memory"])
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_of_a_point_that_is_selected_again_the_last_value_counts(
+    def test_the_last_value_of_a_point_that_is_selected_twice_is_written(
         self, tmp_path, kind, layout, in_place
     ):
         store = store_with(kind, {}, tmp_path)
@@ -304,7 +306,7 @@ class TestForms:
             assert array[...].tolist() == [[last, *[0] * 5], [0, 0, 0, third, 0, fourth]]
 
     @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["plain", "transposed"])
-    def test_what_the_caller_has_written_stays_his(self, order):
+    def test_an_array_of_the_caller_stays_unchanged_once_it_is_written(self, order):
         filters = [TransposeCodec(order=order)]
         array = created(MemoryStore(), (8, 8), ">i4", filters=filters)
         values = np.ones((8, 8), ">i4")
@@ -317,7 +319,7 @@ class TestForms:
             assert (array[...] == 1).all()
 
     @pytest.mark.parametrize(("shape", "chunks", "target", "source", "mapped", "given"), OVERLAPS)
-    def test_elements_of_a_mapping_are_written_to_the_file_that_it_maps(
+    def test_values_that_map_the_chunk_file_itself_are_written(
         self, tmp_path, shape, chunks, target, source, mapped, given
     ):
         expected = numbers(shape, "i8")
@@ -338,7 +340,7 @@ class TestNewAndEmptyChunks:
     @pytest.mark.parametrize("fill_value", [0, 7])
     @pytest.mark.parametrize("writes_empty", [False, True])
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_for_the_fill_value_alone_it_is_stored_where_empty_chunks_are_written(
+    def test_a_chunk_of_the_fill_value_is_stored_where_empty_chunks_are_written(
         self, tmp_path, in_place, layout, fill_value, writes_empty
     ):
         options = {"fill_value": fill_value, "config": {"write_empty_chunks": writes_empty}}
@@ -353,7 +355,7 @@ class TestNewAndEmptyChunks:
         array[1] = fill_value
         assert ("c/1/0" in keys_of(array.store)) is writes_empty
 
-    def test_equal_numbers_of_other_bits_are_no_fill_value(self, tmp_path):
+    def test_numbers_equal_to_the_fill_value_with_other_bits_are_stored(self, tmp_path):
         other_nan = np.uint32(0x7FC00001).view("f4")
         for fill_value, value in (0.0, -0.0), (-0.0, 0.0), (np.nan, other_nan):
             options = {"fill_value": fill_value, "overwrite": True}

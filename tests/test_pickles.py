@@ -95,7 +95,7 @@ def test_an_array_comes_back_from_its_pickle(tmp_path):
 
 
 class TestArrays:
-    def test_are_equal_to_their_pickles_and_zarrs_own_without_this_package(self, tmp_path, made):
+    def test_arrays_equal_their_pickles_which_load_without_this_package(self, tmp_path, made):
         """Others are an error: another pipeline would replace chunks that are written in place."""
         found = loaded_in("plain", tmp_path, made)
         for name, array in made.items():
@@ -112,7 +112,7 @@ class TestArrays:
             assert not any(module.startswith("zarr_bytes") for module in modules)
 
     @pytest.mark.parametrize(("variables", "module"), [({}, "zarr_bytes"), (OFF, "zarr.co")])
-    def test_have_the_codec_and_the_pipeline_of_the_process(
+    def test_arrays_from_pickles_have_the_codec_and_pipeline_of_the_process(
         self, tmp_path, made, variables, module
     ):
         """But those that are written in place have that of this package."""
@@ -133,7 +133,7 @@ class OfCodecsAlone(BatchedCodecPipeline):
         return super().from_codecs(codecs)
 
 
-def test_a_pipeline_keeps_its_size_of_batches_and_loads_as_any_class_of_pipelines():
+def test_a_pickled_pipeline_keeps_its_batch_size_and_loads_as_any_class():
     pipeline = BatchedBytesPipeline.from_codecs([BytesCodec()], batch_size=7)
     pickled = pickle.dumps(pipeline)
     register_pipeline(OfCodecsAlone)

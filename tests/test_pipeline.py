@@ -44,7 +44,7 @@ def test_a_selection_is_read_into_a_buffer_of_the_caller(tmp_path):
     assert np.array_equal(out, numbers((4, 6))[1:3])
 
 
-def test_it_takes_its_parts_by_position_as_zarrs_does():
+def test_the_pipeline_takes_its_codecs_by_position_as_zarrs_does():
     codecs = [TransposeCodec(order=(0,)), BytesCodec()]
     for pipeline in BatchedCodecPipeline, BatchedBytesPipeline:
         parts = vars(BatchedCodecPipeline.from_codecs(codecs, batch_size=7))
@@ -53,7 +53,7 @@ def test_it_takes_its_parts_by_position_as_zarrs_does():
 
 class TestWhatIsLeftToZarr:
     @pytest.mark.parametrize("name", ["bytes", "bytes in place", "endian", "transpose"])
-    def test_a_subclass_of_a_codec_does_what_it_does_otherwise(self, tmp_path, name):
+    def test_a_subclass_of_a_codec_is_left_to_zarrs_pipeline(self, tmp_path, name):
         """Here it inverts what it gets."""
 
         def inverted(buffer):
@@ -91,7 +91,7 @@ class TestWhatIsLeftToZarr:
         in_file = (~model).transpose(order).astype(">i4")
         assert (tmp_path / "c/0/0").read_bytes() == in_file.tobytes()
 
-    def test_buffers_of_another_memory_are_left_to_zarrs_pipeline(self, tmp_path):
+    def test_buffers_of_device_memory_are_left_to_zarrs_pipeline(self, tmp_path):
         """Which stores chunks whole."""
         asked = []
 
@@ -136,7 +136,7 @@ def buffer_for(draw, values):
 class TestReadingIntoABufferOfTheCaller:
     @settings(max_examples=40, suppress_health_check=list(HealthCheck))
     @given(data=st.data())
-    def test_in_any_memory_and_data_type(self, tmp_path_factory, data):
+    def test_a_read_fills_a_buffer_of_any_memory_and_data_type(self, tmp_path_factory, data):
         example = data.draw(arrays(can_be_missing=True))
         values, entries = example.values(), data.draw(basic(example.shape))
         expected = np.asarray(values[entries])
@@ -159,7 +159,7 @@ class TestReadingIntoABufferOfTheCaller:
         ],
         ids=["objects", "masked", "matrix"],
     )
-    def test_of_any_class_of_numpy(self, tmp_path, make, endian):
+    def test_a_read_fills_a_buffer_of_any_class_of_numpy(self, tmp_path, make, endian):
         values = numbers((200, 100))
         array = stored(tmp_path, values, (100, 100), serializer=BytesCodec(endian=endian))
         for selection in (slice(None),), (slice(1, 3),), ([1, 150, 3],):
@@ -168,7 +168,7 @@ class TestReadingIntoABufferOfTheCaller:
             array.get_orthogonal_selection(selection, out=buffer)
             assert out.tolist() == values[selection].tolist()
 
-    def test_one_that_is_read_only_is_an_error_of_numpys(self, tmp_path):
+    def test_a_read_into_a_read_only_buffer_is_numpys_error(self, tmp_path):
         array = stored(tmp_path, numbers((100, 100)), serializer=BytesCodec())
         buffer = cpu.NDBuffer.from_numpy_array(np.zeros((100, 100)))
         for is_writeable in False, True, False:  # also after a read into one that is not
@@ -179,7 +179,7 @@ class TestReadingIntoABufferOfTheCaller:
 
     @pytest.mark.parametrize("rows", [600, 6000], ids=["in one read", "in several"])
     @pytest.mark.parametrize("mapped", ["view", "memmap"])
-    def test_that_maps_the_file_which_is_read(self, tmp_path, mapped, rows):
+    def test_a_read_fills_a_buffer_that_maps_the_file_itself(self, tmp_path, mapped, rows):
         """Elements are read before others take their place, as from any other memory."""
         values = numbers((rows, 100), "<i4")
         options = {"serializer": BytesCodec(), "in_place": mapped == "view"}
@@ -193,7 +193,7 @@ class TestReadingIntoABufferOfTheCaller:
             assert np.array_equal(out, values[: rows // 2])
             array[...] = values
 
-    def test_that_is_shared_memory_is_not_copied(self, tmp_path):
+    def test_a_read_into_shared_memory_copies_no_buffer(self, tmp_path):
         array = stored(LocalStore(tmp_path), numbers((1000, 1000)), (100, 1000))
         out = np.frombuffer(mmap(-1, array.nbytes)).reshape(array.shape)
         buffer = cpu.NDBuffer.from_numpy_array(out)
@@ -209,7 +209,7 @@ def test_an_array_may_have_as_many_axes_as_numpy_has(tmp_path):
         assert array.oindex[np.array([False, True])].ravel().tolist() == [2]
 
 
-def test_after_an_error_no_other_item_is_begun_and_what_has_begun_is_waited_for():
+def test_an_error_in_a_thread_begins_no_other_chunk_and_waits_for_those_that_have_begun():
     begun, ended, both, is_raised = [], [], threading.Barrier(2, timeout=30), threading.Event()
 
     def work(i):

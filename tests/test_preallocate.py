@@ -66,9 +66,7 @@ def test_every_missing_chunk_is_made(tmp_path):
 
 @pytest.mark.parametrize("fill_value", [0, 7])
 @pytest.mark.parametrize("chain", CHAINS)
-def test_missing_chunks_and_inner_chunks_are_made_and_then_written_in_place(
-    tmp_path, chain, fill_value
-):
+def test_preallocated_chunks_and_inner_chunks_are_written_in_place(tmp_path, chain, fill_value):
     with zarr.config.set(PLAIN_ZARR):
         array_in(tmp_path, fill_value=fill_value, **CHAINS[chain])[1, 2] = 5
     with zarr.config.set(IN_PLACE):
@@ -92,7 +90,7 @@ def test_missing_chunks_and_inner_chunks_are_made_and_then_written_in_place(
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
-def test_what_is_no_file_is_not_taken_for_a_chunk(tmp_path, kind):
+def test_preallocate_takes_a_folder_or_fifo_for_no_chunk(tmp_path, kind):
     array = array_in(tmp_path)
     put(kind, tmp_path / "c/0/1")
     with pytest.raises(ChunkFileError, match=f"is a {kind.removeprefix('link to a ')}"):
@@ -129,7 +127,7 @@ def test_a_chunk_of_zeros_takes_no_room_on_the_disk(tmp_path):
         (partial(array_in, **LARGE_INDEX), f"its missing chunks take about 10.20 bytes{BUT}"),
     ],
 )
-def test_what_cannot_be_made_is_refused_with_the_reason(tmp_path, make, reason):
+def test_preallocate_refuses_arrays_with_the_reason(tmp_path, make, reason):
     array = make(tmp_path)
     before = files_in(tmp_path)
     what = f"chunks of {re.escape(str(array.store_path))} cannot be made in advance: "
@@ -151,7 +149,7 @@ def test_chunks_that_are_there_and_chunks_of_zeros_take_no_room(tmp_path, monkey
     assert preallocate(array_in(tmp_path / "0", (0, 10**12), (2, 3))).chunks == 0  # at once
 
 
-def test_an_option_goes_on_with_more_files_than_are_made_unasked(tmp_path, monkeypatch):
+def test_preallocate_makes_very_many_files_only_with_an_option(tmp_path, monkeypatch):
     monkeypatch.setattr(preallocating, "MOST_FILES", 3)
     array = array_in(tmp_path)
     found = json.loads(call("preallocate", tmp_path, "--json").stdout)
@@ -163,7 +161,7 @@ def test_an_option_goes_on_with_more_files_than_are_made_unasked(tmp_path, monke
     assert preallocate(array).chunks == 4
 
 
-def test_the_command_makes_the_chunks_of_every_array_and_names_those_it_cannot(tmp_path):
+def test_the_preallocate_command_makes_the_chunks_of_every_array(tmp_path):
     group, told = zarr.create_group(tmp_path), []
     options = {"chunks": 4, "dtype": "i4"}
     group.create_array("plain", shape=9, compressors=None, **options)
@@ -195,7 +193,7 @@ def test_the_command_makes_the_chunks_of_every_array_and_names_those_it_cannot(t
     assert (names[:10], row[:3], more) == ("Refused   ", "/15", "... and 1 more")
 
 
-def test_without_hard_links_the_error_says_what_to_do(tmp_path, monkeypatch):
+def test_preallocate_without_hard_links_says_what_to_do(tmp_path, monkeypatch):
     """A file that is renamed to its name might replace one that another process makes."""
     array = array_in(tmp_path)
     with monkeypatch.context() as patch:

@@ -79,7 +79,7 @@ def test_explaining_reads_nothing_but_indexes_of_shards_in_files(tmp_path, layou
 @needs_pwrite
 @every_layout
 class TestViews:
-    def test_see_what_is_written_in_place_at_once(self, tmp_path, layout):
+    def test_views_see_writes_in_place_at_once(self, tmp_path, layout):
         array = array_in(LocalStore(tmp_path), layout)
         viewed, values = view(array), VALUES.copy()
         row = viewed[1, :3]  # of one chunk, or inner chunk: no copy
@@ -88,7 +88,7 @@ class TestViews:
             assert np.array_equal(viewed[...], values)
             assert np.array_equal(row, values[1, :3])
 
-    def test_have_the_shape_of_the_array_when_they_were_made(self, tmp_path, layout):
+    def test_views_keep_the_shape_of_the_array_when_they_were_made(self, tmp_path, layout):
         """After a resize, a new view has the new one."""
         array = array_in(LocalStore(tmp_path), layout)
         viewed = view(array)

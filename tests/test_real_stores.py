@@ -72,7 +72,7 @@ def test_services_that_always_answer_ranges_are_known(package):
     assert [driver_of(store).answers_ranges() for store in stores] == [True, True, True, False]
 
 
-def test_icechunk(tmp_path):
+def test_arrays_of_icechunk_are_read_in_ranges(tmp_path):
     icechunk = pytest.importorskip("icechunk")
     repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
     session = repository.writable_session("main")
@@ -113,7 +113,7 @@ def nginx(tmp_path):
 
 
 @pytest.mark.parametrize("client", ["fsspec", "obstore"])
-def test_http(nginx, tmp_path, client):
+def test_arrays_of_an_http_server_are_read_in_ranges(nginx, tmp_path, client):
     """The truncated object is named with range and sizes, though the server has its own error."""
     write(LocalStore(tmp_path / "files"))
     check(store_at(nginx, client))
@@ -130,7 +130,7 @@ def test_http(nginx, tmp_path, client):
 
 
 @pytest.mark.slow
-def test_s3():
+def test_arrays_of_s3_are_read_in_ranges():
     s3fs, moto = pytest.importorskip("s3fs"), pytest.importorskip("moto.server")
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

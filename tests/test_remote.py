@@ -168,7 +168,7 @@ def test_a_row_takes_the_time_of_one_request_and_of_its_bytes():
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_read_takes_hardly_longer_than_at_best_and_costs_what_was_explained(name):
+def test_a_remote_read_takes_hardly_longer_than_at_best(name):
     shape, options, selection = READS[name]
     values = numbers(shape)
     array = remote(values, **options)
@@ -261,7 +261,7 @@ def test_event_loops_that_are_closed_are_not_kept():
 @pytest.mark.parametrize(
     "error", [asyncio.CancelledError(), ExceptionGroup("of a store", [OSError()])]
 )
-def test_what_a_store_raises_is_raised_as_it_is(error, rows):
+def test_an_error_of_a_store_is_raised_as_it_is(error, rows):
     """Though nobody has cancelled anything, and other requests run."""
 
     async def fault(number, buffer):
@@ -279,7 +279,7 @@ def test_what_a_store_raises_is_raised_as_it_is(error, rows):
         assert repr(caught.value) == repr(error)
 
 
-def test_who_cancels_a_read_while_a_request_fails_is_heard():
+def test_cancelling_a_read_is_heard_while_a_request_fails():
     """Though another request takes its time to end, and the error is caught."""
 
     async def fault(number, buffer):
@@ -319,7 +319,7 @@ def test_a_missing_chunk_is_the_fill_value_for_eager_tasks():
         assert not asyncio.run(main()).any()
 
 
-def test_an_error_counts_more_than_that_nothing_else_is_needed():
+def test_an_error_of_a_request_counts_more_than_a_missing_range():
     """Such as that a range is missing, which would be the fill value."""
 
     async def fail(error):
@@ -365,7 +365,9 @@ class Copying(MemoryStore):
     ],
     ids=["a chunk", "a column", "chunks", "parts of chunks"],
 )
-def test_memory_is_that_of_the_result_and_of_a_request_for_each_slot(shape, chunks, selection):
+def test_memory_of_a_remote_read_is_that_of_the_result_and_of_a_request_for_each_slot(
+    shape, chunks, selection
+):
     with zarr.config.set({"zarr_bytes.largest_request.remote": 2**19}):
         array = remote(numbers(shape), Copying, chunks=chunks)
         (found, _), peak = most_memory(lambda: timed(array, selection))
@@ -426,7 +428,7 @@ class TestKeptIndexes:
         assert explained.bytes_fetched == array.store.sent
         return len(array.store.requests)
 
-    def test_as_many_as_the_setting_says_are_those_used_last(self):
+    def test_shard_indexes_used_last_are_kept_as_many_as_the_setting_says(self):
         array = self.array()
         assert [self.requests(array, (i, 5, 6)) for i in (0, 0)] == [2, 2]  # none by default
         with zarr.config.set({"zarr_bytes.index_cache": 2}):
@@ -441,7 +443,7 @@ class TestKeptIndexes:
             assert [self.requests(array, (i, 5, 6)) for i in (0, 2, 1)] == [1, 2, 2]
         assert self.requests(array, (1, 5, 6)) == 2
 
-    def test_that_of_a_shard_that_is_written_here_is_forgotten(self):
+    def test_the_kept_index_of_a_shard_that_is_written_is_forgotten(self):
         """And one that is deleted is the fill value."""
         array, values = self.array(), self.VALUES.copy()
         with zarr.config.set({"zarr_bytes.index_cache": 5}):
@@ -456,7 +458,9 @@ class TestKeptIndexes:
 
     @pytest.mark.parametrize("path", ["group", ""])
     @pytest.mark.parametrize("kind", ["the same address", "read only", "a folder", "preallocated"])
-    def test_those_of_other_store_objects_are_forgotten_too(self, tmp_path, kind, path):
+    def test_kept_indexes_of_other_store_objects_are_forgotten_after_a_write(
+        self, tmp_path, kind, path
+    ):
         """Of the array itself, if its path is empty; zarr copies a store to be read only."""
         above, values = "" if path else "/group", self.VALUES[0] + 1
         store, reader = LocalStore(tmp_path), WrapperStore(LocalStore(f"{tmp_path}{above}"))
@@ -475,14 +479,14 @@ class TestKeptIndexes:
             array[...] = values
             assert np.array_equal(array_of_reader[...], values)
 
-    def test_none_is_used_where_shards_come_whole(self):
+    def test_no_kept_index_is_used_where_shards_come_whole(self):
         array = self.array()
         with zarr.config.set({"zarr_bytes.index_cache": 5}):
             timed(array, ...)
             with zarr.config.set({"zarr_bytes.partial_reads": False}):
                 assert self.requests(array, (slice(3), 5, 6)) == 3
 
-    def test_that_of_a_shard_is_forgotten_though_its_write_failed(self, monkeypatch):
+    def test_the_kept_index_of_a_shard_is_forgotten_though_its_write_failed(self, monkeypatch):
         """As the answer may have been lost, and the shard stored."""
         array, values = self.array(), self.VALUES.copy()
         values[1, 30:] = 0  # the fill value
@@ -498,7 +502,7 @@ class TestKeptIndexes:
                 array[1, 30:] = 0
             assert np.array_equal(timed(array, 1)[0], values[1])
 
-    def test_one_that_was_asked_for_before_a_write_had_ended_is_not_kept(self):
+    def test_an_index_that_was_requested_before_a_write_ended_is_not_kept(self):
         array, values = self.array(), self.VALUES.copy()
         values[1, 30:] = 0  # the fill value
 

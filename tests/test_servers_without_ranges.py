@@ -49,7 +49,7 @@ class TestPythonsHttpServer:
     """Of two chunks, or of two shards with their indexes."""
 
     @pytest.mark.parametrize("is_sharded", [False, True], ids=["chunks", "shards"])
-    def test_each_chunk_comes_once_and_the_later_ones_without_a_range(
+    def test_each_chunk_comes_whole_once_and_later_ones_are_requested_without_a_range(
         self, tmp_path, client, is_sharded
     ):
         rows, shards = (10, (30, 50, 50)) if is_sharded else (30, None)
@@ -106,7 +106,7 @@ def test_objects_that_a_server_keeps_compressed_come_whole(tmp_path, index_locat
                     assert np.array_equal(array[selection], values[selection])
 
 
-def test_a_range_that_once_came_short_is_followed_by_the_chunk_and_later_ones_by_nothing():
+def test_a_short_answer_to_a_range_is_followed_by_a_request_for_the_chunk():
     def answer(value, byte_range):
         short = next(answers, 0)
         return value[byte_range.start : byte_range.end - short]
@@ -287,7 +287,7 @@ def test_a_shard_that_ends_before_a_range_is_an_error_of_a_store_that_tells_no_s
 
 
 class TestSizes:
-    def test_fewer_bytes_than_the_range_and_more_than_the_chunk_are_an_error(self):
+    def test_an_answer_shorter_than_the_range_or_longer_than_the_chunk_is_an_error(self):
         array, objects = answered(whole_object)
         content = objects[KEY].combine([objects[KEY][:1]])
         for found, size in (0, PLANE), (PLANE - 1, PLANE), (NBYTES + 1, NBYTES):

@@ -43,7 +43,7 @@ def test_a_setting_is_taken_from_zarrs_configuration():
 
 
 class TestValues:
-    def test_true_and_false_are_read_in_any_case_of_letters(self):
+    def test_settings_of_true_and_false_are_read_in_any_case_of_letters(self):
         for word in True, "True", "true", "TRUE", False, "False", "false", "FALSE":
             truth = str(word).lower() == "true"
             with given("partial_reads", word):
@@ -52,7 +52,7 @@ class TestValues:
                 with set_to("partial_writes", word):
                     assert setting("zarr_bytes.partial_writes") is truth
 
-    def test_sizes_are_numbers_of_bytes_and_one_leaves_the_others_at_their_defaults(self):
+    def test_settings_of_sizes_leave_the_others_at_their_defaults(self):
         with zarr.config.set({"zarr_bytes.gap": {"remote": 7}}):
             assert reading_cost("local") == DEFAULTS["local"]
             assert reading_cost("remote") == DEFAULTS["remote"]._replace(gap=7)
@@ -76,7 +76,7 @@ class TestValues:
             stores = LocalStore("a"), ZipStore("a.zip"), MemoryStore()
             assert [driver_of(store).cost().gap for store in stores] == [5, 5, 7]
 
-    def test_any_other_is_an_error_with_what_is_permitted_and_a_problem_for_status(self):
+    def test_a_wrong_setting_is_an_error_with_what_is_permitted(self):
         pipelines = " and ".join(map(repr, ["batched"] + ["fused"] * HAS_FUSED_PIPELINE))
         for permitted, names, values in (
             ("are True and False", ["partial_reads", "partial_writes"], ["yes", "", 1, None, []]),
@@ -93,7 +93,7 @@ class TestValues:
         with given("fill_values", "loose"), pytest.raises(TypeError, match="is 'loose'; permitted"):
             setting("zarr_bytes.fill_values")
 
-    def test_a_hyphen_is_as_good_as_an_underscore(self):
+    def test_names_of_settings_may_have_hyphens_for_underscores(self):
         defaults = {n.replace("_", "-"): default for n, (default, _) in SETTINGS.items()}
         with zarr.config.set(defaults | {"zarr-bytes.partial-reads": False}):
             assert reading_cost("local") is None
@@ -103,7 +103,7 @@ class TestValues:
 class TestNamesThatAreNoSettings:
     @pytest.mark.parametrize("name", ["partial_read", "gap.local.x", "gap", "fill-value", ""])
     @pytest.mark.parametrize("value", [None, 0, "", 5])
-    def test_are_said_by_status_with_all_that_are_settings(self, name, value):
+    def test_unknown_settings_are_said_by_status(self, name, value):
         with zarr.config.set({f"zarr_bytes.{name}".strip("."): value}):
             found, result = zarr_bytes.status(), call("status")
         (sentence,) = found.unknown
@@ -112,7 +112,7 @@ class TestNamesThatAreNoSettings:
         assert (found.is_active, found.problems, result.exit_code) == (True, [], 1)
         assert str(found).startswith(f"Active, but {sentence}.")
 
-    def test_are_warned_of_once_each_by_every_place_that_asks_for_a_setting(self, tmp_path):
+    def test_unknown_settings_are_warned_of_once_each(self, tmp_path):
         array = zarr.create_array(tmp_path, data=np.arange(20), compressors=None)
         asked = (lambda: reading_cost("remote"), lambda: setting("zarr_bytes.mappings"))
         with ExitStack() as unknown:
@@ -124,9 +124,7 @@ class TestNamesThatAreNoSettings:
                 ask()  # again would be an error
 
 
-def test_a_warning_names_the_line_of_the_caller_though_zarr_reads_in_another_thread(
-    tmp_path, pipeline
-):
+def test_a_warning_of_a_setting_names_the_line_of_the_caller(tmp_path, pipeline):
     zarr.create_array(tmp_path, data=np.arange(20), chunks=(5,), compressors=None)
     array = zarr.open_array(tmp_path)
     get, threads = array.async_array.getitem, ThreadPoolExecutor(1)

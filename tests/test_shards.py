@@ -115,7 +115,7 @@ def test_a_shard_that_is_replaced_has_no_empty_inner_chunks(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
-def test_inner_chunks_that_are_encoded_in_several_blocks_are_one_after_another(tmp_path, kind):
+def test_inner_chunks_that_are_encoded_in_several_blocks_are_contiguous(tmp_path, kind):
     values = numbers((6, 400, 500))  # of 1.6 MB
     values[3, :350] = 0  # no empty inner chunk, though it begins like one
     array = made(tmp_path if kind == "local" else None, values.shape, values.shape, (1, 400, 500))
@@ -148,7 +148,9 @@ class TestInPlace:
         assert (tmp_path / "c/0").read_bytes() == shard_of(PARTS)
 
     @pytest.mark.parametrize("start", [0, 8], ids=["all", "half"])
-    def test_inner_chunks_that_share_bytes_are_parted_by_a_new_shard(self, array, tmp_path, start):
+    def test_inner_chunks_that_share_bytes_are_separated_by_a_new_shard(
+        self, array, tmp_path, start
+    ):
         path, content = tmp_path / "c/0", shard_of(PARTS, entries={1: (start, 16)})
         path.write_bytes(content)
         inode = path.stat().st_ino

@@ -101,7 +101,7 @@ def kept(path):
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_one_of_four_blocks_is_left_and_none_is_lost_with_the_setting(client, path, write):
+def test_partial_writes_keep_all_blocks_of_dask_that_share_a_chunk(client, path, write):
     write(path, dask_array.from_array(VALUES, chunks=BLOCK))
     assert sum(kept(path)) == 1
     with zarr.config.set({SETTING: True}):  # in this process; the arrays are opened here

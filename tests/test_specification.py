@@ -283,7 +283,7 @@ class TestPermittedFillValues:
             ),
         ],
     )
-    def test_nothing_else_is(self, data_type, permitted, values):
+    def test_nothing_else_is_a_permitted_fill_value(self, data_type, permitted, values):
         for value in values:
             with pytest.raises(FillValueError, match=f"data type .*: permitted is {permitted}"):
                 open_document(data_type, fill_value=value)

@@ -52,7 +52,7 @@ def test_status_says_that_the_package_is_active():
 
 
 class TestActive:
-    def test_exit_status_0_and_the_file_that_decided(self):
+    def test_active_status_exits_with_0_and_names_the_configuration_file(self):
         names = "zarr-bytes", "zarr", "numpy", "ml_dtypes"
         versions = {"Python": platform.python_version()} | {n: metadata.version(n) for n in names}
         assert printed(status=0).splitlines()[1] == ", ".join(map(" ".join, versions.items()))
@@ -64,7 +64,7 @@ class TestActive:
         for codec in found["codecs"]:
             assert codec["source"].endswith("etc/zarr/zarr-bytes.yaml")
 
-    def test_verbose_lists_the_data_types_and_first_whether_they_need_an_import(self):
+    def test_verbose_status_lists_the_data_types(self):
         lines = printed("--verbose").splitlines()
         assert lines[0].startswith("Active: ")
         assert any(line.startswith("complex128 ") for line in lines)
@@ -110,7 +110,7 @@ class TestActive:
 
 class TestNotActive:
     @pytest.mark.parametrize("kind", ["variable", "file"])
-    def test_who_decided_is_named_and_the_line_to_run_is_one_line(self, tmp_path, kind):
+    def test_status_names_who_chose_another_codec_and_the_line_to_run(self, tmp_path, kind):
         path = tmp_path / "a-rather-long-name" / "and-another-one" / "mine.conf"
         path.parent.mkdir(parents=True)
         path.write_text(f"codecs: {{bytes: {ZARRS_OWN}}}")
@@ -182,7 +182,7 @@ class TestNotActive:
             said += " Run before Python starts:"
         assert (found.is_active, found.advice) == (False, [said, *lines])
 
-    def test_code_is_told_from_files_and_variables_and_a_class_may_not_exist(self):
+    def test_status_tells_code_from_configuration_files_and_variables(self):
         for name, path, shown in (
             ("bytes", ZARRS_OWN, ZARRS_OWN),
             ("bytes", "no.such.Codec", "none: "),
@@ -195,7 +195,7 @@ class TestNotActive:
             assert (found.is_active, codec.source) == (name == "endian", "zarr.config.set")
             assert codec.found.startswith(shown)
 
-    def test_a_pipeline_that_there_is_not_is_a_problem(self):
+    def test_an_unknown_pipeline_is_a_problem_of_status(self):
         for value in {}, 5, {"path": np.array([1, 2])}, {"path": "zarr_bytes.BytePipeline"}:
             with zarr.config.set(codec_pipeline=value):
                 found = zarr_bytes.status()
@@ -204,7 +204,7 @@ class TestNotActive:
 
 
 class TestWhatIsSaid:
-    def test_of_each_setting_its_source_whatever_its_value(self, monkeypatch, tmp_path):
+    def test_status_names_the_source_of_each_setting(self, monkeypatch, tmp_path):
         """Of files in a folder, the last by name whose ending is one that zarr reads."""
         chosen = {"zarr_bytes.partial_reads": True, "zarr_bytes.gap.remote": 2**18}
         files = {"mappings": "a.json", "index-cache": "b.YML", "other_chains": "c.yaml"}
@@ -229,7 +229,7 @@ class TestWhatIsSaid:
         assert sources == {s.name: s.source for s in found.settings if s.source != "default"}
         assert variable in str(found)
 
-    def test_all_that_is_to_be_done(self):
+    def test_status_says_all_that_is_to_be_done(self):
         given = {f"zarr_bytes.{name}": -1 for name in ("x", "mappings", "gap.local", "y")}
         given |= {"codecs.bytes": ZARRS_OWN, "codecs.endian": ZARRS_OWN}
         with zarr.config.set(given | {"codec_pipeline.path": ZARRS_PIPELINE}):
@@ -247,7 +247,7 @@ class TestWhatIsSaid:
 
     @pytest.mark.parametrize("pipeline", [OWN_PIPELINE, ZARRS_PIPELINE])
     @pytest.mark.parametrize("codec", [OWN_CODEC, ZARRS_OWN])
-    def test_of_this_package_s_pipeline_with_its_codec_its_arrays(self, pipeline, codec):
+    def test_status_says_which_arrays_are_read_in_parts_by_the_pipeline(self, pipeline, codec):
         with zarr.config.set({"codec_pipeline.path": pipeline, "codecs.bytes": codec}):
             found = zarr_bytes.status()
         assert found.codecs[2].found == pipeline
@@ -256,7 +256,7 @@ class TestWhatIsSaid:
             assert (said in str(found)) == is_said
 
     @pytest.mark.parametrize("with_rich", [True, False])
-    def test_the_verdict_on_the_last_screen_where_there_is_much_to_do(self, with_rich, monkeypatch):
+    def test_the_verdict_of_status_is_on_the_last_screen(self, with_rich, monkeypatch):
         """Of 24 lines, the last is the next prompt."""
         if not with_rich:
             monkeypatch.setitem(sys.modules, "rich", None)
@@ -273,7 +273,7 @@ class TestWhatIsSaid:
 
 
 class TestCommand:
-    def test_an_interrupt_is_said_beside_the_output(self, monkeypatch, tmp_path):
+    def test_an_interrupt_of_a_command_is_said_on_stderr(self, monkeypatch, tmp_path):
         zarr.create_array(tmp_path, shape=3, dtype="i4", compressors=None)
         fail_at(monkeypatch, "open", 0, error=KeyboardInterrupt())
         result = call("preallocate", tmp_path)
@@ -288,7 +288,7 @@ class TestCommand:
         assert "\n\nExit status: 0 if it does, 1 if not, " in call("status", "--help").stdout
         assert call("status", "--jso").stderr.endswith(" unrecognized arguments: --jso\n")
 
-    def test_streams_may_be_closed_or_have_few_characters(self, monkeypatch):
+    def test_commands_print_to_closed_streams_and_to_ascii(self, monkeypatch):
         for stream in None, io.TextIOWrapper(io.BytesIO(), "ascii"):
             monkeypatch.setattr(sys, "stdout", stream)
             monkeypatch.setattr(sys, "stderr", stream)
@@ -298,7 +298,7 @@ class TestCommand:
         assert stream.buffer.getvalue().endswith(b"\n\\u6e29: it does not exist\n")
 
     @pytest.mark.skipif(sys.platform != "linux", reason="a device of Linux")
-    def test_output_that_is_closed_or_full_is_no_traceback(self):
+    def test_closed_or_full_output_of_a_command_is_no_traceback(self):
         full = (1, "OSError: [Errno 28] No space left on device\n")
         for redirected, expected in (">/dev/full", full), ("", (1, "")):  # to a pager that was left
             reading, writing = os.pipe()

@@ -142,7 +142,9 @@ def test_a_file_that_another_process_changes_gives_its_versions_or_an_error(tmp_
 @pytest.mark.slow
 @NEEDS_POSIX
 class TestFileDescriptors:
-    def test_without_any_left_a_read_is_an_error_and_the_next_reads_again(self, tmp_path):
+    def test_a_read_without_free_file_descriptors_is_an_error_and_the_next_reads_again(
+        self, tmp_path
+    ):
         resource, values = pytest.importorskip("resource"), numbers((50, 5000))
         array, selections = stored(LocalStore(tmp_path), values), (..., 3, (3, 7), np.s_[:, 7])
         most = resource.getrlimit(resource.RLIMIT_NOFILE)

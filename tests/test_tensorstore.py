@@ -45,7 +45,7 @@ def test_tensorstore_reads_a_big_endian_array(tmp_path):
 
 
 @pytest.mark.parametrize("data_type", DATA_TYPES + EXTENSIONS)
-def test_each_reads_what_the_other_writes(tmp_path, data_type):
+def test_tensorstore_and_zarr_read_what_the_other_writes(tmp_path, data_type):
     values = values_of(data_type, SHAPE, 7)
     for endian in "little", "big":
         codec = BytesCodec(endian=endian)
@@ -62,9 +62,7 @@ def test_each_reads_what_the_other_writes(tmp_path, data_type):
 
 
 @pytest.mark.parametrize("data_type", EXTENSIONS)
-def test_zarr_format_2_is_exchanged_both_ways_and_the_default_fill_value_of_3_is_read(
-    tmp_path, data_type
-):
+def test_arrays_of_zarr_format_2_are_exchanged_with_tensorstore(tmp_path, data_type):
     values = values_of(data_type, SHAPE, 7)
     fill_value = np.ones((), values.dtype)
     options = {"dtype": ts.dtype(data_type), "shape": SHAPE, "create": True}
@@ -93,7 +91,7 @@ def test_zarr_format_2_is_exchanged_both_ways_and_the_default_fill_value_of_3_is
         ("complex64", ["0x7fc00001", 1.5]),
     ],
 )
-def test_fill_values_are_read_alike_and_written_alike(tmp_path, data_type, fill_value):
+def test_fill_values_are_exchanged_with_tensorstore(tmp_path, data_type, fill_value):
     write_document(tmp_path, data_type, fill_value, "big")
     array = zarr.open_array(tmp_path, mode="r+")
     assert bits(array[...]) == bits(tensorstore_at(tmp_path).read().result())

@@ -66,14 +66,18 @@ class TestOnTheEventLoop:
         ],
         ids=["each chunk for zarr", "together", "many of few bytes each"],
     )
-    def test_chunks_are_read_up_to_a_size(self, tmp_path, name, rows, columns, more):
+    def test_chunks_up_to_a_size_are_read_on_the_event_loop(
+        self, tmp_path, name, rows, columns, more
+    ):
         """And nothing that is larger by one byte."""
         shape = rows, columns + more
         with zarr.config.set({"codec_pipeline.path": PIPELINES[name]}):
             self.check(tmp_path, shape, (1, shape[1]), np.s_[...], rows * columns * (not more))
 
     @pytest.mark.parametrize("more", [0, 1])
-    def test_what_is_read_counts_and_not_what_is_selected(self, tmp_path, pipeline, more):
+    def test_the_bytes_that_are_read_decide_for_the_event_loop_and_not_those_selected(
+        self, tmp_path, pipeline, more
+    ):
         """Two bytes of each of four rows, and all those between them."""
         apart = LIMITS.one_thread // 4 - 1 + more
         shape, selection = (4, 3 * apart), np.s_[:, : apart + 1 : apart]
@@ -90,7 +94,9 @@ class TestOnTheEventLoop:
             assert np.array_equal(on_the_loop(array, selection), values[selection])
         assert expected == sum(n for thread, _, n in files.reads if thread == threading.get_ident())
 
-    def test_who_reads_alike_meanwhile_has_memory_of_his_own(self, tmp_path, pipeline):
+    def test_threads_that_read_the_same_selection_at_once_share_no_scratch_memory(
+        self, tmp_path, pipeline
+    ):
         """Another thread, between the two calls of the system that give the first its bytes."""
         values, meanwhile, is_free = numbers((2, 100)) + 1, [], threading.Lock()
         array = stored(LocalStore(tmp_path), values, chunks=(1, 100))
@@ -106,7 +112,7 @@ class TestOnTheEventLoop:
         assert len(meanwhile) > 1
         assert all(np.array_equal(found, values[1]) for found in meanwhile)
 
-    def test_a_chunk_takes_no_task_beside_that_of_a_pipeline_of_zarr(self, tmp_path):
+    def test_a_chunk_on_the_event_loop_takes_no_task_beside_that_of_zarrs_pipeline(self, tmp_path):
         with zarr.config.set({"codec_pipeline.path": PIPELINES[ZARRS]}):
             array, _ = small_chunks(tmp_path, 20)
 
@@ -123,7 +129,9 @@ class TestOnTheEventLoop:
 
         assert asyncio.run(tasks_of(20)) - asyncio.run(tasks_of(10)) == 10
 
-    def test_others_have_their_turn_between_many_chunks(self, tmp_path, monkeypatch):
+    def test_other_tasks_have_their_turn_between_many_chunks_on_the_event_loop(
+        self, tmp_path, monkeypatch
+    ):
         array, expected = small_chunks(tmp_path, 600)
         monkeypatch.setattr(limits, "LIMITS", Limits(loop_chunks=20))
         monkeypatch.delattr(asyncio, "to_thread")
@@ -161,7 +169,7 @@ def is_read_here(root, array, selection=...):
 class TestFileSystems:
     """Files of a network are opened in a thread: the server may not answer."""
 
-    def test_are_of_this_machine_by_the_kind_that_their_mount_names(self, tmp_path):
+    def test_local_file_systems_are_known_by_the_kind_of_their_mount(self, tmp_path):
         root, mounts = tmp_path / "a", tmp_path / "mounts"
         array, _ = small_chunks(root)
         local = "bcachefs btrfs exfat ext2 ext3 ext4 f2fs jfs nilfs2 ntfs3 overlay ramfs squashfs"
@@ -176,7 +184,9 @@ class TestFileSystems:
                 assert is_read_here(root, array) == (kind in local)
 
     @pytest.mark.parametrize("major", [8, 0], ids=["of a disk", "of no disk"])
-    def test_are_known_by_the_number_of_a_disk_alone(self, tmp_path, monkeypatch, major):
+    def test_a_file_system_is_known_by_the_device_number_of_a_disk_alone(
+        self, tmp_path, monkeypatch, major
+    ):
         """A disk keeps its number; that of a network's file system is given to others."""
         arrays = {root: small_chunks(root)[0] for root in (tmp_path / "a", tmp_path / "b")}
         mounts, found = tmp_path / "mounts", []
@@ -188,7 +198,7 @@ class TestFileSystems:
                 mounts.write_text(mounts.read_text().replace("ext4", "nfs4"))
         assert found == [True, major == 8]
 
-    def test_of_a_thousand_stores_are_known_and_then_forgotten(self, tmp_path):
+    def test_the_file_systems_of_a_thousand_stores_are_kept_and_then_forgotten(self, tmp_path):
         array, _ = small_chunks(tmp_path / "a")
         with (
             mounted_as("ext4", tmp_path / "a/zarr.json", tmp_path / "mounts"),
@@ -201,7 +211,9 @@ class TestFileSystems:
             assert not is_read_here(tmp_path / "a", array)
 
     @pytest.mark.parametrize("major", [8, 0], ids=["of a disk", "of no disk"])
-    def test_are_known_for_a_minute(self, tmp_path, monkeypatch, clock, pipeline, major):
+    def test_the_kind_of_a_file_system_is_kept_for_a_minute(
+        self, tmp_path, monkeypatch, clock, pipeline, major
+    ):
         """The first read looks, in a thread; those of the next minute go by what it has found."""
         root, mounts, found = tmp_path / "a", tmp_path / "mounts", []
         array, _ = small_chunks(root)
@@ -218,7 +230,7 @@ class TestFileSystems:
                     found.append(is_read_here(root, array))
         assert found == [True, True, True, False, False, False, True]
 
-    def test_are_not_looked_at_before_every_write(self, tmp_path, clock):
+    def test_the_kind_of_a_file_system_is_not_looked_up_before_every_write(self, tmp_path, clock):
         root, looks = tmp_path / "a", []
         array, values = small_chunks(root)
 
@@ -238,7 +250,9 @@ class TestWaiting:
     """Small chunks that need not be waited for are read on the event loop."""
 
     @pytest.mark.parametrize("fault", ["truncated", "folder", "FIFO"])
-    def test_is_not_due_for_others_because_one_chunk_is_an_error(self, tmp_path, pipeline, fault):
+    def test_an_error_of_one_chunk_keeps_no_others_off_the_event_loop(
+        self, tmp_path, pipeline, fault
+    ):
         array, _ = small_chunks(tmp_path)
         path = tmp_path / "c/3/0"
         content = path.read_bytes()
@@ -254,7 +268,7 @@ class TestWaiting:
 
     @pytest.mark.parametrize("refusal", [errno.EAGAIN, errno.EOPNOTSUPP], ids=["wait", "unable"])
     @pytest.mark.parametrize("selection", [3, (3, slice(2, 5))], ids=["whole", "range"])
-    def test_is_due_for_all_chunks_for_a_second_where_it_was_for_one(
+    def test_a_chunk_outside_the_page_cache_keeps_reads_off_the_event_loop_for_a_second(
         self, tmp_path, clock, pipeline, refusal, selection
     ):
         array, values = small_chunks(tmp_path)
@@ -265,7 +279,7 @@ class TestWaiting:
             clock.now += seconds
             assert is_read_here(tmp_path, array, np.s_[4:]) == is_here
 
-    def test_from_the_first_on_that_must_be_waited_for_are_read_in_a_thread(self, tmp_path, clock):
+    def test_chunks_after_one_outside_the_page_cache_are_read_in_a_thread(self, tmp_path, clock):
         array, values = small_chunks(tmp_path, 60)
 
         def wait_from_the_41st_on(key):
@@ -298,7 +312,7 @@ class TestSeveralThreads:
     THREADS = {"codec_pipeline.max_workers": 3, "async.concurrency": 2}
     REQUESTS = {"codec_pipeline.max_workers": 2, "async.concurrency": 3}
 
-    def test_are_as_many_as_cores_where_zarr_has_no_number(self):
+    def test_threads_are_as_many_as_cores_where_zarr_has_no_number(self):
         for number, expected in (3, 3), (1, 1), (None, os.cpu_count()), (0, os.cpu_count()):
             with zarr.config.set({"codec_pipeline.max_workers": number}):
                 assert number_of_threads() == expected
@@ -312,7 +326,7 @@ class TestSeveralThreads:
         ],
         ids=["many bytes", "few bytes", "of a network"],
     )
-    def test_read(self, tmp_path, kind, settings, columns, count):
+    def test_chunks_are_read_in_several_threads(self, tmp_path, kind, settings, columns, count):
         root, values = tmp_path / "array", np.ones((12, columns), "u1")
         array = stored(LocalStore(root), values, chunks=(1, columns))
         with mounted_as(kind, root / "zarr.json", tmp_path / "mounts"), zarr.config.set(settings):
@@ -324,7 +338,7 @@ class TestSeveralThreads:
     @pytest.mark.parametrize("selection", [np.s_[...], np.s_[:, 3:5]], ids=["whole", "parts"])
     @pytest.mark.parametrize("way", [{}, IN_PLACE], ids=["replaced", "in place"])
     @pytest.mark.parametrize(("kind", "settings"), [("ext4", THREADS), ("nfs4", REQUESTS)])
-    def test_write(self, tmp_path, kind, settings, way, selection):
+    def test_chunks_are_written_in_several_threads(self, tmp_path, kind, settings, way, selection):
         expected, root = np.ones((12, 8), "u1"), tmp_path / "array"
         stored(LocalStore(root), expected, chunks=(1, 8))
         expected[selection] = 7
@@ -396,7 +410,7 @@ def test_a_forked_process_does_not_wait_for_a_lock_that_a_thread_held_meanwhile(
 class TestTheLastChunkIsReadFirst:
     """Results stand where they belong, in whatever order they come."""
 
-    def test_of_files(self, tmp_path):
+    def test_a_missing_file_is_told_though_later_chunks_are_read_first(self, tmp_path):
         root, last_is_read = tmp_path / "array", threading.Event()
         array = stored(LocalStore(root), numbers((4, 8)), chunks=(1, 8))
         (root / "c/0/0").unlink()
@@ -410,7 +424,7 @@ class TestTheLastChunkIsReadFirst:
         ):
             self.check_that_the_first_is_missing(array)
 
-    def test_of_requests(self):
+    def test_a_missing_object_is_told_though_later_chunks_are_read_first(self):
         last = asyncio.Event()
 
         async def fault(number, buffer):

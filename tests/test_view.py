@@ -115,7 +115,7 @@ def test_a_view_is_sliced_as_a_numpy_array(tmp_path):
 class TestSelections:
     @fuzz(examples=100)
     @given(st.data())
-    def test_they_are_numpys_of_any_array_and_layout(self, data):
+    def test_selections_of_views_are_numpys_for_any_array_and_layout(self, data):
         """Slices and integers within one block are a view of it, all others a copy."""
         with any_view(data, can_be_missing=True) as (example, _, view):
             values, selection = example.values(), data.draw(selections(example.shape))
@@ -148,7 +148,7 @@ class TestSelections:
             zarr_bytes.view(stored({}, values, chunks=(30_000,)))[indices], values[indices]
         )
 
-    def test_the_axes_are_numpys_for_entries_of_any_kinds_in_any_order(self, form):
+    def test_axes_of_a_selection_of_a_view_are_in_numpys_order(self, form):
         """Also with dots, which separate arrays where they stand for no axis."""
         view = zarr_bytes.view(stored({}, **form))
         selected = [([5, 0], 3, [1, 9]), ([], 0, [1]), (np.zeros((0, 2), int), [[0, 0]], 1)]
@@ -205,11 +205,11 @@ class TestSelections:
             (np.s_[0, 0, 0, 0], "4 entries, and the array 3 axes"),
         ],
     )
-    def test_another_form_is_an_error_that_says_what_to_call(self, selection, advice):
+    def test_a_wrong_form_of_selection_of_a_view_says_what_to_call(self, selection, advice):
         with pytest.raises(IndexError, match=advice):
             zarr_bytes.view(stored({}))[selection]
 
-    def test_another_place_of_a_block_is_an_error(self):
+    def test_a_block_of_a_view_outside_its_grid_is_an_error(self):
         blocks = zarr_bytes.view(stored({})).blocks
         for place in (3, 0, 0), (-4, 0, 0), (0, 0, 1), (0, 0), 0:
             with pytest.raises(IndexError, match=re.escape(f"{place} among (3, 2, 1) blocks")):
@@ -217,7 +217,7 @@ class TestSelections:
         with pytest.raises(IndexError, match=r"by integers, found \(0, slice"):
             blocks[0, :, 0]
 
-    def test_an_array_may_have_more_elements_than_offsets_have(self):
+    def test_a_view_may_have_more_elements_than_64_bits_count(self):
         options = {"dtype": "i4", "chunks": (2**4,) * 2, "fill_value": 3, "compressors": None}
         view, largest, larger = [
             zarr_bytes.view(zarr.create_array({}, shape=shape, **options))
@@ -232,7 +232,7 @@ class TestSelections:
         with pytest.raises(OverflowError, match=f"there are {2**72} blocks"):
             len(view.blocks)
 
-    def test_a_missing_block_has_the_fill_value_bit_for_bit_and_takes_no_memory(self, tmp_path):
+    def test_a_missing_block_of_a_view_has_the_fill_value_and_takes_no_memory(self, tmp_path):
         document = document_of("float32", (10, 10), (2, 10), "big", fill_value="0x7fa00001")
         view = zarr_bytes.view(zarr.open_array(write(tmp_path, document), mode="r"))
         assert (view.blocks[4, 0].shape, view.blocks[4, 0].strides) == ((2, 10), (0, 0))
@@ -242,7 +242,7 @@ class TestSelections:
 class TestArrays:
     """What libraries ask of an array."""
 
-    def test_its_properties_and_samples_are_those_of_the_array(self, form):
+    def test_properties_and_samples_of_a_view_are_those_of_the_array(self, form):
         array, chunks = stored({}, **form), form["chunks"]
         view = zarr_bytes.view(array)
         same(np.stack(list(view)), VALUES)  # as `torch.utils.data.DataLoader` draws them
@@ -254,7 +254,7 @@ class TestArrays:
         with pytest.raises(TypeError, match="without axes"):
             len(zarr_bytes.view(stored({}, np.array(3, "i2"), chunks=())))
 
-    def test_numpy_copies_one_chunk_only_where_it_is_asked_to(self):
+    def test_numpy_copies_a_view_of_one_chunk_only_where_it_is_asked_to(self):
         view = zarr_bytes.view(stored({}, **FORMS["one chunk"]))
         for options, is_copy in ({}, True), ({"copy": None}, False), ({"copy": False}, False):
             assert np.shares_memory(np.array(view, **options), view.blocks[0, 0, 0]) != is_copy
@@ -263,7 +263,7 @@ class TestArrays:
             np.array(zarr_bytes.view(stored({})), copy=False)
 
     @every_mode
-    def test_it_is_pickled_with_its_mode(self, tmp_path, mode):
+    def test_a_view_is_pickled_with_its_mode(self, tmp_path, mode):
         view = zarr_bytes.view(stored(tmp_path, in_place=True), mode)
         same(view, VALUES)
         again = pickle.loads(pickle.dumps(view))  # noqa: S301
@@ -272,7 +272,7 @@ class TestArrays:
             again[1, 2, 3] = -1
         assert view[1, 2, 3] == (-1 if mode == "r+" else VALUES[1, 2, 3])
 
-    def test_threads_share_it(self, tmp_path):
+    def test_threads_share_a_view(self, tmp_path):
         with zarr.config.set({"zarr_bytes.mappings": 2}):
             view = zarr_bytes.view(stored(tmp_path))
         points = [tuple(p) for p in np.random.default_rng(0).integers(0, SHAPE, (999, 3)).tolist()]
@@ -280,7 +280,7 @@ class TestArrays:
             assert list(threads.map(view.__getitem__, points)) == [VALUES[p] for p in points]
 
     @pytest.mark.parametrize("store", [MemoryStore, mkdtemp])
-    def test_a_chunk_stays_what_it_was_until_refresh(self, store, form):
+    def test_a_replaced_chunk_is_seen_by_a_view_after_refresh(self, store, form):
         options = {"shape": SHAPE, "dtype": "f4", "compressors": None, "fill_value": 7}
         array = zarr.create_array(store(), name="of/a group", **options, **form)
         view = zarr_bytes.view(array)
@@ -293,7 +293,7 @@ class TestArrays:
             view.refresh()
             same(view, after)
 
-    def test_zarr_writes_it_into_another_array(self, form):
+    def test_zarr_writes_a_view_into_another_array(self, form):
         """Zarr asks for its elements on the loop on which stores are read."""
         array = zarr.create_array({}, shape=SHAPE, dtype="f4", compressors=None, **form)
         array[...] = VALUES
@@ -306,7 +306,7 @@ class TestArrays:
 
 @needs_maps
 class TestMappings:
-    def test_those_used_last_are_kept_as_many_as_the_setting_says(self, tmp_path):
+    def test_mappings_used_last_are_kept_as_many_as_the_setting_says(self, tmp_path):
         """A shard is opened once for blocks that follow each other."""
         with zarr.config.set({"zarr_bytes.mappings": 2}):
             view = zarr_bytes.view(stored(tmp_path / "a", chunks=(1, 8, 10)))
@@ -321,7 +321,9 @@ class TestMappings:
         assert files.keys == [f"c/{key}" for key in opened]
 
     @pytest.mark.usefixtures("no_collector")
-    def test_they_come_with_the_first_selection_and_go_with_the_last_array(self, tmp_path, form):
+    def test_mappings_come_with_the_first_selection_and_go_with_the_last_array(
+        self, tmp_path, form
+    ):
         view = zarr_bytes.view(stored(tmp_path, **form))
         assert mapped(tmp_path) == []
         row = view[:2, 0, :2]
@@ -335,7 +337,7 @@ class TestMappings:
 
     @every_mode
     @pytest.mark.usefixtures("no_collector")  # which would swallow an interrupt
-    def test_an_interrupt_leaves_no_file_open(self, tmp_path, mode):
+    def test_an_interrupt_of_a_view_leaves_no_file_open(self, tmp_path, mode):
         array, _ = changed(tmp_path)
         before, views = [*Path("/proc/self/fd").iterdir()], [zarr_bytes.view(array, mode)]
 
@@ -353,7 +355,7 @@ SHARD = PLAIN | {"codecs": [sharding((2,), BIG)]}
 
 class TestFaults:
     @pytest.mark.parametrize("kind", ["local", "memory"])
-    def test_a_wrong_size_or_index_is_an_error_where_the_damage_is(self, tmp_path, kind):
+    def test_a_wrong_size_or_index_is_an_error_of_the_damaged_block(self, tmp_path, kind):
         shard = shard_of([b"\0\1\0\2"] * 2, entries={0: (100, 4)})
         file, takes = f"{tmp_path}/" * (kind == "local"), "c/0 takes 36 bytes for 2 inner chunks"
         for document, content, says in [
@@ -372,7 +374,7 @@ class TestFaults:
     @pytest.mark.skipif(sys.platform == "win32", reason="of POSIX systems")
     @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
     @pytest.mark.parametrize("mode", ["r", "r+"])
-    def test_what_is_no_file_is_not_mapped(self, tmp_path, kind, mode):
+    def test_a_folder_fifo_or_device_is_not_mapped(self, tmp_path, kind, mode):
         with zarr.config.set(IN_PLACE):
             array = zarr.open_array(write(tmp_path, PLAIN), mode="r+")
             put(kind, tmp_path / "c/0")
@@ -380,13 +382,15 @@ class TestFaults:
                 zarr_bytes.view(array, mode)[3]
 
     @every_mode
-    def test_another_error_of_the_system_stays_what_it_is(self, tmp_path, monkeypatch, mode):
+    def test_an_error_of_opening_a_file_for_a_view_is_raised_as_it_is(
+        self, tmp_path, monkeypatch, mode
+    ):
         view = zarr_bytes.view(stored(tmp_path, in_place=True), mode)
         fail_at(monkeypatch, "open", 0, OSError(errno.ELOOP if mode == "r" else errno.EIO, "it"))
         with pytest.raises(OSError, match="it"):
             view[0, 0, 0]
 
-    def test_an_index_that_another_process_changes_after_its_check_is_not_used(self, tmp_path):
+    def test_a_shard_index_that_changes_after_its_check_is_not_used_by_a_view(self, tmp_path):
         view = zarr_bytes.view(stored(tmp_path, **FORMS["shards"]))
         assert view[0, 0, 0] == 1
         with (tmp_path / "c/0/0/0").open("r+b") as file:
@@ -429,13 +433,13 @@ class TestRefusals:
             (lambda: stored(mkdtemp()), "r+", r"zarr\.config\.set\(\{.zarr_bytes\.partial_writes"),
         ],
     )
-    def test_of_arrays(self, make, mode, reason):
+    def test_arrays_that_have_no_view_are_refused_with_the_reason(self, make, mode, reason):
         if mode == "r":
             reason += r".*read it through zarr, as in `array\["
         with pytest.raises(StoreError, match=reason):
             zarr_bytes.view(make(), mode)
 
-    def test_of_other_arguments_and_assignments(self):
+    def test_wrong_arguments_and_assignments_of_a_view_are_refused(self):
         group = zarr.create_group({})
         packed = group.create_array("of/a group", data=VALUES)
         array = group.create_array("of/it", data=VALUES, compressors=None)
@@ -469,7 +473,7 @@ ODD_VALUES = {  # by the type of the array
 class TestWriting:
     @fuzz(examples=40)
     @given(st.data())
-    def test_selections_are_assigned_to_as_numpy_does_and_stored_at_once(self, data):
+    def test_assignments_to_a_view_are_numpys_and_stored_at_once(self, data):
         with any_view(data, "r+", least_size=1) as (example, array, view):
             values, others = example.values(), example.values(1)
             selection = data.draw(selections(example.shape))
@@ -500,7 +504,9 @@ class TestWriting:
 
     @pytest.mark.filterwarnings("ignore")  # of lossy conversions and of types without a document
     @pytest.mark.parametrize("dtype", ODD_VALUES)
-    def test_values_are_converted_broadcast_and_refused_as_by_numpy(self, tmp_path, dtype):
+    def test_values_assigned_to_a_view_are_converted_and_broadcast_as_by_numpy(
+        self, tmp_path, dtype
+    ):
         values = np.ones((6, 4), dtype)
         array, view = changed(tmp_path, values=values, chunks=(4, 2))
         selected = np.s_[:, 1, 1:2, (slice(2, 5), 1), (0, 0), (0, 0, ...), (np.array(5), 1)]
@@ -523,7 +529,7 @@ class TestWriting:
                 view[...] = values
         assert array[...].tobytes() == values.tobytes()
 
-    def test_the_setting_permits_changes_whatever_the_pipeline_of_the_array(self, tmp_path):
+    def test_the_setting_permits_changes_of_a_view_under_any_pipeline(self, tmp_path):
         with zarr.config.set(stored_arrays.PLAIN_ZARR):
             array = stored(tmp_path)
         with pytest.raises(StoreError, match="partial writes are off"):
@@ -541,7 +547,7 @@ class TestWriting:
             zarr_bytes.view(array, "r+")[0, 0, 0] = -1
         assert zarr_bytes.view(array)[0, 0, 0] == -1
 
-    def test_a_value_that_numpy_refuses_is_an_error_before_anything_is_changed(self, tmp_path):
+    def test_a_value_that_numpy_refuses_changes_nothing_of_a_view(self, tmp_path):
         array, view = changed(tmp_path)
         with pytest.raises(ValueError, match="could not convert string"):
             view[:, 0, 0] = np.array(["1"] * 8 + ["x"])
@@ -551,7 +557,9 @@ class TestWriting:
 
     @pytest.mark.parametrize("is_refreshed", [False, True])
     @pytest.mark.parametrize("step", [1, -1])
-    def test_a_value_may_overlap_its_target(self, tmp_path, form, step, is_refreshed):
+    def test_a_value_assigned_to_a_view_may_overlap_its_target(
+        self, tmp_path, form, step, is_refreshed
+    ):
         """As a part of the view, and of another mapping of the same file."""
         array, view = changed(tmp_path, **form)
         expected = VALUES.copy()
@@ -576,7 +584,9 @@ class TestWriting:
         ],
         ids=["bool", "field", "int4"],
     )
-    def test_unused_bits_are_stored_as_zarr_stores_them(self, tmp_path, chunks, dtype, given, kept):
+    def test_unused_bits_of_a_view_are_stored_as_by_zarr(
+        self, tmp_path, chunks, dtype, given, kept
+    ):
         """Those of bools are zero, and those of narrow integers repeat the sign."""
         if dtype == "int4":
             pytest.importorskip("ml_dtypes")
@@ -586,7 +596,7 @@ class TestWriting:
             view[selection] = values[selection]
             assert np.array(view[selection]).tobytes() == kept[selection].tobytes()
 
-    def test_a_missing_chunk_is_an_error_before_anything_is_changed(self, tmp_path, form):
+    def test_an_assignment_to_a_missing_chunk_of_a_view_changes_nothing(self, tmp_path, form):
         array, view = changed(tmp_path, **form)
         max((tmp_path / "c").rglob("*/*/0")).unlink()
         before = array[...]
@@ -603,7 +613,7 @@ class TestWriting:
         assert np.count_nonzero(array[...] == 1) == array.size - 1
 
     @pytest.mark.parametrize("most", [1024, 2])
-    def test_changes_of_a_chunk_that_was_replaced_are_an_error_of_flush(self, tmp_path, form, most):
+    def test_flush_is_an_error_for_changes_of_a_chunk_that_was_replaced(self, tmp_path, form, most):
         with zarr.config.set({"zarr_bytes.mappings": most}):
             array, view = changed(tmp_path, **form)
         view[0, 0, 0] = -1
@@ -624,7 +634,7 @@ class TestWriting:
         with pytest.raises(ChunkFileError, match=f"c.0.0.0 was deleted{others} after the view"):
             view.flush()
 
-    def test_a_chunk_that_was_mapped_again_is_known_until_its_last_mapping_goes(self, tmp_path):
+    def test_flush_knows_a_chunk_file_until_its_last_mapping_goes(self, tmp_path):
         with zarr.config.set({"zarr_bytes.mappings": 1}):
             _, view = changed(tmp_path)
         for point in (0, 0, 0), (8, 7, 9), (0, 0, 1):
@@ -635,9 +645,7 @@ class TestWriting:
         with pytest.raises(ChunkFileError, match=r"c.0.0.0 was replaced"):
             view.flush()
 
-    def test_what_another_thread_maps_meanwhile_is_forgotten_by_refresh_and_known_to_flush(
-        self, tmp_path
-    ):
+    def test_flush_knows_a_chunk_that_another_thread_maps_while_refresh_runs(self, tmp_path):
         """The other thread is where this one looks at the file that it has opened."""
         _, view = changed(tmp_path)
         plain = zarr.open_array(tmp_path, mode="r+")  # which replaces
@@ -658,7 +666,7 @@ class TestWriting:
         with pytest.raises(ChunkFileError, match=r"c.0.0.0 was replaced"):
             view.flush()
 
-    def test_flush_syncs_changed_files_once_also_of_before_a_refresh(self, tmp_path, monkeypatch):
+    def test_flush_syncs_each_changed_file_once(self, tmp_path, monkeypatch):
         synced = []
         with zarr.config.set({"zarr_bytes.mappings": 1}):
             _, view = changed(tmp_path)
@@ -674,7 +682,7 @@ class TestWriting:
         assert set(synced) == {(tmp_path / "c/0/0/0").stat().st_ino}
 
     @pytest.mark.parametrize("kind", ["symbolic link", "other name", "write-protected"])
-    def test_a_file_that_others_see_is_not_changed(self, tmp_path, kind):
+    def test_a_chunk_file_with_other_names_is_not_changed_by_a_view(self, tmp_path, kind):
         _, view = changed(tmp_path)
         chunk = tmp_path / "c/0/0/0"
         if kind == "symbolic link":

@@ -63,7 +63,9 @@ LAYOUTS = {  # the serializer and compressors of each
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
-def test_zarrs_exchanges_the_components_in_a_part_of_a_big_endian_chunk(tmp_path, dtype, layout):
+def test_zarrs_exchanges_the_components_of_complex_numbers_in_a_part_of_a_chunk(
+    tmp_path, dtype, layout
+):
     values = np.array([1 + 10j, 2 + 20j, 3 + 30j, 4 + 40j, 5 + 50j], dtype)
     exchanged = values.imag + 1j * values.real
     options = dict(zip(("serializer", "compressors"), LAYOUTS[layout], strict=True))
