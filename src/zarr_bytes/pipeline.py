@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 import numpy as np
 import zarr
+from zarr.codecs import ShardingCodec
 from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
 
@@ -91,8 +92,10 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
         """Not implemented, so that zarr calls `from_codecs`, but for what is refused first."""
         codecs = getattr(array_metadata, "codecs", ())  # none in format 2
-        if _are_own(codecs) and (spec := spec_of(cast("ArrayV3Metadata", array_metadata))):
-            _refuse_unreadable(codecs, spec)
+        if codecs and isinstance(codecs[-1], ShardingCodec) and _are_own(codecs):
+            spec = spec_of(cast("ArrayV3Metadata", array_metadata))
+            if spec is not None:
+                _refuse_unreadable(codecs, spec)
         return super().from_array_metadata_and_store(array_metadata, store)
 
     @classmethod
