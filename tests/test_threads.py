@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import itertools
 import multiprocessing
 import os
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
+from interleaving import results_with
 from stored_arrays import IN_PLACE, created, faulty, numbers, pipeline_of, put, spec_of, stored
 from system_calls import before_each, ending_early, mounted_as, needs_nowait, watched
 from zarr.buffer import cpu
@@ -405,6 +407,26 @@ def test_a_forked_process_does_not_wait_for_a_lock_that_a_thread_held_meanwhile(
     child.kill()  # if it still runs
     child.join()
     assert child.exitcode == 0
+
+
+class TestSharedState:
+    """Another thread changes what threads share between any two lines of this one."""
+
+    def test_a_chunk_has_its_format_though_more_shapes_have_been_read_meanwhile_than_are_kept(self):
+        array = stored(MemoryStore(), numbers((4, 8)))
+        chunks, rows = pipeline_of(array).stored, itertools.count(200)
+
+        def shape_of_a_new_one():
+            n = next(rows)
+            return n, chunks.format_of(spec_of(array, (n, 8))).shape
+
+        def read_others():
+            for n in range(10, 140):
+                chunks.format_of(spec_of(array, (n, 8)))
+
+        found = list(results_with(read_others, shape_of_a_new_one, type(chunks).format_of))
+        assert len(found) > 10
+        assert all(shape == (n, 8) for n, shape in found)
 
 
 class TestTheLastChunkIsReadFirst:

@@ -216,13 +216,16 @@ class Stored:
         if fill_value is None:  # as zarr has it
             fill_value = spec.dtype.default_scalar()
         key = spec.shape, dtype, np.full(1, fill_value, dtype).tobytes()
-        if key not in self._formats:
+        found = self._formats.get(key)
+        if found is None:
+            shape, _, fill = key
+            found = Format(self, shape, dtype, fill)
             if len(self._formats) >= _FORMATS:
                 self._formats.clear()
-            shape, _, fill = key
-            self._formats[key] = Format(self, shape, dtype, fill)
-        self._last = spec, (format := self._formats[key])
-        return format
+            # Not to be looked up: another thread may clear them.
+            self._formats[key] = found
+        self._last = spec, found
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stored, (self.endian, self.order, self.sharding)
