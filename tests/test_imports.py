@@ -18,7 +18,6 @@ WITHIN_FUNCTIONS = {
     ("zarr_bytes.codec", "zarr_bytes.read"),
     ("zarr_bytes.pipeline", "zarr_bytes.read"),
     ("zarr_bytes.pipeline", "zarr_bytes.write"),
-    ("zarr_bytes.pipeline", "zarr_bytes.io.known_stores"),
     ("zarr_bytes.codec", "zarr_bytes.layout.format"),
     ("zarr_bytes.chains", "zarr_bytes.layout.format"),
     # Which imports another module of `data_type`, and with it all of them.

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import zarr
 from conftest import PIPELINES
-from stored_arrays import numbers, store_at
+from stored_arrays import PLAIN_ZARR, numbers, store_at
 from zarr.codecs import ShardingCodec
 from zarr.storage import FsspecStore, LocalStore, ObjectStore
 
-from zarr_bytes import BytesCodec, ChunkSizeError
+from zarr_bytes import BytesCodec, ChunkSizeError, counting, explain
 from zarr_bytes.io.drivers import driver_of
 
 # What the clients and servers of others warn of is not this package's.
@@ -79,6 +79,54 @@ def test_arrays_of_icechunk_are_read_in_ranges(tmp_path):
     write(session.store)
     session.commit("written")
     check(repository.readonly_session("main").store)
+
+
+class TestIcechunkWithTheCacheOfIndexes:
+    """An array of one shard, whose inner chunks of zeros, the fill value, are not stored."""
+
+    VALUES = np.arange(8, dtype="i4") + 1
+
+    @pytest.fixture
+    def repository(self, tmp_path):
+        icechunk = pytest.importorskip("icechunk")
+        repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+        session = repository.writable_session("main")
+        options = {"chunks": 2, "shards": 8, "compressors": None}
+        for name in "a", "b":
+            zarr.create_array(session.store, name=name, data=self.VALUES, **options)
+        session.commit("written")
+        with zarr.config.set(SMALL_GAPS | {"zarr_bytes.index_cache": 5}):
+            yield repository
+
+    def test_discarded_changes_are_gone(self, repository):
+        session = repository.writable_session("main")
+        array, changed = zarr.open_array(session.store, path="a"), self.VALUES.copy()
+        array[:4] = changed[:4] = 0
+        assert np.array_equal(array[...], changed)
+        session.discard_changes()
+        assert np.array_equal(array[...], self.VALUES)
+
+    def test_a_rebased_session_has_the_commit_of_another_one(self, repository):
+        icechunk, changed = pytest.importorskip("icechunk"), self.VALUES.copy()
+        session, other = (repository.writable_session("main") for _ in range(2))
+        array = zarr.open_array(session.store, path="a")
+        zarr.open_array(session.store, path="b")[0] = 7
+        assert np.array_equal(array[...], changed)
+        with zarr.config.set(PLAIN_ZARR):  # as in another process
+            zarr.open_array(other.store, path="a")[:4] = changed[:4] = 0
+        other.commit("changed by another one")
+        session.rebase(icechunk.BasicConflictSolver())
+        assert np.array_equal(array[...], changed)
+
+    def test_an_index_of_a_read_only_session_is_fetched_once(self, repository):
+        store = repository.readonly_session("main").store
+        with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+            array = zarr.open_array(store, path="a", mode="r")
+            for expected in 2, 1:
+                assert explain(array, 3).requests == expected
+                with counting() as counted:
+                    assert array[3] == self.VALUES[3]
+                assert counted.requests == expected
 
 
 NGINX = """

@@ -7,12 +7,15 @@ compared with that of the selected ranges in the best order, which are found in 
 
 import asyncio
 import gc
+import itertools
+import pickle
 import re
 import selectors
 import sys
 import threading
 import weakref
 from contextlib import suppress
+from copy import copy
 from math import ceil, inf
 
 import numpy as np
@@ -20,12 +23,25 @@ import pytest
 import zarr
 from servers import serving
 from slow_server import SLOTS, best, joined
-from stored_arrays import CountingStore, faulty, most_memory, numbers, store_at, stored
+from stored_arrays import (
+    IN_PLACE,
+    PLAIN_ZARR,
+    CountingStore,
+    faulty,
+    most_memory,
+    numbers,
+    pipeline_of,
+    spec_of,
+    store_at,
+    stored,
+)
 from zarr.abc.store import SuffixByteRequest
-from zarr.storage import LocalStore, MemoryStore, WrapperStore
+from zarr.buffer import cpu
+from zarr.storage import LocalStore, MemoryStore, StorePath, WrapperStore, ZipStore
 
-from zarr_bytes import ChunkSizeError, counting, explain, limits, preallocate
+from zarr_bytes import ChunkSizeError, ShardIndexError, counting, explain, limits, preallocate
 from zarr_bytes.io.drivers import driver_of
+from zarr_bytes.io.mapping import owners_of
 from zarr_bytes.io.tasks import EnoughError, for_each
 from zarr_bytes.limits import Limits
 
@@ -407,28 +423,33 @@ class TestServers:
         assert not driver_of(store_at("http://127.0.0.1:1/second", client)).answers_ranges()
 
 
-class TestKeptIndexes:
-    """Three shards of an index and a value each."""
+class TestIndexCache:
+    """Three shards of an index and a value each, with `zarr_bytes.index_cache`."""
 
-    VALUES = numbers((3, 40, 50))
+    VALUES = numbers((3, 40, 50)) + 1
+    LAYOUT = {"chunks": (1, 10, 50), "shards": (1, 40, 50)}
 
-    def array(self):
-        array = remote(self.VALUES, chunks=(1, 10, 50), shards=(1, 40, 50))
+    def array(self, mode="r"):
+        """An array of a store that is known to answer ranges."""
+        store = remote(self.VALUES, **self.LAYOUT).store
+        array = zarr.open_array(store, mode=mode)
         array.store.rate = inf
+        timed(array, (0, 0, 0))
         return array
 
     def requests(self, array, selection):
-        """How many are explained and made, with their rounds."""
+        """How many are explained, counted and made, with their rounds."""
         explained = explain(array, selection)
         array.store.requests, array.store.sent = [], 0
-        found, seconds = timed(array, selection)
+        with counting() as counted:
+            found, seconds = timed(array, selection)
         assert np.array_equal(found, self.VALUES[selection])
-        assert explained.requests == len(array.store.requests)
+        assert explained.requests == counted.requests == len(array.store.requests)
         assert explained.rounds == round(seconds / LATENCY)
-        assert explained.bytes_fetched == array.store.sent
+        assert explained.bytes_fetched == counted.bytes_fetched == array.store.sent
         return len(array.store.requests)
 
-    def test_shard_indexes_used_last_are_kept_as_many_as_the_setting_says(self):
+    def test_keeps_as_many_indexes_as_the_setting_says_of_those_used_last(self):
         array = self.array()
         assert [self.requests(array, (i, 5, 6)) for i in (0, 0)] == [2, 2]  # none by default
         with zarr.config.set({"zarr_bytes.index_cache": 2}):
@@ -436,41 +457,183 @@ class TestKeptIndexes:
             found = [self.requests(array, (i, 5, 6)) for i in shards]
             assert found == [2, 1, 2, 1, 2, 1, 2]
             assert self.requests(array, (slice(3), 5, 6)) == 4  # of three shards, one index
-            assert self.requests(self.array(), (1, 5, 6)) == 2  # of another store
         with zarr.config.set({"zarr_bytes.index_cache": 5}):
             timed(array, ...)
         with zarr.config.set({"zarr_bytes.index_cache": 1}):
             assert [self.requests(array, (i, 5, 6)) for i in (0, 2, 1)] == [1, 2, 2]
         assert self.requests(array, (1, 5, 6)) == 2
 
-    def test_the_kept_index_of_a_shard_that_is_written_is_forgotten(self):
-        """And one that is deleted is the fill value."""
-        array, values = self.array(), self.VALUES.copy()
+    def test_gives_the_indexes_that_it_had_when_the_read_began(self):
+        """So `explain` knows the requests, though the first of three indexes evicts a second."""
+        array = self.array()
+        with zarr.config.set({"zarr_bytes.index_cache": 2, "async.concurrency": 1}):
+            for shard in 1, 2:
+                timed(array, (shard, 5, 6))
+            assert self.requests(array, (slice(3), 5, 6)) == 4
+
+    def test_belongs_to_one_open_array(self):
+        """And to its copies, but not to another array of the store, or to one that is loaded."""
+        array = self.array()
+        with zarr.config.set({"zarr_bytes.index_cache": 3}):
+            assert [self.requests(array, (1, 5, 6)) for _ in range(2)] == [2, 1]
+            assert self.requests(copy(array), (1, 5, 6)) == 1
+            for other in (
+                zarr.open_array(array.store, mode="r"),
+                array.with_config({"order": "F"}),
+                self.array(),
+            ):
+                assert other.store is array.store or timed(other, (0, 0, 0))
+                assert self.requests(other, (1, 5, 6)) == 2
+
+    @pytest.mark.parametrize("settings", [{}, IN_PLACE], ids=["any", "in place"])
+    def test_of_a_pickled_array_is_empty(self, tmp_path, settings):
+        """A zip file is read by requests, and its arrays can be pickled."""
+        with ZipStore(tmp_path / "a.zip", mode="w") as store:
+            zarr.create_array(store, data=self.VALUES, compressors=None, **self.LAYOUT)
+        with zarr.config.set({"zarr_bytes.index_cache": 3} | settings):
+            array = zarr.open_array(ZipStore(tmp_path / "a.zip", mode="r"), mode="r")
+            for opened in array, pickle.loads(pickle.dumps(array)):  # noqa: S301
+                for expected in 2, 1:
+                    with counting() as counted:
+                        assert opened[1, 5, 6] == self.VALUES[1, 5, 6]
+                    assert counted.requests == expected
+                opened.store.close()
+
+    def test_keeps_no_index_of_a_store_that_can_be_written(self):
+        array = self.array("r+")
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            assert [self.requests(array, (1, 5, 6)) for _ in range(3)] == [2, 2, 2]
+
+    def test_keeps_no_index_of_a_folder(self, tmp_path):
+        stored(LocalStore(tmp_path), self.VALUES, **self.LAYOUT)
+        array = zarr.open_array(tmp_path, mode="r")
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            for _ in range(2):
+                with counting() as counted:
+                    assert array[1, 5, 6] == self.VALUES[1, 5, 6]
+                assert (counted.ranges, counted.bytes_fetched) == (2, 4 * 16 + 4 + 8)
+
+    def test_is_not_used_where_shards_come_whole(self):
+        array = self.array()
         with zarr.config.set({"zarr_bytes.index_cache": 5}):
             timed(array, ...)
-            for rows, value, most in (slice(10, 20), 0, 5), (slice(30, 40), 7, 0):
-                with zarr.config.set({"zarr_bytes.index_cache": most}):
-                    array[1, rows] = values[1, rows] = value  # 0 is the fill value
-                assert np.array_equal(timed(array, 1)[0], values[1])
-                assert self.requests(array, (0, 5, 6)) == 2  # and those of the other shards
-            del objects_of(array)["c/1/0/0"]
-            assert not timed(array, 1)[0].any()
+            with zarr.config.set({"zarr_bytes.partial_reads": False}):
+                assert self.requests(array, (slice(3), 5, 6)) == 3
+
+    def test_keeps_no_index_that_was_damaged_on_its_way(self):
+        """The first answer has a wrong bit."""
+
+        async def fault(number, buffer):
+            content = np.array(buffer.as_numpy_array())
+            content[0] ^= number == 1
+            return cpu.Buffer.from_array_like(content)
+
+        array = zarr.open_array(faulty(None, self.VALUES, **self.LAYOUT).store, mode="r")
+        array.store.requests, array.store.fault = [], fault
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            with pytest.raises(ShardIndexError):
+                array[1, 5, 6]
+            assert array[1, 5, 6] == self.VALUES[1, 5, 6]
+
+    def test_keeps_no_shard_in_memory(self):
+        """The index from a store in memory is a view of the shard."""
+        values = np.ones((1, 2**20))
+        array = remote(values, chunks=(1, 2**19), shards=values.shape)
+        read_only = zarr.open_array(array.store, mode="r")
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            timed(read_only, (0, 5))
+            shard = objects_of(array).pop("c/0/0").as_numpy_array()
+            memory = weakref.ref([*owners_of(shard)][-1])
+            del shard
+            gc.collect()
+        assert memory() is None
+
+    def read(self, array, store, rows=40):
+        """The first shard of any store, of so many rows, through the pipeline of an array."""
+        out = cpu.NDBuffer.from_numpy_array(np.zeros((1, rows, 50)))
+        selection = np.s_[:1, :rows, :50]
+        item = StorePath(store, "c/0/0/0"), spec_of(array, (1, rows, 50)), selection, selection
+        asyncio.run(pipeline_of(array).read([(*item, True)], out))
+        return out.as_numpy_array()
+
+    def test_tells_stores_apart_that_have_one_path(self):
+        """Also one that is made where another was in memory, which has its `id`."""
+        array = self.array()
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            for rows in itertools.repeat((10, 20, 30), 5):
+                for n in rows:
+                    values = self.VALUES.copy()
+                    values[:, n:] = 0  # the fill value, of inner chunks that are not stored
+                    config = {"write_empty_chunks": False}
+                    other = stored(Remote(MemoryStore()), values, config=config, **self.LAYOUT)
+                    found = self.read(array, zarr.open_array(other.store, mode="r").store)
+                    del other
+                    assert np.array_equal(found, values[:1])
+
+    def test_has_no_index_of_another_length(self):
+        """As of the chunks of two shapes that an array may have."""
+        array, values = self.array(), numbers((1, 80, 50)) + 1
+        longer = stored(MemoryStore(), values, chunks=(1, 10, 50), shards=values.shape).store
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            assert np.array_equal(self.read(array, array.store), self.VALUES[:1])
+            objects_of(array)["c/0/0/0"] = longer._store_dict["c/0/0/0"]
+            assert np.array_equal(self.read(array, array.store, 80), values)
+            assert np.array_equal(self.read(array, array.store, 80), values)
+
+
+class TestIndexCacheOfAStoreThatChanges:
+    """A group with one array `a`, of one shard, which was read before the change."""
+
+    OLD = numbers((40, 50)) + 1
+
+    @pytest.fixture
+    def group(self):
+        group = zarr.create_group(CountingStore(MemoryStore()))
+        self.create(group, (10, 50))[...] = self.OLD
+        with zarr.config.set({"zarr_bytes.index_cache": 5}):
+            assert np.array_equal(group["a"][5, 6:8], self.OLD[5, 6:8])
+            yield group
+
+    @staticmethod
+    def create(group, inner, **options):
+        options |= {"chunks": inner, "shards": (40, 50), "compressors": None}
+        return group.create_array("a", shape=(40, 50), dtype="f8", **options)
+
+    @pytest.mark.parametrize("settings", [{}, PLAIN_ZARR], ids=["by this package", "by zarr"])
+    def test_a_write_is_seen_by_arrays_that_are_open(self, group, settings):
+        """The fill value takes inner chunks away, so that all others move."""
+        array, values = group["a"], self.OLD.copy()
+        array[5, 6]
+        with zarr.config.set(settings):
+            group["a"][10:20] = values[10:20] = 0
+        assert np.array_equal(array[...], values)
+
+    def test_an_array_in_its_place_has_inner_chunks_of_its_own(self, group):
+        self.create(group, (5, 50), overwrite=True)
+        assert not group["a"][...].any()
+
+    def test_a_new_array_is_empty_after_deletion(self, group):
+        del group["a"]
+        self.create(group, (5, 50))
+        assert not group["a"][...].any()
+
+    def test_a_new_array_is_empty_after_the_store_was_cleared(self, group):
+        zarr.core.sync.sync(group.store.clear())
+        self.create(zarr.create_group(group.store), (5, 50))
+        assert not zarr.open_group(group.store)["a"][...].any()
 
     @pytest.mark.parametrize("path", ["group", ""])
-    @pytest.mark.parametrize("kind", ["the same address", "read only", "a folder", "preallocated"])
-    def test_kept_indexes_of_other_store_objects_are_forgotten_after_a_write(
-        self, tmp_path, kind, path
-    ):
-        """Of the array itself, if its path is empty; zarr copies a store to be read only."""
-        above, values = "" if path else "/group", self.VALUES[0] + 1
+    @pytest.mark.parametrize("kind", ["the same address", "a folder", "preallocated"])
+    def test_a_write_through_another_store_object_is_seen(self, tmp_path, kind, path):
+        """Of the array itself, if its path is empty."""
+        above, values = "" if path else "/group", self.OLD
         store, reader = LocalStore(tmp_path), WrapperStore(LocalStore(f"{tmp_path}{above}"))
-        if kind not in ("a folder", "preallocated"):
+        if kind == "the same address":
             store = WrapperStore(store)
         options = {"chunks": (10, 50), "shards": (40, 50), "compressors": None}
         array = zarr.create_array(store, name="group", shape=(40, 50), dtype="f8", **options)
         array[20:30] = 7
-        mode = "r" if kind == "read only" else "r+"
-        array_of_reader = zarr.open_array(reader, path=path, mode=mode)
+        array_of_reader = zarr.open_array(reader, path=path, mode="r+")
         with zarr.config.set({"zarr_bytes.index_cache": 5}):
             assert array_of_reader[25, 5] == 7
             if kind == "preallocated":
@@ -478,41 +641,3 @@ class TestKeptIndexes:
                 assert array_of_reader[25, 5] == 7
             array[...] = values
             assert np.array_equal(array_of_reader[...], values)
-
-    def test_no_kept_index_is_used_where_shards_come_whole(self):
-        array = self.array()
-        with zarr.config.set({"zarr_bytes.index_cache": 5}):
-            timed(array, ...)
-            with zarr.config.set({"zarr_bytes.partial_reads": False}):
-                assert self.requests(array, (slice(3), 5, 6)) == 3
-
-    def test_the_kept_index_of_a_shard_is_forgotten_though_its_write_failed(self, monkeypatch):
-        """As the answer may have been lost, and the shard stored."""
-        array, values = self.array(), self.VALUES.copy()
-        values[1, 30:] = 0  # the fill value
-
-        async def fail(key, value):
-            await array.store._store.set(key, value)
-            raise TimeoutError
-
-        with zarr.config.set({"zarr_bytes.index_cache": 5}):
-            timed(array, ...)
-            monkeypatch.setattr(array.store, "set", fail)
-            with pytest.raises(TimeoutError):
-                array[1, 30:] = 0
-            assert np.array_equal(timed(array, 1)[0], values[1])
-
-    def test_an_index_that_was_requested_before_a_write_ended_is_not_kept(self):
-        array, values = self.array(), self.VALUES.copy()
-        values[1, 30:] = 0  # the fill value
-
-        async def read_and_write():
-            reading = asyncio.ensure_future(array.async_array.getitem((1, 5, 6)))
-            await asyncio.sleep(LATENCY / 2)  # its index is under way
-            await array.async_array.setitem(1, values[1])
-            assert await reading == values[1, 5, 6]
-
-        with zarr.config.set({"zarr_bytes.index_cache": 5}):
-            with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-                runner.run(read_and_write())
-            assert np.array_equal(timed(array, 1)[0], values[1])

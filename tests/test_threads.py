@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,14 +16,27 @@ import pytest
 import zarr
 from conftest import PIPELINES
 from interleaving import results_with
-from stored_arrays import IN_PLACE, created, faulty, numbers, pipeline_of, put, spec_of, stored
+from stored_arrays import (
+    IN_PLACE,
+    CountingStore,
+    created,
+    faulty,
+    numbers,
+    pipeline_of,
+    put,
+    spec_of,
+    stored,
+)
 from system_calls import before_each, ending_early, mounted_as, needs_nowait, watched
 from zarr.buffer import cpu
+from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import ChunkFileError, ChunkSizeError, counting, limits
-from zarr_bytes.io import counters, known_stores
+from zarr_bytes import ChunkFileError, ChunkSizeError, counting, limits, read
+from zarr_bytes.indexing import plan
+from zarr_bytes.io import counters, index_cache, known_stores
 from zarr_bytes.io.tasks import number_of_threads
+from zarr_bytes.layout import format as layout_format
 from zarr_bytes.limits import LIMITS, Limits
 
 ZARRS, OURS = "BatchedCodecPipeline", "BatchedBytesPipeline"
@@ -424,9 +438,67 @@ class TestSharedState:
             for n in range(10, 140):
                 chunks.format_of(spec_of(array, (n, 8)))
 
-        found = list(results_with(read_others, shape_of_a_new_one, type(chunks).format_of))
+        found = list(results_with(read_others, shape_of_a_new_one, layout_format))
         assert len(found) > 10
         assert all(shape == (n, 8) for n, shape in found)
+
+    def test_threads_read_shards_while_the_cache_of_indexes_is_full(self):
+        """Each thread has a loop of its own, and reads all shards in an order of its own."""
+        values, options = numbers((8, 64)) + 1, {"serializer": ShardingCodec(chunk_shape=(1, 16))}
+        written = stored(CountingStore(MemoryStore()), values, chunks=(1, 64), **options)
+        array, found = zarr.open_array(written.store, mode="r"), []
+
+        def read_all(seed):
+            rows = np.random.default_rng(seed).permutation(np.arange(8).repeat(5)).tolist()
+            found.extend([(i, on_the_loop(array, (i, slice(3, 50)))) for i in rows])
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            with zarr.config.set({"zarr_bytes.index_cache": 3}):
+                threads = [threading.Thread(target=read_all, args=(seed,)) for seed in range(8)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+        assert len(found) == 8 * 8 * 5
+        assert all(np.array_equal(result, values[i, 3:50]) for i, result in found)
+
+    @pytest.mark.parametrize(
+        ("kind", "selection"),
+        [
+            ("chunk", np.s_[9]),
+            ("shard", np.s_[9, 3:50]),
+            ("shard of a store", np.s_[9, 3:50]),
+        ],
+    )
+    def test_a_read_is_right_whatever_others_read_of_the_array_meanwhile(
+        self, tmp_path, kind, selection
+    ):
+        """What is kept of the last read, for the next: plans, ranges, memory, and indexes."""
+        values, options = numbers((64, 64)) + 1, {}
+        if kind != "chunk":
+            options["serializer"] = ShardingCodec(chunk_shape=(16, 32))
+        is_file = kind != "shard of a store"
+        store = LocalStore(tmp_path) if is_file else CountingStore(MemoryStore())
+        store = stored(store, values, chunks=(32, 64), **options).store
+        array, gaps = zarr.open_array(store, mode="r"), itertools.count()
+
+        def read_others():
+            """A row in the place that the row 9 has in its chunk, before and after a box."""
+            small = next(gaps) % 20  # more costs of a request than plans are kept for
+            assert np.array_equal(array[41], values[41])
+            with zarr.config.set({"zarr_bytes.gap": {"local": small, "remote": small}}):
+                assert np.array_equal(array[5:60:9, 1:50:17], values[5:60:9, 1:50:17])
+            assert np.array_equal(array[41], values[41])
+
+        with zarr.config.set({"zarr_bytes.index_cache": 1}):
+            work = partial(on_the_loop, array, selection)
+            found = list(results_with(read_others, work, read, layout_format, plan, index_cache))
+        assert len(found) > 30
+        assert all(np.array_equal(result, values[selection]) for result in found)
 
 
 class TestTheLastChunkIsReadFirst:

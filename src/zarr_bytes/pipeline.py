@@ -21,6 +21,7 @@ from zarr.storage import StorePath
 from zarr_bytes.chains import is_plain, stored_by, why_unreadable, with_own_codecs
 from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
 from zarr_bytes.errors import ConfigurationError, warn_caller
+from zarr_bytes.io.index_cache import IndexCache
 from zarr_bytes.settings import CLASSES, setting, setting_of_zarr
 from zarr_bytes.zarr_versions import (
     PIPELINES,
@@ -82,11 +83,14 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
     # Whether selections are written in place: the setting when the array was opened. A pickled
     # pipeline keeps it.
     in_place: bool
+    # The indexes of shards that reads have fetched. A pickled pipeline has none.
+    index_cache: IndexCache
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         super().__init__(*parts, **named)
         # zarr's class is frozen.
         object.__setattr__(self, "in_place", setting("zarr_bytes.partial_writes"))
+        object.__setattr__(self, "index_cache", IndexCache())
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
@@ -141,7 +145,8 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         from zarr_bytes.read import read_batch  # 10 ms, and zarr loads this module for any array
 
         chunks, prototype = self._chunks(items), items[0][1].prototype
-        found = await read_batch(chunks, cast("Array", array), drop_axes, prototype)
+        into = cast("Array", array)
+        found = await read_batch(chunks, into, drop_axes, prototype, self.index_cache)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
 
     async def write(
@@ -152,18 +157,13 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         if not items or not self._takes(items):
             await super().write(items, value, drop_axes)
             return
-        from zarr_bytes.io.known_stores import forget_indexes
         from zarr_bytes.write import write_batch
 
         chunks, spec, in_place = self._chunks(items), items[0][1], self.in_place
         prototype, leaves_out = spec.prototype, not spec.config.write_empty_chunks
-        try:
-            await write_batch(
-                chunks, value, drop_axes, prototype, in_place=in_place, leaves_out=leaves_out
-            )
-        finally:  # an error may follow the change
-            if chunks[0][1].index_nbytes:
-                forget_indexes()
+        await write_batch(
+            chunks, value, drop_axes, prototype, in_place=in_place, leaves_out=leaves_out
+        )
 
     def _takes(self, items: list[_Item]) -> bool:
         """Whether a batch has chunks of stores, for the memory of this machine, as `stored`."""

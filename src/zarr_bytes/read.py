@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import Plan
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.files import ChunkFile
+    from zarr_bytes.io.index_cache import IndexCache
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.format import ChunkIndex, Format
     from zarr_bytes.settings import Cost
@@ -62,22 +63,27 @@ async def read_batch(
     out: Array,
     drop_axes: tuple[int, ...],
     prototype: BufferPrototype,
+    index_cache: IndexCache | None = None,
     *,
     is_all: bool = True,
 ) -> list[bool]:
     """Read selections of chunks of one store into `out`; for each, whether it exists.
 
-    The batch `is_all` that is read, except for one chunk of those that zarr's pipelines read.
+    The `index_cache` is that of the array; None for chunks, which have no index. The batch `is_all`
+    that is read, except for one chunk of those that zarr's pipelines read.
     """
     driver, into = driver_of(batch[0][0].store), out
     if driver.root and out.base is not None:  # zarr's own is no view
         paths = (f"{driver.root}/{key.path}" for key, *_ in batch)
         into = apart_from_files(out, paths, is_read=True)
-    reader = Reader(into, drop_axes, driver, prototype, is_all=is_all)
+    reader = Reader(into, drop_axes, driver, prototype, index_cache, is_all=is_all)
     if not driver.root:
         count, slots = len(batch) if is_all else 2**31, number_of_slots()
         objects = [objects_at_once(i, count, slots) for i in range(len(batch))]
-        return await for_each(lambda of: reader.object(*of), [*zip(batch, objects, strict=True)])
+        # Before any index is fetched, which may take the place of another one in the cache.
+        indexes = [reader.kept_index(key, format) for key, format, *_ in batch]
+        items = [*zip(batch, objects, indexes, strict=True)]
+        return await for_each(lambda of: reader.object(*of), items)
     root, nbytes = driver.root, out.nbytes
     found: list[bool] = []
     if nbytes <= max(limits.LIMITS.loop, len(batch) * limits.LIMITS.loop_each) and is_tried(root):
@@ -135,10 +141,12 @@ class Reader:
         drop_axes: tuple[int, ...],
         driver: Driver,
         prototype: BufferPrototype = cpu.buffer_prototype,
+        index_cache: IndexCache | None = None,
         *,
         is_all: bool = True,
     ) -> None:
         self.out, self.drop_axes, self.prototype = out, drop_axes, prototype
+        self._index_cache = index_cache
         self.driver, self.root = driver, driver.root
         # Whether whole chunks may come in parts: known when the read begins, and so for all of its
         # chunks, whichever comes first.
@@ -184,7 +192,20 @@ class Reader:
             yield True
         self._keep(way)
 
-    async def object(self, item: Chunk, objects: int = 1, *, is_sync: bool = False) -> bool:
+    def kept_index(self, key: StorePath, format: Format) -> Bytes | None:
+        """The index of a shard that needs no request; None if there is none."""
+        if self._index_cache is None or not format.index_nbytes:
+            return None
+        return self._index_cache.get(key, format.index_nbytes)
+
+    async def object(
+        self,
+        item: Chunk,
+        objects: int = 1,
+        kept_index: Bytes | None = None,
+        *,
+        is_sync: bool = False,
+    ) -> bool:
         """Read one of the `objects` of any other store that are read at once; whether it exists."""
         (getter, format, selection, place, _), driver = item, self.driver
         cost, plan = driver.cost_of(getter.path), None
@@ -200,19 +221,35 @@ class Reader:
                 selected = elements.transpose(format.back)[(*selection, ...)]
                 self.out[place] = selected.squeeze(self.drop_axes) if self.drop_axes else selected
             else:
-                await self._object(plan, requests, self._view(format, selection, place), objects)
+                view, index = self._view(format, selection, place), CHUNK_INDEX
+                if format.index_nbytes:
+                    usable = None if cost is None else kept_index  # a whole shard has its own
+                    index = await self._index(getter, format, requests, usable)
+                await self._object(plan, requests, index, view, objects)
         except MissingChunkError:
             requests.check_is_missing()
             self.out[place] = format.fill_value
             return False
         return True
 
-    async def _object(self, plan: Plan, requests: Requests, view: Array, objects: int) -> None:
-        """Several requests at a time, of a shard those for all ranges after that for the index."""
-        format, index = plan.format, CHUNK_INDEX
-        if format.index_nbytes:
-            index = Index(format, requests.key, *await requests.fetch_index(format))
-        elif not plan.comes_in_parts(answers_ranges=self.answers_ranges):
+    async def _index(
+        self, key: StorePath, format: Format, requests: Requests, kept: Bytes | None
+    ) -> Index:
+        """The index of a shard, out of the bytes that are kept of it, or else fetched."""
+        content, size = (kept, None) if kept is not None else await requests.fetch_index(format)
+        index = Index(format, requests.key, content, size)
+        # Not before its check: what was damaged on its way is fetched again by the next read. And
+        # not of a shard that has come whole, as it will again.
+        if self._index_cache is not None and size is None:
+            self._index_cache.keep(key, content)
+        return index
+
+    async def _object(
+        self, plan: Plan, requests: Requests, index: ChunkIndex, view: Array, objects: int
+    ) -> None:
+        """Fetch an object whose index is known, by several requests at a time."""
+        is_chunk = not plan.format.index_nbytes
+        if is_chunk and not plan.comes_in_parts(answers_ranges=self.answers_ranges):
             await requests.fetch_whole()
         put, largest = scatter(plan, view), plan.largest_request
 

@@ -35,7 +35,7 @@ from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import write_file
 from zarr_bytes.io.files import EndOfFileError, find_location, open_chunk
-from zarr_bytes.io.known_stores import forget_indexes, is_located
+from zarr_bytes.io.known_stores import is_located
 from zarr_bytes.io.mapping import apart_from_files
 from zarr_bytes.io.range_writing import StoppedError, write_all, write_parts, write_ranges
 from zarr_bytes.io.requests import note_request
@@ -441,9 +441,7 @@ def complete_shard(path: str, root: str, format: Format) -> bool:
     with open_chunk(path, root, waits=True) or nullcontext() as file:
         if file is not None and completion.in_file(file) is not None:
             return False
-    written = write_file(path, root, completion, in_place=True)
-    forget_indexes()
-    return written > 0
+    return write_file(path, root, completion, in_place=True) > 0
 
 
 def _inner(index: ChunkIndex, read: Callable[[int], Bytes], number: int) -> Bytes | None:

@@ -33,7 +33,6 @@ from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import IS_POSSIBLE, IS_REPLACED, is_replaced
 from zarr_bytes.io.files import READABLE, WRITABLE, ChunkFile, opened
-from zarr_bytes.io.known_stores import kept_index
 from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.tasks import number_of_slots, objects_at_once
 from zarr_bytes.layout.format import CHUNK_INDEX, ChunkIndex
@@ -290,7 +289,8 @@ class _Walk:
                 self._why_zarr = _why_zarr()
         if own is not None:
             out = _without_memory(tuple(indexer.shape), array.dtype, array.order)
-            self._reader = Reader(out, indexer.drop_axes, self._driver)
+            cache = own.index_cache
+            self._reader = Reader(out, indexer.drop_axes, self._driver, index_cache=cache)
         elif self._format is not None:
             self.acts = f"{class_path(type(codec))} in {self.acts}"
         why_not_a_file = self._driver.why_not_in_place()
@@ -332,7 +332,8 @@ class _Walk:
             self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
             self._bytes_of_indexes += self.index_nbytes
             return
-        if self.index_nbytes and (self._is_local or kept_index(key)[0] is None):
+        is_kept = reader is not None and reader.kept_index(key, format) is not None
+        if self.index_nbytes and (self._is_local or not is_kept):
             self.counts.add(Counts(requests=requests, ranges=1, bytes_fetched=self.index_nbytes))
             self._first += 1
             self._bytes_of_indexes += self.index_nbytes

@@ -1,4 +1,4 @@
-"""What is known of stores: where their files are, how they answer ranges, the indexes of shards.
+"""What is known of stores: where their files are, and how they answer ranges.
 
 Opening a file on another machine may wait, and a mapped page of one is sent whole. So files are
 read on the event loop, and written through a mapping, only where the file system is this machine's.
@@ -12,18 +12,11 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary
 
 from zarr_bytes.io import counters
-from zarr_bytes.settings import setting
-
-if TYPE_CHECKING:
-    from zarr.abc.store import Store
-    from zarr.storage import StorePath
-
-    from zarr_bytes.layout.elements import Bytes
 
 _LOCAL: Final = (
     *("bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "ntfs3"),
@@ -60,10 +53,6 @@ _SERVICES: Final = frozenset(("s3://", "gs://", "abfs://", "S3Store", "GCSStore"
 _origins: set[str] = {*_SERVICES}
 _with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
-# The indexes of shards by store and key, the last used last. With the store itself, whose `id`
-# another may have later.
-_indexes: dict[tuple[int, str], tuple[ref[Store], Bytes]] = {}
-_writes = 0
 
 
 def is_local(file: int) -> bool:
@@ -174,29 +163,3 @@ def _remember(stores: WeakValueDictionary[int, object], store: object) -> bool:
         is_new = stores.get(id(store)) is not store
         stores[id(store)] = store
         return is_new
-
-
-def kept_index(key: StorePath) -> tuple[Bytes | None, int]:
-    """The index of a shard that is kept, and how many shards have been written until now."""
-    writes = _writes
-    found = _indexes.get((id(key.store), key.path)) if setting("zarr_bytes.index_cache") else None
-    return None if found is None or found[0]() is not key.store else found[1], writes
-
-
-def keep_index(key: StorePath, content: Bytes, writes: int) -> None:
-    """Keep the index of a shard, unless a shard was written since."""
-    most, place = setting("zarr_bytes.index_cache"), (id(key.store), key.path)
-    with counters.lock:
-        _indexes.pop(place, None)
-        if most and writes == _writes:
-            _indexes[place] = ref(key.store), content
-        while len(_indexes) > most:
-            del _indexes[next(iter(_indexes))]
-
-
-def forget_indexes() -> None:
-    """Forget all after a write of shards, which other store objects may have, too."""
-    global _writes
-    with counters.lock:
-        _indexes.clear()
-        _writes += 1

@@ -19,8 +19,6 @@ from zarr_bytes.errors import ChunkSizeError, warn_caller, wrong_size
 from zarr_bytes.io import counters
 from zarr_bytes.io.known_stores import (
     answers_ranges,
-    keep_index,
-    kept_index,
     note_ranges,
     note_whole_object,
     says_that_there_are_no_ranges,
@@ -102,11 +100,11 @@ class Requests:
         return content
 
     async def fetch_index(self, format: Format) -> tuple[Bytes, int | None]:
-        """The bytes of the index of a shard, in one request, and its size, if that is known."""
-        nbytes, (kept, writes) = format.index_nbytes, kept_index(self._getter)
-        if kept is not None and not self._is_asked_whole:
-            keep_index(self._getter, kept, writes)
-            return kept, None
+        """The bytes of the index of a shard, in one request, and the size of the shard.
+
+        The size is None unless the whole shard has come.
+        """
+        nbytes = format.index_nbytes
         request = RangeByteRequest(0, nbytes) if format.first else SuffixByteRequest(nbytes)
         content, is_range = await self._get(None if self._is_asked_whole else request)
         if is_range and format.first and content.size != nbytes:
@@ -114,7 +112,6 @@ class Requests:
             content, is_range = whole, whole.size == content.size
         if is_range and content.size <= nbytes:
             note_ranges(self._getter.store, self._origin)
-            keep_index(self._getter, content, writes)
             return content, None
         self._note_chunk(content)
         if not self._is_asked_whole:
