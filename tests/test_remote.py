@@ -16,7 +16,8 @@ import threading
 import weakref
 from contextlib import suppress
 from copy import copy
-from math import ceil, inf
+from functools import partial
+from math import ceil, inf, nan
 
 import numpy as np
 import pytest
@@ -243,6 +244,28 @@ def test_reads_of_one_event_loop_share_the_limit_of_the_moment():
 
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         assert [runner.run(most(limit)) for limit in (3, 5, 2, None)] == [3, 5, 2, 18]
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"), [(2.5, 3), (0.5, 1), (True, 1), (np.float32(3.5), 4), (inf, 9), (10**30, 9)]
+)
+def test_a_limit_of_requests_may_be_any_number_as_for_zarr(limit, most):
+    """For a semaphore of asyncio, as zarr has it, another request may begin at 0.5."""
+    values = numbers((9, 500))
+    array = remote(values, chunks=(1, 500))
+    with zarr.config.set({"async.concurrency": limit}):
+        assert np.array_equal(timed(array, ...)[0], values)
+    assert array.store.most == most
+
+
+@pytest.mark.parametrize("limit", ["10", -1, -0.5, nan, [2], 1j])
+def test_a_limit_of_requests_that_is_no_number_from_0_on_is_named(limit):
+    array = remote(numbers((9, 500)), chunks=(1, 500))
+    message = f"async.concurrency is {re.escape(repr(limit))}; permitted are numbers from 0 on"
+    with zarr.config.set({"async.concurrency": limit}):
+        for act in partial(timed, array, ...), partial(array.__setitem__, ..., 7):
+            with pytest.raises(ValueError, match=message):
+                act()
 
 
 def test_a_store_may_read_another_array_for_its_answers():

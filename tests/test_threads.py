@@ -339,8 +339,9 @@ class TestSeveralThreads:
             ("ext4", THREADS, 2**20, 3),
             ("ext4", THREADS, 2**17, 1),
             ("nfs4", REQUESTS, 8, 3),
+            ("nfs4", {"async.concurrency": 2.5}, 8, 3),  # rounded up
         ],
-        ids=["many bytes", "few bytes", "of a network"],
+        ids=["many bytes", "few bytes", "of a network", "of a network, no integer"],
     )
     def test_chunks_are_read_in_several_threads(self, tmp_path, kind, settings, columns, count):
         root, values = tmp_path / "array", np.ones((12, columns), "u1")

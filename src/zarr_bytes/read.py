@@ -129,7 +129,7 @@ def threads_for(root: str, count: int, *, is_little: bool) -> int:
     """Number of threads for files: as of cores, or as of requests where they may be waited for."""
     if is_known_to_be_local(root):
         return 1 if is_little else min(number_of_threads(), count)
-    return min(setting_of_zarr("async.concurrency", 10) or count, count)
+    return min(number_of_slots(), count)
 
 
 class Reader:

@@ -8,10 +8,13 @@ from collections import deque
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from itertools import chain, islice
+from math import ceil
+from numbers import Real
 from threading import Event
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from zarr_bytes.errors import in_short
 from zarr_bytes.settings import setting_of_zarr
 
 if TYPE_CHECKING:
@@ -78,9 +81,26 @@ async def _together(run: Callable[[], Coroutine[None, None, None]], number: int)
         raise next((error for error in failures if not isinstance(error, EnoughError)), failures[0])
 
 
+_NO_LIMIT: Final = 2**31  # requests
+
+
 def number_of_slots() -> int:
-    """Number of requests that are under way at once: zarr's limit."""
-    return setting_of_zarr("async.concurrency", 10) or 2**31
+    """Number of requests that are under way at once: zarr's ``async.concurrency``.
+
+    zarr takes any number, and starts another request while fewer than that are under way, so that
+    2.5 is 3. None and 0 are no limit here. A ValueError for anything else.
+    """
+    limit = setting_of_zarr("async.concurrency", 10)
+    if type(limit) is int and 0 < limit < _NO_LIMIT:  # the usual case, asked for every chunk
+        return limit
+    if limit is None:
+        return _NO_LIMIT
+    if isinstance(limit, Real) and limit >= 0:  # False for NaN
+        return ceil(min(limit, _NO_LIMIT)) or _NO_LIMIT
+    raise ValueError(
+        f"zarr's setting async.concurrency is {in_short(limit)}; permitted are numbers from 0 on,"
+        " and None; 0 and None are no limit"
+    )
 
 
 def objects_at_once(number: int, count: int, slots: int) -> int:
