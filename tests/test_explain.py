@@ -6,6 +6,7 @@
 import errno
 import json
 import os
+import pickle
 import re
 import warnings
 import zipfile
@@ -162,6 +163,22 @@ def test_deflated_and_stored_zip_members_are_explained(tmp_path, deflated):
         array = zarr.open_array(store, mode="r")
         is_as_explained(array, COLUMN)
         assert "zipfile.ZIP_STORED" in explain(array, COLUMN).reason
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_members_of_an_archive_that_was_unpickled_are_known_before_it_is_open(tmp_path, kind):
+    """And explaining does not open it, which zarr does at the first use (3.4.1 and newer)."""
+    with ZipStore(tmp_path / "a.zip", mode="w", compression=kind) as store:
+        stored(store, VALUES, (30, 50, 50))
+    with ZipStore(tmp_path / "a.zip", mode="r") as store:
+        array = pickle.loads(pickle.dumps(zarr.open_array(store, mode="r")))
+    is_open = array.store._is_open
+    explained = explain(array, 7)
+    assert array.store._is_open is is_open
+    assert ("zipfile.ZIP_STORED" in explained.reason) == (kind == zipfile.ZIP_DEFLATED)
+    is_as_explained(array, 7)
+    assert counts_of(explain(array, 7)) == counts_of(explained)
+    array.store.close()
 
 
 CHUNKS = {"serializer": BytesCodec(endian="little")}

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
-from zipfile import ZIP_STORED, ZipFile
+from zipfile import BadZipFile, ZipFile
 
 import donfig  # type: ignore[import-untyped]
 import zarr
@@ -238,14 +238,21 @@ def axes_of(indexer: Indexer) -> list[Iterable[object]]:
     return list(getattr(indexer, "dim_indexers", ()))
 
 
-def is_deflated(store: ZipStore, key: str) -> bool:
-    """Whether a member of a zip file is compressed, so that a range is inflated from its start."""
-    # Private, up to 3.4.2: the open zip file. A member that is missing is for `get` to miss.
+def zip_directory(store: ZipStore) -> ZipFile | None:
+    """The directory of a zip file, as of `ZipFile.getinfo`; None if there is no such file.
+
+    A store that is not open yet stays so: from zarr 3.4.1 on, a store opens its file at the first
+    use, also after it was unpickled.
+    """
+    # Private, up to 3.4.2: the open zip file.
     archive: ZipFile | None = getattr(store, "_zf", None)
+    if archive is not None or store.path is None:
+        return archive
     try:
-        return archive is not None and archive.getinfo(key).compress_type != ZIP_STORED
-    except KeyError:
-        return False
+        with ZipFile(store.path) as closed:
+            return closed
+    except (OSError, BadZipFile):  # the error of the store's own opening is the one to raise
+        return None
 
 
 # Whether zarr loads entry points in zarr.data_type by itself. Goes when zarr 3.4 is required.

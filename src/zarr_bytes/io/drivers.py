@@ -6,7 +6,9 @@ its own, and one line in `_DRIVERS`.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from zipfile import ZIP_STORED
 
 import numpy as np
 from zarr.buffer import cpu
@@ -18,9 +20,11 @@ from zarr_bytes.io.known_stores import answers_ranges, ignores_ranges, origin_of
 from zarr_bytes.io.mapping import mapped
 from zarr_bytes.io.tasks import finished
 from zarr_bytes.settings import reading_cost
-from zarr_bytes.zarr_versions import MEMORY_STORES, is_deflated
+from zarr_bytes.zarr_versions import MEMORY_STORES, zip_directory
 
 if TYPE_CHECKING:
+    from zipfile import ZipFile
+
     from zarr_bytes.io.mapping import ChangedFiles
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.settings import Cost
@@ -119,9 +123,22 @@ class ZipDriver(_LocalRequests):
 
     def why_whole(self, key: str) -> str:
         """As of `Driver`."""
-        if is_deflated(self.store, key):
+        if self._is_deflated(key):
             return "the zip file is compressed: make it with zipfile.ZIP_STORED to read parts"
         return super().why_whole(key)
+
+    def _is_deflated(self, key: str) -> bool:
+        """Whether a member is compressed; False for one that is missing, which `get` finds out."""
+        if self._directory is None:
+            return False
+        try:
+            return self._directory.getinfo(key).compress_type != ZIP_STORED
+        except KeyError:
+            return False
+
+    @cached_property
+    def _directory(self) -> ZipFile | None:
+        return zip_directory(self.store)
 
 
 class FsspecDriver(Driver):
