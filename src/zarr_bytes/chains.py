@@ -104,8 +104,8 @@ def codec_name(codec: Codec) -> str:
         return type(codec).__name__
 
 
-def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadata, ArraySpec]:
-    """Codecs, metadata and chunk spec of an array with chunks of plain bytes."""
+def plain_chain(array: zarr.Array[Any]) -> Sequence[Codec]:
+    """Codecs of an array with chunks of plain bytes; a StoreError for any other array."""
     metadata = array.metadata
     if metadata.zarr_format != 3:
         raise StoreError("it is of Zarr format 2")
@@ -116,12 +116,18 @@ def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadat
             " the file: permitted are transposes and bytes alone (compressors=None, filters=None),"
             " or shards of them, which are in no other shard, with an index of bytes and crc32c"
         )
+    return metadata.codecs
+
+
+def plain_parts(array: zarr.Array[Any]) -> tuple[Sequence[Codec], ArrayV3Metadata, ArraySpec]:
+    """As `plain_chain`, with metadata and chunk spec; a StoreError for chunks of several shapes."""
+    chain, metadata = plain_chain(array), cast("ArrayV3Metadata", array.metadata)
     spec = spec_of(metadata)
     if spec is None:
         raise StoreError("its chunks have several shapes")
-    if reason := why_undivided(metadata.codecs, spec):
+    if reason := why_undivided(chain, spec):
         raise StoreError(reason)
-    return metadata.codecs, metadata, spec
+    return chain, metadata, spec
 
 
 def _others(chain: Iterable[Codec]) -> Iterator[Codec]:

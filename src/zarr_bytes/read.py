@@ -35,7 +35,6 @@ from zarr_bytes.io.tasks import (
 )
 from zarr_bytes.layout.elements import bool_error, find_wrong_bool
 from zarr_bytes.layout.format import CHUNK_INDEX, Index
-from zarr_bytes.settings import setting_of_zarr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from itertools import chain
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -168,6 +168,14 @@ def _stop(place: Any) -> int:
     return int(np.max(np.asarray(place), initial=-1) + 1)
 
 
+class WriteForecast(NamedTuple):
+    """What the write of an object will do."""
+
+    counts: Counts
+    why_replaced: str  # or empty
+    depends_on_values: bool  # less is written where chunks are left out, since they are empty
+
+
 class Change:
     """What the write of a selection changes in one object, whatever the new elements are."""
 
@@ -183,41 +191,52 @@ class Change:
         is_one = is_all and format.count == 1 and self.shape == format.shape
         self.is_chunk = is_one and is_basic(entries)
 
-    def counts(
+    def forecast(
         self, index: ChunkIndex | None, *, is_file: bool, in_place: bool, why: str
-    ) -> tuple[Counts, str]:
-        """The counts of the write of an object, and why the object is replaced.
+    ) -> WriteForecast:
+        """What the write of an object does, in advance.
 
-        The index is None if the object is missing or nothing of it is kept.
+        Parameters
+        ----------
+        index
+            That of the object; None if the object is missing or nothing of it is kept.
+        is_file, in_place
+            Whether files are written here, and in place.
+        why
+            Why the object is replaced, if that is known.
         """
         format, counts, parts = self.format, Counts(chunks=1), list(self.plan.parts())
         inner, indexes = format.inner_nbytes, 0
+        selected = sum([part.slabs.span.fetched for part in parts]) * format.item_size
         starts = [] if index is None else [index.offset(part.number) for part in parts]
         if index is not None and not why:
             indexes, why = 1, _why_rebuilt(index, starts)
+        # Whether inner chunks of fill values are stored, if a new object is made.
+        has_empty_chunks = False
         if self.keeps_nothing:
-            number = len(parts)
+            counts.bytes_written = len(parts) * inner + format.index_nbytes
+        elif index is None and in_place:
+            counts.bytes_written = new_object_nbytes(format, selected)
         elif index is None:
-            number = format.count if in_place else len(parts)
+            counts.bytes_written = len(parts) * inner + format.index_nbytes
         elif not why:
-            number = 0
-            fetched = sum([part.slabs.span.fetched for part in parts])
-            counts.bytes_written = fetched * format.item_size
+            has_empty_chunks = True
+            counts.bytes_written = selected
         else:
+            has_empty_chunks = in_place and format.stored_nbytes is None
             there = [part for part, at in zip(parts, starts, strict=True) if at is not None]
             number = format.count if in_place else index.count + len(parts) - len(there)
+            counts.bytes_written = number * inner + format.index_nbytes
             indexes += 1
             replaced = sum([has_all_of(part.dims, format.grid.inner) for part in there])
             kept = index.count - replaced * is_file
             counts.bytes_fetched = kept * inner
             counts.opens, counts.requests, counts.ranges = is_file, not is_file, kept * is_file
-        if number:
-            counts.bytes_written = number * inner + format.index_nbytes
         counts.bytes_fetched += indexes * format.index_nbytes
         counts.ranges += indexes * is_file * bool(format.index_nbytes)
         counts.opens += is_file
         counts.requests += not is_file
-        return counts, why
+        return WriteForecast(counts, why, not has_empty_chunks)
 
 
 def _why_rebuilt(index: ChunkIndex, starts: Sequence[int | None]) -> str:
@@ -400,6 +419,7 @@ def new_object(
     ranges, data = located(format.complete_index()) or _NO_BYTES
     fill, nbytes, begin = format.fill, format.nbytes, format.first
     size = nbytes + len(content)
+    written = new_object_nbytes(format, ranges.nbytes)
 
     def write(file: int) -> int:
         try:
@@ -413,9 +433,18 @@ def new_object(
                 write_all(file, block[: nbytes - start], begin + start, 0)
         write_all(file, memoryview(content), 0 if begin else nbytes, 0)
         write_ranges(file, ranges, data, size)
-        return size
+        return written
 
     return write
+
+
+def new_object_nbytes(format: Format, selected: int) -> int:
+    """Number of bytes that `new_object` writes, for so many that are located.
+
+    Zeros of the fill value are a hole in the file, and other fill values are written first.
+    """
+    fill_nbytes = format.nbytes if any(format.fill) else 0
+    return fill_nbytes + format.index_nbytes + selected
 
 
 class _Completion(Edit):

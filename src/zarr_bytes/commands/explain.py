@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import zarr
@@ -21,7 +21,7 @@ from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec
 from zarr.registry import get_buffer_class
 
-from zarr_bytes.chains import plain_parts, stored_by
+from zarr_bytes.chains import plain_chain, stored_by, why_undivided
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import Result, Table, brief, class_path, in_digits, verdict
 from zarr_bytes.commands.status import source_of
@@ -35,7 +35,7 @@ from zarr_bytes.io.file_writing import IS_POSSIBLE, IS_REPLACED, is_replaced
 from zarr_bytes.io.files import READABLE, WRITABLE, ChunkFile, opened
 from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.tasks import number_of_slots, objects_at_once
-from zarr_bytes.layout.format import CHUNK_INDEX, ChunkIndex
+from zarr_bytes.layout.format import ChunkIndex
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import Reader, as_read, index_in
 from zarr_bytes.settings import CLASSES, PIPELINE, setting_of_zarr
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from zarr.storage import StorePath
 
-    from zarr_bytes.commands.result import Part
+    from zarr_bytes.commands.result import Cell, Part
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.format import Format, Stored
     from zarr_bytes.zarr_versions import Indexer
@@ -58,7 +58,13 @@ _LOOKED_AT: Final = 1000  # files
 _IN_ORDER: Final = 2**20  # inner chunks of a shard whose order is forecast; C order for more
 _INDEXED: Final = ("oindex", "vindex", "blocks")  # of an array, each with a way of its own
 _CHOSEN: Final = {"codecs.bytes": CLASSES["bytes"], "codec_pipeline.path": PIPELINE}
-_ABOVE: Final = ("array", "selection", "is_write", "is_partial", "reason")  # the table
+# Said above the table, or within it.
+_NOT_IN_TABLE: Final = (
+    *("array", "selection", "is_write", "is_partial", "reason"),
+    "depends_on_values",
+)
+# What is less where chunks become empty.
+_ON_VALUES: Final = ("opens", "chunks_in_place", "bytes_written")
 _IN_WORDS: Final = {"None": "not known in advance", "True": "yes", "False": "no"}
 # What is said of a chunk that is not written in place.
 _NOT_IN_PLACE: Final = (
@@ -94,6 +100,11 @@ class Explanation(Result):
     chunks, opens, requests, ranges, bytes_fetched, bytes_written : int
         As of `Counts`. All but the chunks are None if they are not known in advance: for compressed
         chunks, for shards that zarr reads by itself, and for a write to more than a thousand files.
+    depends_on_values : bool
+        Whether `opens`, `chunks_in_place` and `bytes_written` are the largest possible numbers,
+        with "at most" before them in the table. Chunks and inner chunks that become empty, with the
+        fill value everywhere, are not stored, unless the array has ``write_empty_chunks``. Whether
+        they do depends on the values that are written. False for a read.
     chunks_assumed : int
         How many chunks are assumed to exist, and shards to have all inner chunks in the order in
         which this array writes them. The others have been looked at: files of shards, and files
@@ -104,8 +115,7 @@ class Explanation(Result):
     rounds : int
         How many requests follow one another, as zarr's ``async.concurrency`` is now; None as above.
     bytes_selected, bytes_of_chunks : int
-        Bytes of the selected elements, and of the whole chunks, uncompressed; of chunks of several
-        shapes that zarr reads by itself, each as the largest.
+        Bytes of the selected elements, and of the whole chunks, uncompressed.
     may_share : bool
         Whether processes of one machine, all with ``zarr_bytes.partial_writes``, may write
         different elements of a chunk at one time, and lose none. Writers of a file that is replaced
@@ -131,6 +141,7 @@ class Explanation(Result):
     bytes_fetched: int | None
     bytes_written: int | None
     bytes_of_chunks: int
+    depends_on_values: bool
     may_share: bool
 
     def _parts(self, **_: bool) -> Iterator[Part]:
@@ -144,9 +155,17 @@ class Explanation(Result):
         yield verdict(what, colour, f"{self.selection} of ", self.array)
         if self.reason:
             yield ("Reason: ", "bold"), f"{self.reason}."
-        shown = [(name, value) for name, value in vars(self).items() if name not in _ABOVE]
-        rows = [(name.replace("_", " "), _IN_WORDS.get(str(value), value)) for name, value in shown]
+        rows = [
+            (name.replace("_", " "), self._in_words(name, value))
+            for name, value in vars(self).items()
+            if name not in _NOT_IN_TABLE
+        ]
         yield Table(("A write" if self.is_write else "A read", ""), rows)
+
+    def _in_words(self, name: str, value: Any) -> Cell:
+        if self.depends_on_values and name in _ON_VALUES and value:
+            return f"at most {in_digits(value)}"
+        return cast("Cell", _IN_WORDS.get(str(value), value))
 
 
 def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explanation:
@@ -237,6 +256,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         chunks_in_place=walk.in_place,
         bytes_selected=selected,
         bytes_of_chunks=walk.bytes_of_chunks,
+        depends_on_values=walk.depends_on_values,
         may_share=write and walk.may_share,
         **counted,
     )
@@ -263,35 +283,41 @@ class _Walk:
         self.bytes_of_chunks = self._bytes_of_indexes = 0
         self.why = ""  # the first reason why a chunk is read whole, replaced or left to zarr
         self._first = 0  # requests that others wait for
-        self.acts, self.is_known, self.index_nbytes = class_path(type(pipeline)), True, 0
-        self._format: Format | None = None  # where zarr reads or writes by itself
+        self.acts = class_path(type(pipeline))
+        self.is_known = True
+        self.depends_on_values = False
+        self._leaves_out = not array.config.write_empty_chunks
+        self._stored: Stored | None = None  # where zarr reads or writes by itself
         self._reader: Reader | None = None  # of the pipeline; the codec has one of a chunk
-        self._complete: ChunkIndex = CHUNK_INDEX  # of an object that is taken for stored
+        self._assumed: tuple[Format, ChunkIndex] | None = None  # the last layout, and its index
         # Buffers in other memory are left to zarr's pipeline, which calls the codec.
         is_numpy = issubclass(get_buffer_class(), cpu.Buffer)
         own = pipeline if is_numpy and isinstance(pipeline, BatchedBytesPipeline) else None
         codec = None if is_write else getattr(pipeline, "array_bytes_codec", None)
-        self._stored: Stored | None = None  # of chunks of several shapes
+        metadata: Any = array.metadata
+        # Of all chunks; None where they have several shapes, and in format 2.
+        self._spec = spec_of(metadata) if metadata.zarr_format == 3 else None
+        self._has_several_shapes = metadata.zarr_format == 3 and self._spec is None
         try:
-            metadata: Any = array.metadata
-            if own is not None and own.stored.sharding is None and spec_of(metadata) is None:
-                self._stored = own.stored
-            chain, _, spec = plain_parts(array)
+            chain = plain_chain(array)
+            if self._spec is not None and (reason := why_undivided(chain, self._spec)):
+                raise StoreError(reason)
         except StoreError as error:
-            self.is_known, self._why_zarr = self._stored is not None, str(error)
+            self.is_known = False
+            self._why_zarr = str(error)
         else:
             if own is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
-                self._format = stored_by(chain).format_of(spec)
-                self._complete = _index_of_new(self._format)
-                self.index_nbytes = self._format.index_nbytes
+                self._stored = stored_by(chain)
+                self._chain = chain
             else:
                 self.is_known = not isinstance(chain[-1], ShardingCodec)
                 self._why_zarr = _why_zarr()
+        self._is_sharded = self._stored is not None and self._stored.sharding is not None
         if own is not None:
             out = _without_memory(tuple(indexer.shape), array.dtype, array.order)
             cache = own.index_cache
             self._reader = Reader(out, indexer.drop_axes, self._driver, index_cache=cache)
-        elif self._format is not None:
+        elif self._stored is not None:
             self.acts = f"{class_path(type(codec))} in {self.acts}"
         why_not_a_file = self._driver.why_not_in_place()
         self._writes_in_place = own is not None and own.in_place and not why_not_a_file
@@ -299,20 +325,29 @@ class _Walk:
         if not (self._why_replaced or IS_POSSIBLE):
             self._why_replaced = "this system has no hard links, so that chunks are replaced"
         self._is_local = not why_not_a_file if is_write else bool(self._driver.root)
-        self._looks = _LOOKED_AT if self._is_local and (is_write or self.index_nbytes) else 0
+        self._looks = _LOOKED_AT if self._is_local and (is_write or self._is_sharded) else 0
 
     def add(self, place: tuple[int, ...], selection: Any, out: Any, is_complete: object) -> None:
         """Count the read or write of the selection of a chunk."""
         key = self._array.store_path / self._array.metadata.encode_chunk_key(place)
-        format = self._format
-        if self._stored is not None:
-            format = self._stored.format_of(spec_of_chunk(self._array, place))
-        self.bytes_of_chunks += self._nbytes if format is None else format.nbytes
+        spec, nbytes = self._spec, self._nbytes
+        if self._has_several_shapes:
+            spec = spec_of_chunk(self._array, place)
+            nbytes = prod(spec.shape) * self._array.dtype.itemsize
+        self.bytes_of_chunks += nbytes
+        format = None
+        if self._stored is not None and spec is not None:
+            if self._has_several_shapes and (reason := why_undivided(self._chain, spec)):
+                self.is_known = False
+                self._why_zarr = reason
+            else:
+                format = self._stored.format_of(spec)
         if format is None:
             is_read = not (self._is_write and is_complete)
-            fetched, written = self._nbytes * is_read, self._nbytes * self._is_write
+            fetched, written = nbytes * is_read, nbytes * self._is_write
             self.counts.add(Counts(chunks=1, bytes_fetched=fetched, bytes_written=written))
             self.assumed += is_read
+            self.depends_on_values |= self._is_write and self._leaves_out
             self.why = self._why_zarr if is_read else self.why
         elif self._is_write:
             self._write(format, key, selection, is_complete=bool(is_complete))
@@ -324,20 +359,20 @@ class _Walk:
         self.counts.add(Counts(chunks=1, opens=self._is_local))
         index = self._look(format, key, to_write=False)[0]
         if index is None:  # a missing shard
-            self.assumed, index = self.assumed + 1, self._complete
+            self.assumed, index = self.assumed + 1, self._assumed_index(format)
         why, requests = driver.why_whole(key.path), not self._is_local
         self.why = self.why or why
-        if self.index_nbytes and requests and driver.cost_of(key.path) is None:
-            nbytes = index.count * format.inner_nbytes + self.index_nbytes
+        if format.index_nbytes and requests and driver.cost_of(key.path) is None:
+            nbytes = index.count * format.inner_nbytes + format.index_nbytes
             self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
-            self._bytes_of_indexes += self.index_nbytes
+            self._bytes_of_indexes += format.index_nbytes
             return
         is_kept = reader is not None and reader.kept_index(key, format) is not None
-        if self.index_nbytes and (self._is_local or not is_kept):
-            self.counts.add(Counts(requests=requests, ranges=1, bytes_fetched=self.index_nbytes))
+        if format.index_nbytes and (self._is_local or not is_kept):
+            self.counts.add(Counts(requests=requests, ranges=1, bytes_fetched=format.index_nbytes))
             self._first += 1
-            self._bytes_of_indexes += self.index_nbytes
-        self._first += not (self.index_nbytes or driver.answers_ranges())
+            self._bytes_of_indexes += format.index_nbytes
+        self._first += not (format.index_nbytes or driver.answers_ranges())
         chunk = (key, format, selection, out, False)
         if reader is None:
             chunk, _, part = as_read(key, format, selection, _without_memory)
@@ -351,8 +386,11 @@ class _Walk:
         if not change.keeps_nothing:
             index, found = self._look(format, key, to_write=not why)
             why = why or found
-        added, why = change.counts(index, is_file=self._is_local, in_place=in_place, why=why)
+        added, why, depends_on_values = change.forecast(
+            index, is_file=self._is_local, in_place=in_place, why=why
+        )
         self.counts.add(added)
+        self.depends_on_values |= depends_on_values and self._leaves_out
         self._first += added.requests > 1
         self.in_place += not (why or change.keeps_nothing)
         self.is_known = not (self._is_local and self.assumed)
@@ -390,9 +428,18 @@ class _Walk:
             name = "zarr_bytes.partial_reads"
             return f"{name} is False (set by {source_of(name)}): set it to True to read parts"
         gap = f"{in_digits(cost.gap)} bytes (zarr_bytes.gap.{driver.where})"
-        if self._nbytes <= cost.gap and not self.index_nbytes:
+        if self._nbytes <= cost.gap and not self._is_sharded:
             return f"a chunk has {in_digits(self._nbytes)} bytes, no more than the gap of {gap}"
         return f"gaps of up to {gap} are read, to save requests"
+
+    def _assumed_index(self, format: Format) -> ChunkIndex:
+        """The index that an object is assumed to have, in C order for more than a million chunks."""
+        if self._assumed is None or self._assumed[0] is not format:
+            index = format.complete_index()
+            if format.count > _IN_ORDER:
+                index = ChunkIndex(format.first, format.inner_nbytes, format.count)
+            self._assumed = format, index
+        return self._assumed[1]
 
     def _look(
         self, format: Format, key: StorePath, *, to_write: bool
@@ -400,7 +447,7 @@ class _Walk:
         """The index of a file, None if it is missing, and why it cannot be written in place."""
         if not self._looks:
             self.assumed += 1
-            return self._complete, ""
+            return self._assumed_index(format), ""
         self._looks -= 1
         path, root, why = f"{self._driver.root}/{key.path}", self._driver.root, ""
         try:
@@ -419,13 +466,6 @@ class _Walk:
                     why = _OTHER_NAMES if status.st_mode & 0o222 else _READ_ONLY
                 index = index_in(file, format)
         return index, f"{path} {why}" if why else ""
-
-
-def _index_of_new(format: Format) -> ChunkIndex:
-    """The index that a shard is assumed to have, in no time for more inner chunks than exist."""
-    if format.count > _IN_ORDER:
-        return ChunkIndex(format.first, format.inner_nbytes, format.count)
-    return format.complete_index()
 
 
 def _why_zarr() -> str:

@@ -71,7 +71,7 @@ class Edit(Protocol):
         """The ranges in an open file, and their bytes; None if it has to be replaced."""
 
     def rebuilt(self, file: ChunkFile | None, *, is_dense: bool) -> Callable[[int], int] | None:
-        """The writing of a new file, which returns its size; None if it is not stored."""
+        """The writing of a new file: the number of written bytes. None if it is not stored."""
 
 
 def write_file(path: str, root: str, edit: Edit, *, in_place: bool) -> int:

@@ -95,7 +95,8 @@ def number_of_slots() -> int:
         return limit
     if limit is None:
         return _NO_LIMIT
-    if isinstance(limit, Real) and limit >= 0:  # False for NaN
+    is_number = isinstance(limit, Real)
+    if is_number and limit >= 0:  # False for NaN
         return ceil(min(limit, _NO_LIMIT)) or _NO_LIMIT
     raise ValueError(
         f"zarr's setting async.concurrency is {in_short(limit)}; permitted are numbers from 0 on,"
