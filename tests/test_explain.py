@@ -605,11 +605,12 @@ def test_nested_uses_of_counting_count_for_themselves_and_stores_apart(tmp_path)
     first_line, _, names, _, *rows = str(inner).splitlines()
     assert first_line == "3 chunks, 60,000 bytes fetched, 0 bytes written"
     assert names.split() == "Store Chunks Opens Requests Ranges Bytes fetched Bytes written".split()
+    names = [str(tmp_path / "first"), f"CountingStore({second.store._store})"]
     assert [row.split() for row in rows] == [
-        [str(tmp_path / "first"), *"2 1 0 1 40,000 0".split()],
-        [str(second.store), *"1 0 1 1 20,000 0".split()],
+        [names[0], *"2 1 0 1 40,000 0".split()],
+        [names[1], *"1 0 1 1 20,000 0".split()],
     ]
-    assert [*inner] == [str(tmp_path / "first"), str(second.store)]
+    assert [*inner] == names
 
 
 def test_counting_ends_with_its_block_whatever_ends_it(tmp_path):

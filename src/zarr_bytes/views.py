@@ -21,6 +21,7 @@ from zarr_bytes.indexing.numpy_selection import NumpySelection
 from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.mapping import ChangedFiles, owners_of
+from zarr_bytes.io.store_names import path_name, store_name
 from zarr_bytes.layout.elements import encode_elements, layout_of, stored_dtype
 from zarr_bytes.layout.format import CHUNK_INDEX
 from zarr_bytes.pipeline import BatchedBytesPipeline
@@ -80,7 +81,9 @@ def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
         raise ValueError(f"mode is {mode!r}; permitted are 'r' and 'r+'")
     made = ArrayView(array, mode)
     if mode == "r+" and (reason := _why_read_only(array)):
-        raise StoreError(f"{array.store_path} cannot be changed through a view: {reason}")
+        raise StoreError(
+            f"{path_name(array.store_path)} cannot be changed through a view: {reason}"
+        )
     return made
 
 
@@ -115,7 +118,9 @@ class ArrayView:
             self._blocks = _Blocks(array, self._changed, setting("zarr_bytes.mappings"))
         except StoreError as error:
             reason = f"{error}; read it through zarr, as in `array[...]`"
-            raise StoreError(f"there is no view of {array.store_path}: {reason}") from None
+            raise StoreError(
+                f"there is no view of {path_name(array.store_path)}: {reason}"
+            ) from None
         self._grid = grid = self._blocks.grid
         self.shape, self.chunks = grid.shape, grid.inner
         self.ndim = len(self.shape)
@@ -259,7 +264,7 @@ class ArrayView:
 
     def __repr__(self) -> str:
         return (
-            f"<ArrayView {self.array.store_path} shape={self.shape} dtype={self.dtype}"
+            f"<ArrayView {path_name(self.array.store_path)} shape={self.shape} dtype={self.dtype}"
             f" chunks={self.chunks} mode={self.mode!r}>"
         )
 
@@ -328,7 +333,7 @@ class _Blocks:
         content = self._driver.content(key, self._format.stored_nbytes, self._changed)
         if content is None:
             return None, CHUNK_INDEX
-        return content, self._format.index_of(content, f"{self._driver.store}/{key}")
+        return content, self._format.index_of(content, f"{store_name(self._driver.store)}/{key}")
 
 
 class BlockViews:

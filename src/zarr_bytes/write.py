@@ -39,6 +39,7 @@ from zarr_bytes.io.known_stores import is_located
 from zarr_bytes.io.mapping import apart_from_files
 from zarr_bytes.io.range_writing import StoppedError, write_all, write_parts, write_ranges
 from zarr_bytes.io.requests import note_request
+from zarr_bytes.io.store_names import path_name
 from zarr_bytes.io.tasks import for_each, in_threads
 from zarr_bytes.layout.elements import check_size, encode_elements, encode_in_blocks
 from zarr_bytes.read import index_in, threads_for
@@ -272,7 +273,7 @@ class Edit:
             content = existing.as_numpy_array()
             if format.stored_nbytes is not None:
                 check_size(content.size, format.dtype, format.shape)
-            nbytes, index = format.inner_nbytes, format.index_of(content, str(setter))
+            nbytes, index = format.inner_nbytes, format.index_of(content, path_name(setter))
             stored = partial(_inner, index, lambda start: content[start : start + nbytes].copy())
         parts = self._parts_of_new(stored, is_dense=False, at_once=True)
         blocks = [data for _, data in sorted(parts, key=itemgetter(0))]

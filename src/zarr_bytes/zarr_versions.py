@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     # Private, for annotations alone: up to 3.4.2 no public module of zarr has these names.
     # Public, but from zarr 3.3 on.
     from zarr.abc.codec import Codec, CodecPipeline
+    from zarr.abc.store import Store
     from zarr.abc.store import SyncByteGetter as SyncByteGetter
     from zarr.codecs import BytesCodec, ShardingCodec
     from zarr.core.codec_pipeline import BatchedCodecPipeline as BatchedCodecPipeline
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from zarr.core.metadata import ArrayMetadata as ArrayMetadata
     from zarr.core.metadata.v3 import ArrayV3Metadata as ArrayV3Metadata
     from zarr.core.metadata.v3 import ChunkGridMetadata as ChunkGridMetadata
-    from zarr.storage import ZipStore
+    from zarr.storage import StorePath, WrapperStore, ZipStore
 
     from zarr_bytes.layout.elements import Endian
     from zarr_bytes.layout.write_order import WriteOrder
@@ -258,6 +259,13 @@ def zip_directory(store: ZipStore) -> ZipFile | None:
 # Whether zarr loads entry points in zarr.data_type by itself. Goes when zarr 3.4 is required.
 LOADS_DATA_TYPES: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3, 4)
 
+
+def wrapped_store(store: WrapperStore[Any]) -> Store:
+    """The store within a wrapper of zarr."""
+    # Private, up to 3.4.2.
+    return cast("Store", store._store)
+
+
 # Stores whose chunks are buffers of this process. ManagedMemoryStore is there from 3.2 on.
 _MANAGED: Final[type] = getattr(storage, "ManagedMemoryStore", storage.MemoryStore)
 MEMORY_STORES: Final = (storage.MemoryStore, _MANAGED)
@@ -312,22 +320,32 @@ def refuses_shard(codec: Codec, spec: ArraySpec) -> bool:
     return False
 
 
-def array_being_read() -> str | None:
-    """Where the metadata document is that zarr parses in this thread; None if unknown."""
+def array_being_read() -> StorePath | str | None:
+    """Place of the metadata document that zarr parses in this thread; None if unknown.
+
+    A text of zarr where the store is not known.
+    """
     # Private, up to 3.4.2: the names of the variables of zarr's functions that have the place. Goes
     # when zarr tells a data type which array it reads a fill value of.
     frame: FrameType | None = sys._getframe()
     key = ""
+    text: str | None = None
     while frame is not None:
         names = frame.f_locals if frame.f_globals.get("__name__", "").startswith("zarr.") else {}
-        if frame.f_code.co_name == "from_dict" and isinstance(names.get("path"), str):
-            return cast("str", names["path"])  # from 3.4 on
+        is_path = frame.f_code.co_name == "from_dict" and isinstance(names.get("path"), str)
+        if is_path and text is None:
+            text = names["path"]  # from 3.4 on: the text of the store, and the path in it
         if "raw_metadata" in names:  # consolidated
-            key = f"/{names.get('k')}"
+            key = str(names.get("k"))
         if isinstance(place := names.get("store_path"), storage.StorePath):
-            return f"{place}{key}"
+            if text is None:
+                return place / key
+            store = str(place.store)
+            if not text.startswith(store):
+                return text
+            return storage.StorePath(place.store, text.removeprefix(store).strip("/"))
         frame = frame.f_back
-    return None
+    return text
 
 
 def is_parameter_of_codec() -> bool:

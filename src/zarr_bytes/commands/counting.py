@@ -23,7 +23,7 @@ class Counted(Result, Counts):
     Attributes
     ----------
     stores : dict of str to Counts
-        The numbers of each store, by the path of a folder or the text of a store object.
+        The numbers of each store, by the path of a folder, or the class and URL of a store.
     by_zarr : int
         Number of chunks, inner chunks and indexes of shards that zarr has read or written by
         itself, through the codec `bytes`. They are not counted otherwise.

@@ -34,6 +34,7 @@ from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import IS_POSSIBLE, IS_REPLACED, is_replaced
 from zarr_bytes.io.files import READABLE, WRITABLE, ChunkFile, opened
 from zarr_bytes.io.locks import can_lock
+from zarr_bytes.io.store_names import path_name
 from zarr_bytes.io.tasks import number_of_slots, objects_at_once
 from zarr_bytes.layout.format import ChunkIndex
 from zarr_bytes.pipeline import BatchedBytesPipeline
@@ -43,8 +44,9 @@ from zarr_bytes.write import APART, Change
 from zarr_bytes.zarr_versions import axes_of, indexer_of, spec_of, spec_of_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from zarr.abc.codec import Codec
     from zarr.storage import StorePath
 
     from zarr_bytes.commands.result import Cell, Part
@@ -230,8 +232,8 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     chunks = [sum(1 for _ in islice(axis, _MOST + 1)) for axis in axes_of(indexer)]
     if max(prod(chunks), min(nbytes, selected) // _STEP) > _MOST:
         raise ValueError(
-            f"the selection {text} has more than a million chunks of {array.store_path}, or MiB of"
-            " larger chunks: explain a part of it"
+            f"the selection {text} has more than a million chunks of"
+            f" {path_name(array.store_path)}, or MiB of larger chunks: explain a part of it"
         )
     count = prod(chunks) if chunks else sum(1 for _ in indexer)
     walk = _Walk(array, indexer, nbytes, count, is_write=write)
@@ -245,7 +247,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     if not walk.is_known:
         counted = dict.fromkeys(counted) | {"chunks": counts.chunks}
     return Explanation(
-        array=str(array.store_path),
+        array=path_name(array.store_path),
         selection=text,
         is_write=write,
         acts=walk.acts,
@@ -298,20 +300,20 @@ class _Walk:
         # Of all chunks; None where they have several shapes, and in format 2.
         self._spec = spec_of(metadata) if metadata.zarr_format == 3 else None
         self._has_several_shapes = metadata.zarr_format == 3 and self._spec is None
+        self._chain: Sequence[Codec] = ()
         try:
-            chain = plain_chain(array)
-            if self._spec is not None and (reason := why_undivided(chain, self._spec)):
-                raise StoreError(reason)
+            self._chain = chain = plain_chain(array)
+            reason = None if self._spec is None else why_undivided(chain, self._spec)
         except StoreError as error:
+            reason = str(error)
+        if reason is not None:
             self.is_known = False
-            self._why_zarr = str(error)
+            self._why_zarr = reason
+        elif own is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
+            self._stored = stored_by(chain)
         else:
-            if own is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
-                self._stored = stored_by(chain)
-                self._chain = chain
-            else:
-                self.is_known = not isinstance(chain[-1], ShardingCodec)
-                self._why_zarr = _why_zarr()
+            self.is_known = not isinstance(chain[-1], ShardingCodec)
+            self._why_zarr = _why_zarr()
         self._is_sharded = self._stored is not None and self._stored.sharding is not None
         if own is not None:
             out = _without_memory(tuple(indexer.shape), array.dtype, array.order)
@@ -433,7 +435,7 @@ class _Walk:
         return f"gaps of up to {gap} are read, to save requests"
 
     def _assumed_index(self, format: Format) -> ChunkIndex:
-        """The index that an object is assumed to have, in C order for more than a million chunks."""
+        """The index that an object is assumed to have; of a million inner chunks, in C order."""
         if self._assumed is None or self._assumed[0] is not format:
             index = format.complete_index()
             if format.count > _IN_ORDER:

@@ -23,6 +23,7 @@ from zarr_bytes.errors import StoreError, in_words
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
+from zarr_bytes.io.store_names import path_name
 from zarr_bytes.write import complete_shard, new_object
 from zarr_bytes.zarr_versions import sync
 
@@ -119,7 +120,7 @@ def preallocate(
     try:
         _make(found, array, any_size=any_size, progress=progress)
     except StoreError as error:
-        message = f"chunks of {array.store_path} cannot be made in advance: {error}"
+        message = f"chunks of {path_name(array.store_path)} cannot be made in advance: {error}"
         raise StoreError(message) from error
     return found
 

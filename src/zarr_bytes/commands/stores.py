@@ -18,6 +18,7 @@ from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from zarr_bytes.commands.result import brief
 from zarr_bytes.errors import StoreError, in_words, no_array
+from zarr_bytes.io.store_names import store_name
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def opened(
             f"store is of type {type(store).__qualname__}; permitted are a path, a URL and a zarr"
             " store, such as array.store"
         )
-    name = str(store) if isinstance(store, Store) else os.fspath(store)
+    name = store_name(store) if isinstance(store, Store) else os.fspath(store)
     source = None
     try:
         source = store if isinstance(store, Store) else sync(_open(name, storage_options))

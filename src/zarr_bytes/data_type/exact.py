@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from zarr import dtype as zarr_dtype
+from zarr.storage import StorePath
 
 from zarr_bytes.data_type.fill_value import from_json, to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, in_short, warn_caller
+from zarr_bytes.io.store_names import path_name
 from zarr_bytes.settings import call_to_set, is_strict, setting
 from zarr_bytes.zarr_versions import array_being_read, is_parameter_of_codec
 
@@ -108,7 +110,8 @@ def taken(scalar: Any, found: object, refusal: FillValueError) -> Any:
     if is_strict.get() or setting("zarr_bytes.fill_values") == "strict":
         hint = f"{call_to_set('zarr_bytes.fill_values', value='lenient')} reads it as {value}."
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
-    name = array_being_read()
+    place = array_being_read()
+    name = path_name(place) if isinstance(place, StorePath) else place
     where = "" if name is None else f"array {name}: "
     how = f"{value}, the default" if found is None else f"the value {value} that zarr takes"
     how = value if isinstance(found, Mapping) else how  # some fields are permitted

@@ -10,6 +10,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from zarr_bytes.io.store_names import store_name
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -61,6 +63,7 @@ def note(store: object | None, **numbers: int) -> None:
     if not counters:
         return
     counts = Counts(**numbers)
+    name = store if store is None or isinstance(store, str) else store_name(store)
     with lock:
         for count in [*counters.values()]:
-            count(None if store is None else str(store), counts)
+            count(name, counts)

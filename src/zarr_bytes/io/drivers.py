@@ -18,6 +18,7 @@ from zarr_bytes.errors import wrong_size
 from zarr_bytes.io.file_writing import CAN_REPLACE
 from zarr_bytes.io.known_stores import answers_ranges, ignores_ranges, origin_of
 from zarr_bytes.io.mapping import mapped
+from zarr_bytes.io.store_names import store_name
 from zarr_bytes.io.tasks import finished
 from zarr_bytes.settings import reading_cost
 from zarr_bytes.zarr_versions import MEMORY_STORES, zip_directory
@@ -52,8 +53,8 @@ class Driver:
         if not ignores_ranges(self.store):
             return ""
         return (
-            f"{self.store} has answered a byte range with a whole object, or refused it: a server"
-            " that answers ranges is needed to read parts"
+            f"{store_name(self.store)} has answered a byte range with a whole object, or refused"
+            " it: a server that answers ranges is needed to read parts"
         )
 
     def cost_of(self, key: str) -> Cost | None:

@@ -23,6 +23,7 @@ from zarr_bytes.io.known_stores import (
     note_whole_object,
     says_that_there_are_no_ranges,
 )
+from zarr_bytes.io.store_names import path_name, store_name
 from zarr_bytes.io.tasks import EnoughError, for_each, number_of_slots, slots_of_loop
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Requests:
     @property
     def key(self) -> str:
         """The key of the chunk, for messages."""
-        return str(self._getter)
+        return path_name(self._getter)
 
     @property
     def slots(self) -> int:
@@ -263,8 +264,8 @@ class Requests:
         if note_whole_object(self._getter.store):
             nbytes = cast("Bytes", self._chunk).size
             warn_caller(
-                f"{self._getter.store} does not answer byte ranges, so chunks are fetched whole"
-                f" each time that a part of them is read: {nbytes} bytes here,"
+                f"{store_name(self._getter.store)} does not answer byte ranges, so chunks are"
+                f" fetched whole each time that a part of them is read: {nbytes} bytes here,"
                 f" where {self._plan.nbytes} were needed; from a server that answers ranges, such"
                 " as nginx, only these are fetched"
             )

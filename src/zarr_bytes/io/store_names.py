@@ -1,0 +1,58 @@
+"""Names of stores and of chunks in messages and results: by class, and by root or URL.
+
+Never by the text of a store of another package, which may be of any length: a `ManifestStore` of
+VirtualiZarr has thousands of characters, and a store of Icechunk has several lines.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, StorePath, WrapperStore, ZipStore
+
+from zarr_bytes.zarr_versions import MEMORY_STORES, wrapped_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Stores whose text is a URL, by which zarr opens them; its scheme says the class.
+_URLS: Final = (LocalStore, ZipStore, *MEMORY_STORES)
+_ATTRIBUTES: Final = ("url", "root", "path")
+_LONGEST: Final = 200  # characters of a root or URL
+
+
+def store_name(store: object) -> str:
+    """Name of a store: ``file:///data/a.zarr``, ``FsspecStore(s3://bucket/a.zarr)``.
+
+    Stores of one class without a root or URL have the address of the object:
+    ``ManifestStore(0x7f5e2c)``.
+    """
+    if type(store) in _URLS:
+        return str(store)
+    location = hex(id(store))
+    with suppress(Exception):  # of any store: no message fails for a name
+        location = next(_locations(store), location)
+    return f"{type(store).__name__}({location[:_LONGEST]})"
+
+
+def path_name(path: StorePath) -> str:
+    """Name of a node or a chunk: the name of the store, and the path in it."""
+    name = store_name(path.store)
+    return f"{name}/{path.path}" if path.path else name
+
+
+def _locations(store: Any) -> Iterator[str]:
+    """What a store says about its place, the best first."""
+    if isinstance(store, WrapperStore):
+        yield store_name(wrapped_store(store))
+    elif isinstance(store, FsspecStore):
+        yield store.fs.unstrip_protocol(store.path)
+    elif isinstance(store, ObjectStore):
+        text = repr(store.store)  # its class, and its bucket or URL, if it has one
+        yield store_name(store.store) if text.startswith("<") else text
+    for name in _ATTRIBUTES:
+        found = getattr(store, name, None)
+        if found and isinstance(found, str | os.PathLike):
+            yield os.fspath(found)
