@@ -30,9 +30,11 @@ from stored_arrays import (
     stored,
 )
 from system_calls import READING, before_each, watched
+from zarr.abc.store import Store
+from zarr.buffer import cpu
 from zarr.codecs import GzipCodec, ShardingCodec, TransposeCodec
 from zarr.core.codec_pipeline import BatchedCodecPipeline
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore
 
 import zarr_bytes
 from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError, ShardIndexError, explain
@@ -424,3 +426,70 @@ class TestInnerChunksThatDoNotDivideATransposedShard:
         array = zarr.create_array({}, **self.OPTIONS, serializer=inner, compressors=None)
         array[:] = VALUES
         assert np.array_equal(zarr.open_array(array.store)[:], VALUES)
+
+
+class Refusing(WrapperStore):
+    """A store without sizes that refuses a range behind the end of an object, as obstore does."""
+
+    def __init__(self, store, refused=0):
+        super().__init__(store)
+        self.refused = refused  # size from which on nothing is readable
+
+    def _with_store(self, store):
+        return type(self)(store, self.refused)
+
+    async def get(self, key, prototype, byte_range=None):
+        found = await super().get(key, prototype, byte_range)
+        first = getattr(byte_range, "start", getattr(byte_range, "offset", 0))
+        if self.refused and not key.endswith("zarr.json") and first >= self.refused:
+            raise RuntimeError("the range is refused")
+        return found
+
+    getsize = Store.getsize
+
+
+def within_obstore(objects):
+    obstore = pytest.importorskip("obstore.store")
+    store = obstore.MemoryStore()
+    for key, content in objects.items():
+        store.put(key, content)
+    return WrapperStore(ObjectStore(store))
+
+
+class TestRangesBehindTheEnd:
+    """Of a truncated object, in a store that tells no sizes and has an error of its own."""
+
+    @pytest.mark.parametrize("make", [Refusing, within_obstore])
+    @pytest.mark.parametrize("is_sharded", [False, True], ids=["chunk", "shard"])
+    def test_they_are_an_error_with_both_sizes(self, make, is_sharded):
+        """And those before it are read."""
+        values, index = numbers((100, 100)), {"index_location": "start"}
+        shards = {"serializer": ShardingCodec(chunk_shape=(10, 100), **index)} if is_sharded else {}
+        objects = contents_of(stored(MemoryStore(), values, **shards).store)
+        objects["c/0/0"] = objects["c/0/0"][:16_000]
+        if make is Refusing:
+            memory = {key: cpu.Buffer.from_bytes(content) for key, content in objects.items()}
+            store = Refusing(MemoryStore(memory), refused=16_000)
+        else:
+            store = make(objects)
+        array = zarr.open_array(store, mode="r")
+        with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+            assert np.array_equal(array[7], values[7])
+            for selection, nbytes in (np.s_[99], 800), (np.s_[90:, 3], 8):
+                message = rf"\S+/c/0/0 are {nbytes} bytes, found 0: the stored chunk is truncated"
+                with pytest.raises(ChunkSizeError, match=message):
+                    array[selection]
+
+    def test_another_error_of_the_store_is_raised_as_it_is(self):
+        class Failing(Refusing):
+            async def get(self, key, prototype, byte_range=None):
+                if byte_range is not None:
+                    raise PermissionError("no ranges for you")
+                return await super().get(key, prototype)
+
+        array = zarr.open_array(Failing(stored(MemoryStore(), numbers((100, 100))).store), mode="r")
+        with (
+            zarr.config.set({"zarr_bytes.gap.remote": 0}),
+            pytest.raises(PermissionError, match="no ranges for you"),
+        ):
+            array[99]

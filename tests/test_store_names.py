@@ -158,3 +158,11 @@ def test_a_store_of_virtualizarr_is_named_by_its_class(tmp_path):
     store = NetCDF3Parser()(url=f"file://{tmp_path / 'a.nc'}", registry=registry)
     array = zarr.open_array(store, path="v", mode="r")
     assert re.fullmatch(r"ManifestStore\(0x[0-9a-f]+\)/v", explain(array, 7).array)
+    with (tmp_path / "a.nc").open("r+b") as file:
+        file.truncate(1000)
+    message = r"^bytes 7200 to 7208 of ManifestStore\(0x[0-9a-f]+\)/v/c/0 are 8 bytes, found 0: "
+    with (
+        zarr.config.set({"zarr_bytes.gap.remote": 0}),
+        pytest.raises(ChunkSizeError, match=message),
+    ):
+        array[900]
