@@ -66,6 +66,17 @@ class Compressed(WithRanges):
         return gzip.compress(super().content(path), 1)
 
 
+class NextPlane(WithRanges):
+    """Another range of the same length, of 20,000 bytes, and its place in ``Content-Range``."""
+
+    def do_GET(self):
+        first, _, last = (self.headers["Range"] or "").removeprefix("bytes=").partition("-")
+        if first and last and int(last) - int(first) == 19_999:
+            del self.headers["Range"]
+            self.headers["Range"] = f"bytes={int(first) + 20_000}-{int(last) + 20_000}"
+        super().do_GET()
+
+
 class Server(ThreadingHTTPServer):
     request_queue_size = 100  # connections that wait to be accepted, or else for a second
 

@@ -10,8 +10,8 @@ from itertools import product
 import numpy as np
 import pytest
 import zarr
-from servers import Compressed, WithoutRanges, serving
-from stored_arrays import CountingStore, numbers, store_at, stored
+from servers import Compressed, NextPlane, WithoutRanges, serving
+from stored_arrays import PLAIN_ZARR, CountingStore, numbers, store_at, stored
 from zarr.abc.store import OffsetByteRequest, Store, SuffixByteRequest
 from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
@@ -331,3 +331,20 @@ class TestSizes:
         message = f"bytes 140000 to 160000 of .*{KEY} are {PLANE} bytes, found {max(nbytes, 0)}:"
         with pytest.raises(ChunkSizeError, match=message):
             array[7]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed", "ignore:Unclosed", "ignore:Object at")
+@pytest.mark.parametrize("config", [{}, PLAIN_ZARR], ids=["own", "plain zarr"])
+@pytest.mark.parametrize("client", ["fsspec", "obstore"])
+def test_a_range_from_another_place_is_wrong_values_through_fsspec_and_an_error_through_obstore(
+    tmp_path, client, config
+):
+    stored(LocalStore(tmp_path), VALUES, chunks=(1, 50, 50), shards=(60, 50, 50))
+    with serving(tmp_path, NextPlane) as server, zarr.config.set(config):
+        array = zarr.open_array(store_at(server.url, client), mode="r")
+        if client == "fsspec":
+            assert np.array_equal(array[7], VALUES[8])
+        else:
+            with pytest.raises(Exception) as caught:  # noqa: PT011 -- zarr's is a group of errors
+                array[7]
+            assert "Requested 140000..160000, got 160000..180000" in repr(caught.value)
