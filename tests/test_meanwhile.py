@@ -75,6 +75,16 @@ class File:
     def replaced(self):
         self.put(self.replacing)
 
+    def made(self):
+        """A file takes its name if none has it; whether it does."""
+        other = self.folder / "other"
+        other.write_bytes(self.replacing)
+        with suppress(FileExistsError):
+            os.link(other, self.path)
+        is_made = other.stat().st_nlink > 1
+        other.unlink()
+        return is_made
+
     def deleted(self):
         self.path.unlink(missing_ok=True)
 
@@ -215,6 +225,24 @@ def test_a_write_to_a_chunk_file_that_others_change_is_done_to_one_version(
                 to, undone = EVENTS_OF_WRITES[event]
                 possible = [*(changed(version, selection) for version in to), *undone]
                 assert any(np.array_equal(file.values, version) for version in possible)
+
+
+@needs_descriptors
+@every_layout
+@pytest.mark.parametrize("value", [OURS, MISSING], ids=["elements", "fill values"])
+def test_a_write_to_a_missing_chunk_keeps_what_others_make_meanwhile(tmp_path, layout, value):
+    """Fill values may count as written before, when there was nothing to write."""
+    file, is_made = File(tmp_path, layout, in_place=True), []
+    for moment in each_moment(file, lambda: is_made.append(file.made())):
+        file.deleted()
+        is_made.clear()
+        with moment:
+            file.array[7] = value[7]
+        before = NEW if any(is_made) else MISSING
+        expected = before.copy()
+        expected[7] = value[7]
+        possible = [expected, before] if value is MISSING else [expected]
+        assert any(np.array_equal(file.values, each) for each in possible)
 
 
 @needs_descriptors

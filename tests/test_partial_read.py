@@ -27,6 +27,7 @@ from stored_arrays import (
     spec_of,
     stored,
 )
+from system_calls import ending_early
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore, StorePath
@@ -224,6 +225,16 @@ class TestLocalFiles:
             for selection in np.s_[3, 7], np.s_[3]:
                 assert np.array_equal(array[selection], values[selection])
         assert counted.bytes_fetched == 2 * values.nbytes
+
+    def test_a_read_that_the_system_cuts_short_goes_on_where_it_ended(self, tmp_path):
+        """Of one range, of a few rows, and of many short ranges."""
+        values = numbers((80, 60), "i4")
+        array = stored(LocalStore(tmp_path), values)
+        with zarr.config.set({"zarr_bytes.gap.local": 0}):
+            for seed in range(8):
+                for selection in np.s_[7], np.s_[5:60:27, 3:9], np.s_[:, 8:13], np.s_[...]:
+                    with ending_early(seed):
+                        assert np.array_equal(array[selection], values[selection])
 
     @pytest.mark.skipif(sys.platform == "win32", reason="files without holes")
     def test_elements_at_offsets_above_32_bits_are_read(self, tmp_path):

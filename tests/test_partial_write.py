@@ -305,6 +305,14 @@ class TestForms:
             _, _, third, fourth, last = values.tolist()
             assert array[...].tolist() == [[last, *[0] * 5], [0, 0, 0, third, 0, fourth]]
 
+    @both_ways
+    @pytest.mark.parametrize("kind", ["local", "memory"])
+    def test_as_many_indices_as_a_chunk_is_long_may_leave_some_out(self, tmp_path, kind, in_place):
+        store = store_with(kind, {}, tmp_path)
+        array = stored(store, np.arange(1, 5, dtype="i4"), in_place=in_place)
+        array.oindex[[0, 1, 1, 3]] = np.array([5, 6, 7, 8])
+        assert array[...].tolist() == [5, 7, 3, 8]
+
     @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["plain", "transposed"])
     def test_an_array_of_the_caller_stays_unchanged_once_it_is_written(self, order):
         filters = [TransposeCodec(order=order)]
