@@ -265,7 +265,7 @@ class TestFileSystems:
 class TestWaiting:
     """Small chunks that need not be waited for are read on the event loop."""
 
-    @pytest.mark.parametrize("fault", ["truncated", "folder", "FIFO"])
+    @pytest.mark.parametrize("fault", ["truncated", "folder", "FIFO", "socket"])
     def test_an_error_of_one_chunk_keeps_no_others_off_the_event_loop(
         self, tmp_path, pipeline, fault
     ):

@@ -292,6 +292,9 @@ class TestArrays:
             view.flush()  # which has nothing to do
             view.refresh()
             same(view, after)
+        held = view[0, 0, :2]
+        array[0, 0] = 5
+        same(held, -VALUES[0, 0, :2])
 
     def test_zarr_writes_a_view_into_another_array(self, form):
         """Zarr asks for its elements on the loop on which stores are read."""
