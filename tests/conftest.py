@@ -33,7 +33,6 @@ with suppress(ImportError):  # the benchmarks do without
     # may take in `.ci/run`, and Hypothesis has no limit in time. `shrink` tries those of `quick`.
     told = {"database": None, "phases": [Phase.explicit, Phase.generate], "print_blob": True}
     profile("quick", **told, derandomize=True, max_examples=50)
-    profile("referee", **told, derandomize=True, max_examples=50)
     profile("gate", **told, derandomize=False, max_examples=10)  # in rounds, while there is time
     profile("shrink", database=None, derandomize=True, max_examples=50)
     kept = DirectoryBasedExampleDatabase(Path(__file__).parents[1] / ".hypothesis/examples")

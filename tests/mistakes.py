@@ -1,0 +1,733 @@
+"""Mistakes that would give wrong data or lose some, and the test that sees each.
+
+Each is a small edit within a function of `src`, and of a kind that only an understanding of the code
+finds: a lock, a publication, a cancellation, an order, a size, a bit. `run_mistakes.py` makes them
+in a copy of the source, one at a time. `test_mistakes.py` checks that each still fits.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "src/zarr_bytes"
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class MisfitError(ValueError):
+    """An edit doesn't fit the source, or a test that it names is gone."""
+
+
+class Mistake(NamedTuple):
+    """An edit of one function, class or constant, wherever it is in its module."""
+
+    module: str  # its path below `PACKAGE`
+    function: str  # with its classes and outer functions: "Requests.fetch.work"
+    before: str  # text that the function has once
+    after: str
+    test: str  # as pytest names it, below `tests`
+    why: str  # what a user would see or lose
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}: {self.function}: {self.before}"
+
+    def edited(self, source: str) -> str:
+        """The source of the module with the mistake in it; a MisfitError if it doesn't fit."""
+        first, last = self.lines_in(source)
+        lines = source.splitlines(keepends=True)
+        text = "".join(lines[first:last])
+        if (count := text.count(self.before)) != 1:
+            found = (
+                f"the text {self.before!r} {count} times" if count else f"no text {self.before!r}"
+            )
+            raise MisfitError(
+                f"{self.function} in {self.module} has {found}, where a mistake replaces it: adapt"
+                " the mistake to the code, or delete it if what it is about is gone"
+            )
+        return "".join([*lines[:first], text.replace(self.before, self.after), *lines[last:]])
+
+    def lines_in(self, source: str) -> tuple[int, int]:
+        """The first line of the function in the source of its module, and the one after its last."""
+        found = definitions(source, self.function)
+        if len(found) != 1:
+            count = f"{self.function} {len(found)} times" if found else f"no {self.function}"
+            raise MisfitError(
+                f"{self.module} has {count}, where a mistake replaces {self.before!r}: give the"
+                " function's new name, or delete the mistake if what it is about is gone"
+            )
+        return found[0].lineno - 1, found[0].end_lineno
+
+
+@cache
+def definitions(source: str, name: str) -> list[ast.stmt]:
+    """The functions, classes and assignments of a name in the source of a module."""
+    *outer, last = name.split(".")
+    scopes: list[ast.AST] = [syntax_tree(source)]
+    for part in outer:
+        scopes = [
+            n for scope in scopes for n in statements(scope) if getattr(n, "name", "") == part
+        ]
+    return [node for scope in scopes for node in statements(scope) if last in names_of(node)]
+
+
+@cache
+def syntax_tree(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+def statements(scope: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a module, a class or a function, within `if` and others too."""
+    for node in ast.iter_child_nodes(scope):
+        if isinstance(node, ast.stmt):
+            yield node
+            if not isinstance(node, SCOPES):
+                yield from statements(node)
+
+
+def names_of(statement: ast.stmt) -> list[str]:
+    """The names that a statement defines."""
+    if isinstance(statement, SCOPES):
+        return [statement.name]
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+MISTAKES = [
+    # Locks.
+    Mistake(
+        "io/locks.py",
+        "lock",
+        "fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX",
+        "fcntl.LOCK_EX if is_shared else fcntl.LOCK_SH",
+        "test_locks.py::test_a_write_in_place_and_a_replacement_of_the_file_wait_for_each_other",
+        "A file is replaced while others write into it, and what they write is lost.",
+    ),
+    Mistake(
+        "io/locks.py",
+        "_tried",
+        "fcntl.flock",
+        "fcntl.lockf",
+        "test_locks.py::test_a_write_in_place_and_a_replacement_of_the_file_wait_for_each_other",
+        "Locks of this kind belong to the process, so that two of its threads don't exclude each other.",
+    ),
+    Mistake(
+        "io/locks.py",
+        "_tried_again",
+        "raise EndedError",
+        "return 0",
+        "test_locks.py::TestWaiting::test_the_event_loop_goes_on_while_a_write_waits_for_a_lock",
+        "A cancelled write that waits for a lock goes on without it.",
+    ),
+    Mistake(
+        "io/file_writing.py",
+        "_written",
+        "lock(descriptor, path, root, is_shared=is_shared)",
+        "lock(descriptor, path, root, is_shared=True)",
+        "test_locks.py::test_a_write_in_place_and_a_replacement_of_the_file_wait_for_each_other",
+        "A writer that replaces a chunk doesn't wait for those that write into it.",
+    ),
+    Mistake(
+        "io/file_writing.py",
+        "_update",
+        "if is_shared:",
+        "if False:",
+        "test_locks.py::test_a_write_in_place_and_a_replacement_of_the_file_wait_for_each_other",
+        "A shard that lacks inner chunks is replaced under the lock of those who write in place.",
+    ),
+    # Publication: by link, by rename.
+    Mistake(
+        "io/file_writing.py",
+        "_update",
+        "if not is_at(path, status, follows=not is_own):",
+        "if False:",
+        "test_file_writing.py::TestOthersAtTheSameMoment::test_a_write_goes_into_the_chunk_file_that_replaced_another_meanwhile",
+        "A selection is written into a file that has been replaced since it was opened, and is lost.",
+    ),
+    Mistake(
+        "io/file_writing.py",
+        "_update",
+        "not is_replaced(file.descriptor, status, path)",
+        "True",
+        "test_file_writing.py::TestWhatIsThere::test_a_chunk_file_that_must_not_be_changed_in_place_is_replaced",
+        "A write changes the copy of a store that was made by hard links.",
+    ),
+    Mistake(
+        "io/file_writing.py",
+        "_publish",
+        "os.link(temporary, path)",
+        "os.replace(temporary, path)",
+        "test_locks.py::test_the_second_of_two_writers_that_make_a_chunk_file_writes_into_the_first",
+        "Of two processes that make a missing chunk at the same moment, one loses its elements.",
+    ),
+    Mistake(
+        "io/file_writing.py",
+        "_replace",
+        "if not is_new:",
+        "if True:",
+        "test_meanwhile.py::test_a_write_to_a_missing_chunk_keeps_what_others_make_meanwhile",
+        "A write of fill values to a missing chunk deletes one that another process has made meanwhile.",
+    ),
+    Mistake(
+        "io/file_writing.py",
+        "_replace",
+        "if not is_new:",
+        "if file is not None:",
+        "test_file_writing.py::TestWhatIsThere::test_a_fifo_or_device_at_the_path_of_a_chunk_is_refused_without_waiting",
+        "A chunk that is overwritten by fill values stays, and reads as before.",
+    ),
+    Mistake(
+        "io/file_writing.py",
+        "_overwrite",
+        "if size_now != size:",
+        "if False:",
+        "test_file_writing.py::TestOthersAtTheSameMoment::test_a_file_that_is_shortened_while_it_is_mapped_is_an_error",
+        "A write into a file that was shortened meanwhile is lost without an error.",
+    ),
+    Mistake(
+        "io/file_writing.py",
+        "_overwrite",
+        "return None",
+        "return 0",
+        "test_shards.py::TestInPlace::test_a_shard_without_a_needed_inner_chunk_is_replaced_by_a_complete_one",
+        "A write to a shard that lacks the inner chunk is lost without an error.",
+    ),
+    Mistake(
+        "io/files.py",
+        "WRITABLE",
+        'getattr(os, "O_NOFOLLOW", 0)',
+        "0",
+        "test_file_writing.py::TestWhatIsThere::test_a_chunk_file_that_must_not_be_changed_in_place_is_replaced",
+        "A write goes through a symbolic link into a file outside of the store.",
+    ),
+    # Files: what is missing, short reads, sizes.
+    Mistake(
+        "io/files.py",
+        "open_into",
+        "except (FileNotFoundError, NotADirectoryError):",
+        "except OSError:",
+        "test_view.py::TestFaults::test_an_error_of_opening_a_file_for_a_view_is_raised_as_it_is",
+        "A chunk that cannot be opened, for whatever reason, reads as the fill value.",
+    ),
+    Mistake(
+        "io/files.py",
+        "opened_now",
+        "except FileNotFoundError:",
+        "except OSError:",
+        "test_threads.py::TestWaiting::test_an_error_of_one_chunk_keeps_no_others_off_the_event_loop",
+        "On the event loop, a chunk that cannot be opened reads as the fill value.",
+    ),
+    Mistake(
+        "io/files.py",
+        "ChunkFile._fill",
+        "start + done)\n",
+        "start)\n",
+        "test_partial_read.py::TestLocalFiles::test_a_read_that_the_system_cuts_short_goes_on_where_it_ended",
+        "After a read that the system cuts short, the rest of a range is its beginning again.",
+    ),
+    Mistake(
+        "io/files.py",
+        "ChunkFile._read_short_ranges",
+        "start + count",
+        "start",
+        "test_partial_read.py::TestLocalFiles::test_a_read_that_the_system_cuts_short_goes_on_where_it_ended",
+        "After a short read of one of many ranges, its end has the bytes of its beginning.",
+    ),
+    Mistake(
+        "io/files.py",
+        "ChunkFile.read_whole",
+        "if count != nbytes or not nbytes:",
+        "if count < nbytes:",
+        "test_damaged.py::TestSizes::test_a_chunk_of_a_wrong_size_is_an_error_that_changes_nothing",
+        "A chunk file that is too long, as of another shape, is read without an error.",
+    ),
+    # Writing ranges.
+    Mistake(
+        "io/range_writing.py",
+        "write_all",
+        "os.pwrite(file, memory[done:], start + done)",
+        "os.pwrite(file, memory[done:], start)",
+        "test_file_writing.py::test_an_error_of_a_write_names_the_file_the_offset_and_the_written_bytes",
+        "After a write that the system cuts short, the rest is written over its beginning.",
+    ),
+    Mistake(
+        "io/range_writing.py",
+        "_write_mapped",
+        "if scatter(source, batch, copied) != count:",
+        "if scatter(source, batch, copied) < 0:",
+        "test_file_writing.py::TestFileSystems::test_a_write_that_a_mapping_cuts_short_is_finished_by_pwrite",
+        "Ranges that the system has copied in part count as written.",
+    ),
+    # Requests.
+    Mistake(
+        "io/requests.py",
+        "Requests._fetch_range",
+        "self._plan.is_whole and stop == self._stored_nbytes",
+        "False",
+        "test_remote.py::test_a_chunk_in_parts_of_another_size_is_an_error_and_a_missing_one_the_fill_value",
+        "A chunk that is too long is read without an error where it comes in several requests.",
+    ),
+    Mistake(
+        "io/requests.py",
+        "Requests.check_is_missing",
+        "if self._is_there:",
+        "if False:",
+        "test_partial_read.py::TestFaults::test_a_chunk_that_is_deleted_between_requests_is_an_error",
+        "A chunk that is deleted while it is read has the fill value in some elements, and not in others.",
+    ),
+    Mistake(
+        "io/requests.py",
+        "Requests._note_chunk",
+        "chunk.size != expected",
+        "chunk.size < expected",
+        "test_damaged.py::TestSizes::test_a_chunk_of_a_wrong_size_is_an_error_that_changes_nothing",
+        "An object that is too long for its shape is read without an error.",
+    ),
+    Mistake(
+        "io/requests.py",
+        "Requests.fetch.work",
+        "fetched[position : position + part.size] = part",
+        "fetched[start:stop] = part",
+        "test_cost.py::TestReading::test_requests_are_as_large_as_the_settings_of_the_moment_say",
+        "Ranges that take several requests have their bytes in wrong places.",
+    ),
+    Mistake(
+        "io/requests.py",
+        "Requests.__init__",
+        "self.memory: AbstractAsyncContextManager[object] = slots[1]",
+        "self.memory: AbstractAsyncContextManager[object] = _FREE",
+        "test_remote.py::test_memory_of_a_remote_read_is_that_of_the_result_and_of_a_request_for_each_slot",
+        "A read of many chunks holds the bytes of all of them in memory, besides the result.",
+    ),
+    # Tasks and threads.
+    Mistake(
+        "io/tasks.py",
+        "_until_done",
+        "while not work.done():",
+        "while False:",
+        "test_file_writing.py::TestCancelling::test_a_cancelled_write_begins_no_other_chunk",
+        "A cancelled read returns while threads still write into the caller's result.",
+    ),
+    Mistake(
+        "io/tasks.py",
+        "in_threads.run",
+        "                stop()",
+        "                pass",
+        "test_pipeline.py::test_an_error_in_a_thread_begins_no_other_chunk_and_waits_for_those_that_have_begun",
+        "After the error of one chunk, all others are still written.",
+    ),
+    Mistake(
+        "io/tasks.py",
+        "in_threads",
+        "asyncio.gather(*runs, return_exceptions=True)",
+        "asyncio.gather(*runs)",
+        "test_threads.py::TestSeveralThreads::test_a_write_that_is_cancelled_or_fails_ends_when_the_chunks_that_have_begun_have_ended",
+        "A failed write is over for the caller while other threads still write.",
+    ),
+    Mistake(
+        "io/tasks.py",
+        "in_threads",
+        "if error is not None:",
+        "if False:",
+        "test_threads.py::TestSeveralThreads::test_a_write_that_is_cancelled_or_fails_ends_when_the_chunks_that_have_begun_have_ended",
+        "The error of one of several threads is lost, and its chunks with it.",
+    ),
+    Mistake(
+        "io/tasks.py",
+        "_together.heard",
+        "except (Exception, asyncio.CancelledError) as error:",
+        "except Exception as error:",
+        "test_remote.py::test_an_error_of_a_store_is_raised_as_it_is",
+        "A chunk whose request the store cancels is neither read nor an error.",
+    ),
+    # Mappings.
+    Mistake(
+        "io/mapping.py",
+        "apart_from_files",
+        "return array.copy() if identity in map(_identity_at, paths) else array",
+        "return array",
+        "test_partial_write.py::TestForms::test_values_that_map_the_chunk_file_itself_are_written",
+        "A write from a view of the same file overwrites elements before it reads them.",
+    ),
+    Mistake(
+        "io/mapping.py",
+        "ChangedFiles.sync",
+        "if identity not in (None, found):",
+        "if False:",
+        "test_view.py::TestWriting::test_flush_is_an_error_for_changes_of_a_chunk_that_was_replaced",
+        "`flush` doesn't say that the changes of a view are lost.",
+    ),
+    Mistake(
+        "io/mapping.py",
+        "mapped",
+        "mmap.ACCESS_WRITE if writes",
+        "mmap.ACCESS_COPY if writes",
+        "test_view.py::TestWriting::test_assignments_to_a_view_are_numpys_and_stored_at_once",
+        "Changes of a view stay in the memory of this process.",
+    ),
+    # Stores that are not what they look like.
+    Mistake(
+        "io/drivers.py",
+        "_OF_SUBCLASSES",
+        "LocalStore: _LocalRequests",
+        "LocalStore: FileDriver",
+        "test_partial_write.py::TestChunkFiles::test_a_subclass_of_the_local_store_gets_whole_chunks",
+        "The files of a subclass of LocalStore, which may encrypt, are read and written as they are.",
+    ),
+    # Elements.
+    Mistake(
+        "layout/elements.py",
+        "_number",
+        '"c": 2',
+        '"c": 1',
+        "test_elements.py::test_encoded_bytes_are_those_of_numpys_own_conversion",
+        "Complex numbers in the other byte order have their two parts exchanged.",
+    ),
+    Mistake(
+        "layout/elements.py",
+        "encode_elements",
+        "encoded = encoded.copy()",
+        "pass",
+        "test_elements.py::test_the_first_byte_that_is_no_bool_is_named_with_its_index",
+        "Writing bools changes the array of the caller.",
+    ),
+    # The format of a chunk and a shard.
+    Mistake(
+        "layout/format.py",
+        "Format.__init__",
+        "self.order.index(i) for i",
+        "self.order[i] for i",
+        "test_layouts.py::test_elements_are_found_in_every_order_of_three_axes",
+        "Arrays of three axes that a transpose turns around have their elements in wrong places.",
+    ),
+    Mistake(
+        "layout/format.py",
+        "Format.__init__",
+        "order=None if sharding is None else sharding.index_order",
+        "order=None",
+        "test_shards.py::test_shards_are_exchanged_both_ways",
+        "The inner chunks of transposed shards are exchanged.",
+    ),
+    Mistake(
+        "layout/format.py",
+        "Format.__init__",
+        "not (layout.bool_offsets or layout.narrow_bytes)",
+        "True",
+        "test_damaged.py::TestBools::test_a_bool_that_is_neither_0_nor_1_is_named_by_its_index",
+        "Wrong bools are read without an error, and int4 with bits that it doesn't have.",
+    ),
+    Mistake(
+        "layout/format.py",
+        "Format.fill",
+        "encode_elements(self._fill, self.endian)",
+        "self._fill",
+        "test_view.py::TestSelections::test_a_missing_block_of_a_view_has_the_fill_value_and_takes_no_memory",
+        "New chunks are filled with the fill value in the byte order of memory.",
+    ),
+    Mistake(
+        "layout/format.py",
+        "Format.index_of",
+        ".copy()",
+        "",
+        "test_view.py::TestFaults::test_a_shard_index_that_changes_after_its_check_is_not_used_by_a_view",
+        "A view follows an index that has changed since it was checked, even out of the file.",
+    ),
+    Mistake(
+        "layout/format.py",
+        "Index.__init__",
+        "if found != computed:",
+        "if False:",
+        "test_damaged.py::TestIndexes::test_a_changed_or_truncated_shard_index_is_an_error",
+        "The places of inner chunks come from a damaged index.",
+    ),
+    Mistake(
+        "layout/format.py",
+        "Index.are_apart",
+        'np.searchsorted(self._present, begin - nbytes, "right")',
+        "np.searchsorted(self._present, begin)",
+        "test_shards.py::TestInPlace::test_inner_chunks_that_share_bytes_are_separated_by_a_new_shard",
+        "A write in place changes the end of another inner chunk, which shares the bytes.",
+    ),
+    Mistake(
+        "layout/format.py",
+        "Stored.format_of",
+        "and spec.shape == last.shape",
+        "",
+        "test_partial_read.py::test_every_selection_of_a_rectilinear_chunk_grid_is_read",
+        "A chunk of another shape is read by the shape of the last one.",
+    ),
+    # Selections and their division.
+    Mistake(
+        "indexing/selection.py",
+        "has_all_of",
+        "for dim in dims if type(dim.indices) is range",
+        "for dim in dims",
+        "test_partial_write.py::TestForms::test_as_many_indices_as_a_chunk_is_long_may_leave_some_out",
+        "As many indices as the chunk is long, one of them repeated, count as all: the others are lost.",
+    ),
+    Mistake(
+        "indexing/selection.py",
+        "ChunkGrid.box",
+        "local + (count - 1) * step >= size",
+        "local + (count - 1) * step > size",
+        "test_indexing.py::test_a_box_of_a_chunk_grid_is_found_in_one_chunk",
+        "A slice that ends with the first element of an inner chunk has a wrong one there.",
+    ),
+    Mistake(
+        "indexing/selection.py",
+        "ChunkGrid._divided_points",
+        "offsets += local * stride",
+        "offsets += indices * stride",
+        "test_cost.py::TestReading::test_a_file_is_read_at_the_selected_byte_ranges",
+        "Points outside of the first inner chunk are looked for at other places.",
+    ),
+    # Plans: joining of ranges, places in what is fetched.
+    Mistake(
+        "indexing/plan.py",
+        "coalesced",
+        "0 <= unread <= gap",
+        "unread <= gap",
+        "test_damaged.py::TestIndexes::test_an_index_entry_gives_its_inner_chunk_or_an_error_that_names_it",
+        "Ranges of inner chunks that share bytes are joined as if they were one after another.",
+    ),
+    Mistake(
+        "indexing/plan.py",
+        "Slabs._slab",
+        "(level.indices[first] - level.indices[0])",
+        "(level.indices[0] - level.indices[0])",
+        "test_indexing.py::test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many",
+        "A read of more than a MiB has the elements of its first piece in all others.",
+    ),
+    Mistake(
+        "indexing/plan.py",
+        "Plan.fetches",
+        "(index.places, most)",
+        "((), most)",
+        "test_meanwhile.py::test_a_chunk_file_that_others_change_reads_old_or_new_or_is_named[shard-replaced]",
+        "A shard is read at the places of the one before it.",
+    ),
+    Mistake(
+        "indexing/plan.py",
+        "Plan.filling",
+        "self.format.fill_value",
+        "self.format.dtype.type()",
+        "test_cost.py::TestReading::test_absent_inner_chunks_are_not_read",
+        "Absent inner chunks read as zeros.",
+    ),
+    Mistake(
+        "indexing/plan.py",
+        "plan_of",
+        "last[1] == key",
+        "True",
+        "test_layouts.py::test_a_kept_plan_serves_other_integers_of_a_selection",
+        "A read with another slice gives elements of the last slice.",
+    ),
+    # Reading.
+    Mistake(
+        "read.py",
+        "read_batch",
+        " and is_tried(root)",
+        "",
+        "test_threads.py::TestWaiting::test_a_chunk_outside_the_page_cache_keeps_reads_off_the_event_loop_for_a_second",
+        "The event loop waits for files on a network.",
+    ),
+    Mistake(
+        "read.py",
+        "read_batch",
+        "into = apart_from_files(out, paths, is_read=True)",
+        "into = out",
+        "test_pipeline.py::TestReadingIntoABufferOfTheCaller::test_a_read_fills_a_buffer_that_maps_the_file_itself",
+        "A read into a mapping of the same file changes the file while it is read.",
+    ),
+    Mistake(
+        "read.py",
+        "Reader._way",
+        "format.last_way.pop()",
+        "format.last_way[-1]",
+        "test_threads.py::TestOnTheEventLoop::test_threads_that_read_the_same_selection_at_once_share_no_scratch_memory",
+        "Two threads that read the same selection of two chunks get each other's elements.",
+    ),
+    Mistake(
+        "read.py",
+        "Reader._way",
+        "key == self.key and ",
+        "",
+        "test_layouts.py::test_a_kept_plan_reads_into_memory_of_any_form",
+        "A result of another data type or memory order is filled like the last one.",
+    ),
+    Mistake(
+        "read.py",
+        "Reader._one_read",
+        "view.flags.carray",
+        "True",
+        "test_layouts.py::test_long_ranges_in_native_byte_order_are_read_in_every_order_of_axes",
+        "Long ranges are read into a result of another order of memory.",
+    ),
+    # Writing.
+    Mistake(
+        "write.py",
+        "APART",
+        "Cost(0, EVERYTHING)",
+        "Cost(2**15, EVERYTHING)",
+        "test_cost.py::TestWriting::test_a_write_in_place_writes_the_selected_byte_ranges_and_no_others",
+        "Bytes between the selected elements, which belong to other writers, are overwritten.",
+    ),
+    Mistake(
+        "write.py",
+        "Change.__init__",
+        "is_all or (is_complete and not format.keeps_edges)",
+        "is_all or is_complete",
+        "test_shards.py::test_elements_behind_the_edge_of_the_array_are_kept_as_by_zarr",
+        "Elements behind the edge, which an array that was shrunk keeps, become the fill value.",
+    ),
+    Mistake(
+        "write.py",
+        "Edit.to_store",
+        "content[start : start + nbytes].copy()",
+        "content[start : start + nbytes]",
+        "test_view.py::TestArrays::test_a_replaced_chunk_is_seen_by_a_view_after_refresh",
+        "A write to a chunk in memory changes the views of it, and the chunk even where the write fails.",
+    ),
+    Mistake(
+        "write.py",
+        "Edit._index_in",
+        "self._index is None or self._index[0] is not file",
+        "self._index is None",
+        "test_explain.py::test_a_write_to_files_of_any_kind_is_what_was_explained",
+        "Elements are written to the places of a shard that another process has replaced.",
+    ),
+    Mistake(
+        "write.py",
+        "Edit._located",
+        "if _why_rebuilt(index, starts):",
+        "if None in starts:",
+        "test_shards.py::TestInPlace::test_inner_chunks_that_share_bytes_are_separated_by_a_new_shard",
+        "A write in place changes another inner chunk, which has the same bytes.",
+    ),
+    Mistake(
+        "write.py",
+        "Edit._encoded",
+        "slab.among is not None",
+        "slab.among is not None and slab.ranges.table is not None",
+        "test_partial_write.py::TestForms::test_the_last_value_of_a_point_that_is_selected_twice_is_written",
+        "A write with a repeated index overwrites the element behind the selection.",
+    ),
+    Mistake(
+        "write.py",
+        "Edit._merged",
+        "_filled(format) if inner is None else inner",
+        "np.zeros(format.inner_nbytes, np.uint8) if inner is None else inner",
+        "test_cost.py::TestWriting::test_a_chunk_that_is_written_whole_is_not_read",
+        "Elements of a new chunk that are not selected are zeros, and not the fill value.",
+    ),
+    Mistake(
+        "write.py",
+        "Edit._merged",
+        "merged = _filled(format) if inner is None else inner",
+        "merged = _filled(format)",
+        "test_partial_write.py::TestForms::test_as_many_indices_as_a_chunk_is_long_may_leave_some_out",
+        "A write to a part of a chunk loses the rest of it.",
+    ),
+    Mistake(
+        "write.py",
+        "Edit._is_empty",
+        "piece[:size].tobytes() == fill",
+        "not any(piece[:size].tobytes()[:-1])",
+        "test_partial_write.py::TestNewAndEmptyChunks::test_numbers_equal_to_the_fill_value_with_other_bits_are_stored",
+        "A chunk of -0.0 counts as empty, and reads as 0.0.",
+    ),
+    # The pipeline, the codec and the chains: what is left to zarr.
+    Mistake(
+        "pipeline.py",
+        "BatchedBytesPipeline.from_codecs",
+        "is_chosen and _is_known()",
+        "_is_known()",
+        "test_choice_of_pipeline.py::test_zarrs_pipeline_or_codec_is_used_where_the_user_chooses_it",
+        "Chunks are read by this package although the user has chosen another codec.",
+    ),
+    Mistake(
+        "pipeline.py",
+        "BatchedBytesPipeline.__reduce_ex__",
+        "self.in_place or ",
+        "",
+        "test_pickles.py::TestArrays::test_arrays_equal_their_pickles_which_load_without_this_package",
+        "Workers that get a pickled array replace chunks that they share.",
+    ),
+    Mistake(
+        "chains.py",
+        "is_plain",
+        "type(last) in ALIKE",
+        "isinstance(last, tuple(ALIKE))",
+        "test_pipeline.py::TestWhatIsLeftToZarr::test_a_subclass_of_a_codec_is_left_to_zarrs_pipeline",
+        "Chunks of a subclass of the codec, which may store other bytes, are read as this codec's.",
+    ),
+    Mistake(
+        "codec.py",
+        "BytesCodec.evolve_from_array_spec",
+        "if dtype.names is not None:",
+        "if True:",
+        "test_specification.py::TestEndianParameter::test_is_required_for_multi_byte_data_types",
+        "Numbers without a byte order in the metadata are read as little-endian.",
+    ),
+    # Views.
+    Mistake(
+        "views.py",
+        "_Blocks.load",
+        "block.flags.writeable and not index.are_apart([offset])",
+        "False",
+        "test_shards.py::TestInPlace::test_inner_chunks_that_share_bytes_are_separated_by_a_new_shard",
+        "A change through a view changes another inner chunk too.",
+    ),
+    Mistake(
+        "views.py",
+        "ArrayView.refresh",
+        "self._block = self._blocks.kept()",
+        "pass",
+        "test_view.py::TestWriting::test_flush_is_an_error_for_changes_of_a_chunk_that_was_replaced",
+        "A view goes on to show, and to change, chunks that others have replaced.",
+    ),
+    Mistake(
+        "views.py",
+        "_as_stored",
+        "values = values.copy()",
+        "pass",
+        "test_view.py::TestWriting::test_a_value_assigned_to_a_view_may_overlap_its_target",
+        "An assignment from a view of the same file overwrites elements before it reads them.",
+    ),
+    Mistake(
+        "indexing/numpy_selection.py",
+        "NumpySelection.in_one_chunk",
+        "if high // size != k:",
+        "if False:",
+        "test_view.py::TestSelections::test_selections_of_views_are_numpys_for_any_array_and_layout",
+        "A selection of a view ends at the end of the first chunk.",
+    ),
+    # Fill values.
+    Mistake(
+        "data_type/fill_value.py",
+        "float_to_json",
+        "is_canonical = bits == FLOATS[value.dtype.name].nan",
+        "is_canonical = True",
+        "test_fill_value.py::test_every_float_fill_value_goes_to_json_and_back_with_its_hexadecimal_digits",
+        "The bits of a NaN fill value are lost when metadata is written again.",
+    ),
+    # Commands.
+    Mistake(
+        "io/file_writing.py",
+        "create_file",
+        "partial(_publish, renames=False)",
+        "_rename",
+        "test_meanwhile.py::test_preallocate_keeps_a_chunk_file_that_others_make_meanwhile",
+        "`preallocate` replaces chunks that writers make meanwhile.",
+    ),
+    Mistake(
+        "commands/check.py",
+        "_Check._look_at",
+        "Index(format, key, content, size)",
+        "Index(format, key, content, None)",
+        "test_check.py::TestChunks::test_a_wrong_size_of_a_chunk_or_a_damaged_shard_index_is_found",
+        "`check` says that a truncated shard conforms.",
+    ),
+]
