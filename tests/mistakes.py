@@ -315,7 +315,7 @@ MISTAKES = [
         "in_threads.run",
         "                stop()",
         "                pass",
-        "test_pipeline.py::test_an_error_in_a_thread_begins_no_other_chunk_and_waits_for_those_that_have_begun",
+        "test_threads.py::TestSeveralThreads::test_a_write_that_is_cancelled_or_fails_ends_when_the_chunks_that_have_begun_have_ended",
         "After the error of one chunk, all others are still written.",
     ),
     Mistake(

@@ -75,4 +75,5 @@ def test_each_mistake_fits_the_source_and_names_one_test(mistake):
     ast.parse(changed)
     path, _, test = mistake.test.partition("::")
     name = test.partition("[")[0].replace("::", ".")
-    assert len(list(definitions(source_of(ROOT / "tests" / path), name))) == 1, mistake.test
+    number = len(definitions(source_of(ROOT / "tests" / path), name))
+    assert number == 1, f"{mistake.name}: there are {number} tests {mistake.test}"
