@@ -641,8 +641,8 @@ MISTAKES = [
     # The pipeline, the codec and the chains: what is left to zarr.
     Mistake(
         "pipeline.py",
-        "BatchedBytesPipeline.from_codecs",
-        "is_chosen and _is_known()",
+        "_are_own",
+        "_is_chosen() and _is_known()",
         "_is_known()",
         "test_choice_of_pipeline.py::test_zarrs_pipeline_or_codec_is_used_where_the_user_chooses_it",
         "Chunks are read by this package although the user has chosen another codec.",
