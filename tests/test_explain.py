@@ -692,7 +692,7 @@ class TestTheCommand:
         for selection in *wrong, "[99]", f"[{'-' * 100_000}1]", "[" * 1000, "index[7]":
             result = call("explain", tmp_path, selection)
             assert (result.exit_code, result.stdout) == (2, "")
-            assert re.search("selection|axis", result.stderr)
+            assert "selection" in result.stderr.removeprefix(str(tmp_path))
 
     @pytest.mark.parametrize(("path", "error"), [("b", ""), ("c", "KeyError: 'codecs'")])
     def test_the_explain_command_names_an_array_that_zarr_does_not_open(

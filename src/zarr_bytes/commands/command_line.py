@@ -14,7 +14,7 @@ import zarr_bytes
 from zarr_bytes.commands.check import check
 from zarr_bytes.commands.explain import explain, selection_of_text
 from zarr_bytes.commands.preallocate import preallocate_store
-from zarr_bytes.commands.result import as_json, printable, progress_bar, screen
+from zarr_bytes.commands.result import as_json, cut, printable, progress_bar, screen
 from zarr_bytes.commands.status import status
 from zarr_bytes.commands.stores import array_at, opened, storage_options
 from zarr_bytes.errors import StoreError, in_words
@@ -163,7 +163,8 @@ def _explain(given: Namespace) -> Outcome:
             indexed = getattr(array, name) if name else array
             found = explain(indexed, selection, write=given.write)
         except Exception as error:  # whatever zarr and NumPy raise
-            raise StoreError(in_words(error)) from error
+            text = cut(given.selection, 80)
+            raise StoreError(f"the selection {text} is not explained: {in_words(error)}") from error
     return found, found.is_partial
 
 

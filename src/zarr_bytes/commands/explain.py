@@ -437,9 +437,10 @@ class _Walk:
     def _assumed_index(self, format: Format) -> ChunkIndex:
         """The index that an object is assumed to have; of a million inner chunks, in C order."""
         if self._assumed is None or self._assumed[0] is not format:
-            index = format.complete_index()
             if format.count > _IN_ORDER:
                 index = ChunkIndex(format.first, format.inner_nbytes, format.count)
+            else:
+                index = format.complete_index()
             self._assumed = format, index
         return self._assumed[1]
 
