@@ -195,13 +195,19 @@ def same(found, expected):
     assert np.ascontiguousarray(found).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
+SMALL_THRESHOLDS = st.builds(
+    Limits,
+    **{
+        name: st.sampled_from([size, 1, 8, 16, 40, 100, 400])
+        for name, size in Limits()._asdict().items()
+    },
+)
+
+
 @st.composite
 def thresholds(draw):
     """Thresholds as they are, or most of them so small that a few elements exceed them."""
-    if not draw(st.integers(0, 3)):
-        return Limits()
-    sizes = {name: [size, 1, 8, 16, 40, 100, 400] for name, size in Limits()._asdict().items()}
-    return Limits(**{name: draw(st.sampled_from(some)) for name, some in sizes.items()})
+    return draw(SMALL_THRESHOLDS) if draw(st.integers(0, 3)) else Limits()
 
 
 def settings_of(draw):
