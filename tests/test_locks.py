@@ -20,6 +20,7 @@ from zarr.storage import LocalStore
 
 from zarr_bytes import BytesCodec, explain, preallocate
 from zarr_bytes.io import locks
+from zarr_bytes.io.known_stores import note_location
 
 fcntl = pytest.importorskip("fcntl", reason="files are written in place on POSIX systems")
 
@@ -281,7 +282,9 @@ class TestFileSystems:
         write(chunk.array, "first")
         assert chunk.array[...].tolist() == after(values, replace, "first")
 
-    @pytest.mark.parametrize(("kind", "is_locked"), [("cifs", False), ("nfs4", True)])
+    @pytest.mark.parametrize(
+        ("kind", "is_locked"), [("cifs", False), ("smb3", False), ("nfs4", True)]
+    )
     def test_no_lock_is_taken_where_locks_are_mandatory(self, tmp_path, kind, is_locked):
         chunk, calls = Chunk(tmp_path / "store", "chunk"), []
         with (
@@ -291,6 +294,19 @@ class TestFileSystems:
             write(chunk.array, "first")
             assert explain(chunk.array, ..., write=True).may_share is is_locked
         assert any(calls) is is_locked
+
+    def test_no_lock_is_taken_on_smb_though_a_thousand_other_stores_have_been_located_meanwhile(
+        self, tmp_path
+    ):
+        """Other threads may do so between the look at the file system and the lock."""
+        path, calls = tmp_path / "file", []
+        path.touch()
+        with mounted_as("cifs", path, tmp_path / "mounts"), path.open() as file:
+            for root in "root", *map(str, range(1001)):
+                note_location(file.fileno(), root)
+            with before_each(lambda *call: calls.append(call), ["flock"]):
+                locks.lock(file.fileno(), str(path), "root", is_shared=True)
+        assert calls == []
 
     def test_explain_says_that_writers_may_share_a_chunk_that_is_locked(self, tmp_path):
         """In place of a chunk, and of an array whose chunk is replaced."""

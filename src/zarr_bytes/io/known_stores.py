@@ -91,9 +91,12 @@ def is_known_to_be_local(root: str) -> bool:
     return kind in _LOCAL and hasattr(os, "RWF_NOWAIT") and monotonic() <= until
 
 
-def has_advisory_locks(root: str) -> bool:
-    """Whether a lock of a file below `root` disturbs nobody who does not ask for one."""
-    return file_systems.by_root.get(root, _UNKNOWN)[0] not in _MANDATORY
+def has_advisory_locks(file: int, root: str) -> bool:
+    """Whether a lock of an open file below `root` disturbs nobody who does not ask for one."""
+    # None where other threads have located too many others since.
+    located = file_systems.by_root.get(root)
+    kind = _kind_of(file) if located is None else located[0]
+    return kind not in _MANDATORY
 
 
 def is_tried(root: str) -> bool:

@@ -33,7 +33,7 @@ _PAUSES: Final = 2**-12, 2**-7  # seconds between two attempts: at first, and at
 
 def lock(file: int, path: str, root: str, *, is_shared: bool) -> None:
     """Lock an open file, if its file system has locks; EndedError where nobody needs the write."""
-    if fcntl is None or not has_advisory_locks(root):
+    if fcntl is None or not has_advisory_locks(file, root):
         return
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     if (number := _tried(file, operation)) in _IS_HELD:
@@ -106,5 +106,5 @@ def can_lock(path: str) -> bool:
         return can_lock(folder)
     with closing(file):
         note_location(file, folder)
-        is_tried, operation = has_advisory_locks(folder), fcntl.LOCK_SH | fcntl.LOCK_NB
-        return is_tried and _tried(file, operation) in (0, *_IS_HELD)
+        operation = fcntl.LOCK_SH | fcntl.LOCK_NB
+        return has_advisory_locks(file, folder) and _tried(file, operation) in (0, *_IS_HELD)
