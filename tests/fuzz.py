@@ -237,5 +237,5 @@ def conditions(draw, pipeline, **others):
     ):
         patch.setattr(limits, "LIMITS", draw(thresholds()))
         if draw(st.booleans()):  # as on a file system that is known, where writes may be mapped
-            patch.setattr(range_writing, "is_local", lambda file: True)
+            patch.setattr(range_writing, "is_on_local_file_system", lambda file: True)
         yield

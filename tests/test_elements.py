@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from stored_arrays import most_memory
 
 from zarr_bytes import BoolValueError, ChunkSizeError, limits
-from zarr_bytes.layout.elements import decode_elements, encode_elements, encode_in_blocks, layout_of
+from zarr_bytes.layout.elements import (
+    decode_elements,
+    element_layout_of,
+    encode_elements,
+    encode_in_blocks,
+)
 from zarr_bytes.limits import Limits
 
 ENDIANS = ("little", "big")
@@ -96,7 +101,7 @@ def test_encoded_bytes_are_those_of_numpys_own_conversion(array, endian):
     expected = np.ascontiguousarray(array).astype(array.dtype.newbyteorder(endian)).tobytes()
     assert encode_elements(array, endian).tobytes() == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "LIMITS", Limits(block=100))
+        patch.setattr(limits, "LIMITS", Limits(block_nbytes=100))
         blocks = list(encode_in_blocks(array, endian))
     assert b"".join(blocks) == expected
     assert all(len(block) <= 100 or np.may_share_memory(block, array) for block in blocks)
@@ -129,7 +134,7 @@ def test_decoded_elements_have_type_shape_and_bits_at_any_alignment(array, endia
     ids=str,
 )
 def test_byte_order_of_records_of_one_size_is_swapped_as_of_plain_numbers(dtype, number):
-    assert layout_of(np.dtype(dtype)).number == (number and np.dtype(number))
+    assert element_layout_of(np.dtype(dtype)).swap_dtype == (number and np.dtype(number))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -147,7 +152,7 @@ def test_encoding_in_the_arrays_own_byte_order_copies_nothing(dtype):
 @pytest.mark.parametrize("dtype", ["<f8", "<c16", "<U4", RECORD.newbyteorder("<")], ids=str)
 def test_encoding_in_the_other_byte_order_copies_once(dtype, order):
     array = np.zeros((512, 1024), dtype, order=order)
-    layout_of(array.dtype, "big")
+    element_layout_of(array.dtype, "big")
     encoded, peak = most_memory(lambda: encode_elements(array, "big"))
     assert peak < 1.1 * array.nbytes
     shape = array.shape

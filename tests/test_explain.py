@@ -136,7 +136,7 @@ def test_larger_blocks_of_a_transposed_chunk_are_read_at_once(
     tmp_path, monkeypatch, order, selection, count, memory
 ):
     """32 elements of a row of 50, or 10 such rows; these for another order in memory, too."""
-    sizes = limits.Limits(block=2**8, block_out_of_order=2**12, assigned=1)
+    sizes = limits.Limits(block_nbytes=2**8, transposed_block_nbytes=2**12, assigned_nbytes=1)
     monkeypatch.setattr(limits, "LIMITS", sizes)
     stored(LocalStore(tmp_path), VALUES, filters=[TransposeCodec(order=order)])
     with zarr.config.set({"zarr_bytes.gap.local": 0, "array.order": memory}):
@@ -147,7 +147,7 @@ def test_larger_blocks_of_a_transposed_chunk_are_read_at_once(
 
 def test_points_in_several_objects_share_the_requests_at_once(monkeypatch):
     """Four for the ranges in three objects, the last of which is cut."""
-    monkeypatch.setattr(limits, "LIMITS", limits.Limits(piece=8))
+    monkeypatch.setattr(limits, "LIMITS", limits.Limits(min_piece_nbytes=8))
     array = stored(CountingStore(MemoryStore()), numbers((3, 100)), (1, 100))
     with zarr.config.set({"zarr_bytes.gap.remote": 0, "async.concurrency": 2}):
         counted = is_as_explained(array.vindex, tuple(np.mgrid[:3, 10:90]))

@@ -119,7 +119,7 @@ def mapped(monkeypatch):
     """Whatever file system the tests run on."""
     if not range_writing.CAN_MAP:
         pytest.skip("files are mapped on Linux")
-    monkeypatch.setattr(range_writing, "is_local", lambda device: True)
+    monkeypatch.setattr(range_writing, "is_on_local_file_system", lambda device: True)
 
 
 def without_numbers_of_names(chunk, monkeypatch):
@@ -342,7 +342,8 @@ class TestOthersAtTheSameMoment:
     @pytest.mark.usefixtures("mapped")
     @pytest.mark.parametrize("size", [0, 4800])
     @pytest.mark.parametrize(
-        ("name", "at"), [("memfd_create", 0), ("scatter", 0), ("scatter", 2), ("pwrite", 0)]
+        ("name", "at"),
+        [("memfd_create", 0), ("copy_to_addresses", 0), ("copy_to_addresses", 2), ("pwrite", 0)],
     )
     def test_a_file_that_is_shortened_while_it_is_mapped_is_an_error(
         self, chunk, monkeypatch, size, name, at
@@ -379,7 +380,7 @@ class TestFileSystems:
     def test_files_of_network_file_systems_are_not_mapped_for_writing(
         self, chunk, monkeypatch, tmp_path, kind
     ):
-        calls = fail_at(monkeypatch, "scatter", 0)
+        calls = fail_at(monkeypatch, "copy_to_addresses", 0)
         with mounted_as(kind, chunk.path, tmp_path / "mounts"):
             chunk.array[COLUMN] = 5
         assert calls == []
@@ -391,7 +392,7 @@ class TestFileSystems:
     ):
         """Numbers of other file systems are given again: to one of a network, perhaps."""
         monkeypatch.setattr(os, "major", lambda device: major)
-        calls = fail_at(monkeypatch, "scatter", 0)
+        calls = fail_at(monkeypatch, "copy_to_addresses", 0)
         mounts, found = tmp_path / "mounts", []
         with mounted_as("ext4", chunk.path, mounts):
             for kind in "ext4", "nfs4":
@@ -403,8 +404,10 @@ class TestFileSystems:
 
     @pytest.mark.usefixtures("mapped")
     def test_a_write_that_a_mapping_cuts_short_is_finished_by_pwrite(self, chunk, monkeypatch):
-        scatter = range_writing.scatter
-        monkeypatch.setattr(range_writing, "scatter", lambda s, p, b: scatter(s, p[:9], b))
+        scatter = range_writing.copy_to_addresses
+        monkeypatch.setattr(
+            range_writing, "copy_to_addresses", lambda s, p, b: scatter(s, p[:9], b)
+        )
         chunk.array[COLUMN] = np.arange(3000)
         chunk.check(COLUMN, np.arange(3000))
 

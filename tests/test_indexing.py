@@ -14,23 +14,25 @@ from hypothesis import strategies as st
 from stored_arrays import most_memory
 
 from zarr_bytes import limits
-from zarr_bytes.indexing.plan import EVERYTHING, ByteRanges, Fetch, plan_of, with_sizes
+from zarr_bytes.indexing.plan import UNLIMITED, ByteRanges, Fetch, plan_of, with_request_sizes
 from zarr_bytes.indexing.selection import ChunkGrid
-from zarr_bytes.layout.format import Format, Stored
+from zarr_bytes.layout.objects import ChunkEncoding, ObjectLayout
 from zarr_bytes.limits import Limits
-from zarr_bytes.settings import Cost
+from zarr_bytes.settings import RequestCost
 
 
 def chunk_plan(shape, selection, cost, dtype="f8"):
     dtype = np.dtype(dtype)
-    return plan_of(Format(Stored(None), shape, dtype, bytes(dtype.itemsize)), selection, cost)
+    return plan_of(
+        ObjectLayout(ChunkEncoding(None), shape, dtype, bytes(dtype.itemsize)), selection, cost
+    )
 
 
 def test_a_row_is_one_range_of_its_bytes():
-    plan = chunk_plan((4, 5), (slice(1, 2), slice(0, 5)), Cost(0, EVERYTHING))
-    (part,) = plan.parts()
-    starts, stops = plan.slabs_of(part.dims, 0).whole.ranges.bounds()
-    assert part.start == 5 * 8  # from which on the ranges are counted
+    plan = chunk_plan((4, 5), (slice(1, 2), slice(0, 5)), RequestCost(0, UNLIMITED))
+    (part,) = plan.inner_selections()
+    starts, stops = plan.slab_planner_of(part.axis_selections, 0).single_slab.ranges.bounds()
+    assert part.start_byte == 5 * 8  # from which on the ranges are counted
     assert (starts.tolist(), stops.tolist()) == ([0], [5 * 8])
 
 
@@ -43,8 +45,11 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
     numbers = np.arange(prod(shape)).reshape(shape)
     chosen = np.isin(numbers, numbers[selection]).reshape(-1)
     selected = np.flatnonzero(np.repeat(chosen, 4))
-    plan = chunk_plan(shape, selection, Cost(0, EVERYTHING), "i4")
-    found = [(part.start, plan.slabs_of(part.dims, gap)) for part in plan.parts()]
+    plan = chunk_plan(shape, selection, RequestCost(0, UNLIMITED), "i4")
+    found = [
+        (part.start_byte, plan.slab_planner_of(part.axis_selections, gap))
+        for part in plan.inner_selections()
+    ]
     if not selected.size:
         assert found == []
         return
@@ -52,17 +57,17 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
     assert start == selected[0]
     selected -= start
     apart = np.flatnonzero(np.diff(selected) - 1 > gap)
-    starts, stops = slabs.whole.ranges.bounds()
+    starts, stops = slabs.single_slab.ranges.bounds()
     count, nbytes, every = starts.size, int((stops - starts).sum()), 4 * prod(shape)
     assert starts.tolist() == [selected[0], *selected[apart + 1]]
     assert stops.tolist() == [*(selected[apart] + 1), selected[-1] + 1]
-    span = slabs.span
-    assert (span.ranges, span.fetched * 4) == (count, nbytes)
-    assert span.selected == numbers[selection].size
+    stats = slabs.stats
+    assert (stats.ranges, stats.fetched_elements * 4) == (count, nbytes)
+    assert stats.selected_elements == numbers[selection].size
     some = range(1, 13)
-    for most, runs in (*((4 * n, EVERYTHING) for n in some), *((EVERYTHING, n) for n in some)):
+    for most, runs in (*((4 * n, UNLIMITED) for n in some), *((UNLIMITED, n) for n in some)):
         covered = set()
-        for slab in slabs.divided(most, runs):
+        for slab in slabs.split_by_size(most, runs):
             requests = list(slab.ranges.requests(3))
             assert slab.ranges.number_of_requests(3) == len(requests)
             assert all(0 < stop - start <= 3 for start, stop, _ in requests)
@@ -72,10 +77,10 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
             assert (stops[:-1] < starts[1:]).all()
             covered.update(*map(range, starts, stops))
         assert set(selected) <= covered <= set(range(selected[0], selected[-1] + 1))
-    plan = chunk_plan(shape, selection, Cost(gap, 10**9), "i4")
+    plan = chunk_plan(shape, selection, RequestCost(gap, 10**9), "i4")
     is_whole = every <= max(gap, nbytes)
     costs = (1, every) if is_whole else (count, nbytes)
-    assert (plan.is_whole, plan.ranges, plan.nbytes) == (is_whole, *costs)
+    assert (plan.reads_whole_chunk, plan.ranges, plan.nbytes) == (is_whole, *costs)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +89,7 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
         ([[80]], 80, 4, 1, [20]),
         ([[11]], 80, 4, 1, [6]),
         ([[10]], 80, 4, 1, [10]),
-        ([[80]], EVERYTHING, 4, 1, [EVERYTHING]),
+        ([[80]], UNLIMITED, 4, 1, [UNLIMITED]),
         ([[200]], 80, 4, 1, [27]),
         ([[80]], 80, 4, 2, [40]),
         ([[80], [8]], 80, 4, 3, [27, 27]),
@@ -97,11 +102,11 @@ def test_long_ranges_are_cut_in_the_last_round_of_requests(
     monkeypatch, fetches, largest, slots, objects, expected
 ):
     """Where a connection brings 10 bytes while a request waits for its answer."""
-    monkeypatch.setattr(limits, "LIMITS", Limits(piece=10))
+    monkeypatch.setattr(limits, "LIMITS", Limits(min_piece_nbytes=10))
     stops = [np.cumsum(sizes) + np.arange(len(sizes)) for sizes in fetches]
     tables = [(stop - sizes, stop) for stop, sizes in zip(stops, fetches, strict=True)]
     given = [Fetch(ByteRanges(0, sum(s), t), []) for s, t in zip(fetches, tables, strict=True)]
-    found = list(with_sizes(given, largest, slots, objects))
+    found = list(with_request_sizes(given, largest, slots, objects))
     assert found == list(zip(given, expected, strict=True))
 
 
@@ -113,11 +118,11 @@ def test_the_selected_box_of_a_chunk_has_its_longest_gap(shape):
     ]
     for selection in product(*every):
         selected = values[(*selection, ...)]
-        flat, box = sorted(selected.ravel().tolist()), grid.box(selection)
+        flat, box = sorted(selected.ravel().tolist()), grid.box_of(selection)
         assert (box is None) == (not flat)
         if box is not None:
-            assert (box.number, box.start, box.extent) == (0, flat[0], flat[-1] + 1 - flat[0])
-            assert box.gap == max([b - a - 1 for a, b in pairwise(flat)], default=0)
+            assert (box.chunk_number, box.start, box.extent) == (0, flat[0], flat[-1] + 1 - flat[0])
+            assert box.largest_gap == max([b - a - 1 for a, b in pairwise(flat)], default=0)
             content = values.ravel()[box.start : box.start + box.extent].copy()
             strides = [8 * n for n in box.strides]
             found = np.ndarray(box.shape, values.dtype, content, 0, strides)
@@ -126,14 +131,14 @@ def test_the_selected_box_of_a_chunk_has_its_longest_gap(shape):
 
 def test_a_box_of_a_chunk_grid_is_found_in_one_chunk():
     grid = ChunkGrid((6, 7), (3, 4))
-    assert grid.box((slice(2, 4), 0)) is None
-    assert grid.box((4, slice(3, 5))) is None
-    box = grid.box((4, slice(4, 7, 2)))
-    assert (box.number, box.start, box.extent, box.gap) == (3, 4, 3, 1)
+    assert grid.box_of((slice(2, 4), 0)) is None
+    assert grid.box_of((4, slice(3, 5))) is None
+    box = grid.box_of((4, slice(4, 7, 2)))
+    assert (box.chunk_number, box.start, box.extent, box.largest_gap) == (3, 4, 3, 1)
 
 
 HUGE, FAR = (10**6, 10**6), np.arange(10**5) * 9  # elements of 8 bytes
-DEFAULT, NO_GAP = Cost(2**15, 2**24), Cost(0, EVERYTHING)
+DEFAULT, NO_GAP = RequestCost(2**15, 2**24), RequestCost(0, UNLIMITED)
 LARGE = {  # shape, selection, cost; bytes, which may be fewer, and memory that a plan takes at most
     "column": (HUGE, np.s_[:, 3], DEFAULT, 8 * 10**6, 200 * 10**6),
     "list": (HUGE, (np.arange(0, 10**6, 7), slice(3, 4)), DEFAULT, 8 * 10**6, 200 * 10**6),

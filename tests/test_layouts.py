@@ -147,7 +147,7 @@ def test_plans_are_kept_for_few_settings(tmp_path, pipeline):
         with zarr.config.set({"zarr_bytes.gap.local": gap}):
             array[:, :2048]
     found = [thing for thing in gc.get_objects() if isinstance(thing, Plan)]
-    assert 0 < sum(plan.format.shape == (8, 4095) for plan in found) < 20
+    assert 0 < sum(plan.layout.shape == (8, 4095) for plan in found) < 20
 
 
 def test_a_kept_plan_reads_into_memory_of_any_form(tmp_path, pipeline):

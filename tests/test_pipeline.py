@@ -25,7 +25,7 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import LocalStore
 
 from zarr_bytes import BatchedBytesPipeline, BytesCodec, EndianCodec, view
-from zarr_bytes.io.tasks import in_threads
+from zarr_bytes.io.tasks import map_in_threads
 
 pytest.importorskip("resource", reason="files are replaced by this package on POSIX systems")
 
@@ -222,7 +222,7 @@ def test_an_error_in_a_thread_begins_no_other_chunk_and_waits_for_those_that_hav
         ended.append(i)
 
     with pytest.raises(PermissionError, match="no more"):
-        asyncio.run(in_threads(partial(map, work), range(100), 2))
+        asyncio.run(map_in_threads(partial(map, work), range(100), 2))
     assert begun[:2] in ([0, 1], [1, 0])
     assert ended == begun[begun.index(1) :][:1] + begun[2:]
 

@@ -42,8 +42,8 @@ from zarr.storage import LocalStore, MemoryStore, StorePath, WrapperStore, ZipSt
 
 from zarr_bytes import ChunkSizeError, ShardIndexError, counting, explain, limits, preallocate
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.mapping import owners_of
-from zarr_bytes.io.tasks import EnoughError, for_each
+from zarr_bytes.io.mapping import chain_of_bases
+from zarr_bytes.io.tasks import StopRequestsError, map_concurrently
 from zarr_bytes.limits import Limits
 
 SCALE = 64
@@ -91,7 +91,7 @@ class Remote(CountingStore):
 
 @pytest.fixture(autouse=True)
 def _a_64th_of_the_sizes(monkeypatch):
-    monkeypatch.setattr(limits, "LIMITS", Limits(piece=PIECE))
+    monkeypatch.setattr(limits, "LIMITS", Limits(min_piece_nbytes=PIECE))
     sizes = {"zarr_bytes.gap.remote": GAP, "zarr_bytes.largest_request.remote": LARGEST}
     with zarr.config.set(sizes | {"async.concurrency": SLOTS}):
         yield
@@ -366,7 +366,9 @@ def test_an_error_of_a_request_counts_more_than_a_missing_range():
         raise error
 
     with pytest.raises(PermissionError):
-        asyncio.run(for_each(fail, [EnoughError(), PermissionError(), EnoughError()]))
+        asyncio.run(
+            map_concurrently(fail, [StopRequestsError(), PermissionError(), StopRequestsError()])
+        )
 
 
 def test_a_chunk_in_parts_of_another_size_is_an_error_and_a_missing_one_the_fill_value():
@@ -566,7 +568,7 @@ class TestIndexCache:
         with zarr.config.set({"zarr_bytes.index_cache": 5}):
             timed(read_only, (0, 5))
             shard = objects_of(array).pop("c/0/0").as_numpy_array()
-            memory = weakref.ref([*owners_of(shard)][-1])
+            memory = weakref.ref([*chain_of_bases(shard)][-1])
             del shard
             gc.collect()
         assert memory() is None

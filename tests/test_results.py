@@ -1,16 +1,16 @@
 """Numbers and texts in what commands print."""
 
-from zarr_bytes.commands.result import Table, brief, cut, in_digits, in_units, number
+from zarr_bytes.commands.result import Table, brief, counted, cut, in_binary_units, with_thousands
 
 
 def test_sizes_have_their_largest_whole_unit_and_huge_numbers_their_magnitude():
     sizes = {0: "0 bytes", 1023: "1,023 bytes", 1025 * 2**10: "1,025 KiB", 2**40: "1,024 GiB"}
-    assert {size: in_units(size) for size in sizes} == sizes
+    assert {size: in_binary_units(size) for size in sizes} == sizes
     counts = {10**18 - 1: ",".join(["999"] * 6), 10**18: "about 10^18", 4 * 10**18: "about 10^19"}
     counts[-(10**5000)] = "about -10^5000"  # of which Python writes no digits
-    assert {count: in_digits(count) for count in counts} == counts
+    assert {count: with_thousands(count) for count in counts} == counts
     things = {0: "0 chunks", 1: "1 chunk", 2000: "2,000 chunks"}
-    assert {count: number(count, "chunk") for count in things} == things
+    assert {count: counted(count, "chunk") for count in things} == things
 
 
 def test_a_text_that_is_longer_than_it_may_be_is_cut():

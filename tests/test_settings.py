@@ -19,7 +19,7 @@ import zarr_bytes
 from zarr_bytes import FillValueWarning
 from zarr_bytes.errors import warn_caller
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.settings import DEFAULTS, SETTINGS, reading_cost, setting
+from zarr_bytes.settings import DEFAULTS, SETTINGS, request_cost, setting
 
 
 def given(name, value):
@@ -47,17 +47,17 @@ class TestValues:
         for word in True, "True", "true", "TRUE", False, "False", "false", "FALSE":
             truth = str(word).lower() == "true"
             with given("partial_reads", word):
-                assert reading_cost("remote") == (DEFAULTS["remote"] if truth else None)
+                assert request_cost("remote") == (DEFAULTS["remote"] if truth else None)
             for set_to in given, in_environment:
                 with set_to("partial_writes", word):
                     assert setting("zarr_bytes.partial_writes") is truth
 
     def test_settings_of_sizes_leave_the_others_at_their_defaults(self):
         with zarr.config.set({"zarr_bytes.gap": {"remote": 7}}):
-            assert reading_cost("local") == DEFAULTS["local"]
-            assert reading_cost("remote") == DEFAULTS["remote"]._replace(gap=7)
+            assert request_cost("local") == DEFAULTS["local"]
+            assert request_cost("remote") == DEFAULTS["remote"]._replace(gap=7)
         with in_environment("largest_request__local", 2**16):
-            assert reading_cost("local") == DEFAULTS["local"]._replace(largest_request=2**16)
+            assert request_cost("local") == DEFAULTS["local"]._replace(max_request_nbytes=2**16)
 
     def test_an_integer_has_a_smallest_value_and_offsets_stay_within_64_bits(self):
         sizes = {"gap.local": 0, "gap.remote": 0, "mappings": 1, "index_cache": 0}
@@ -74,7 +74,7 @@ class TestValues:
     def test_a_zip_file_is_as_local_as_a_folder(self):
         with given("gap", {"local": 5, "remote": 7}):
             stores = LocalStore("a"), ZipStore("a.zip"), MemoryStore()
-            assert [driver_of(store).cost().gap for store in stores] == [5, 5, 7]
+            assert [driver_of(store).request_cost().gap for store in stores] == [5, 5, 7]
 
     def test_a_wrong_setting_is_an_error_with_what_is_permitted(self):
         pipelines = " and ".join(map(repr, ["batched"] + ["fused"] * HAS_FUSED_PIPELINE))
@@ -96,7 +96,7 @@ class TestValues:
     def test_names_of_settings_may_have_hyphens_for_underscores(self):
         defaults = {n.replace("_", "-"): default for n, (default, _) in SETTINGS.items()}
         with zarr.config.set(defaults | {"zarr-bytes.partial-reads": False}):
-            assert reading_cost("local") is None
+            assert request_cost("local") is None
             assert zarr_bytes.status().unknown == []
 
 
@@ -114,7 +114,7 @@ class TestNamesThatAreNoSettings:
 
     def test_unknown_settings_are_warned_of_once_each(self, tmp_path):
         array = zarr.create_array(tmp_path, data=np.arange(20), compressors=None)
-        asked = (lambda: reading_cost("remote"), lambda: setting("zarr_bytes.mappings"))
+        asked = (lambda: request_cost("remote"), lambda: setting("zarr_bytes.mappings"))
         with ExitStack() as unknown:
             for number, ask in enumerate([*asked, lambda: array[7]]):
                 unknown.enter_context(given(f"a{number}", False))

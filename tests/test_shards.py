@@ -170,7 +170,9 @@ class TestInPlace:
     def test_a_column_of_a_new_shard_behind_its_index_is_written_through_a_mapping(
         self, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr("zarr_bytes.io.range_writing.is_local", lambda file: True)
+        monkeypatch.setattr(
+            "zarr_bytes.io.range_writing.is_on_local_file_system", lambda file: True
+        )
         shapes = (64, 64), (64, 64), (4, 8)
         array = made(tmp_path, *shapes, form="index at the start", in_place=True)
         values = np.zeros((64, 64))

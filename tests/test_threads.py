@@ -36,7 +36,7 @@ from zarr_bytes import ChunkFileError, ChunkSizeError, counting, limits, read
 from zarr_bytes.indexing import plan
 from zarr_bytes.io import counters, index_cache, known_stores
 from zarr_bytes.io.tasks import number_of_threads
-from zarr_bytes.layout import format as layout_format
+from zarr_bytes.layout import objects
 from zarr_bytes.limits import LIMITS, Limits
 
 ZARRS, OURS = "BatchedCodecPipeline", "BatchedBytesPipeline"
@@ -76,9 +76,13 @@ class TestOnTheEventLoop:
     @pytest.mark.parametrize(
         ("name", "rows", "columns"),
         [
-            (ZARRS, 1, LIMITS.loop),
-            (OURS, 8, LIMITS.loop // 8),
-            (OURS, LIMITS.loop // LIMITS.loop_each + 32, LIMITS.loop_each),
+            (ZARRS, 1, LIMITS.inline_nbytes),
+            (OURS, 8, LIMITS.inline_nbytes // 8),
+            (
+                OURS,
+                LIMITS.inline_nbytes // LIMITS.inline_chunk_nbytes + 32,
+                LIMITS.inline_chunk_nbytes,
+            ),
         ],
         ids=["each chunk for zarr", "together", "many of few bytes each"],
     )
@@ -95,10 +99,10 @@ class TestOnTheEventLoop:
         self, tmp_path, pipeline, more
     ):
         """Two bytes of each of four rows, and all those between them."""
-        apart = LIMITS.one_thread // 4 - 1 + more
+        apart = LIMITS.single_thread_nbytes // 4 - 1 + more
         shape, selection = (4, 3 * apart), np.s_[:, : apart + 1 : apart]
         with zarr.config.set({"zarr_bytes.gap.local": apart}):
-            self.check(tmp_path, shape, shape, selection, LIMITS.one_thread * (not more))
+            self.check(tmp_path, shape, shape, selection, LIMITS.single_thread_nbytes * (not more))
 
     @staticmethod
     def check(root, shape, chunk_shape, selection, expected):
@@ -149,7 +153,7 @@ class TestOnTheEventLoop:
         self, tmp_path, monkeypatch
     ):
         array, expected = small_chunks(tmp_path, 600)
-        monkeypatch.setattr(limits, "LIMITS", Limits(loop_chunks=20))
+        monkeypatch.setattr(limits, "LIMITS", Limits(chunks_between_yields=20))
         monkeypatch.delattr(asyncio, "to_thread")
 
         async def run():
@@ -223,7 +227,7 @@ class TestFileSystems:
             assert not is_read_here(tmp_path / "a", array)
             for number in range(1001):
                 assert number % 100 or is_read_here(tmp_path / "a", array)
-                known_stores.note_location(file.fileno(), str(number))
+                known_stores.record_file_system(file.fileno(), str(number))
             assert not is_read_here(tmp_path / "a", array)
 
     @pytest.mark.parametrize("major", [8, 0], ids=["of a disk", "of no disk"])
@@ -427,19 +431,19 @@ def test_a_forked_process_does_not_wait_for_a_lock_that_a_thread_held_meanwhile(
 class TestSharedState:
     """Another thread changes what threads share between any two lines of this one."""
 
-    def test_a_chunk_has_its_format_though_more_shapes_have_been_read_meanwhile_than_are_kept(self):
+    def test_a_chunk_has_its_layout_though_more_shapes_have_been_read_meanwhile_than_are_kept(self):
         array = stored(MemoryStore(), numbers((4, 8)))
-        chunks, rows = pipeline_of(array).stored, itertools.count(200)
+        chunks, rows = pipeline_of(array).encoding, itertools.count(200)
 
         def shape_of_a_new_one():
             n = next(rows)
-            return n, chunks.format_of(spec_of(array, (n, 8))).shape
+            return n, chunks.layout_of(spec_of(array, (n, 8))).shape
 
         def read_others():
             for n in range(10, 140):
-                chunks.format_of(spec_of(array, (n, 8)))
+                chunks.layout_of(spec_of(array, (n, 8)))
 
-        found = list(results_with(read_others, shape_of_a_new_one, layout_format))
+        found = list(results_with(read_others, shape_of_a_new_one, objects))
         assert len(found) > 10
         assert all(shape == (n, 8) for n, shape in found)
 
@@ -497,7 +501,7 @@ class TestSharedState:
 
         with zarr.config.set({"zarr_bytes.index_cache": 1}):
             work = partial(on_the_loop, array, selection)
-            found = list(results_with(read_others, work, read, layout_format, plan, index_cache))
+            found = list(results_with(read_others, work, read, objects, plan, index_cache))
         assert len(found) > 30
         assert all(np.array_equal(result, values[selection]) for result in found)
 

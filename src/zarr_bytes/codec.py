@@ -25,7 +25,12 @@ from zarr.storage import StorePath
 
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io import counters
-from zarr_bytes.layout.elements import decode_elements, encode_elements, has_fixed_size, layout_of
+from zarr_bytes.layout.elements import (
+    decode_elements,
+    element_layout_of,
+    encode_elements,
+    has_fixed_size,
+)
 from zarr_bytes.zarr_versions import endian_of
 
 if TYPE_CHECKING:
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from zarr.types import JSON
 
     from zarr_bytes.layout.elements import Array, Bytes, Endian
-    from zarr_bytes.layout.format import Stored
+    from zarr_bytes.layout.objects import ChunkEncoding
     from zarr_bytes.zarr_versions import (
         ArraySpec,
         ChunkGridMetadata,
@@ -48,7 +53,7 @@ if TYPE_CHECKING:
     )
 
 
-class ChosenBy(NamedTuple):
+class ChosenOnUnpickling(NamedTuple):
     """What a function of zarr chooses, once this is unpickled."""
 
     function: Callable[..., object]
@@ -58,7 +63,7 @@ class ChosenBy(NamedTuple):
         return self.function, self.arguments
 
 
-class Unchanging:
+class Immutable:
     """What never changes is copied without its `__reduce_ex__`, which is for other environments."""
 
     def __copy__(self) -> Self:
@@ -70,7 +75,7 @@ class Unchanging:
         return self  # nothing in it changes
 
 
-class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
+class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec):
     """The `bytes` codec: array elements in C order, in one byte order.
 
     A subclass of zarr's own ``zarr.codecs.BytesCodec``; instances with one byte order are equal.
@@ -173,7 +178,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
         dtype = array_spec.dtype.to_native_dtype()
         if not has_fixed_size(dtype):
             return self  # refused by `validate`
-        if not layout_of(dtype).has_byte_order:
+        if not element_layout_of(dtype).needs_endian:
             return self._without_endian()
         if self.endian is not None:
             return self
@@ -193,7 +198,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
             return self
         codec = copy(self)  # with the configuration that was read, and the attributes of a subclass
         object.__setattr__(codec, "endian", None)
-        vars(codec).pop("_stored", None)
+        vars(codec).pop("_encoding", None)
         return codec
 
     def validate(
@@ -213,13 +218,13 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
             )
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        counters.note(None, chunks=1)
+        counters.count(None, chunks=1)
         array = cast("Array", chunk_array.as_ndarray_like())
         encoded = encode_elements(array, endian_of(self))
         return chunk_spec.prototype.buffer.from_array_like(encoded)
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        counters.note(None, chunks=1)
+        counters.count(None, chunks=1)
         encoded = cast("Bytes", chunk_bytes.as_array_like())
         dtype = chunk_spec.dtype.to_native_dtype()
         array = decode_elements(encoded, dtype, chunk_spec.shape, endian_of(self))
@@ -240,10 +245,12 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
         if not isinstance(byte_getter, StorePath):  # inside a shard that zarr reads
             buffer = await byte_getter.get(chunk_spec.prototype)
             return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
-        from zarr_bytes.read import as_read, read_batch
+        from zarr_bytes.read import prepare_codec_read, read_batch
 
-        item, rest, out = as_read(byte_getter, self._stored.format_of(chunk_spec), selection)
-        (is_there,) = await read_batch([item], out, (), cpu.buffer_prototype, is_all=False)
+        item, rest, out = prepare_codec_read(
+            byte_getter, self._encoding.layout_of(chunk_spec), selection
+        )
+        (is_there,) = await read_batch([item], out, (), cpu.buffer_prototype, is_whole_batch=False)
         return _buffer(out[rest], chunk_spec) if is_there else None
 
     def _decode_partial_sync(
@@ -252,17 +259,19 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
         if not isinstance(byte_getter, StorePath):  # inside a shard that zarr reads
             buffer = byte_getter.get_sync(prototype=chunk_spec.prototype)
             return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
-        from zarr_bytes.read import as_read, read_sync
+        from zarr_bytes.read import prepare_codec_read, read_sync
 
-        item, rest, out = as_read(byte_getter, self._stored.format_of(chunk_spec), selection)
+        item, rest, out = prepare_codec_read(
+            byte_getter, self._encoding.layout_of(chunk_spec), selection
+        )
         is_there = read_sync(item, out, cpu.buffer_prototype)
         return _buffer(out[rest], chunk_spec) if is_there else None
 
     @cached_property
-    def _stored(self) -> Stored:
-        from zarr_bytes.layout.format import Stored
+    def _encoding(self) -> ChunkEncoding:
+        from zarr_bytes.layout.objects import ChunkEncoding
 
-        return Stored(endian_of(self))
+        return ChunkEncoding(endian_of(self))
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         return self._encode_sync(chunk_array, chunk_spec)
@@ -273,11 +282,11 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Made again by the class that zarr's registry chooses, so that no pickle names this
         # package: where it is not installed or switched off, that is zarr's class.
-        if type(self) not in ALIKE:
+        if type(self) not in SAME_BYTES_CLASSES:
             return super().__reduce_ex__(protocol)
         is_dropped = self.endian is None and "endian" in (self._read_configuration or {})
         state = {"endian": None} if is_dropped else None
-        class_ = ChosenBy(get_codec_class, (self.name,))
+        class_ = ChosenOnUnpickling(get_codec_class, (self.name,))
         return methodcaller("from_dict", self.to_dict()), (class_,), state
 
     def __dask_tokenize__(self) -> Any:
@@ -288,7 +297,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
 
     def __eq__(self, other: Any) -> bool:
         kinds = {type(self), type(other)}
-        if len(kinds) > 1 and not kinds <= ALIKE:
+        if len(kinds) > 1 and not kinds <= SAME_BYTES_CLASSES:
             return NotImplemented
         name = getattr(other, "name", BytesCodec.name)  # zarr's class has none
         return bool(self.name == name and self.endian == other.endian)
@@ -297,7 +306,7 @@ class BytesCodec(Unchanging, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCode
 
     def __repr__(self) -> str:
         # The module tells it from zarr's class of the same name.
-        module = "zarr_bytes" if type(self) in ALIKE else type(self).__module__
+        module = "zarr_bytes" if type(self) in SAME_BYTES_CLASSES else type(self).__module__
         return f"{module}.{type(self).__qualname__}(endian={endian_of(self)!r})"
 
 
@@ -339,17 +348,17 @@ class EndianCodec(BytesCodec):
         return self
 
 
-ALIKE: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
+SAME_BYTES_CLASSES: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
 """The classes that store the same bytes; those derived from them may store others."""
 
 
-def is_for_numpy(spec: ArraySpec) -> bool:
+def uses_cpu_buffers(spec: ArraySpec) -> bool:
     """Whether chunks become arrays in the memory of this machine."""
     return issubclass(spec.prototype.buffer, cpu.Buffer)
 
 
 def _buffer(selected: Any, spec: ArraySpec) -> NDBuffer:
     array = np.asarray(selected)  # never a scalar
-    if is_for_numpy(spec):
+    if uses_cpu_buffers(spec):
         return spec.prototype.nd_buffer.from_ndarray_like(array)
     return spec.prototype.nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))

@@ -109,7 +109,7 @@ def causes_of_a_wrong_size(found: int, expected: int) -> str:
     )
 
 
-def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
+def wrong_size_error(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
     """Error for bytes `start` to `stop` of the chunk at `key`, where `found` bytes are stored."""
     return ChunkSizeError(
         f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}:"
@@ -117,7 +117,7 @@ def wrong_size(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
     )
 
 
-def misfit(shape: tuple[int, ...], needed: tuple[int, ...]) -> ValueError:
+def shape_mismatch_error(shape: tuple[int, ...], needed: tuple[int, ...]) -> ValueError:
     """Error for elements of a shape that are assigned to a selection of another one."""
     permitted = (
         "this shape, or one that NumPy broadcasts to it"
@@ -130,7 +130,7 @@ def misfit(shape: tuple[int, ...], needed: tuple[int, ...]) -> ValueError:
     )
 
 
-def no_array(found: object) -> TypeError:
+def not_an_array_error(found: object) -> TypeError:
     """Error for an argument in place of an array, with the way to the array of a known kind."""
     way = "zarr.open_array(...)"
     if isinstance(found, zarr.Group):
@@ -144,14 +144,14 @@ def no_array(found: object) -> TypeError:
     )
 
 
-def in_words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Text of an error, behind its class where that is not of this package."""
     if type(error).__module__ == __name__:
         return str(error)
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-def in_short(value: object) -> str:
+def short_repr(value: object) -> str:
     """Short text of a value, for a message."""
     try:
         return reprlib.repr(value)

@@ -13,33 +13,33 @@ class Limits(NamedTuple):
 
     # Largest read of files on the event loop, or else its largest average chunk. Zarr itself takes
     # twice as long there for these chunks, and a thread adds 2 to 3 microseconds for each.
-    loop: int = 2**19
-    loop_each: int = 2**12
+    inline_nbytes: int = 2**19
+    inline_chunk_nbytes: int = 2**12
     # Number of chunks after which the event loop turns to other tasks.
-    loop_chunks: int = 512
+    chunks_between_yields: int = 512
     # Largest number of ranges that are read on the event loop, each of which is a system call of 2
     # microseconds, and of a plan that is kept for the next chunk.
-    loop_ranges: int = 2**10
+    inline_ranges: int = 2**10
     # Bytes that are fetched on the event loop, with the gaps: a hop to a thread takes as long as to
     # copy 2 MiB. Largest read and write in place that a second thread would not make faster.
-    one_thread: int = 2**22
+    single_thread_nbytes: int = 2**22
     # Largest range that is read first and then assigned to the result, largest index of a shard on
     # the event loop, and largest file that is read whole without a look at its size.
-    assigned: int = 2**16
+    assigned_nbytes: int = 2**16
     # Smallest chunk for which a look at the result pays: whether the file can be read into it.
-    direct: int = 2**14
+    direct_nbytes: int = 2**14
     # Bytes that are worked on at once: about a processor's second cache; more where the axes are
     # stored in another order, to fill the lines of the cache.
-    block: int = 2**20
-    block_out_of_order: int = 2**23
+    block_nbytes: int = 2**20
+    transposed_block_nbytes: int = 2**23
     # Largest average size of ranges for which the steps of Python count: a thread reads them as
     # `bytes` objects, which takes less time than reading into memory.
-    short_range: int = 2**10
+    short_range_nbytes: int = 2**10
     # Number of ranges that are fetched together, each of which takes some fifty bytes of memory
     # while it is planned.
-    runs: int = 2**18
+    ranges_at_once: int = 2**18
     # Bytes of a chunk that are compared with the fill value at once.
-    compared: int = 2**16
+    compared_nbytes: int = 2**16
     # Smallest number of short ranges for which writing through a mapping is faster than a system
     # call for each.
     mapped_ranges: int = 2**6
@@ -49,7 +49,7 @@ class Limits(NamedTuple):
     lock_seconds: int = 60
     # Size that longer ranges are cut to, at most, where slots are idle; the bytes that a connection
     # brings while a request waits for its answer: 1 MiB in 20 ms at 50 MB/s.
-    piece: int = 2**20
+    min_piece_nbytes: int = 2**20
 
 
 LIMITS = Limits()

@@ -18,16 +18,16 @@ from zarr.codecs import ShardingCodec
 from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
 
-from zarr_bytes.chains import is_plain, stored_by, why_unreadable, with_own_codecs
-from zarr_bytes.codec import ChosenBy, Unchanging, is_for_numpy
+from zarr_bytes.chains import encoding_of, is_uncompressed, why_unreadable, with_own_codecs
+from zarr_bytes.codec import ChosenOnUnpickling, Immutable, uses_cpu_buffers
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io.index_cache import IndexCache
 from zarr_bytes.settings import CLASSES, setting, setting_of_zarr
 from zarr_bytes.zarr_versions import (
     PIPELINES,
     BatchedCodecPipeline,
-    spec_of,
-    unknown_in_pipeline,
+    chunk_spec_of,
+    unknown_part_of_pipeline,
 )
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
 
     from zarr_bytes.layout.elements import Array
-    from zarr_bytes.layout.format import Stored
-    from zarr_bytes.read import Chunk
+    from zarr_bytes.layout.objects import ChunkEncoding
+    from zarr_bytes.read import ChunkProjection
     from zarr_bytes.zarr_versions import (
         ArrayMetadata,
         ArraySpec,
@@ -54,7 +54,7 @@ _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
 
 
-class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
+class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     """A pipeline of zarr that reads and writes uncompressed chunks and shards by itself.
 
     It is the pipeline of arrays whose codecs are any number of `transpose` and then `bytes` or
@@ -97,7 +97,7 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         """Not implemented, so that zarr calls `from_codecs`, but for what is refused first."""
         codecs = getattr(array_metadata, "codecs", ())  # none in format 2
         if codecs and isinstance(codecs[-1], ShardingCodec) and _are_own(codecs):
-            spec = spec_of(cast("ArrayV3Metadata", array_metadata))
+            spec = chunk_spec_of(cast("ArrayV3Metadata", array_metadata))
             if spec is not None:
                 _refuse_unreadable(codecs, spec)
         return super().from_array_metadata_and_store(array_metadata, store)
@@ -121,9 +121,9 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
         )
 
     @cached_property
-    def stored(self) -> Stored:
+    def encoding(self) -> ChunkEncoding:
         """Storage of the chunks."""
-        return stored_by((*self.array_array_codecs, self.array_bytes_codec))
+        return encoding_of((*self.array_array_codecs, self.array_bytes_codec))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # As the codec, so that the array is read where this package is not installed. What is
@@ -132,7 +132,7 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
             return super().__reduce_ex__(protocol)
         codecs = (*self.array_array_codecs, self.array_bytes_codec)
         state = {"in_place": False, "batch_size": self.batch_size}  # not every class takes a size
-        return methodcaller("from_codecs", codecs), (ChosenBy(get_pipeline_class),), state
+        return methodcaller("from_codecs", codecs), (ChosenOnUnpickling(get_pipeline_class),), state
 
     async def read(
         self, batch_info: Iterable[_Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
@@ -144,7 +144,7 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
             return await super().read(items, out, drop_axes)
         from zarr_bytes.read import read_batch  # 10 ms, and zarr loads this module for any array
 
-        chunks, prototype = self._chunks(items), items[0][1].prototype
+        chunks, prototype = self._projections(items), items[0][1].prototype
         into = cast("Array", array)
         found = await read_batch(chunks, into, drop_axes, prototype, self.index_cache)
         return tuple([_PRESENT if is_there else _MISSING for is_there in found])
@@ -159,18 +159,23 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
             return
         from zarr_bytes.write import write_batch
 
-        chunks, spec, in_place = self._chunks(items), items[0][1], self.in_place
-        prototype, leaves_out = spec.prototype, not spec.config.write_empty_chunks
+        chunks, spec, in_place = self._projections(items), items[0][1], self.in_place
+        prototype, skips_empty_chunks = spec.prototype, not spec.config.write_empty_chunks
         await write_batch(
-            chunks, value, drop_axes, prototype, in_place=in_place, leaves_out=leaves_out
+            chunks,
+            value,
+            drop_axes,
+            prototype,
+            in_place=in_place,
+            skips_empty_chunks=skips_empty_chunks,
         )
 
     def _takes(self, items: list[_Item]) -> bool:
         """Whether a batch has chunks of stores, for the memory of this machine, as `stored`."""
         store_path, first, *_ = items[0]
-        if not (isinstance(store_path, StorePath) and is_for_numpy(first)):
+        if not (isinstance(store_path, StorePath) and uses_cpu_buffers(first)):
             return False
-        sharding = self.stored.sharding
+        sharding = self.encoding.sharding
         if sharding is None:
             return True
         undivided = [spec for _, spec, *_ in items if not sharding.divides(spec.shape)]
@@ -178,13 +183,19 @@ class BatchedBytesPipeline(Unchanging, BatchedCodecPipeline):
             _refuse_unreadable((*self.array_array_codecs, self.array_bytes_codec), spec)
         return not undivided
 
-    def _chunks(self, items: list[_Item]) -> list[Chunk]:
+    def _projections(self, items: list[_Item]) -> list[ChunkProjection]:
         """Zarr's batch as this package's own: what zarr tells a pipeline is known here alone."""
-        known, format_of = items[0][1], self.stored.format_of  # as a rule, the spec of all
-        format = format_of(known)
+        known, layout_of = items[0][1], self.encoding.layout_of  # as a rule, the spec of all
+        layout = layout_of(known)
         return [
-            (key, format if spec is known else format_of(spec), selection, place, is_all)
-            for key, spec, selection, place, is_all in items
+            (
+                store_path,
+                layout if spec is known else layout_of(spec),
+                chunk_selection,
+                out_selection,
+                is_complete_chunk,
+            )
+            for store_path, spec, chunk_selection, out_selection, is_complete_chunk in items
         ]
 
 
@@ -194,7 +205,7 @@ def _is_chosen() -> bool:
 
 def _are_own(codecs: Sequence[Codec]) -> bool:
     """Whether arrays with these codecs have this package's pipeline."""
-    return _is_chosen() and _is_known() and is_plain(codecs)
+    return _is_chosen() and _knows_pipeline_of_zarr() and is_uncompressed(codecs)
 
 
 def _refuse_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> None:
@@ -204,9 +215,9 @@ def _refuse_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> None:
 
 
 @cache
-def _is_known() -> bool:
+def _knows_pipeline_of_zarr() -> bool:
     """Whether zarr's pipeline is as this one needs it; warns once where it is not."""
-    if unknown := unknown_in_pipeline(BatchedCodecPipeline):
+    if unknown := unknown_part_of_pipeline(BatchedCodecPipeline):
         warn_caller(
             f"zarr-bytes {metadata.version('zarr-bytes')} does not know the pipeline of zarr"
             f" {zarr.__version__} ({unknown}), so that zarr's own pipeline is used, and only the"

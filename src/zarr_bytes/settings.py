@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import zarr
 
-from zarr_bytes.errors import in_short, warn_caller
+from zarr_bytes.errors import short_repr, warn_caller
 from zarr_bytes.zarr_versions import PIPELINES, default_of_zarr, own_configuration
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ _CODE: Final = (
 _VARIABLES: Final = f"ZARR_CODECS__BYTES={CLASSES['bytes']} ZARR_CODEC_PIPELINE__PATH={PIPELINE}"
 
 
-class Cost(NamedTuple):
+class RequestCost(NamedTuple):
     """The cost of a request, in bytes."""
 
     gap: int  # that is read to save one request
-    largest_request: int  # that no request exceeds, except one for a whole chunk
+    max_request_nbytes: int  # that no request exceeds, except one for a whole chunk
 
 
-DEFAULTS: Final = {"local": Cost(2**15, 2**30), "remote": Cost(2**18, 2**23)}
+DEFAULTS: Final = {"local": RequestCost(2**15, 2**30), "remote": RequestCost(2**18, 2**23)}
 """The default costs of a request, in bytes."""
 
 
@@ -63,8 +63,8 @@ SETTINGS: Final[dict[str, tuple[object, int | Sequence[object]]]] = {
     "zarr_bytes.partial_writes": (False, [True, False]),
     "zarr_bytes.gap.local": (DEFAULTS["local"].gap, 0),
     "zarr_bytes.gap.remote": (DEFAULTS["remote"].gap, 0),
-    "zarr_bytes.largest_request.local": (DEFAULTS["local"].largest_request, 1),
-    "zarr_bytes.largest_request.remote": (DEFAULTS["remote"].largest_request, 1),
+    "zarr_bytes.largest_request.local": (DEFAULTS["local"].max_request_nbytes, 1),
+    "zarr_bytes.largest_request.remote": (DEFAULTS["remote"].max_request_nbytes, 1),
     "zarr_bytes.fill_values": ("lenient", ["strict", "lenient"]),
     "zarr_bytes.other_chains": ("batched", list(PIPELINES)),
     "zarr_bytes.mappings": (1024 if sys.version_info >= (3, 13) else 128, 1),
@@ -151,8 +151,8 @@ class Config:
         for name in given:
             if name.partition(".")[0].replace("-", "_") != "zarr_bytes":
                 raise ValueError(
-                    f"{in_short(name)} is no setting of zarr-bytes; permitted are names that begin"
-                    " with `zarr_bytes.`, and zarr.config.set sets those of zarr"
+                    f"{short_repr(name)} is no setting of zarr-bytes; permitted are names that"
+                    " begin with `zarr_bytes.`, and zarr.config.set sets those of zarr"
                 )
         changed: AbstractContextManager[object] = configuration().set(given)
         return changed
@@ -164,20 +164,23 @@ config: Final = Config()
 
 def setting(name: str) -> Any:
     """Value of a setting; an error if it is not permitted."""
-    return value_in(_given(), name)
+    return checked_value(_given(), name)
 
 
-def reading_cost(where: Literal["local", "remote"]) -> Cost | None:
+def request_cost(where: Literal["local", "remote"]) -> RequestCost | None:
     """Cost of a request to a store, or None if partial reads are switched off."""
     given = _given()
     if not given:  # the usual case, asked for every chunk
         return DEFAULTS[where]
-    if not value_in(given, "zarr_bytes.partial_reads"):
+    if not checked_value(given, "zarr_bytes.partial_reads"):
         return None
-    return Cost(*[value_in(given, f"zarr_bytes.{name}.{where}") for name in Cost._fields])
+    return RequestCost(
+        gap=checked_value(given, f"zarr_bytes.gap.{where}"),
+        max_request_nbytes=checked_value(given, f"zarr_bytes.largest_request.{where}"),
+    )
 
 
-def value_in(given: Mapping[str, object], name: str) -> Any:
+def checked_value(given: Mapping[str, object], name: str) -> Any:
     """Value of a setting where these are given."""
     default, permitted = SETTINGS[name]
     found = given.get(name, default)
@@ -192,7 +195,7 @@ def value_in(given: Mapping[str, object], name: str) -> Any:
         text = f"are {' and '.join(map(repr, permitted))}"
     # zarr would replace a ValueError where it reads fill values: see `FillValueError`.
     kind = TypeError if name == "zarr_bytes.fill_values" else ValueError
-    raise kind(f"{name} is {in_short(found)}; permitted {text}")
+    raise kind(f"{name} is {short_repr(found)}; permitted {text}")
 
 
 is_strict = ContextVar("is_strict", default=False)
@@ -207,14 +210,14 @@ def _given() -> dict[str, object]:
     if _own is not None and _LOST not in _warned:
         _warned.add(_LOST)
         warn_caller(_LOST)
-    for name, sentence in unknown_in(given).items():
+    for name, sentence in unknown_settings(given).items():
         if name not in _warned:
             _warned.add(name)
             warn_caller(f"{sentence}; it has no effect")
     return given
 
 
-def unknown_in(given: Mapping[str, object]) -> dict[str, str]:
+def unknown_settings(given: Mapping[str, object]) -> dict[str, str]:
     """A sentence about each name that is no setting."""
     return {
         name: f"the setting `{name}` is not known (known: {', '.join(SETTINGS)})"

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import zarr
 
-from zarr_bytes.chains import plain_parts, stored_by
-from zarr_bytes.errors import StoreError, misfit, no_array
+from zarr_bytes.chains import encoding_of, uncompressed_parts
+from zarr_bytes.errors import StoreError, not_an_array_error, shape_mismatch_error
 from zarr_bytes.indexing.numpy_selection import NumpySelection
 from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.mapping import ChangedFiles, owners_of
+from zarr_bytes.io.mapping import ChangedFiles, chain_of_bases
 from zarr_bytes.io.store_names import path_name, store_name
-from zarr_bytes.layout.elements import encode_elements, layout_of, stored_dtype
-from zarr_bytes.layout.format import CHUNK_INDEX
+from zarr_bytes.layout.elements import element_layout_of, encode_elements, viewable_dtype
+from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.settings import call_to_set, setting
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.layout.elements import Array, Bytes
-    from zarr_bytes.layout.format import ChunkIndex
+    from zarr_bytes.layout.objects import InnerChunkIndex
 
 Mode: TypeAlias = Literal["r", "r+"]
 
@@ -76,7 +76,7 @@ def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
     array([3., 5.])
     """
     if not isinstance(array, zarr.Array):
-        raise no_array(array)
+        raise not_an_array_error(array)
     if mode not in ("r", "r+"):
         raise ValueError(f"mode is {mode!r}; permitted are 'r' and 'r+'")
     made = ArrayView(array, mode)
@@ -122,13 +122,13 @@ class ArrayView:
                 f"there is no view of {path_name(array.store_path)}: {reason}"
             ) from None
         self._grid = grid = self._blocks.grid
-        self.shape, self.chunks = grid.shape, grid.inner
+        self.shape, self.chunks = grid.shape, grid.chunk_shape
         self.ndim = len(self.shape)
         self.dtype: DType = self._blocks.dtype
         self._block = self._blocks.kept()
-        self._along = [*zip(grid.shape, grid.inner, grid.distances, strict=True)]
+        self._along = [*zip(grid.shape, grid.chunk_shape, grid.number_strides, strict=True)]
         # By the number of entries of a selection: whether there is one block along all other axes.
-        self._is_one = [prod(grid.counts[n:]) == 1 for n in range(self.ndim + 1)]
+        self._is_one = [prod(grid.chunk_counts[n:]) == 1 for n in range(self.ndim + 1)]
 
     @property
     def blocks(self) -> BlockViews:
@@ -182,10 +182,10 @@ class ArrayView:
             return np.empty(selected.shape, self.dtype)
         if (found := selected.in_one_chunk()) is not None:
             return self._block(found[0])[found[1]]
-        canvas = np.empty(selected.canvas_shape, self.dtype)
-        for number, part, out in selected.parts(self.dtype.itemsize):
-            canvas[out] = self._block(number)[part]
-        return selected.from_canvas(canvas)
+        gathered = np.empty(selected.gathered_shape, self.dtype)
+        for number, part, out in selected.chunks(self.dtype.itemsize):
+            gathered[out] = self._block(number)[part]
+        return selected.from_gathered(gathered)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         if self.mode == "r":
@@ -200,28 +200,30 @@ class ArrayView:
         if (found := selected.in_one_chunk()) is not None:
             number, local = found
             # With `...`, elements are copied, and not converted to Python and back.
-            self._writable(number)[local if selected.dots >= 0 else (*local, ...)] = values
+            self._writable(number)[local if selected.ellipsis_position >= 0 else (*local, ...)] = (
+                values
+            )
             return
-        parts = list(selected.parts(values.itemsize))
+        parts = list(selected.chunks(values.itemsize))
         for number, _, _ in parts:  # errors come before any change
             self._writable(number)
-        canvas = selected.to_canvas(values)
+        gathered = selected.to_gathered(values)
         for number, part, out in parts:
-            self._writable(number)[part] = canvas[out]
+            self._writable(number)[part] = gathered[out]
 
     def _writable(self, number: int) -> Array:
         block = self._block(number)
         if not block.flags.writeable:
             raise ValueError(
-                f"block {self._grid.place_of(number)} is missing, or shares bytes of its shard with"
-                " another one, and a view creates none: make all chunks in advance by"
+                f"block {self._grid.coords_of(number)} is missing, or shares bytes of its shard"
+                " with another one, and a view creates none: make all chunks in advance by"
                 " `zarr_bytes.preallocate(array)`, or write through zarr (`array[...] = ...`), and"
                 " then call `refresh()`"
             )
         return block
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001
-        if copy is False and (count := self._grid.count) != 1:
+        if copy is False and (count := self._grid.chunk_count) != 1:
             raise ValueError(
                 f"the array has {count} chunks, and is one NumPy array only as a copy,"
                 " which copy=False does not permit"
@@ -244,7 +246,7 @@ class ArrayView:
         """
         self._block = self._blocks.kept()
         if self._changed is not None:
-            self._changed.forget_identities()
+            self._changed.accept_replaced_files()
 
     def flush(self) -> None:
         """Wait until all changes are on the disk. Other processes of this machine see them at once.
@@ -290,17 +292,17 @@ class _Blocks:
         if not (self._driver.root or self._driver.is_memory):
             kind = type(array.store).__name__
             raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
-        chain, metadata, spec = plain_parts(array)
-        self._format = format = stored_by(chain).format_of(spec)
-        dtype = stored_dtype(format.dtype, format.endian)
+        chain, metadata, spec = uncompressed_parts(array)
+        self._layout = layout = encoding_of(chain).layout_of(spec)
+        dtype = viewable_dtype(layout.dtype, layout.endian)
         if dtype is None:
-            stored = f"{format.dtype} is stored {format.endian}-endian"
+            stored = f"{layout.dtype} is stored {layout.endian}-endian"
             raise StoreError(f"its {stored}, a type that NumPy does not have")
-        self.dtype, self.grid = dtype, ChunkGrid(array.shape, format.inner_shape)
-        self._strides = c_strides(format.inner_shape, format.item_size, format.order)
+        self.dtype, self.grid = dtype, ChunkGrid(array.shape, layout.inner_chunk_shape)
+        self._strides = c_strides(layout.inner_chunk_shape, layout.item_size, layout.order)
         self._encode, self._prefix = metadata.encode_chunk_key, f"{array.path}/" * bool(array.path)
         # A shard, which has several blocks, is opened once for them.
-        self.most = most // 2 if format.index_nbytes else most
+        self.most = most // 2 if layout.index_nbytes else most
         self._most_objects = most - self.most
 
     def kept(self) -> Callable[[int], Array]:
@@ -311,29 +313,29 @@ class _Blocks:
 
     def load(self, number: int) -> Array:
         """The block with a number in the grid."""
-        grid, format = self.grid, self._format
-        place = grid.place_of(number)
-        axes = zip(place, grid.inner, grid.shape, strict=True)
+        grid, layout = self.grid, self._layout
+        block_coords = grid.coords_of(number)
+        axes = zip(block_coords, grid.chunk_shape, grid.shape, strict=True)
         shape = tuple([min(size, n - i * size) for i, size, n in axes])
-        counts = [format.grid.counts[i] for i in format.back]
-        among = [divmod(i, n) for i, n in zip(place, counts, strict=True)]
+        counts = [layout.grid.chunk_counts[i] for i in layout.inverse_order]
+        among = [divmod(i, n) for i, n in zip(block_coords, counts, strict=True)]
         content, index = self._kept_object(tuple([i for i, _ in among]))
-        inner = format.grid.number_of(format.stored_order([i for _, i in among]))
-        offset = None if content is None else index.offset(inner)
+        inner = layout.grid.number_of(layout.in_stored_order([i for _, i in among]))
+        offset = None if content is None else index.offset_of(inner)
         if offset is None:
-            return np.ndarray(shape, self.dtype, format.fill, 0, (0,) * len(shape))
+            return np.ndarray(shape, self.dtype, layout.stored_fill_value, 0, (0,) * len(shape))
         block: Array = np.ndarray(shape, self.dtype, content, offset, self._strides)
-        if block.flags.writeable and not index.are_apart([offset]):
+        if block.flags.writeable and not index.share_no_bytes([offset]):
             block.flags.writeable = False  # a change would be one of the other inner chunk too
         return block
 
-    def _object(self, place: tuple[int, ...]) -> tuple[Bytes | None, ChunkIndex]:
+    def _object(self, block_coords: tuple[int, ...]) -> tuple[Bytes | None, InnerChunkIndex]:
         """The bytes of a chunk or shard, None if it is missing, and its index."""
-        key = f"{self._prefix}{self._encode(place)}"
-        content = self._driver.content(key, self._format.stored_nbytes, self._changed)
+        key = f"{self._prefix}{self._encode(block_coords)}"
+        content = self._driver.content_for_view(key, self._layout.stored_nbytes, self._changed)
         if content is None:
-            return None, CHUNK_INDEX
-        return content, self._format.index_of(content, f"{store_name(self._driver.store)}/{key}")
+            return None, SINGLE_CHUNK_INDEX
+        return content, self._layout.parse_index(content, f"{store_name(self._driver.store)}/{key}")
 
 
 class BlockViews:
@@ -353,26 +355,26 @@ class BlockViews:
     __slots__ = ("_block", "_grid", "shape")
 
     def __init__(self, block: Callable[..., Array], grid: ChunkGrid) -> None:
-        self._block, self._grid, self.shape = block, grid, grid.counts
+        self._block, self._grid, self.shape = block, grid, grid.chunk_counts
 
-    def __getitem__(self, place: int | tuple[int, ...]) -> Array:
-        given = place if isinstance(place, tuple) else (place,)
+    def __getitem__(self, block_coords: int | tuple[int, ...]) -> Array:
+        given = block_coords if isinstance(block_coords, tuple) else (block_coords,)
         try:
             indices = [index(i) for i in given]
         except TypeError:
-            raise IndexError(f"a block is selected by integers, found {place!r}") from None
+            raise IndexError(f"a block is selected by integers, found {block_coords!r}") from None
         axes = [*zip(indices, self.shape, strict=False)]
         if len(indices) != len(self.shape) or not all(-n <= i < n for i, n in axes):
-            raise IndexError(f"there is no block {place!r} among {self.shape} blocks")
+            raise IndexError(f"there is no block {block_coords!r} among {self.shape} blocks")
         return self._block(self._grid.number_of([i % n for i, n in axes]))
 
     def __len__(self) -> int:
-        if (count := self._grid.count) > sys.maxsize:
+        if (count := self._grid.chunk_count) > sys.maxsize:
             raise OverflowError(f"there are {count} blocks, too many for len(): see their shape")
         return count
 
     def __iter__(self) -> Iterator[Array]:
-        return map(self._block, range(self._grid.count))
+        return map(self._block, range(self._grid.chunk_count))
 
     def __repr__(self) -> str:
         return f"<BlockViews shape={self.shape}>"
@@ -390,14 +392,14 @@ def _as_stored(value: object, dtype: DType, selected: NumpySelection) -> Array:
         values = np.asarray(value, None if isinstance(value, np.ndarray) else dtype)
     if not np.can_cast(values.dtype, dtype, "equiv"):
         values = values.astype(dtype)
-    layout = layout_of(values.dtype)
+    layout = element_layout_of(values.dtype)
     if layout.bool_offsets or layout.narrow_bytes:
         values = encode_elements(values, None).view(values.dtype).reshape(values.shape)
     # NumPy takes care of a value that overlaps its target only within one assignment, and does not
     # know of two mappings of one file.
-    if not isinstance([*owners_of(values)][-1], np.ndarray):
+    if not isinstance([*chain_of_bases(values)][-1], np.ndarray):
         values = values.copy()
     # NumPy leaves out axes of an array, and of lists only where arrays select.
     if isinstance(value, list | tuple) and values.ndim > len(shape) and not selected.has_arrays:
-        raise misfit(values.shape, shape)
-    return broadcast(values, shape, is_element=shape == () and selected.dots < 0)
+        raise shape_mismatch_error(values.shape, shape)
+    return broadcast(values, shape, is_element=shape == () and selected.ellipsis_position < 0)

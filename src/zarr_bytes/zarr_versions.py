@@ -128,7 +128,7 @@ _PARAMETERS: Final = {
 }
 
 
-def unknown_in_pipeline(pipeline: type) -> str | None:
+def unknown_part_of_pipeline(pipeline: type) -> str | None:
     """First difference of a pipeline of zarr from the one that this package expects, in words."""
     # Goes when zarr has a public pipeline to derive from.
     found = tuple(field.name for field in fields(pipeline)) if is_dataclass(pipeline) else ()
@@ -233,7 +233,7 @@ def _not_divided() -> NotImplementedError:
     )
 
 
-def axes_of(indexer: Indexer) -> list[Iterable[object]]:
+def axis_indexers_of(indexer: Indexer) -> list[Iterable[object]]:
     """The chunks along each axis, for a division that has axes: one of points has none."""
     # Private, up to 3.4.2.
     return list(getattr(indexer, "dim_indexers", ()))
@@ -284,7 +284,9 @@ def write_order_of(codec: ShardingCodec) -> WriteOrder:
 HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
 
 
-def spec_of(metadata: ArrayV3Metadata, shape: Iterable[int] | None = None) -> ArraySpec | None:
+def chunk_spec_of(
+    metadata: ArrayV3Metadata, shape: Iterable[int] | None = None
+) -> ArraySpec | None:
     """Shape, data type and fill value of the chunks of an array; None if their shapes differ."""
     # None for a rectilinear grid, from 3.3 on.
     shape = getattr(metadata.chunk_grid, "chunk_shape", shape)
@@ -299,9 +301,11 @@ def spec_of(metadata: ArrayV3Metadata, shape: Iterable[int] | None = None) -> Ar
     )
 
 
-def spec_of_chunk(array: Any, place: tuple[int, ...]) -> ArraySpec:
-    """`spec_of` one chunk, of several shapes; private, up to 3.4.2."""
-    return cast("ArraySpec", spec_of(array.metadata, array._chunk_grid[place].codec_shape))
+def chunk_spec_at(array: Any, chunk_coords: tuple[int, ...]) -> ArraySpec:
+    """`chunk_spec_of` one chunk, of several shapes; private, up to 3.4.2."""
+    return cast(
+        "ArraySpec", chunk_spec_of(array.metadata, array._chunk_grid[chunk_coords].codec_shape)
+    )
 
 
 def refuses_shard(codec: Codec, spec: ArraySpec) -> bool:
@@ -320,7 +324,7 @@ def refuses_shard(codec: Codec, spec: ArraySpec) -> bool:
     return False
 
 
-def array_being_read() -> StorePath | str | None:
+def path_of_metadata_being_parsed() -> StorePath | str | None:
     """Place of the metadata document that zarr parses in this thread; None if unknown.
 
     A text of zarr where the store is not known.

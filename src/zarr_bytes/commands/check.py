@@ -22,24 +22,24 @@ from zarr.api.asynchronous import open_array, open_group
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
-from zarr_bytes.chains import codec_name, is_plain, stored_by, why_undivided
+from zarr_bytes.chains import codec_name, encoding_of, is_uncompressed, why_undivided
 from zarr_bytes.commands.result import (
     Progress,
     Result,
     brief,
+    counted,
     first_rows,
-    in_digits,
-    number,
     verdict,
+    with_thousands,
 )
-from zarr_bytes.commands.stores import DOCUMENT, document_at, listed, opened, within
-from zarr_bytes.errors import FillValueError, in_words, wrong_size
+from zarr_bytes.commands.stores import METADATA_KEY, join_key, list_nodes, open_store, read_document
+from zarr_bytes.errors import FillValueError, describe_error, wrong_size_error
 from zarr_bytes.indexing.selection import ChunkGrid
-from zarr_bytes.io.tasks import for_each
-from zarr_bytes.layout.elements import find_wrong_bool
-from zarr_bytes.layout.format import CHUNK_INDEX, Index
+from zarr_bytes.io.tasks import map_concurrently
+from zarr_bytes.layout.elements import find_invalid_bool
+from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 from zarr_bytes.settings import CLASSES, is_strict, setting_of_zarr
-from zarr_bytes.zarr_versions import spec_of, sync
+from zarr_bytes.zarr_versions import chunk_spec_of, sync
 
 if TYPE_CHECKING:
     import os
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
     from zarr.abc.store import Store
 
-    from zarr_bytes.commands.result import Cell, Part
+    from zarr_bytes.commands.result import Cell, OutputPart
     from zarr_bytes.layout.elements import Bytes
-    from zarr_bytes.layout.format import ChunkIndex, Format
+    from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
     from zarr_bytes.zarr_versions import ArrayV3Metadata
 
 _MANY: Final = 20  # nodes that are listed, first those with findings, and findings of one
@@ -89,12 +89,12 @@ class ArrayReport:
     def _row(self) -> tuple[Cell, ...]:
         chunks, result = "", ("conforms", "green")
         if self.chunks is not None:
-            chunks = f"{self.stored_chunks:,} of {in_digits(self.chunks)} stored"
+            chunks = f"{self.stored_chunks:,} of {with_thousands(self.chunks)} stored"
         elif self.not_checked:
             chunks = f"not checked: {self.not_checked}"
             result = "metadata conforms" if self.codecs else "", "yellow"
         if count := sum(not finding.is_note for finding in self.findings):
-            result = number(count, "finding"), "red"
+            result = counted(count, "finding"), "red"
         return f"/{self.path}", self.data_type, ", ".join(self.codecs), chunks, result
 
 
@@ -111,7 +111,7 @@ class CheckReport(Result):
     def __iter__(self) -> Iterator[ArrayReport]:
         return iter(self.nodes)
 
-    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+    def _parts(self, *, in_full: bool = False) -> Iterator[OutputPart]:
         colour = "red" if not self.conforms else "green" if self.is_complete else "yellow"
         yield verdict(self.verdict, colour, self.store)
         nodes = sorted(self, key=lambda report: not report.findings)
@@ -162,7 +162,7 @@ def check(
     >>> report.conforms, [(array.path, array.data_type) for array in report]
     (True, [('', 'int32')])
     """
-    with opened(store, storage_options) as (source, name):
+    with open_store(store, storage_options) as (source, name):
         reports = sync(_Check(source, progress).reports())
     arrays = [report for report in reports if report.kind in ("array", "format 2")]
     failing = sum(not report.conforms for report in reports)
@@ -173,7 +173,7 @@ def check(
     if failing:
         text = f"{failing:,} of {len(reports):,} do not conform"
     if unchecked:
-        text += f"; {unchecked:,} of {number(len(arrays), 'array')} not checked in full"
+        text += f"; {unchecked:,} of {counted(len(arrays), 'array')} not checked in full"
     conforms = not (failing or is_empty)
     return CheckReport(name, conforms, text, is_complete, reports)
 
@@ -189,7 +189,7 @@ class _Check:
     async def reports(self) -> list[ArrayReport]:
         """Reports of arrays, and of other documents with findings."""
         is_strict.set(True)  # in this task and its own
-        self._nodes = await listed(self._store)
+        self._nodes = await list_nodes(self._store)
         # Members come before their groups, whose copies of documents are compared with them.
         for path in sorted(self._nodes, reverse=True):
             report = ArrayReport(path, "unreadable")
@@ -200,7 +200,7 @@ class _Check:
                 found = brief(self._documents[path].get("fill_value"))
                 report.findings.append(Finding("fill_value", found, error.permitted))
             except Exception as error:  # noqa: BLE001 -- of any store, zarr and any codec
-                report.findings.append(Finding(DOCUMENT, in_words(error)))
+                report.findings.append(Finding(METADATA_KEY, describe_error(error)))
             report.conforms = all(finding.is_note for finding in report.findings)
         return [r for r in self._reports[::-1] if r.kind != "group" or r.findings or r.not_checked]
 
@@ -209,15 +209,15 @@ class _Check:
             text = "left by interrupted writes; may be deleted while nobody writes: "
             found = f"{len(left):,} {text}{left[0]}" + ", ..." * (len(left) > 1)
             report.findings.append(Finding("*.partial", found, is_note=True))
-        if names and DOCUMENT not in names:
+        if names and METADATA_KEY not in names:
             report.kind, report.not_checked = "format 2", "Zarr format 2"
             return
-        document = await document_at(self._store, report.path)
+        document = await read_document(self._store, report.path)
         self._documents[report.path], report.kind = document, document["node_type"]
         try:
             json.dumps(document, allow_nan=False)
         except ValueError as error:  # which zarr opens, and others do not
-            report.findings.append(Finding(DOCUMENT, in_words(error)))
+            report.findings.append(Finding(METADATA_KEY, describe_error(error)))
         data_type = document.get("data_type", "")
         report.data_type = data_type if isinstance(data_type, str) else brief(data_type)
         report.not_checked = "zarr does not open it"
@@ -232,31 +232,36 @@ class _Check:
     async def _check_chunks(
         self, report: ArrayReport, metadata: ArrayV3Metadata, names: list[str]
     ) -> None:
-        codecs, spec = metadata.codecs, spec_of(metadata)
-        if not is_plain(codecs):
+        codecs, spec = metadata.codecs, chunk_spec_of(metadata)
+        if not is_uncompressed(codecs):
             report.not_checked = "not plain bytes"
         elif spec is None:
             report.not_checked = "chunks of several shapes"
         elif why_undivided(codecs, spec):
             report.not_checked = "inner chunks do not divide shards"
         elif names:
-            format, grid = stored_by(codecs).format_of(spec), ChunkGrid(metadata.shape, spec.shape)
-            report.chunks, report.stored_chunks = min(grid.count, _MOST), 0
-            stored = [name for name in names if _is_chunk(name, metadata, grid.counts)]
-            results = await for_each(partial(self._check_chunk, report, format), stored)
+            layout, grid = (
+                encoding_of(codecs).layout_of(spec),
+                ChunkGrid(metadata.shape, spec.shape),
+            )
+            report.chunks, report.stored_chunks = min(grid.chunk_count, _MOST), 0
+            stored = [name for name in names if _is_chunk(name, metadata, grid.chunk_counts)]
+            results = await map_concurrently(partial(self._check_chunk, report, layout), stored)
             report.findings += filter(None, results)
 
-    async def _check_chunk(self, report: ArrayReport, format: Format, name: str) -> Finding | None:
+    async def _check_chunk(
+        self, report: ArrayReport, layout: ObjectLayout, name: str
+    ) -> Finding | None:
         """The finding for a stored object, if one stays: it may be replaced meanwhile."""
         finding = None
         for _ in range(5):  # until two looks find the same
             before = finding
             try:
-                finding = await self._look_at(report.path, format, name)
+                finding = await self._look_at(report.path, layout, name)
             except FileNotFoundError:  # a missing chunk is the fill value
                 return None
             except Exception as error:  # noqa: BLE001 -- of any store; others are still checked
-                finding = Finding(name, in_words(error))
+                finding = Finding(name, describe_error(error))
             if finding in (None, before):
                 break
         report.stored_chunks = stored = (report.stored_chunks or 0) + 1
@@ -264,24 +269,24 @@ class _Check:
         self._progress(Progress(report.path, done, found, stored, report.chunks or 0))
         return finding
 
-    async def _look_at(self, path: str, format: Format, name: str) -> Finding | None:
+    async def _look_at(self, path: str, layout: ObjectLayout, name: str) -> Finding | None:
         """The finding for a stored object as it is now."""
-        key, nbytes = within(path, name), format.inner_nbytes
-        step = max(_PIECE // format.item_size, 1) * format.item_size
+        key, nbytes = join_key(path, name), layout.inner_chunk_nbytes
+        step = max(_PIECE // layout.item_size, 1) * layout.item_size
         size = await self._store.getsize(key)
-        if format.stored_nbytes not in (None, size):
-            return Finding(name, f"{size:,} bytes", f"{in_digits(format.nbytes)} bytes")
-        index: ChunkIndex = CHUNK_INDEX
-        if format.index_nbytes:
-            first = format.index_start(size)
-            content = await self._bytes(key, first, min(size, first + format.index_nbytes))
-            index = Index(format, key, content, size)
-        for start in map(index.offset, range(format.count)):
-            if start is None or not format.layout.bool_offsets:
+        if layout.stored_nbytes not in (None, size):
+            return Finding(name, f"{size:,} bytes", f"{with_thousands(layout.nbytes)} bytes")
+        index: InnerChunkIndex = SINGLE_CHUNK_INDEX
+        if layout.index_nbytes:
+            first = layout.index_offset(size)
+            content = await self._bytes(key, first, min(size, first + layout.index_nbytes))
+            index = ShardIndex(layout, key, content, size)
+        for start in map(index.offset_of, range(layout.inner_chunk_count)):
+            if start is None or not layout.element_layout.bool_offsets:
                 continue
             for first in range(start, start + nbytes, step):
                 content = await self._bytes(key, first, min(first + step, start + nbytes))
-                if (byte := find_wrong_bool(content, format.layout)) is not None:
+                if (byte := find_invalid_bool(content, layout.element_layout)) is not None:
                     text = f"a bool of {content[byte]} at byte {first + byte:,}"
                     return Finding(name, text, "0 or 1")
         return None
@@ -295,12 +300,12 @@ class _Check:
         if content.size > stop - start:  # a server may ignore the range
             content = content[start:stop]
         if content.size != stop - start:
-            raise wrong_size(key, start, stop, content.size)
+            raise wrong_size_error(key, start, stop, content.size)
         return content
 
     async def _check_copies(self, report: ArrayReport, consolidated: dict[str, Any]) -> None:
         """Compare consolidated metadata, by which zarr opens the members of a group."""
-        prefix, documents = within(report.path, ""), dict[str, Any]()
+        prefix, documents = join_key(report.path, ""), dict[str, Any]()
         for path, document in self._documents.items():
             above = self._documents.get(path.rpartition("/")[0], {}).get("node_type")
             if path.startswith(prefix) and path != report.path and above == "group":
@@ -309,7 +314,7 @@ class _Check:
         for name in sorted(documents.keys() | copies.keys()):
             pair = documents.get(name), copies.get(name)
             if pair[0] != pair[1] and not await _are_alike(*pair):
-                found = f"not the same as its {DOCUMENT}, or one of them is missing"
+                found = f"not the same as its {METADATA_KEY}, or one of them is missing"
                 advice = "zarr.consolidate_metadata writes it anew"
                 report.findings.append(Finding(f"consolidated_metadata: {name}", found, advice))
 
@@ -341,7 +346,7 @@ async def _opened(path: str, document: dict[str, Any]) -> Any:
     """The node of a metadata document as zarr opens it at this path."""
     open_node = open_array if document["node_type"] == "array" else open_group
     text = json.dumps(document)
-    store = MemoryStore({within(path, DOCUMENT): cpu.Buffer.from_bytes(text.encode())})
+    store = MemoryStore({join_key(path, METADATA_KEY): cpu.Buffer.from_bytes(text.encode())})
     # As little as possible: it is that of all threads, one of which may change it meanwhile.
     config = {key: value for key, value in _CONFIG.items() if setting_of_zarr(key) != value}
     # Once zarr needs no such setting, a typed configuration raises for it.

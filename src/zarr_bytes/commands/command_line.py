@@ -16,8 +16,8 @@ from zarr_bytes.commands.explain import explain, selection_of_text
 from zarr_bytes.commands.preallocate import preallocate_store
 from zarr_bytes.commands.result import as_json, cut, printable, progress_bar, screen
 from zarr_bytes.commands.status import status
-from zarr_bytes.commands.stores import array_at, opened, storage_options
-from zarr_bytes.errors import StoreError, in_words
+from zarr_bytes.commands.stores import open_array_at, open_store, storage_options
+from zarr_bytes.errors import StoreError, describe_error
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(OSError):  # for the rest of the output
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            sys.stderr.write(printable(in_words(error)) + "\n")
+            sys.stderr.write(printable(describe_error(error)) + "\n")
         return 1
     except StoreError as error:
         lines = [str(error), *getattr(error, "__notes__", ())]
@@ -157,14 +157,16 @@ def _explain(given: Namespace) -> Outcome:
     2 if STORE cannot be opened or SELECTION does not fit the array.
     """
     name, selection = selection_of_text(given.selection)
-    with opened(given.store, storage_options(given.storage_option)) as (store, _):
-        array = array_at(store, given.array, is_written=given.write)
+    with open_store(given.store, storage_options(given.storage_option)) as (store, _):
+        array = open_array_at(store, given.array, is_written=given.write)
         try:
             indexed = getattr(array, name) if name else array
             found = explain(indexed, selection, write=given.write)
         except Exception as error:  # whatever zarr and NumPy raise
             text = cut(given.selection, 80)
-            raise StoreError(f"the selection {text} is not explained: {in_words(error)}") from error
+            raise StoreError(
+                f"the selection {text} is not explained: {describe_error(error)}"
+            ) from error
     return found, found.is_partial
 
 

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING
 
-from zarr_bytes.commands.result import Result, Table, number
+from zarr_bytes.commands.result import Result, Table, counted
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from zarr_bytes.commands.result import Part
+    from zarr_bytes.commands.result import OutputPart
 
 
 @dataclass(repr=False)
@@ -43,9 +43,9 @@ class Counted(Result, Counts):
     def __iter__(self) -> Iterator[str]:
         return iter(list(self.stores))
 
-    def _parts(self, **_: bool) -> Iterator[Part]:
-        read = f"{number(self.chunks, 'chunk')}, {number(self.bytes_fetched, 'byte')} fetched"
-        yield ((f"{read}, {number(self.bytes_written, 'byte')} written", "bold"),)
+    def _parts(self, **_: bool) -> Iterator[OutputPart]:
+        read = f"{counted(self.chunks, 'chunk')}, {counted(self.bytes_fetched, 'byte')} fetched"
+        yield ((f"{read}, {counted(self.bytes_written, 'byte')} written", "bold"),)
         names = "Store", "Chunks", "Opens", "Requests", "Ranges", "Bytes fetched", "Bytes written"
         # A list, as other threads may add stores.
         if rows := [(name, *astuple(counts)) for name, counts in list(self.stores.items())]:
@@ -78,8 +78,8 @@ def counting() -> Iterator[Counted]:
     (2, 400)
     """
     counted = Counted()
-    counters.counters[id(counted)] = counted.count
+    counters.active[id(counted)] = counted.count
     try:
         yield counted
     finally:
-        del counters.counters[id(counted)]
+        del counters.active[id(counted)]

@@ -21,9 +21,9 @@ from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec
 from zarr.registry import get_buffer_class
 
-from zarr_bytes.chains import plain_chain, stored_by, why_undivided
+from zarr_bytes.chains import encoding_of, uncompressed_codecs, why_undivided
 from zarr_bytes.codec import BytesCodec
-from zarr_bytes.commands.result import Result, Table, brief, class_path, in_digits, verdict
+from zarr_bytes.commands.result import Result, Table, brief, class_path, verdict, with_thousands
 from zarr_bytes.commands.status import source_of
 from zarr_bytes.commands.stores import error_without_array
 from zarr_bytes.errors import StoreError
@@ -31,17 +31,17 @@ from zarr_bytes.indexing.plan import plan_of
 from zarr_bytes.indexing.selection import c_strides
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.file_writing import IS_POSSIBLE, IS_REPLACED, is_replaced
-from zarr_bytes.io.files import READABLE, WRITABLE, ChunkFile, opened
+from zarr_bytes.io.file_writing import CAN_WRITE_IN_PLACE, NOT_WRITABLE_ERRNOS, must_be_replaced
+from zarr_bytes.io.files import READ_FLAGS, WRITE_FLAGS, ChunkFile, open_descriptor
 from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.store_names import path_name
-from zarr_bytes.io.tasks import number_of_slots, objects_at_once
-from zarr_bytes.layout.format import ChunkIndex
+from zarr_bytes.io.tasks import concurrent_objects, max_concurrent_requests
+from zarr_bytes.layout.objects import InnerChunkIndex
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.read import Reader, as_read, index_in
+from zarr_bytes.read import Reader, prepare_codec_read, read_index
 from zarr_bytes.settings import CLASSES, PIPELINE, setting_of_zarr
-from zarr_bytes.write import APART, Change
-from zarr_bytes.zarr_versions import axes_of, indexer_of, spec_of, spec_of_chunk
+from zarr_bytes.write import NO_GAPS, SelectionUpdate
+from zarr_bytes.zarr_versions import axis_indexers_of, chunk_spec_at, chunk_spec_of, indexer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from zarr.abc.codec import Codec
     from zarr.storage import StorePath
 
-    from zarr_bytes.commands.result import Cell, Part
+    from zarr_bytes.commands.result import Cell, OutputPart
     from zarr_bytes.layout.elements import Array
-    from zarr_bytes.layout.format import Format, Stored
+    from zarr_bytes.layout.objects import ChunkEncoding, ObjectLayout
     from zarr_bytes.zarr_versions import Indexer
 
 _MOST: Final = 10**6  # chunks, each of which takes some 30 microseconds, or steps of one
@@ -146,7 +146,7 @@ class Explanation(Result):
     depends_on_values: bool
     may_share: bool
 
-    def _parts(self, **_: bool) -> Iterator[Part]:
+    def _parts(self, **_: bool) -> Iterator[OutputPart]:
         what = "Partial" if self.is_partial else "Not partial"
         if self.is_write and self.is_partial:
             is_in_place = 0 < self.chunks_in_place == self.chunks
@@ -166,7 +166,7 @@ class Explanation(Result):
 
     def _in_words(self, name: str, value: Any) -> Cell:
         if self.depends_on_values and name in _ON_VALUES and value:
-            return f"at most {in_digits(value)}"
+            return f"at most {with_thousands(value)}"
         return cast("Cell", _IN_WORDS.get(str(value), value))
 
 
@@ -229,7 +229,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     except NotImplementedError:  # of zarr, for chunks of several shapes
         largest = tuple(map(max, array.write_chunk_sizes))
     nbytes = prod(largest) * array.dtype.itemsize
-    chunks = [sum(1 for _ in islice(axis, _MOST + 1)) for axis in axes_of(indexer)]
+    chunks = [sum(1 for _ in islice(axis, _MOST + 1)) for axis in axis_indexers_of(indexer)]
     if max(prod(chunks), min(nbytes, selected) // _STEP) > _MOST:
         raise ValueError(
             f"the selection {text} has more than a million chunks of"
@@ -289,20 +289,22 @@ class _Walk:
         self.is_known = True
         self.depends_on_values = False
         self._leaves_out = not array.config.write_empty_chunks
-        self._stored: Stored | None = None  # where zarr reads or writes by itself
+        self._encoding: ChunkEncoding | None = None  # where zarr reads or writes by itself
         self._reader: Reader | None = None  # of the pipeline; the codec has one of a chunk
-        self._assumed: tuple[Format, ChunkIndex] | None = None  # the last layout, and its index
+        self._assumed: tuple[ObjectLayout, InnerChunkIndex] | None = (
+            None  # the last layout, and its index
+        )
         # Buffers in other memory are left to zarr's pipeline, which calls the codec.
         is_numpy = issubclass(get_buffer_class(), cpu.Buffer)
         own = pipeline if is_numpy and isinstance(pipeline, BatchedBytesPipeline) else None
         codec = None if is_write else getattr(pipeline, "array_bytes_codec", None)
         metadata: Any = array.metadata
         # Of all chunks; None where they have several shapes, and in format 2.
-        self._spec = spec_of(metadata) if metadata.zarr_format == 3 else None
+        self._spec = chunk_spec_of(metadata) if metadata.zarr_format == 3 else None
         self._has_several_shapes = metadata.zarr_format == 3 and self._spec is None
         self._chain: Sequence[Codec] = ()
         try:
-            self._chain = chain = plain_chain(array)
+            self._chain = chain = uncompressed_codecs(array)
             reason = None if self._spec is None else why_undivided(chain, self._spec)
         except StoreError as error:
             reason = str(error)
@@ -310,83 +312,89 @@ class _Walk:
             self.is_known = False
             self._why_zarr = reason
         elif own is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
-            self._stored = stored_by(chain)
+            self._encoding = encoding_of(chain)
         else:
             self.is_known = not isinstance(chain[-1], ShardingCodec)
             self._why_zarr = _why_zarr()
-        self._is_sharded = self._stored is not None and self._stored.sharding is not None
+        self._is_sharded = self._encoding is not None and self._encoding.sharding is not None
         if own is not None:
             out = _without_memory(tuple(indexer.shape), array.dtype, array.order)
             cache = own.index_cache
             self._reader = Reader(out, indexer.drop_axes, self._driver, index_cache=cache)
-        elif self._stored is not None:
+        elif self._encoding is not None:
             self.acts = f"{class_path(type(codec))} in {self.acts}"
         why_not_a_file = self._driver.why_not_in_place()
         self._writes_in_place = own is not None and own.in_place and not why_not_a_file
         self._why_replaced = why_not_a_file or _NOT_IN_PLACE * (not self._writes_in_place)
-        if not (self._why_replaced or IS_POSSIBLE):
+        if not (self._why_replaced or CAN_WRITE_IN_PLACE):
             self._why_replaced = "this system has no hard links, so that chunks are replaced"
         self._is_local = not why_not_a_file if is_write else bool(self._driver.root)
         self._looks = _LOOKED_AT if self._is_local and (is_write or self._is_sharded) else 0
 
-    def add(self, place: tuple[int, ...], selection: Any, out: Any, is_complete: object) -> None:
+    def add(
+        self, chunk_coords: tuple[int, ...], selection: Any, out: Any, is_complete_chunk: object
+    ) -> None:
         """Count the read or write of the selection of a chunk."""
-        key = self._array.store_path / self._array.metadata.encode_chunk_key(place)
+        key = self._array.store_path / self._array.metadata.encode_chunk_key(chunk_coords)
         spec, nbytes = self._spec, self._nbytes
         if self._has_several_shapes:
-            spec = spec_of_chunk(self._array, place)
+            spec = chunk_spec_at(self._array, chunk_coords)
             nbytes = prod(spec.shape) * self._array.dtype.itemsize
         self.bytes_of_chunks += nbytes
-        format = None
-        if self._stored is not None and spec is not None:
+        layout = None
+        if self._encoding is not None and spec is not None:
             if self._has_several_shapes and (reason := why_undivided(self._chain, spec)):
                 self.is_known = False
                 self._why_zarr = reason
             else:
-                format = self._stored.format_of(spec)
-        if format is None:
-            is_read = not (self._is_write and is_complete)
+                layout = self._encoding.layout_of(spec)
+        if layout is None:
+            is_read = not (self._is_write and is_complete_chunk)
             fetched, written = nbytes * is_read, nbytes * self._is_write
             self.counts.add(Counts(chunks=1, bytes_fetched=fetched, bytes_written=written))
             self.assumed += is_read
             self.depends_on_values |= self._is_write and self._leaves_out
             self.why = self._why_zarr if is_read else self.why
         elif self._is_write:
-            self._write(format, key, selection, is_complete=bool(is_complete))
+            self._write(layout, key, selection, is_complete_chunk=bool(is_complete_chunk))
         else:
-            self._read(format, key, selection, out)
+            self._read(layout, key, selection, out)
 
-    def _read(self, format: Format, key: StorePath, selection: Any, out: Any) -> None:
+    def _read(self, layout: ObjectLayout, key: StorePath, selection: Any, out: Any) -> None:
         driver, reader, count = self._driver, self._reader, self._count
         self.counts.add(Counts(chunks=1, opens=self._is_local))
-        index = self._look(format, key, to_write=False)[0]
+        index = self._look(layout, key, to_write=False)[0]
         if index is None:  # a missing shard
-            self.assumed, index = self.assumed + 1, self._assumed_index(format)
+            self.assumed, index = self.assumed + 1, self._assumed_index(layout)
         why, requests = driver.why_whole(key.path), not self._is_local
         self.why = self.why or why
-        if format.index_nbytes and requests and driver.cost_of(key.path) is None:
-            nbytes = index.count * format.inner_nbytes + format.index_nbytes
+        if layout.index_nbytes and requests and driver.request_cost_of(key.path) is None:
+            nbytes = index.present_count * layout.inner_chunk_nbytes + layout.index_nbytes
             self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
-            self._bytes_of_indexes += format.index_nbytes
+            self._bytes_of_indexes += layout.index_nbytes
             return
-        is_kept = reader is not None and reader.kept_index(key, format) is not None
-        if format.index_nbytes and (self._is_local or not is_kept):
-            self.counts.add(Counts(requests=requests, ranges=1, bytes_fetched=format.index_nbytes))
+        is_kept = reader is not None and reader.kept_index(key, layout) is not None
+        if layout.index_nbytes and (self._is_local or not is_kept):
+            self.counts.add(Counts(requests=requests, ranges=1, bytes_fetched=layout.index_nbytes))
             self._first += 1
-            self._bytes_of_indexes += format.index_nbytes
-        self._first += not (format.index_nbytes or driver.answers_ranges())
-        chunk = (key, format, selection, out, False)
+            self._bytes_of_indexes += layout.index_nbytes
+        self._first += not (layout.index_nbytes or driver.answers_ranges())
+        chunk = (key, layout, selection, out, False)
         if reader is None:
-            chunk, _, part = as_read(key, format, selection, _without_memory)
-            reader, count = Reader(part, (), driver, is_all=False), 2**31
-        objects = objects_at_once(self.counts.chunks - 1, count, number_of_slots())
-        self.counts.add(reader.counts(chunk, index, objects))
+            chunk, _, part = prepare_codec_read(key, layout, selection, _without_memory)
+            reader, count = Reader(part, (), driver, is_whole_batch=False), 2**31
+        objects = concurrent_objects(self.counts.chunks - 1, count, max_concurrent_requests())
+        self.counts.add(reader.forecast(chunk, index, objects))
 
-    def _write(self, format: Format, key: StorePath, selection: Any, *, is_complete: bool) -> None:
-        change = Change(plan_of(format, selection, APART), selection, is_complete=is_complete)
+    def _write(
+        self, layout: ObjectLayout, key: StorePath, selection: Any, *, is_complete_chunk: bool
+    ) -> None:
+        change = SelectionUpdate(
+            plan_of(layout, selection, NO_GAPS), selection, is_complete_chunk=is_complete_chunk
+        )
         index, why, in_place = None, self._why_replaced, self._writes_in_place
-        if not change.keeps_nothing:
-            index, found = self._look(format, key, to_write=not why)
+        if not change.replaces_all:
+            index, found = self._look(layout, key, to_write=not why)
             why = why or found
         added, why, depends_on_values = change.forecast(
             index, is_file=self._is_local, in_place=in_place, why=why
@@ -394,7 +402,7 @@ class _Walk:
         self.counts.add(added)
         self.depends_on_values |= depends_on_values and self._leaves_out
         self._first += added.requests > 1
-        self.in_place += not (why or change.keeps_nothing)
+        self.in_place += not (why or change.replaces_all)
         self.is_known = not (self._is_local and self.assumed)
         if index is not None:
             self.why = self.why or why
@@ -402,7 +410,7 @@ class _Walk:
     @property
     def rounds(self) -> int:
         """As of `Explanation`; the index of a shard, or a first range, goes before all others."""
-        slots, requests = number_of_slots(), self.counts.requests
+        slots, requests = max_concurrent_requests(), self.counts.requests
         first = min(self._first, requests)
         return -(-first // slots) - (first - requests) // slots
 
@@ -425,49 +433,53 @@ class _Walk:
                 return "the selection reaches from the first element of each chunk to the last"
             is_whole = counts.bytes_fetched >= self.bytes_of_chunks
             return "the index of a shard takes more than the elements that are left out" * is_whole
-        cost = driver.cost()
+        cost = driver.request_cost()
         if cost is None:
             name = "zarr_bytes.partial_reads"
             return f"{name} is False (set by {source_of(name)}): set it to True to read parts"
-        gap = f"{in_digits(cost.gap)} bytes (zarr_bytes.gap.{driver.where})"
+        gap = f"{with_thousands(cost.gap)} bytes (zarr_bytes.gap.{driver.cost_kind})"
         if self._nbytes <= cost.gap and not self._is_sharded:
-            return f"a chunk has {in_digits(self._nbytes)} bytes, no more than the gap of {gap}"
+            return (
+                f"a chunk has {with_thousands(self._nbytes)} bytes, no more than the gap of {gap}"
+            )
         return f"gaps of up to {gap} are read, to save requests"
 
-    def _assumed_index(self, format: Format) -> ChunkIndex:
+    def _assumed_index(self, layout: ObjectLayout) -> InnerChunkIndex:
         """The index that an object is assumed to have; of a million inner chunks, in C order."""
-        if self._assumed is None or self._assumed[0] is not format:
-            if format.count > _IN_ORDER:
-                index = ChunkIndex(format.first, format.inner_nbytes, format.count)
+        if self._assumed is None or self._assumed[0] is not layout:
+            if layout.inner_chunk_count > _IN_ORDER:
+                index = InnerChunkIndex(
+                    layout.data_offset, layout.inner_chunk_nbytes, layout.inner_chunk_count
+                )
             else:
-                index = format.complete_index()
-            self._assumed = format, index
+                index = layout.full_index()
+            self._assumed = layout, index
         return self._assumed[1]
 
     def _look(
-        self, format: Format, key: StorePath, *, to_write: bool
-    ) -> tuple[ChunkIndex | None, str]:
+        self, layout: ObjectLayout, key: StorePath, *, to_write: bool
+    ) -> tuple[InnerChunkIndex | None, str]:
         """The index of a file, None if it is missing, and why it cannot be written in place."""
         if not self._looks:
             self.assumed += 1
-            return self._assumed_index(format), ""
+            return self._assumed_index(layout), ""
         self._looks -= 1
         path, root, why = f"{self._driver.root}/{key.path}", self._driver.root, ""
         try:
-            descriptor = opened(path, WRITABLE if to_write else READABLE)
+            descriptor = open_descriptor(path, WRITE_FLAGS if to_write else READ_FLAGS)
         except OSError as error:
-            if not (to_write and error.errno in IS_REPLACED):
+            if not (to_write and error.errno in NOT_WRITABLE_ERRNOS):
                 raise
             why = _LINK if Path(path).is_symlink() else _READ_ONLY
-            descriptor = opened(path)
-        index: ChunkIndex | None = None
+            descriptor = open_descriptor(path)
+        index: InnerChunkIndex | None = None
         if descriptor is not None:
             with ChunkFile(descriptor, path, root) as file:
-                file.check(format.stored_nbytes)
+                file.check_size(layout.stored_nbytes)
                 status = os.fstat(descriptor)
-                if to_write and not why and is_replaced(descriptor, status, path):
+                if to_write and not why and must_be_replaced(descriptor, status, path):
                     why = _OTHER_NAMES if status.st_mode & 0o222 else _READ_ONLY
-                index = index_in(file, format)
+                index = read_index(file, layout)
         return index, f"{path} {why}" if why else ""
 
 

@@ -9,29 +9,36 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 
-from zarr_bytes.chains import plain_parts, stored_by
-from zarr_bytes.commands.result import Progress, Result, first_rows, in_digits, number, verdict
-from zarr_bytes.commands.stores import (
-    DOCUMENT,
-    array_at,
-    document_at,
-    error_without_array,
-    listed,
-    opened,
+from zarr_bytes.chains import encoding_of, uncompressed_parts
+from zarr_bytes.commands.result import (
+    Progress,
+    Result,
+    counted,
+    first_rows,
+    verdict,
+    with_thousands,
 )
-from zarr_bytes.errors import StoreError, in_words
+from zarr_bytes.commands.stores import (
+    METADATA_KEY,
+    error_without_array,
+    list_nodes,
+    open_array_at,
+    open_store,
+    read_document,
+)
+from zarr_bytes.errors import StoreError, describe_error
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
 from zarr_bytes.io.store_names import path_name
-from zarr_bytes.write import complete_shard, new_object
+from zarr_bytes.write import complete_shard, fill_value_object_writer
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from zarr_bytes.commands.result import Callback, Part
-    from zarr_bytes.layout.format import Format
+    from zarr_bytes.commands.result import Callback, OutputPart
+    from zarr_bytes.layout.objects import ObjectLayout
 
 MOST_FILES: Final = 1_000_000
 """Number of files that are made without `any_size`."""
@@ -57,10 +64,10 @@ class Allocated(Result):
     completed: int = 0
     refused: dict[str, str] = field(default_factory=dict)
 
-    def _parts(self, **_: bool) -> Iterator[Part]:
-        steps = [f"{number(self.made, 'chunk')} made"]
-        steps += [f"{number(self.completed, 'shard')} completed"] * bool(self.completed)
-        steps += [f"{number(len(self.refused), 'array')} refused"] * bool(self.refused)
+    def _parts(self, **_: bool) -> Iterator[OutputPart]:
+        steps = [f"{counted(self.made, 'chunk')} made"]
+        steps += [f"{counted(self.completed, 'shard')} completed"] * bool(self.completed)
+        steps += [f"{counted(len(self.refused), 'array')} refused"] * bool(self.refused)
         colour = "red" if self.refused else "green"
         yield verdict(", ".join(steps), colour, f"{self.chunks:,} there now")
         if self.refused:
@@ -128,15 +135,18 @@ def preallocate(
 def preallocate_store(store: str, *, any_size: bool, progress: Callback) -> Allocated:
     """`preallocate` of every array in a folder, or the reason why not."""
     found = Allocated()
-    with opened(store) as (source, _):
-        for path, names in sorted(sync(listed(source)).items()):
+    with open_store(store) as (source, _):
+        for path, names in sorted(sync(list_nodes(source)).items()):
             try:
-                if DOCUMENT in names and sync(document_at(source, path))["node_type"] == "group":
+                if (
+                    METADATA_KEY in names
+                    and sync(read_document(source, path))["node_type"] == "group"
+                ):
                     continue
-                array = array_at(source, path, is_written=True)
+                array = open_array_at(source, path, is_written=True)
                 _make(found, array, any_size=any_size, progress=progress)
             except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
-                found.refused[path] = in_words(error)
+                found.refused[path] = describe_error(error)
     return found
 
 
@@ -145,35 +155,35 @@ def _make(found: Allocated, array: zarr.Array[Any], *, any_size: bool, progress:
     driver = driver_of(array.store)
     if reason := driver.why_not_in_place():
         raise StoreError(reason)
-    chain, _, spec = plain_parts(array)
-    format, grid = stored_by(chain).format_of(spec), ChunkGrid(array.shape, spec.shape)
-    if not any_size and (reason := _why_too_much(array, driver.root, format, grid)):
+    chain, _, spec = uncompressed_parts(array)
+    layout, grid = encoding_of(chain).layout_of(spec), ChunkGrid(array.shape, spec.shape)
+    if not any_size and (reason := _why_too_much(array, driver.root, layout, grid)):
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")
-    write = new_object(format)
+    write = fill_value_object_writer(layout)
     for done, path in enumerate(_paths(array, driver.root, grid), 1):
         if create_file(path, write):
             found.made += 1
-        elif complete_shard(path, driver.root, format):
+        elif complete_shard(path, driver.root, layout):
             found.completed += 1
         found.chunks += 1
-        progress(Progress(array.path, 0, 1, done, grid.count))
+        progress(Progress(array.path, 0, 1, done, grid.chunk_count))
 
 
-def _why_too_much(array: zarr.Array[Any], root: str, format: Format, grid: ChunkGrid) -> str:
+def _why_too_much(array: zarr.Array[Any], root: str, layout: ObjectLayout, grid: ChunkGrid) -> str:
     """Why nobody may mean to make all chunks; or empty."""
-    if grid.count > MOST_FILES:
-        count = in_digits(grid.count)
+    if grid.chunk_count > MOST_FILES:
+        count = with_thousands(grid.chunk_count)
         return f"it has {count} chunks, and no more than {MOST_FILES:,} files are made unasked"
-    nbytes = format.index_nbytes + (format.nbytes if any(format.fill) else 0)
+    nbytes = layout.index_nbytes + (layout.nbytes if any(layout.stored_fill_value) else 0)
     missing = sum(not os.path.exists(path) for path in _paths(array, root, grid))  # noqa: PTH110
     needed, free = missing * nbytes, shutil.disk_usage(root).free
     if needed <= free:
         return ""
-    return f"its missing chunks take {in_digits(needed)} bytes, and {free:,} bytes are free"
+    return f"its missing chunks take {with_thousands(needed)} bytes, and {free:,} bytes are free"
 
 
 def _paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
     # By their numbers: `product` would keep the indices along each axis as a tuple.
-    for index in map(grid.place_of, range(grid.count)):
+    for index in map(grid.coords_of, range(grid.chunk_count)):
         yield f"{root}/{(array.store_path / array.metadata.encode_chunk_key(index)).path}"

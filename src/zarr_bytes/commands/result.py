@@ -42,12 +42,12 @@ class Table:
         return [[_text(cell, _LONGEST) for cell in row] for row in (self.columns, *self.rows)]
 
 
-Part: TypeAlias = Line | Table
+OutputPart: TypeAlias = Line | Table
 
 
 def first_rows(
     columns: Sequence[str], rows: Sequence[Sequence[Cell]], most: int, advice: str = ""
-) -> Iterator[Part]:
+) -> Iterator[OutputPart]:
     """A table of the first rows, and a line about the others, if there are any."""
     yield Table(columns, rows[:most])
     if len(rows) > most:
@@ -57,7 +57,7 @@ def first_rows(
 class Result:
     """A result that prints as the lines and tables of its command."""
 
-    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+    def _parts(self, *, in_full: bool = False) -> Iterator[OutputPart]:
         """The verdict as one line, then the parts below it; every detail if `in_full`."""
         raise NotImplementedError
 
@@ -100,7 +100,7 @@ def is_package(name: str) -> bool:
     return getattr(find_spec(name), "origin", None) is not None
 
 
-def _plain(part: Part) -> str:
+def _plain(part: OutputPart) -> str:
     """A part as text, a table below an empty line."""
     if isinstance(part, tuple):
         return "".join([_text(cell)[0] for cell in part]).rstrip()
@@ -111,7 +111,7 @@ def _plain(part: Part) -> str:
     return "\n".join(["", lines[0], rule, *lines[1:]])
 
 
-def _coloured(part: Part) -> str:
+def _coloured(part: OutputPart) -> str:
     """A part as text for this terminal, by `rich`; sentences are broken between words."""
     from rich import box, table
     from rich.console import Console
@@ -135,7 +135,9 @@ def _coloured(part: Part) -> str:
 def _text(cell: Cell, longest: int = sys.maxsize) -> tuple[str, str]:
     """The printable text of a cell, and its style."""
     value, style = cell if isinstance(cell, tuple) else (cell, "")
-    return printable(cut(in_digits(value) if isinstance(value, int) else value, longest)), style
+    return printable(
+        cut(with_thousands(value) if isinstance(value, int) else value, longest)
+    ), style
 
 
 @contextmanager
@@ -157,7 +159,7 @@ def progress_bar() -> Iterator[Callback]:
         def show(done: Progress) -> None:
             part = done.chunks_done / done.chunks if done.chunks else 0
             counts = f"{done.nodes_done:,} of {done.nodes_found:,} found"
-            chunks = f"chunk {done.chunks_done:,} of {in_digits(done.chunks)}"
+            chunks = f"chunk {done.chunks_done:,} of {with_thousands(done.chunks)}"
             description = f"{counts}, {chunks} {cut(printable(f'/{done.path}'), 24)}"
             completed, total = done.nodes_done + part, done.nodes_found
             bar.update(task, description=description, completed=completed, total=total)
@@ -181,19 +183,19 @@ def brief(value: object, longest: int = 80) -> str:
     return cut("".join(islice(pieces, longest + 1)), longest)
 
 
-def in_digits(n: int) -> str:
+def with_thousands(n: int) -> str:
     """`n` with separators of thousands, or its magnitude if it has very many digits."""
     return f"{n:,}" if abs(n) < 10**18 else f"about {'-' * (n < 0)}10^{log10(abs(n)):.0f}"
 
 
-def in_units(nbytes: int) -> str:
+def in_binary_units(nbytes: int) -> str:
     """A size in its largest whole unit."""
     units = [unit for unit, size in _UNITS.items() if nbytes % size == 0]
     unit = units[-1] if nbytes else units[0]
-    return f"{in_digits(nbytes // _UNITS[unit])} {unit}"
+    return f"{with_thousands(nbytes // _UNITS[unit])} {unit}"
 
 
-def number(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
     """`count` things in words."""
     return f"{count:,} {noun}" + "s" * (count != 1)
 

@@ -15,22 +15,29 @@ from typing import TYPE_CHECKING, Any, Final
 from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
 
-from zarr_bytes.commands.result import Result, Table, class_path, in_digits, in_units, is_package
+from zarr_bytes.commands.result import (
+    Result,
+    Table,
+    class_path,
+    in_binary_units,
+    is_package,
+    with_thousands,
+)
 from zarr_bytes.data_type import DATA_TYPES
 from zarr_bytes.data_type.real import ExtensionDataType
-from zarr_bytes.errors import HOW_TO_INSTALL, MissingPackageError, in_words
+from zarr_bytes.errors import HOW_TO_INSTALL, MissingPackageError, describe_error
 from zarr_bytes.settings import (
     CLASSES,
     NOT_FOUND,
     PIPELINE,
     RESTART,
     SETTINGS,
+    checked_value,
     configuration,
     given_settings,
     has_configuration_file,
     setting_of_zarr,
-    unknown_in,
-    value_in,
+    unknown_settings,
     where_to_set,
 )
 from zarr_bytes.zarr_versions import LOADS_DATA_TYPES, defaults_of_zarr
@@ -38,7 +45,7 @@ from zarr_bytes.zarr_versions import LOADS_DATA_TYPES, defaults_of_zarr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from zarr_bytes.commands.result import Cell, Line, Part
+    from zarr_bytes.commands.result import Cell, Line, OutputPart
 
 _MISSING: Final = object()
 _CODE: Final = "zarr.config.set"
@@ -116,7 +123,7 @@ class Status(Result):
     def __iter__(self) -> Iterator[InForce]:
         return iter(self.codecs)
 
-    def _parts(self, *, in_full: bool = False) -> Iterator[Part]:
+    def _parts(self, *, in_full: bool = False) -> Iterator[OutputPart]:
         yield self._verdict()
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         yield ((versions, "dim"),)
@@ -168,7 +175,7 @@ class Status(Result):
 
 
 def _value(setting: InForce) -> str:
-    number = in_units if setting.name.endswith((".local", ".remote")) else in_digits
+    number = in_binary_units if setting.name.endswith((".local", ".remote")) else with_thousands
     return number(setting.found) if type(setting.found) is int else str(setting.found)
 
 
@@ -202,7 +209,7 @@ def status() -> Status:
             for name, (default, _) in SETTINGS.items()
         ],
         problems=problems,
-        unknown=list(unknown_in(given).values()),
+        unknown=list(unknown_settings(given).values()),
         advice=advice,
     )
 
@@ -211,7 +218,7 @@ def _class(name: str) -> str:
     try:
         return class_path(get_pipeline_class() if name == "pipeline" else get_codec_class(name))
     except Exception as error:  # noqa: BLE001 -- of zarr, for whatever its configuration holds
-        return f"none: {in_words(error)}"
+        return f"none: {describe_error(error)}"
 
 
 def _data_type(name: str) -> str:
@@ -229,7 +236,7 @@ def _problems(given: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
     """Values that are not permitted, in the words that reading an array would raise."""
     for name in SETTINGS:
         try:
-            value_in(given, name)
+            checked_value(given, name)
         except (TypeError, ValueError) as error:
             yield str(error)
     if str(pipeline.found).startswith("none: "):

@@ -17,14 +17,14 @@ from zarr.buffer import cpu
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
 from zarr_bytes.commands.result import brief
-from zarr_bytes.errors import StoreError, in_words, no_array
+from zarr_bytes.errors import StoreError, describe_error, not_an_array_error
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-DOCUMENT: Final = "zarr.json"
+METADATA_KEY: Final = "zarr.json"
 _MANY: Final = 20  # arrays that an error lists
 _MOST_DOCUMENTS: Final = 1000  # that are read for it: links of folders may lead in a circle
 
@@ -48,7 +48,7 @@ def storage_options(texts: list[str]) -> dict[str, object]:
 
 
 @contextmanager
-def opened(
+def open_store(
     store: str | os.PathLike[str] | Store, storage_options: Mapping[str, object] | None = None
 ) -> Iterator[tuple[Store, str]]:
     """A store for reading, and its name, with which errors of the context, too, begin."""
@@ -91,7 +91,7 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
             return await ZipStore.open(path, mode="r")
         found = "it is not a folder, a .zip file or a URL" if path.exists() else "it does not exist"
     except Exception as error:  # of any file system
-        raise StoreError(f"it cannot be opened: {in_words(error)}") from error
+        raise StoreError(f"it cannot be opened: {describe_error(error)}") from error
     raise StoreError(found)
 
 
@@ -105,7 +105,7 @@ async def _close(store: Store) -> None:
     store.close()
 
 
-def array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
+def open_array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
     """The array at `path`, to be written if that is asked for; a StoreError if zarr opens none.
 
     Where a group or nothing is at `path`, notes of the error list arrays.
@@ -128,7 +128,8 @@ def _no_array_at(store: Store, path: str, error: Exception) -> StoreError:
             message = f"/{node.path} is a group, and no array is found in it"
     else:
         message = (
-            f"zarr opens no array at /{path} ({in_words(error)}): name another with --array PATH;"
+            f"zarr opens no array at /{path} ({describe_error(error)}): name another with"
+            " --array PATH;"
             " `zarr-bytes check` lists the arrays, and says why one does not open"
         )
         arrays = [] if node is not None else sync(_arrays_below(store, ""))
@@ -139,9 +140,9 @@ def _no_array_at(store: Store, path: str, error: Exception) -> StoreError:
 
 def error_without_array(found: object) -> TypeError:
     """Error for an argument in place of an array; for a group, notes list its arrays."""
-    refused = no_array(found)
+    refused = not_an_array_error(found)
     if isinstance(found, zarr.Group):
-        above = within(found.path, "")
+        above = join_key(found.path, "")
         arrays = sync(_arrays_below(found.store, found.path))
         named = [(f"group[{array.path.removeprefix(above)!r}]", array) for array in arrays]
         _note_arrays(refused, named)
@@ -174,9 +175,9 @@ def _node_of(path: str, document: dict[str, Any]) -> _Node:
 async def _node_at(store: Store, path: str) -> _Node | None:
     """The node at `path`; None if there is none whose document can be read."""
     try:
-        if _is_no_file(store, within(path, DOCUMENT)):
+        if _is_no_file(store, join_key(path, METADATA_KEY)):
             return None
-        return _node_of(path, await document_at(store, path))
+        return _node_of(path, await read_document(store, path))
     except Exception:  # noqa: BLE001 -- of any store
         return None
 
@@ -192,17 +193,17 @@ async def _arrays_below(store: Store, group: str) -> list[_Node]:
     documents = 0
     for path in groups:  # to which those found are added
         with suppress(Exception):  # of any store, and of any document
-            consolidated = (await document_at(store, path)).get("consolidated_metadata")
+            consolidated = (await read_document(store, path)).get("consolidated_metadata")
             if consolidated:
                 copies = consolidated["metadata"]
-                nodes = [_node_of(within(path, name), copies[name]) for name in sorted(copies)]
+                nodes = [_node_of(join_key(path, name), copies[name]) for name in sorted(copies)]
                 arrays += [node for node in nodes if node.kind == "array"]
                 continue
             for name in sorted([name async for name in store.list_dir(path)]):
                 if len(arrays) > _MANY or documents > _MOST_DOCUMENTS:
                     return arrays
                 documents += 1
-                node = await _node_at(store, within(path, name))
+                node = await _node_at(store, join_key(path, name))
                 if node is not None and node.kind == "array":
                     arrays.append(node)
                 elif node is not None:
@@ -210,12 +211,12 @@ async def _arrays_below(store: Store, group: str) -> list[_Node]:
     return arrays
 
 
-def within(path: str, name: str) -> str:
+def join_key(path: str, name: str) -> str:
     """Key of `name` under `path`."""
     return f"{path}/{name}" if path else name
 
 
-async def listed(store: Store) -> dict[str, list[str]]:
+async def list_nodes(store: Store) -> dict[str, list[str]]:
     """The nodes by path, and the keys of each without its path, among them its document.
 
     A store that cannot list has no keys, and the node at its root. A StoreError if there is none.
@@ -227,20 +228,22 @@ async def listed(store: Store) -> dict[str, list[str]]:
         if "http" in getattr(getattr(store, "fs", None), "protocol", ()):
             keys = [unquote(re.sub("%(23|25|3F)", r"%25\1", key)) for key in keys]
     places = [key.rpartition("/") for key in keys]
-    nodes: dict[str, list[str]] = {p: [] for p, _, name in places if name in (".zarray", DOCUMENT)}
+    nodes: dict[str, list[str]] = {
+        p: [] for p, _, name in places if name in (".zarray", METADATA_KEY)
+    }
     for key in keys:
         path = key.rpartition("/")[0]
         while path and path not in nodes:
             path = path.rpartition("/")[0]
         if path in nodes:
-            nodes[path].append(key.removeprefix(within(path, "")))
+            nodes[path].append(key.removeprefix(join_key(path, "")))
     try:
-        if not (keys or _is_no_file(store, DOCUMENT)):
-            nodes = {} if await store.get(DOCUMENT, cpu.buffer_prototype) is None else {"": []}
+        if not (keys or _is_no_file(store, METADATA_KEY)):
+            nodes = {} if await store.get(METADATA_KEY, cpu.buffer_prototype) is None else {"": []}
     except Exception as error:
-        raise StoreError(f"it cannot be read: {in_words(error)}") from error
+        raise StoreError(f"it cannot be read: {describe_error(error)}") from error
     if not nodes:
-        raise StoreError(f"it holds no array and no group of Zarr format 3, no {DOCUMENT}")
+        raise StoreError(f"it holds no array and no group of Zarr format 3, no {METADATA_KEY}")
     return nodes
 
 
@@ -249,11 +252,11 @@ def _is_no_file(store: Store, key: str) -> bool:
     return isinstance(store, LocalStore) and not (store.root / key).is_file()
 
 
-async def document_at(store: Store, path: str) -> dict[str, Any]:
+async def read_document(store: Store, path: str) -> dict[str, Any]:
     """The metadata document of an array or a group."""
-    buffer = await store.get(within(path, DOCUMENT), cpu.buffer_prototype)
+    buffer = await store.get(join_key(path, METADATA_KEY), cpu.buffer_prototype)
     if buffer is None:
-        raise FileNotFoundError(within(path, DOCUMENT))
+        raise FileNotFoundError(join_key(path, METADATA_KEY))
     document = json.loads(str(buffer.to_bytes(), "utf-8"))
     kind = document.get("node_type") if isinstance(document, dict) else None
     if kind not in ("array", "group"):

@@ -12,7 +12,7 @@ from zarr_bytes.zarr_versions import HAS_STRUCT
 if TYPE_CHECKING:
     from zarr.dtype import ZDType
 
-_CORE: Final[list[type[ZDType[Any, Any]]]] = [*core.CORE.values(), core.RawBits]
+_CORE: Final[list[type[ZDType[Any, Any]]]] = [*core.CORE_TYPES.values(), core.RawBits]
 DATA_TYPES: Final[dict[str, type[ZDType[Any, Any]]]] = {
     **{data_type._zarr_v3_name: data_type for data_type in _CORE},
     **EXTENSIONS,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.data_type.core import CORE
+from zarr_bytes.data_type.core import CORE_TYPES
 from zarr_bytes.data_type.real import (
-    SMALL,
+    SMALL_FLOATS,
     ExtensionDataType,
     MultiByteDataType,
-    define,
-    from_package,
+    define_data_type,
+    ml_dtypes_dtype,
 )
 from zarr_bytes.zarr_versions import DataTypeValidationError
 
@@ -57,7 +57,7 @@ class _ComplexRecord(_Complex):
 
     @classmethod
     def _native(cls) -> DType:
-        component = from_package(cls._name_in_package, cls._zarr_v3_name)
+        component = ml_dtypes_dtype(cls._name_in_package, cls._zarr_v3_name)
         return np.dtype([("real", component), ("imag", component)])
 
     @classmethod
@@ -77,11 +77,11 @@ class _Alias(zarr_dtype.ZDType[Any, Any]):
         raise DataTypeValidationError(f"{data!r}: Zarr format 2 has no such name")
 
 
-_define = partial(define, module=__name__)
+_define = partial(define_data_type, module=__name__)
 _define("ComplexFloat16", "complex_float16", _Pair, in_package="complex32")
 _define("ComplexBFloat16", "complex_bfloat16", _Pair, in_package="bcomplex32")
-for _class, _name in SMALL.items():
+for _class, _name in SMALL_FLOATS.items():
     if _name != "float8_e4m3fn":
         _define(f"Complex{_class}", f"complex_{_name}", _ComplexRecord, in_package=_name)
-_define("ComplexFloat32", "complex_float32", _Alias, CORE["Complex64"])
-_define("ComplexFloat64", "complex_float64", _Alias, CORE["Complex128"])
+_define("ComplexFloat32", "complex_float32", _Alias, CORE_TYPES["Complex64"])
+_define("ComplexFloat64", "complex_float64", _Alias, CORE_TYPES["Complex128"])

@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import numpy as np
 from zarr import dtype as zarr_dtype
 
-from zarr_bytes.data_type.exact import Exact, ReplacesZarrs
-from zarr_bytes.data_type.fill_value import component_of, float_from_json, raw_from_json, refused
-from zarr_bytes.errors import DataTypeNameError, FillValueError, in_short
+from zarr_bytes.data_type.exact import ExactFillValues, ReplacesZarrDataType
+from zarr_bytes.data_type.fill_value import (
+    component_of,
+    fill_value_error,
+    float_from_json,
+    raw_from_json,
+)
+from zarr_bytes.errors import DataTypeNameError, FillValueError, short_repr
 from zarr_bytes.zarr_versions import HAS_STRUCT, DataTypeValidationError
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import TBaseDType
 
 
-class _Core(ReplacesZarrs):
+class _Core(ReplacesZarrDataType):
     """A core data type: a bool or a number."""
 
     def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
@@ -51,12 +56,12 @@ class _Core(ReplacesZarrs):
                 raise
             info = np.iinfo(dtype)
             raise ValueError(
-                f"{in_short(data)} is not a fill value of data type {dtype.name}: permitted is an"
+                f"{short_repr(data)} is not a fill value of data type {dtype.name}: permitted is an"
                 f" integer from {info.min} to {info.max}"
             ) from None
 
 
-CORE: Final[dict[str, type[_Core]]] = {
+CORE_TYPES: Final[dict[str, type[_Core]]] = {
     name: type(name, (_Core, getattr(zarr_dtype, name)), {"__module__": __name__})
     for name in (
         *("Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"),
@@ -65,12 +70,12 @@ CORE: Final[dict[str, type[_Core]]] = {
 }
 """The core data types, by the names of their classes."""
 
-globals().update(CORE)
+globals().update(CORE_TYPES)
 
 _LARGEST_ITEM_SIZE: Final = 2**31 - 1  # np.dtype("V2147483648") is an error, NumPy 2.0 to 2.5
 
 
-class RawBits(Exact, zarr_dtype.RawBytes):
+class RawBits(ExactFillValues, zarr_dtype.RawBytes):
     """The raw data types `r8`, `r16`, `r24`, ...: elements of N bits, N a multiple of 8.
 
     Their NumPy type is void, which zarr maps to its own ``raw_bytes``: pass ``dtype="r16"`` to
@@ -132,7 +137,7 @@ class RawBits(Exact, zarr_dtype.RawBytes):
 
 if HAS_STRUCT:
 
-    class Struct(ReplacesZarrs, zarr_dtype.Struct):
+    class Struct(ReplacesZarrDataType, zarr_dtype.Struct):
         """Data type `struct`: a record. The fill value is an object with one for each field."""
 
         # Any struct: its fields are pickled by themselves.
@@ -155,7 +160,7 @@ if HAS_STRUCT:
             except (TypeError, ValueError):
                 permitted = "an object with one for each field"
                 also = f"; zarr also reads {dtype.itemsize} bytes as base64 text"
-                raise refused(str(dtype), data, permitted + also) from None
+                raise fill_value_error(str(dtype), data, permitted + also) from None
 
         def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
             if isinstance(data, Mapping):
@@ -166,11 +171,13 @@ if HAS_STRUCT:
             values: list[Any] = []
             for name, field in self.fields:
                 if name not in data and method == "_read_exactly":
-                    raise refused("struct", data, f"an object of one for each field, {name!r}, too")
+                    raise fill_value_error(
+                        "struct", data, f"an object of one for each field, {name!r}, too"
+                    )
                 try:
                     if name not in data:
                         values.append(field.default_scalar())
-                    elif isinstance(field, Exact):
+                    elif isinstance(field, ExactFillValues):
                         values.append(getattr(field, method)(data[name]))
                     else:
                         values.append(field.from_json_scalar(data[name], zarr_format=3))
@@ -187,4 +194,4 @@ if HAS_STRUCT:
                 return NotImplemented
             return self.fields == other.fields
 
-        __hash__ = ReplacesZarrs.__hash__
+        __hash__ = ReplacesZarrDataType.__hash__

@@ -18,16 +18,16 @@ from zarr import dtype as zarr_dtype
 from zarr.storage import StorePath
 
 from zarr_bytes.data_type.fill_value import from_json, to_json
-from zarr_bytes.errors import FillValueError, FillValueWarning, in_short, warn_caller
+from zarr_bytes.errors import FillValueError, FillValueWarning, short_repr, warn_caller
 from zarr_bytes.io.store_names import path_name
 from zarr_bytes.settings import call_to_set, is_strict, setting
-from zarr_bytes.zarr_versions import array_being_read, is_parameter_of_codec
+from zarr_bytes.zarr_versions import is_parameter_of_codec, path_of_metadata_being_parsed
 
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat
 
 
-class Exact(zarr_dtype.ZDType[Any, Any]):
+class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
     """A data type that reads and writes the fill values of Zarr format 3 bit for bit."""
 
     def _read_exactly(self, data: JSON) -> Any:
@@ -67,7 +67,7 @@ class Exact(zarr_dtype.ZDType[Any, Any]):
 _BY_ZARR: Final = partial(zarr_dtype.parse_dtype, zarr_format=3)
 
 
-class ReplacesZarrs(Exact):
+class ReplacesZarrDataType(ExactFillValues):
     """A data type that takes the place of zarr's class of the name, and is equal to it."""
 
     _replaces: ClassVar[type[zarr_dtype.ZDType[Any, Any]]]  # zarr's class, a base of this one
@@ -106,11 +106,11 @@ class ReplacesZarrs(Exact):
 
 def taken(scalar: Any, found: object, refusal: FillValueError) -> Any:
     """`scalar` for the JSON value `found`, with a warning; `refusal` if the setting is strict."""
-    value = in_short(scalar.item())
+    value = short_repr(scalar.item())
     if is_strict.get() or setting("zarr_bytes.fill_values") == "strict":
         hint = f"{call_to_set('zarr_bytes.fill_values', value='lenient')} reads it as {value}."
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
-    place = array_being_read()
+    place = path_of_metadata_being_parsed()
     name = path_name(place) if isinstance(place, StorePath) else place
     where = "" if name is None else f"array {name}: "
     how = f"{value}, the default" if found is None else f"the value {value} that zarr takes"

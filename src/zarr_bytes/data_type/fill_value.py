@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from zarr_bytes.errors import FillValueError, in_short
+from zarr_bytes.errors import FillValueError, short_repr
 
 DType: TypeAlias = np.dtype[Any]  # the type of the elements of a chunk is known only at run time
 
@@ -125,7 +125,7 @@ def from_json(value: object, dtype: DType, name: str = "") -> np.generic:
     """Number or bool of `dtype`; `name` is that of the data type, where NumPy's is another."""
     if dtype.kind == "b":
         if not isinstance(value, bool):
-            raise refused(dtype, value, "true or false")
+            raise fill_value_error(dtype, value, "true or false")
         return np.bool_(value)
     if dtype.name in FLOATS:
         return float_from_json(value, dtype)
@@ -154,7 +154,7 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
         and int(value) == value
     ):
         return cast("np.generic", np.array(int(value)).astype(dtype)[()])
-    raise refused(dtype, value, f"an integer from {numbers[0]} to {numbers[-1]}")
+    raise fill_value_error(dtype, value, f"an integer from {numbers[0]} to {numbers[-1]}")
 
 
 def float_from_json(value: object, dtype: DType) -> np.generic:
@@ -171,7 +171,7 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
     elif isinstance(value, int | float) and not isinstance(value, bool) and value == value:
         bits = nearest_bits(value, form)
     if bits is None or bits >> form.bits:
-        raise refused(dtype, value, _permitted(dtype))
+        raise fill_value_error(dtype, value, _permitted(dtype))
     number = np.array(bits, f"u{dtype.itemsize}").view(dtype.newbyteorder("="))
     return cast("np.generic", number[()])
 
@@ -205,7 +205,9 @@ def float_to_json(value: np.generic) -> float | str:
 def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic:
     """Complex number for an array of two components; `dtype` may be a record of them."""
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise refused(name or dtype, value, "an array of two components, such as [0.0, 0.0]")
+        raise fill_value_error(
+            name or dtype, value, "an array of two components, such as [0.0, 0.0]"
+        )
     # Filled in by component, because arithmetic on NaN would lose payloads.
     pair = np.empty(2, component_of(dtype))
     for i, component in enumerate(value):
@@ -229,13 +231,13 @@ def raw_from_json(value: object, size: int) -> np.void:
     elif isinstance(value, Sequence) and all(type(i) is int and 0 <= i <= 255 for i in value):
         raw = bytes(value)
     if raw is None or len(raw) != size:
-        raise refused(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255")
+        raise fill_value_error(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255")
     return np.void(raw)
 
 
-def refused(data_type: object, value: object, permitted: str) -> FillValueError:
+def fill_value_error(data_type: object, value: object, permitted: str) -> FillValueError:
     """Error for a fill value that is not permitted for `data_type`, a NumPy type or a name."""
-    found = "null" if value is None else in_short(value)
+    found = "null" if value is None else short_repr(value)
     return FillValueError(
         f"{found} is not a fill value of data type {data_type}: permitted is {permitted}.",
         permitted=permitted,

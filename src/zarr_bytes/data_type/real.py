@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 
-from zarr_bytes.data_type.exact import Exact
+from zarr_bytes.data_type.exact import ExactFillValues
 from zarr_bytes.data_type.fill_value import FLOATS, from_json, raw_from_json, to_json
 from zarr_bytes.errors import HOW_TO_INSTALL, FillValueError, MissingPackageError
 from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, HasItemSize
@@ -30,7 +30,7 @@ _PACKAGE: Final = "ml_dtypes"
 
 
 @lru_cache
-def from_package(name: str, data_type: str) -> DType:
+def ml_dtypes_dtype(name: str, data_type: str) -> DType:
     """NumPy type of ml_dtypes with the name `name`."""
     try:
         import ml_dtypes
@@ -44,7 +44,7 @@ def from_package(name: str, data_type: str) -> DType:
         ) from error
 
 
-class ExtensionDataType(Exact, HasItemSize):
+class ExtensionDataType(ExactFillValues, HasItemSize):
     """A registered extension data type, which has no configuration."""
 
     dtype_cls = np.dtype  # the class of ml_dtypes is not known without the package
@@ -52,7 +52,7 @@ class ExtensionDataType(Exact, HasItemSize):
 
     @classmethod
     def _native(cls) -> DType:
-        return from_package(cls._name_in_package, cls._zarr_v3_name)
+        return ml_dtypes_dtype(cls._name_in_package, cls._zarr_v3_name)
 
     @property
     def item_size(self) -> int:
@@ -166,7 +166,7 @@ EXTENSIONS: Final[dict[str, type[ZDType[Any, Any]]]] = {}
 """The extension data types, by their names in metadata."""
 
 
-def define(
+def define_data_type(
     class_name: str, name: str, *bases: type, in_package: str = "", module: str = __name__
 ) -> None:
     """Make the class of a data type in a module, with the name in ml_dtypes if it is another."""
@@ -177,13 +177,13 @@ def define(
 
 
 # The floats of one byte, by the names of their classes, such as Float8E5M2 for float8_e5m2.
-SMALL: Final = {
+SMALL_FLOATS: Final = {
     name[:6].capitalize() + name[7:].upper(): name
     for name, form in FLOATS.items()
     if form.bits <= 8
 }
-define("BFloat16", "bfloat16", MultiByteDataType)
-for _class, _name in SMALL.items():
-    define(_class, _name, _InBase64 if _name == "float4_e2m1fn" else ExtensionDataType)
+define_data_type("BFloat16", "bfloat16", MultiByteDataType)
+for _class, _name in SMALL_FLOATS.items():
+    define_data_type(_class, _name, _InBase64 if _name == "float4_e2m1fn" else ExtensionDataType)
 for _name in ("Int2", "UInt2", "Int4", "UInt4"):
-    define(_name, _name.lower(), ExtensionDataType)
+    define_data_type(_name, _name.lower(), ExtensionDataType)

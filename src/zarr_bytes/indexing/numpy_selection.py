@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from zarr_bytes.errors import in_short
-from zarr_bytes.indexing.selection import Selection, combination
+from zarr_bytes.errors import short_repr
+from zarr_bytes.indexing.selection import Selection, outer_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from zarr_bytes.indexing.selection import Array, ChunkGrid, Dim, Offsets
+    from zarr_bytes.indexing.selection import Array, AxisSelection, ChunkGrid, Offsets
 
 Entry: TypeAlias = "int | range | Offsets"  # without negative integers
 
@@ -33,7 +33,7 @@ class NumpySelection:
 
     def __init__(self, selection: object, grid: ChunkGrid) -> None:
         self._grid = grid
-        self._entries, self.dots = _entries(selection, grid.shape)
+        self._entries, self.ellipsis_position = _entries(selection, grid.shape)
         self._arrays = arrays = [e for e in self._entries if isinstance(e, np.ndarray)]
         try:
             self._together = np.broadcast(*arrays).shape if arrays else ()
@@ -60,7 +60,7 @@ class NumpySelection:
         """Number of the chunk that has the whole selection, and the selection of the chunk."""
         number = 0
         local: list[Any] = []
-        axes = zip(self._entries, self._grid.inner, self._grid.distances, strict=True)
+        axes = zip(self._entries, self._grid.chunk_shape, self._grid.number_strides, strict=True)
         for entry, size, distance in axes:
             if isinstance(entry, int):
                 low = high = entry
@@ -73,20 +73,28 @@ class NumpySelection:
                 return None
             number += k * distance
             local.append(_moved(entry, -k * size))
-        if self.dots >= 0:  # with which the result of NumPy is never a scalar
-            local.insert(self.dots, ...)
+        if self.ellipsis_position >= 0:  # with which the result of NumPy is never a scalar
+            local.insert(self.ellipsis_position, ...)
         return number, tuple(local)
 
-    def parts(self, item_size: int) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
+    def chunks(self, item_size: int) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
         """Number of each chunk, NumPy index of its selection, and NumPy index of the canvas."""
         grid = self._grid
-        for number, dims in grid.parts(grid.divided(self._selection)):
+        for number, axis_selections in grid.chunks_of(grid.split_by_axis(self._selection)):
             if self._are_points:
-                yield number, np.unravel_index(dims[0].indices, grid.inner), (dims[0].out,)
+                yield (
+                    number,
+                    np.unravel_index(axis_selections[0].indices, grid.chunk_shape),
+                    (axis_selections[0].out_selection,),
+                )
                 continue
-            for piece in _pieces(dims, item_size):
-                local: list[Any] = [_moved(dim.indices, 0) for dim in piece]
-                yield number, combination(local), combination([dim.out for dim in piece])
+            for piece in _pieces(axis_selections, item_size):
+                local: list[Any] = [_moved(axis_selection.indices, 0) for axis_selection in piece]
+                yield (
+                    number,
+                    outer_index(local),
+                    outer_index([axis_selection.out_selection for axis_selection in piece]),
+                )
 
     @property
     def has_arrays(self) -> bool:
@@ -100,20 +108,20 @@ class NumpySelection:
         return (*sizes[: self._before], *self._together, *sizes[self._before :])
 
     @property
-    def canvas_shape(self) -> tuple[int, ...]:
+    def gathered_shape(self) -> tuple[int, ...]:
         """Shape of the canvas."""
         if self._are_points:
             return (prod(self._together),)
         return tuple([len(e) if isinstance(e, range) else np.size(e) for e in self._entries])
 
-    def from_canvas(self, canvas: Array) -> Array:
+    def from_gathered(self, gathered: Array) -> Array:
         """The result of NumPy; a view."""
-        split = canvas[self._turned].reshape([self.shape[axis] for axis in self._order])
+        split = gathered[self._turned].reshape([self.shape[axis] for axis in self._order])
         return split.transpose(np.argsort(self._order))
 
-    def to_canvas(self, values: Array) -> Array:
+    def to_gathered(self, values: Array) -> Array:
         """The canvas of values that have the shape of the result; where possible, a view."""
-        return values.transpose(self._order).reshape(self.canvas_shape)[self._turned]
+        return values.transpose(self._order).reshape(self.gathered_shape)[self._turned]
 
     @property
     def _turned(self) -> tuple[slice, ...]:
@@ -143,7 +151,7 @@ class NumpySelection:
         others = [i for i, e in enumerate(self._entries) if not isinstance(e, range)]
         first, last = others[0], others[-1]
         # A slice between arrays separates them, and `...` also where it stands for no axis.
-        is_split = len(others) <= last - first or first < self.dots <= last
+        is_split = len(others) <= last - first or first < self.ellipsis_position <= last
         return 0 if is_split else first
 
     @cached_property
@@ -175,18 +183,28 @@ def _moved(entry: Entry, distance: int) -> int | slice | Offsets:
     return slice(entry.start + distance, None if stop < 0 else stop, entry.step)
 
 
-def _pieces(dims: Sequence[Dim], item_size: int) -> Iterator[Sequence[Dim]]:
+def _pieces(
+    axis_selections: Sequence[AxisSelection], item_size: int
+) -> Iterator[Sequence[AxisSelection]]:
     """The indices of a chunk in pieces, along its one array: NumPy gathers in new memory."""
-    arrays = [i for i, dim in enumerate(dims) if not isinstance(dim.indices, range)]
-    nbytes = item_size * prod([len(dim.indices) for dim in dims])
+    arrays = [
+        i
+        for i, axis_selection in enumerate(axis_selections)
+        if not isinstance(axis_selection.indices, range)
+    ]
+    nbytes = item_size * prod([len(axis_selection.indices) for axis_selection in axis_selections])
     if len(arrays) != 1 or nbytes <= _PIECE:
-        yield dims
+        yield axis_selections
         return
     i = arrays[0]
-    indices = dims[i].indices
+    indices = axis_selections[i].indices
     count = max(_PIECE * len(indices) // nbytes, 1)
     for first in range(0, len(indices), count):
-        yield [*dims[:i], dims[i].part(indices[first : first + count], first), *dims[i + 1 :]]
+        yield [
+            *axis_selections[:i],
+            axis_selections[i].subset(indices[first : first + count], first),
+            *axis_selections[i + 1 :],
+        ]
 
 
 def _entries(selection: object, shape: tuple[int, ...]) -> tuple[list[Entry], int]:
@@ -228,7 +246,7 @@ def _indices(entry: Any, n: int, axis: int) -> Offsets:
     try:
         indices = np.asarray(entry)
     except ValueError:  # lists of several lengths
-        raise IndexError(f"{FORMS}; found {in_short(entry)}, which is no array") from None
+        raise IndexError(f"{FORMS}; found {short_repr(entry)}, which is no array") from None
     if indices.dtype == bool:
         if indices.shape != (n,):
             raise IndexError(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from zarr_bytes.errors import misfit
+from zarr_bytes.errors import shape_mismatch_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,121 +23,133 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[Any]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Indices: TypeAlias = "range | Offsets"
-Divided: TypeAlias = "list[list[tuple[int, Dim]]]"
+AxisSplit: TypeAlias = "list[list[tuple[int, AxisSelection]]]"
 
 _BASIC: Final = frozenset((int, slice))
 _ALL: Final = slice(0, None)  # places from the first on
 
 
-class Dim:
+class AxisSelection:
     """Selected indices along an axis, ascending, and their places along the axis of `out`."""
 
-    __slots__ = ("indices", "out")
+    __slots__ = ("indices", "out_selection")
 
     def __init__(self, indices: Indices, out: slice | Offsets) -> None:
         self.indices = indices
-        self.out = out
+        self.out_selection = out
 
-    def out_of(self, first: int, last: int) -> slice | Offsets:
+    def out_selection_of(self, first: int, last: int) -> slice | Offsets:
         """Places of the indices number `first` to `last`, exclusive."""
-        out = self.out
+        out = self.out_selection
         return slice(out.start + first, out.start + last) if type(out) is slice else out[first:last]
 
-    def part(self, indices: Indices, first: int) -> Dim:
+    def subset(self, indices: Indices, first: int) -> AxisSelection:
         """A dim with the places of the indices from number `first` on."""
-        return Dim(indices, self.out_of(first, first + len(indices)))
+        return AxisSelection(indices, self.out_selection_of(first, first + len(indices)))
 
 
 class Selection:
     """Every combination of indices along the stored axes; or points, not sorted."""
 
-    __slots__ = ("are_points", "axes", "dims")
+    __slots__ = ("are_points", "axis_selections", "result_axes")
 
     def __init__(
         self,
         shape: Sequence[int],
         order: Sequence[int],
-        entries: tuple[Any, ...],
-        place: Any = None,  # the one in the selection itself
+        chunk_selection: tuple[Any, ...],
+        out_selection: Any = None,  # the one in the selection itself
         drop_axes: tuple[int, ...] = (),
     ) -> None:
-        self.are_points = are_points(entries)
+        self.are_points = is_point_selection(chunk_selection)
         if self.are_points:
-            if type(place) is tuple:
-                (place,) = place
-            out = _ALL if place is None else place
-            self.dims = tuple([Dim(entries[i], out) for i in order])
-            self.axes = [0]  # the stored axis that each axis of the result is
+            if type(out_selection) is tuple:
+                (out_selection,) = out_selection
+            out = _ALL if out_selection is None else out_selection
+            self.axis_selections = tuple([AxisSelection(chunk_selection[i], out) for i in order])
+            self.result_axes = [0]  # the stored axis that each axis of the result is
             return
-        places = _places(entries, place, drop_axes)
-        self.dims = tuple([_dim(entries[i], shape[i], places[i]) for i in order])
-        kept = [i for i, entry in enumerate(entries) if type(entry) is not int]
-        self.axes = [order.index(i) for i in kept]
+        places = _out_selection_by_axis(chunk_selection, out_selection, drop_axes)
+        self.axis_selections = tuple(
+            [_axis_selection(chunk_selection[i], shape[i], places[i]) for i in order]
+        )
+        kept = [i for i, entry in enumerate(chunk_selection) if type(entry) is not int]
+        self.result_axes = [order.index(i) for i in kept]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of a view of the selected elements."""
-        dims = self.dims[:1] if self.are_points else self.dims
-        return tuple([len(dim.indices) for dim in dims])
+        axis_selections = self.axis_selections[:1] if self.are_points else self.axis_selections
+        return tuple([len(axis_selection.indices) for axis_selection in axis_selections])
 
 
-def has_all_of(dims: Sequence[Dim], shape: Sequence[int]) -> bool:
+def selects_all(axis_selections: Sequence[AxisSelection], shape: Sequence[int]) -> bool:
     """Whether all indices along axes of these lengths are selected, once; never of points."""
-    sizes = [len(dim.indices) for dim in dims if type(dim.indices) is range]
+    sizes = [
+        len(axis_selection.indices)
+        for axis_selection in axis_selections
+        if type(axis_selection.indices) is range
+    ]
     return sizes == list(shape)
 
 
-def view_of(
+def view_in_stored_order(
     out: Array,
     order: Sequence[int],
-    entries: tuple[Any, ...],
-    place: Any = None,
+    chunk_selection: tuple[Any, ...],
+    out_selection: Any = None,
     drop_axes: tuple[int, ...] = (),
 ) -> Array:
     """The view of `out` with an axis for each stored axis, in which a `Selection` has its places.
 
     Slices of `place` begin at 0 in it.
     """
-    if are_points(entries):
+    if is_point_selection(chunk_selection):
         return out
     if drop_axes:
         out = np.expand_dims(out, drop_axes)
-    slices = zip(entries, _places(entries, place, drop_axes), strict=True)
+    slices = zip(
+        chunk_selection,
+        _out_selection_by_axis(chunk_selection, out_selection, drop_axes),
+        strict=True,
+    )
     out = out[(*[p if type(entry) in _BASIC else slice(None) for entry, p in slices], ...)]
     return out.transpose(order)
 
 
-def are_points(entries: Sequence[Any]) -> bool:
+def is_point_selection(chunk_selection: Sequence[Any]) -> bool:
     """Whether a selection is made of 1-D arrays; other arrays are beside slices."""
-    for entry in entries:
+    for entry in chunk_selection:
         if getattr(entry, "ndim", 0) != 1:
             return False
-    return len(entries) > 1
+    return len(chunk_selection) > 1
 
 
-def is_basic(entries: Sequence[Any]) -> bool:
+def is_basic_selection(chunk_selection: Sequence[Any]) -> bool:
     """Whether a selection is made of integers and slices."""
-    return _BASIC.issuperset(map(type, entries))
+    return _BASIC.issuperset(map(type, chunk_selection))
 
 
-def is_of_zarr(entries: Sequence[Any], shape: Sequence[int]) -> bool:
+def has_form_of_zarr(chunk_selection: Sequence[Any], shape: Sequence[int]) -> bool:
     """Whether a selection of a chunk of `shape` has one of the four forms."""
-    if len(entries) != len(shape) or not all(map(_is_entry, entries, shape)):
+    if len(chunk_selection) != len(shape) or not all(
+        map(_has_form_of_zarr_along_axis, chunk_selection, shape)
+    ):
         return False
-    arrays = [entry for entry in entries if isinstance(entry, np.ndarray)]
+    arrays = [entry for entry in chunk_selection if isinstance(entry, np.ndarray)]
     if not arrays:
         return True
     if len(arrays) == 1 and arrays[0].ndim == 1:
-        return int not in map(type, entries)
+        return int not in map(type, chunk_selection)
     if len(arrays) != len(shape):
         return False
-    if are_points(arrays):
+    if is_point_selection(arrays):
         return len({a.shape for a in arrays}) == 1 and bool not in [a.dtype for a in arrays]
     n = len(shape)
     return all(a.shape == (*[1] * i, a.size, *[1] * (n - 1 - i)) for i, a in enumerate(arrays))
 
 
-def _is_entry(entry: Any, size: int) -> bool:
+def _has_form_of_zarr_along_axis(entry: Any, size: int) -> bool:
     if type(entry) is int:
         return 0 <= entry < size
     if type(entry) is slice:
@@ -150,15 +162,15 @@ def _is_entry(entry: Any, size: int) -> bool:
     return is_within and bool(entry.dtype.kind in "iu")
 
 
-def shape_of(entries: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of a selection that `is_of_zarr`."""
-    if are_points(entries):
-        return tuple(entries[0].shape)
-    along = zip(entries, shape, strict=True)
-    return tuple([_length(entry, n) for entry, n in along if type(entry) is not int])
+def selection_shape(chunk_selection: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]:
+    """Shape of a selection that `has_form_of_zarr`."""
+    if is_point_selection(chunk_selection):
+        return tuple(chunk_selection[0].shape)
+    along = zip(chunk_selection, shape, strict=True)
+    return tuple([_selected_length(entry, n) for entry, n in along if type(entry) is not int])
 
 
-def _length(entry: Any, size: int) -> int:
+def _selected_length(entry: Any, size: int) -> int:
     if type(entry) is slice:
         return len(range(*entry.indices(size)))
     return int(np.count_nonzero(entry)) if entry.dtype == bool else entry.size
@@ -184,40 +196,46 @@ def broadcast(value: Array, shape: tuple[int, ...], *, is_element: bool = False)
     more = elements.ndim - len(shape)
     is_taken_for_one = elements.size == 1 and elements.dtype.type in (np.bool_, np.void)
     if is_element and more and not is_taken_for_one:
-        raise misfit(value.shape, shape)
+        raise shape_mismatch_error(value.shape, shape)
     try:
         return np.broadcast_to(elements.squeeze(tuple(range(more))), shape)
     except ValueError:
-        raise misfit(value.shape, shape) from None
+        raise shape_mismatch_error(value.shape, shape) from None
 
 
-def combination(entries: Sequence[slice | Offsets]) -> tuple[Any, ...]:
+def outer_index(chunk_selection: Sequence[slice | Offsets]) -> tuple[Any, ...]:
     """NumPy index of every combination of indices along the axes, with the axes in their order."""
-    if sum([type(entry) is not slice for entry in entries]) < 2:
-        return tuple(entries)
-    return np.ix_(*[np.arange(e.start, e.stop, e.step) if type(e) is slice else e for e in entries])
+    if sum([type(entry) is not slice for entry in chunk_selection]) < 2:
+        return tuple(chunk_selection)
+    return np.ix_(
+        *[np.arange(e.start, e.stop, e.step) if type(e) is slice else e for e in chunk_selection]
+    )
 
 
-def _places(entries: tuple[Any, ...], place: Any, drop_axes: tuple[int, ...]) -> list[Any]:
+def _out_selection_by_axis(
+    chunk_selection: tuple[Any, ...], out_selection: Any, drop_axes: tuple[int, ...]
+) -> list[Any]:
     """The place along each axis; None for an integer, whose axis `out` does not have."""
-    if place is None:
-        return [None if type(entry) is int else _ALL for entry in entries]
-    given = iter(place if type(place) is tuple else (place,))
-    axes = enumerate(entries)
+    if out_selection is None:
+        return [None if type(entry) is int else _ALL for entry in chunk_selection]
+    given = iter(out_selection if type(out_selection) is tuple else (out_selection,))
+    axes = enumerate(chunk_selection)
     return [None if type(e) is int else _ALL if i in drop_axes else next(given) for i, e in axes]
 
 
-def _dim(entry: Any, size: int, place: Any) -> Dim:
+def _axis_selection(entry: Any, size: int, out_selection: Any) -> AxisSelection:
     """Indices along an axis of `size`, and their places; those of a slice begin at 0."""
     if type(entry) is slice:
         within = range(*entry.indices(size))
-        return Dim(within, slice(0, len(within)))
+        return AxisSelection(within, slice(0, len(within)))
     if type(entry) is int:
-        return Dim(range(entry, entry + 1), slice(0, 1))
+        return AxisSelection(range(entry, entry + 1), slice(0, 1))
     along: Offsets = np.flatnonzero(entry) if entry.dtype == bool else entry.ravel()
     along = along.astype(np.int64, copy=False)
-    begin = place.start if type(place) is slice else None
-    out: slice | Offsets = place.ravel() if begin is None else slice(begin, begin + along.size)
+    begin = out_selection.start if type(out_selection) is slice else None
+    out: slice | Offsets = (
+        out_selection.ravel() if begin is None else slice(begin, begin + along.size)
+    )
     steps = np.diff(along)
     if steps.size and steps.min() < 0:
         # NumPy sorts integers of 16 bits ten times as fast. The sort is stable, since the last
@@ -227,9 +245,9 @@ def _dim(entry: Any, size: int, place: Any) -> Dim:
         out = order + out.start if type(out) is slice else out[order]
     step = int(steps[0]) if steps.size else 1
     if not step or (steps != step).any():
-        return Dim(along, out)
+        return AxisSelection(along, out)
     first = int(along[0]) if along.size else 0
-    return Dim(range(first, first + along.size * step, step), out)
+    return AxisSelection(range(first, first + along.size * step, step), out)
 
 
 def c_strides(
@@ -245,54 +263,73 @@ def c_strides(
 class Box(NamedTuple):
     """Elements at even steps along each axis of one chunk: a point, a row, a plane, a block."""
 
-    number: int  # of the chunk
+    chunk_number: int  # of the chunk
     start: int  # in elements, as all that follow
     extent: int  # from the first to the last selected one
-    gap: int  # the longest between two selected ones
+    largest_gap: int  # the longest between two selected ones
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
 
 class ChunkGrid:
-    """Chunks of the shape `inner`, whose neighbours have numbers at `distances` along each axis."""
+    """A regular grid of chunks, which are numbered.
+
+    The numbers of neighbours along an axis differ by the number stride of the axis: in C order,
+    unless `number_strides` are given.
+    """
 
     def __init__(
-        self, shape: Sequence[int], inner: Sequence[int], distances: Sequence[int] | None = None
+        self,
+        shape: Sequence[int],
+        chunk_shape: Sequence[int],
+        number_strides: Sequence[int] | None = None,
     ) -> None:
-        self.shape, self.inner = tuple(shape), tuple(inner)
-        self.counts = tuple([-(-n // size) for n, size in zip(shape, inner, strict=True)])
-        self.distances = c_strides(self.counts) if distances is None else tuple(distances)
-        self.count = prod(self.counts)
-        self.strides = c_strides(inner)
+        self.shape, self.chunk_shape = tuple(shape), tuple(chunk_shape)
+        self.chunk_counts = tuple(
+            [-(-n // size) for n, size in zip(shape, chunk_shape, strict=True)]
+        )
+        self.number_strides = (
+            c_strides(self.chunk_counts) if number_strides is None else tuple(number_strides)
+        )
+        self.chunk_count = prod(self.chunk_counts)
+        self.element_strides = c_strides(chunk_shape)
         # In this order, numbers ascend.
-        self.order = sorted(range(len(self.shape)), key=lambda i: -self.distances[i])
-        axes = zip(self.shape, self.inner, self.distances, self.strides, strict=True)
+        self.axes_by_number = sorted(range(len(self.shape)), key=lambda i: -self.number_strides[i])
+        axes = zip(
+            self.shape, self.chunk_shape, self.number_strides, self.element_strides, strict=True
+        )
         self._innermost_first = [*axes][::-1]
 
-    def place_of(self, number: int) -> tuple[int, ...]:
+    def coords_of(self, number: int) -> tuple[int, ...]:
         """Index of a chunk along each axis."""
-        axes = zip(self.counts, self.distances, strict=True)
+        axes = zip(self.chunk_counts, self.number_strides, strict=True)
         return tuple([number // distance % count for count, distance in axes])
 
-    def number_of(self, place: Sequence[int]) -> int:
+    def number_of(self, chunk_coords: Sequence[int]) -> int:
         """Number of a chunk, by its index along each axis."""
-        return sum(map(mul, place, self.distances))
+        return sum(map(mul, chunk_coords, self.number_strides))
 
-    def origin(self, entries: Sequence[Any]) -> tuple[int, int]:
+    def origin_of_integers(self, chunk_selection: Sequence[Any]) -> tuple[int, int]:
         """What integers add to the numbers of chunks, and to the first element in a chunk."""
         number = start = 0
-        axes = zip(entries, self.inner, self.distances, self.strides, strict=True)
+        axes = zip(
+            chunk_selection,
+            self.chunk_shape,
+            self.number_strides,
+            self.element_strides,
+            strict=True,
+        )
         for entry, size, distance, stride in axes:
             if type(entry) is int:
                 number += entry // size * distance
                 start += entry % size * stride
         return number, start
 
-    def box(self, entries: Sequence[Any]) -> Box | None:
+    def box_of(self, chunk_selection: Sequence[Any]) -> Box | None:
         """Integers and slices in one chunk, in a tenth of the time of a plan; None for others."""
         number = start = gap = 0
         extent, shape, strides = 1, [], []
-        axes = zip(reversed(entries), self._innermost_first)  # noqa: B905 -- slower
+        axes = zip(reversed(chunk_selection), self._innermost_first)  # noqa: B905 -- slower
         for entry, (n, size, distance, stride) in axes:
             first, count, step = entry, 1, 1
             if type(entry) is slice:
@@ -313,73 +350,88 @@ class ChunkGrid:
             strides.append(step)
         return Box(number, start, extent, gap, tuple(shape[::-1]), tuple(strides[::-1]))
 
-    def divided(self, selection: Selection) -> Divided:
+    def split_by_axis(self, selection: Selection) -> AxisSplit:
         """Indices in chunks along each axis (points: one of offsets), with the chunks' numbers."""
-        dims = selection.dims
+        axis_selections = selection.axis_selections
         if selection.are_points:
-            return [list(self._divided_points(dims))]
-        if self.count == 1:
-            return [[(0, dim)] if len(dim.indices) else [] for dim in dims]
-        axes = zip(dims, self.inner, self.distances, strict=True)
-        return [[(k * d, part) for k, part in _divided(dim, size)] for dim, size, d in axes]
+            return [list(self._split_points(axis_selections))]
+        if self.chunk_count == 1:
+            return [
+                [(0, axis_selection)] if len(axis_selection.indices) else []
+                for axis_selection in axis_selections
+            ]
+        axes = zip(axis_selections, self.chunk_shape, self.number_strides, strict=True)
+        return [
+            [(k * d, part) for k, part in _split_axis(axis_selection, size)]
+            for axis_selection, size, d in axes
+        ]
 
-    def parts(self, along: Divided) -> Iterator[tuple[int, tuple[Dim, ...]]]:
+    def chunks_of(self, along: AxisSplit) -> Iterator[tuple[int, tuple[AxisSelection, ...]]]:
         """Number of each chunk with selected elements, ascending, and their indices in it."""
-        order = self.order if len(along) == len(self.order) else [0]
+        order = self.axes_by_number if len(along) == len(self.axes_by_number) else [0]
         back = [order.index(i) for i in range(len(order))]
         for found in product(*[along[i] for i in order]):
             yield sum([number for number, _ in found]), tuple([found[i][1] for i in back])
 
-    def finder(self, along: Divided) -> Callable[[int], tuple[Dim, ...] | None]:
+    def finder(self, along: AxisSplit) -> Callable[[int], tuple[AxisSelection, ...] | None]:
         """A function that gives the indices in the chunk with a number, or None without any."""
         axes = [dict(axis) for axis in along]
 
-        def dims(number: int) -> tuple[Dim, ...] | None:
+        def dims(number: int) -> tuple[AxisSelection, ...] | None:
             numbers = [number]
-            if len(axes) == len(self.distances):
-                numbers = [*map(mul, self.place_of(number), self.distances)]
+            if len(axes) == len(self.number_strides):
+                numbers = [*map(mul, self.coords_of(number), self.number_strides)]
             found = [axis.get(part) for axis, part in zip(axes, numbers, strict=True)]
-            return None if None in found else tuple(cast("list[Dim]", found))
+            return None if None in found else tuple(cast("list[AxisSelection]", found))
 
         return dims
 
-    def _divided_points(self, dims: Sequence[Dim]) -> Iterator[tuple[int, Dim]]:
-        out = dims[0].out
-        numbers, offsets = np.zeros((2, len(dims[0].indices)), np.int64)
-        for dim, size, distance, stride in zip(
-            dims, self.inner, self.distances, self.strides, strict=True
+    def _split_points(
+        self, axis_selections: Sequence[AxisSelection]
+    ) -> Iterator[tuple[int, AxisSelection]]:
+        out = axis_selections[0].out_selection
+        numbers, offsets = np.zeros((2, len(axis_selections[0].indices)), np.int64)
+        for axis_selection, size, distance, stride in zip(
+            axis_selections,
+            self.chunk_shape,
+            self.number_strides,
+            self.element_strides,
+            strict=True,
         ):
-            indices = np.asarray(dim.indices, np.int64)
-            outer, local = np.divmod(indices, size) if self.count > 1 else (0, indices)
+            indices = np.asarray(axis_selection.indices, np.int64)
+            outer, local = np.divmod(indices, size) if self.chunk_count > 1 else (0, indices)
             numbers += outer * distance
             offsets += local * stride
         # Stable, since the last value counts for a point that is written twice.
-        is_one = self.count == 1
+        is_one = self.chunk_count == 1
         order = np.argsort(offsets, kind="stable") if is_one else np.lexsort((offsets, numbers))
         numbers, offsets = numbers[order], offsets[order]
         out = order + out.start if type(out) is slice else out[order]
         for first, last in runs_of_equals(numbers):
-            yield int(numbers[first]), Dim(offsets[first:last], out[first:last])
+            yield int(numbers[first]), AxisSelection(offsets[first:last], out[first:last])
 
 
-def _divided(dim: Dim, size: int) -> Iterator[tuple[int, Dim]]:
+def _split_axis(axis_selection: AxisSelection, size: int) -> Iterator[tuple[int, AxisSelection]]:
     """Numbers of the chunks along an axis, each `size` long, and the indices within each."""
-    indices = dim.indices
+    indices = axis_selection.indices
     if not isinstance(indices, range):
         outer = indices // size
         for first, last in runs_of_equals(outer):
             k = int(outer[first])
             if last - first == 1:
                 single = int(indices[first]) - k * size
-                yield k, dim.part(range(single, single + 1), first)
+                yield k, axis_selection.subset(range(single, single + 1), first)
             else:
-                yield k, dim.part(indices[first:last] - k * size, first)
+                yield k, axis_selection.subset(indices[first:last] - k * size, first)
         return
     step, begin, count = indices.step, 0, len(indices)
     while begin < count:
         k, local = divmod(indices[begin], size)
         end = min(begin + (size - local - 1) // step + 1, count)
-        yield k, dim.part(range(local, local + (end - begin - 1) * step + 1, step), begin)
+        yield (
+            k,
+            axis_selection.subset(range(local, local + (end - begin - 1) * step + 1, step), begin),
+        )
         begin = end
 
 

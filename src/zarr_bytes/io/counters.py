@@ -48,7 +48,7 @@ class Counts:
             setattr(self, name, getattr(self, name) + number)
 
 
-counters: dict[int, Callable[[str | None, Counts], None]] = {}
+active: dict[int, Callable[[str | None, Counts], None]] = {}
 """The active counters, by identity: what is told of the counts of each store."""
 
 lock = threading.Lock()
@@ -58,12 +58,12 @@ if hasattr(os, "register_at_fork"):  # another thread may hold it
     os.register_at_fork(after_in_child=lambda: globals().update(lock=threading.Lock()))
 
 
-def note(store: object | None, **numbers: int) -> None:
+def count(store: object | None, **numbers: int) -> None:
     """Add `Counts` for a folder's path or a store; None is for chunks that zarr reads by itself."""
-    if not counters:
+    if not active:
         return
     counts = Counts(**numbers)
     name = store if store is None or isinstance(store, str) else store_name(store)
     with lock:
-        for count in [*counters.values()]:
+        for count in [*active.values()]:
             count(name, counts)

@@ -14,13 +14,17 @@ import numpy as np
 from zarr.buffer import cpu
 from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
-from zarr_bytes.errors import wrong_size
-from zarr_bytes.io.file_writing import CAN_REPLACE
-from zarr_bytes.io.known_stores import answers_ranges, ignores_ranges, origin_of
-from zarr_bytes.io.mapping import mapped
+from zarr_bytes.errors import wrong_size_error
+from zarr_bytes.io.file_writing import CAN_WRITE_FILES
+from zarr_bytes.io.known_stores import (
+    is_known_to_answer_ranges,
+    is_known_to_ignore_ranges,
+    origin_of,
+)
+from zarr_bytes.io.mapping import map_file
 from zarr_bytes.io.store_names import store_name
-from zarr_bytes.io.tasks import finished
-from zarr_bytes.settings import reading_cost
+from zarr_bytes.io.tasks import result_without_waiting
+from zarr_bytes.settings import request_cost
 from zarr_bytes.zarr_versions import MEMORY_STORES, zip_directory
 
 if TYPE_CHECKING:
@@ -28,15 +32,15 @@ if TYPE_CHECKING:
 
     from zarr_bytes.io.mapping import ChangedFiles
     from zarr_bytes.layout.elements import Bytes
-    from zarr_bytes.settings import Cost
+    from zarr_bytes.settings import RequestCost
 
-Where: TypeAlias = Literal["local", "remote"]
+CostKind: TypeAlias = Literal["local", "remote"]
 
 
 class Driver:
     """A store of any class: its `get` is asked for byte ranges, and its `set` takes new objects."""
 
-    where: Where = "remote"  # whose settings have the cost of a request
+    cost_kind: CostKind = "remote"  # whose settings have the cost of a request
     root = ""  # of files that are opened here, in threads; empty where the store is asked
     is_memory = False  # objects are buffers of this process
     origin = ""  # the host or service behind the store, if it is known
@@ -44,42 +48,44 @@ class Driver:
     def __init__(self, store: Any) -> None:
         self.store = store
 
-    def cost(self) -> Cost | None:
-        """Cost of a request, as of `reading_cost`."""
-        return reading_cost(self.where)
+    def request_cost(self) -> RequestCost | None:
+        """Cost of a request, as of `request_cost`."""
+        return request_cost(self.cost_kind)
 
     def why_whole(self, key: str) -> str:  # noqa: ARG002
         """Why a range of an object costs as much as all of it; empty where it costs less."""
-        if not ignores_ranges(self.store):
+        if not is_known_to_ignore_ranges(self.store):
             return ""
         return (
             f"{store_name(self.store)} has answered a byte range with a whole object, or refused"
             " it: a server that answers ranges is needed to read parts"
         )
 
-    def cost_of(self, key: str) -> Cost | None:
-        """`cost` of one object: None, too, where it comes whole."""
-        return None if self.why_whole(key) else self.cost()
+    def request_cost_of(self, key: str) -> RequestCost | None:
+        """`request_cost` of one object: None, too, where it comes whole."""
+        return None if self.why_whole(key) else self.request_cost()
 
     def answers_ranges(self) -> bool:
         """Whether the store is known to answer ranges with ranges."""
-        return answers_ranges(self.store, self.origin)
+        return is_known_to_answer_ranges(self.store, self.origin)
 
     def why_not_in_place(self) -> str:
         """Why objects are not written as files, in place or not, and what to do; or empty."""
         must = "must be a folder (LocalStore): only chunks in files are changed in place"
         return f"its store is a {type(self.store).__name__}, and {must}"
 
-    def content(self, key: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
+    def content_for_view(
+        self, key: str, nbytes: int | None, changed: ChangedFiles | None
+    ) -> Bytes | None:
         """The bytes of an object for a view, of `nbytes` if that is given; None if missing."""
         raise NotImplementedError
 
 
-class _LocalRequests(Driver):
-    where: Where = "local"
+class _LocalMediaDriver(Driver):
+    cost_kind: CostKind = "local"
 
 
-class FileDriver(_LocalRequests):
+class FileDriver(_LocalMediaDriver):
     """A folder, whose files are read, written and mapped without the store."""
 
     def __init__(self, store: LocalStore) -> None:
@@ -90,11 +96,13 @@ class FileDriver(_LocalRequests):
         """As of `Driver`."""
         if self.store.read_only:
             return 'it was opened to be read only: open it with mode="r+"'
-        return "" if CAN_REPLACE else "this system has no positioned writes"
+        return "" if CAN_WRITE_FILES else "this system has no positioned writes"
 
-    def content(self, key: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
+    def content_for_view(
+        self, key: str, nbytes: int | None, changed: ChangedFiles | None
+    ) -> Bytes | None:
         """The bytes of a file, mapped."""
-        return mapped(f"{self.root}/{key}", nbytes, changed)
+        return map_file(f"{self.root}/{key}", nbytes, changed)
 
 
 class MemoryDriver(Driver):
@@ -106,20 +114,22 @@ class MemoryDriver(Driver):
         """As of `Driver`."""
         return "the chunks are in memory, where reading one whole costs nothing"
 
-    def content(self, key: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
+    def content_for_view(
+        self, key: str, nbytes: int | None, changed: ChangedFiles | None
+    ) -> Bytes | None:
         """The bytes of a buffer, used in place."""
         del changed
-        buffer = finished(self.store.get(key, cpu.buffer_prototype))
+        buffer = result_without_waiting(self.store.get(key, cpu.buffer_prototype))
         if buffer is None:
             return None
         content = np.asarray(buffer.as_array_like()).view(np.uint8)
         if nbytes is not None and content.size != nbytes:
-            raise wrong_size(key, 0, nbytes, content.size)
+            raise wrong_size_error(key, 0, nbytes, content.size)
         content.flags.writeable = False  # of this NumPy array alone
         return content
 
 
-class ZipDriver(_LocalRequests):
+class ZipDriver(_LocalMediaDriver):
     """A zip file, whose compressed members are inflated from their start."""
 
     def why_whole(self, key: str) -> str:
@@ -176,7 +186,10 @@ _DRIVERS: Final[dict[type, type[Driver]]] = {
     **dict.fromkeys(MEMORY_STORES, MemoryDriver),
 }
 # Of subclasses, which may answer in any way.
-_OF_SUBCLASSES: Final[dict[type, type[Driver]]] = {ZipStore: ZipDriver, LocalStore: _LocalRequests}
+_OF_SUBCLASSES: Final[dict[type, type[Driver]]] = {
+    ZipStore: ZipDriver,
+    LocalStore: _LocalMediaDriver,
+}
 
 
 def driver_of(store: object) -> Driver:

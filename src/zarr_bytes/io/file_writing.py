@@ -15,21 +15,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from zarr_bytes.errors import ChunkFileError, wrong_size
+from zarr_bytes.errors import ChunkFileError, wrong_size_error
 from zarr_bytes.io import counters
 from zarr_bytes.io.files import (
-    READABLE,
-    TEMPORARY,
-    WRITABLE,
+    READ_FLAGS,
+    TEMPORARY_SUFFIX,
+    WRITE_FLAGS,
     ChunkFile,
     is_temporary,
-    no_file,
+    not_a_file_error,
     open_chunk,
-    opened,
+    open_descriptor,
 )
-from zarr_bytes.io.known_stores import note_location
-from zarr_bytes.io.locks import lock, unlock
-from zarr_bytes.io.range_writing import StoppedError, write_ranges
+from zarr_bytes.io.known_stores import record_file_system
+from zarr_bytes.io.locks import lock_if_supported, unlock
+from zarr_bytes.io.range_writing import PartlyWrittenError, write_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import ByteRanges
     from zarr_bytes.layout.elements import Bytes
 
-CAN_REPLACE: Final = hasattr(os, "pwrite")
+CAN_WRITE_FILES: Final = hasattr(os, "pwrite")
 """Whether files are replaced here. On Windows, zarr's store does it: a file that is open elsewhere
 cannot be replaced at once there, and the store tries again."""
 # Errors of opening a symbolic link (EMLINK on FreeBSD), or a file that must not be written.
-IS_REPLACED: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
+NOT_WRITABLE_ERRNOS: Final = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EPERM)
 
 # Windows has only `link`. Where one of the three is missing, chunks are replaced, as zarr does.
-IS_POSSIBLE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
+CAN_WRITE_IN_PLACE: Final = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
 # Errors of linking on a file system without links.
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
-_Publish: TypeAlias = "Callable[[str, str], None]"  # of a complete file, from and to
+Publish: TypeAlias = "Callable[[str, str], None]"  # of a complete file, from and to
 
 _NOT_MADE: Final = "the chunk has not been made"
 _ATTEMPTS: Final = 100  # to open or make the chunk while other processes replace or delete it
@@ -62,29 +62,31 @@ class _NoLinksError(Exception):
     """The file system has no links."""
 
 
-class Edit(Protocol):
+class FileUpdate(Protocol):
     """New elements for a selection of a chunk or a shard, for `write_file`."""
 
-    keeps_nothing: bool  # of what is stored
+    replaces_all: bool  # of what is stored
 
-    def in_file(self, file: ChunkFile) -> tuple[ByteRanges, Bytes] | None:
+    def ranges_in_file(self, file: ChunkFile) -> tuple[ByteRanges, Bytes] | None:
         """The ranges in an open file, and their bytes; None if it has to be replaced."""
 
-    def rebuilt(self, file: ChunkFile | None, *, is_dense: bool) -> Callable[[int], int] | None:
+    def writer_of_new_file(
+        self, file: ChunkFile | None, *, is_dense: bool
+    ) -> Callable[[int], int] | None:
         """The writing of a new file: the number of written bytes. None if it is not stored."""
 
 
-def write_file(path: str, root: str, edit: Edit, *, in_place: bool) -> int:
+def write_file(path: str, root: str, update: FileUpdate, *, in_place: bool) -> int:
     """Write to the file at `path`, `in_place` where possible; the number of written bytes."""
-    if not in_place or not IS_POSSIBLE:
-        file = None if edit.keeps_nothing else open_chunk(path, root, waits=True)
-        counters.note(root, opens=int(file is not None))
+    if not in_place or not CAN_WRITE_IN_PLACE:
+        file = None if update.replaces_all else open_chunk(path, root, may_block=True)
+        counters.count(root, opens=int(file is not None))
         with file or nullcontext():
-            return _replace(path, edit, file, _rename, is_dense=in_place)
-    is_shared = not edit.keeps_nothing
+            return _replace(path, update, file, _publish_by_rename, is_dense=in_place)
+    is_shared = not update.replaces_all
     for _ in range(_ATTEMPTS):
         with suppress(_TakenError):
-            written = _written(path, root, edit, is_shared=is_shared)
+            written = _write_locked(path, root, update, is_shared=is_shared)
             if written is not None:
                 return written
             is_shared = False
@@ -99,7 +101,7 @@ def write_file(path: str, root: str, edit: Edit, *, in_place: bool) -> int:
 
 def create_file(path: str, write: Callable[[int], int]) -> bool:
     """Make a file at `path` by `write`, if there is none; whether it has been made."""
-    if not IS_POSSIBLE:
+    if not CAN_WRITE_IN_PLACE:
         raise OSError(
             errno.ENOSYS,
             "this system has no hard links, so that chunks are replaced and cannot be shared: let"
@@ -109,7 +111,7 @@ def create_file(path: str, write: Callable[[int], int]) -> bool:
     if _is_file(path):
         return False
     try:
-        _make_file(path, write, partial(_publish, renames=False), _NOT_MADE)
+        _make_file(path, write, partial(_publish_by_link, renames=False), _NOT_MADE)
     except _TakenError:
         if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
             raise ChunkFileError(f"{path} is a symbolic link to nothing: delete it") from None
@@ -124,84 +126,97 @@ def create_file(path: str, write: Callable[[int], int]) -> bool:
     return True
 
 
-def _written(path: str, root: str, edit: Edit, *, is_shared: bool) -> int | None:
+def _write_locked(path: str, root: str, update: FileUpdate, *, is_shared: bool) -> int | None:
     """`write_file` with a lock; None where it takes the exclusive one."""
     try:
-        descriptor, is_own = _opened(path, is_shared=is_shared)
+        descriptor, is_regular_path = _open_for_writing(path, is_shared=is_shared)
     except PermissionError:
-        if not edit.keeps_nothing:
+        if not update.replaces_all:
             raise
-        return _replace(path, edit, None, _rename)  # nobody else can read it either
-    if descriptor is None and is_own:  # another process may make one first
-        return _replace(path, edit, None, _publish)
-    is_shared, is_there = is_shared and is_own, descriptor is not None
+        return _replace(path, update, None, _publish_by_rename)  # nobody else can read it either
+    if descriptor is None and is_regular_path:  # another process may make one first
+        return _replace(path, update, None, _publish_by_link)
+    is_shared, is_there = is_shared and is_regular_path, descriptor is not None
     if descriptor is None:  # a symbolic link to nothing
-        descriptor = os.open(os.path.dirname(path), READABLE)  # noqa: PTH120
+        descriptor = os.open(os.path.dirname(path), READ_FLAGS)  # noqa: PTH120
     with ChunkFile(descriptor, path, root) as file:
-        note_location(descriptor, root)
-        lock(descriptor, path, root, is_shared=is_shared)
+        record_file_system(descriptor, root)
+        lock_if_supported(descriptor, path, root, is_shared=is_shared)
         try:
             if is_there:
-                return _update(file, root, edit, is_own=is_own, is_shared=is_shared)
+                return _update(
+                    file, root, update, is_regular_path=is_regular_path, is_shared=is_shared
+                )
             if os.path.exists(path) or not os.path.islink(path):  # noqa: PTH110, PTH114
                 raise _TakenError
-            return _replace(path, edit, None, os.replace)
+            return _replace(path, update, None, os.replace)
         finally:
             unlock(descriptor)
 
 
-def _update(file: ChunkFile, root: str, edit: Edit, *, is_own: bool, is_shared: bool) -> int | None:
-    """`_written` to a locked file: that of the chunk alone, or one that another name leads to."""
+def _update(
+    file: ChunkFile, root: str, update: FileUpdate, *, is_regular_path: bool, is_shared: bool
+) -> int | None:
+    """Write to a locked file: that of the chunk alone, or one that another name leads to."""
     path, status = file.path, os.fstat(file.descriptor)
     if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
-        raise no_file(path, status.st_mode)
-    if not is_at(path, status, follows=not is_own):
+        raise not_a_file_error(path, status.st_mode)
+    if not is_same_file(path, status, follows=not is_regular_path):
         raise _TakenError
     # Not by its number of names: some file systems give 0 for every file.
-    if is_own and not edit.keeps_nothing and not is_replaced(file.descriptor, status, path):
-        written = _overwrite(file, edit, status.st_size)
+    if (
+        is_regular_path
+        and not update.replaces_all
+        and not must_be_replaced(file.descriptor, status, path)
+    ):
+        written = _overwrite(file, update, status.st_size)
         if written is not None:
             return written
     if is_shared:
         return None
-    counters.note(root, opens=int(not edit.keeps_nothing))
-    return _replace(path, edit, file, os.replace)
+    counters.count(root, opens=int(not update.replaces_all))
+    return _replace(path, update, file, os.replace)
 
 
-def _opened(path: str, *, is_shared: bool) -> tuple[int | None, bool]:
+def _open_for_writing(path: str, *, is_shared: bool) -> tuple[int | None, bool]:
     """Descriptor of the file at `path`, None if it is missing; and whether it may be written."""
-    for flags in WRITABLE, WRITABLE & ~os.O_NOFOLLOW:
+    for flags in WRITE_FLAGS, WRITE_FLAGS & ~os.O_NOFOLLOW:
         try:
-            return opened(path, flags), flags == WRITABLE
+            return open_descriptor(path, flags), flags == WRITE_FLAGS
         except OSError as error:
-            if error.errno not in IS_REPLACED and (is_shared or error.errno != errno.EROFS):
+            if error.errno not in NOT_WRITABLE_ERRNOS and (is_shared or error.errno != errno.EROFS):
                 raise
-    return opened(path), False
+    return open_descriptor(path), False
 
 
-def _overwrite(file: ChunkFile, edit: Edit, size: int) -> int | None:
-    found = edit.in_file(file)
+def _overwrite(file: ChunkFile, update: FileUpdate, size: int) -> int | None:
+    found = update.ranges_in_file(file)
     if found is None:
         return None
     ranges, data = found
     try:
         write_ranges(file.descriptor, ranges, data, size)
-    except StoppedError as error:
+    except PartlyWrittenError as error:
         outcome = f"{error.written} bytes of the selection have been written"
-        raise _named(error, file.path, outcome) from error.__cause__
+        raise _error_naming_chunk(error, file.path, outcome) from error.__cause__
     size_now = os.fstat(file.descriptor).st_size
     if size_now != size:
-        raise wrong_size(file.path, 0, size, size_now)
+        raise wrong_size_error(file.path, 0, size, size_now)
     return ranges.nbytes
 
 
 def _replace(
-    path: str, edit: Edit, file: ChunkFile | None, publish: _Publish, *, is_dense: bool = True
+    path: str,
+    update: FileUpdate,
+    file: ChunkFile | None,
+    publish: Publish,
+    *,
+    is_dense: bool = True,
 ) -> int:
     """Put another file in the place of `file`, or none; `publish` is as of `_make_file`."""
-    write, is_new = edit.rebuilt(file, is_dense=is_dense), publish is _publish
+    write, is_new = update.writer_of_new_file(file, is_dense=is_dense), publish is _publish_by_link
     if write is not None:
-        is_made = is_new and not edit.keeps_nothing
+        is_made = is_new and not update.replaces_all
         outcome = _NOT_MADE if is_made else "the chunk has not been replaced"
         return _make_file(path, write, publish, outcome)
     if not is_new:
@@ -210,13 +225,13 @@ def _replace(
             with suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(path)  # noqa: PTH108 -- a string, as everywhere here
         except OSError as error:
-            raise _named(error, path, "the chunk has not been deleted") from None
+            raise _error_naming_chunk(error, path, "the chunk has not been deleted") from None
     return 0
 
 
-def _make_file(path: str, write: Callable[[int], int], publish: _Publish, outcome: str) -> int:
+def _make_file(path: str, write: Callable[[int], int], publish: Publish, outcome: str) -> int:
     """Make a file beside `path` by `write`, and `publish` it; `outcome` is for errors."""
-    temporary, held = f"{path}.{os.urandom(16).hex()}{TEMPORARY}", list[int]()
+    temporary, held = f"{path}.{os.urandom(16).hex()}{TEMPORARY_SUFFIX}", list[int]()
     try:
         try:
             try:
@@ -231,11 +246,11 @@ def _make_file(path: str, write: Callable[[int], int], publish: _Publish, outcom
                 os.unlink(temporary)  # noqa: PTH108
             raise
     except OSError as error:
-        raise _named(error, path, outcome) from error.__cause__
+        raise _error_naming_chunk(error, path, outcome) from error.__cause__
     return written
 
 
-def _publish(temporary: str, path: str, *, renames: bool = True) -> None:
+def _publish_by_link(temporary: str, path: str, *, renames: bool = True) -> None:
     """Give a new file its name, which none may have, where the file system has links."""
     try:
         os.link(temporary, path)
@@ -246,15 +261,15 @@ def _publish(temporary: str, path: str, *, renames: bool = True) -> None:
             raise
         if not renames:
             raise _NoLinksError from None
-        _rename(temporary, path)
+        _publish_by_rename(temporary, path)
     else:
         with suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108
 
 
 def _open_new(held: list[int], temporary: str) -> None:
-    """Open a new file, as `open_into`."""
-    flags = WRITABLE | os.O_CREAT | os.O_EXCL
+    """Open a new file, as `open_descriptor_into`."""
+    flags = WRITE_FLAGS | os.O_CREAT | os.O_EXCL
     try:
         held.extend(map(os.open, (temporary,), (flags,), (0o666,)))
     except FileNotFoundError:
@@ -262,7 +277,7 @@ def _open_new(held: list[int], temporary: str) -> None:
         held.extend(map(os.open, (temporary,), (flags,), (0o666,)))
 
 
-def _rename(temporary: str, path: str) -> None:
+def _publish_by_rename(temporary: str, path: str) -> None:
     """Rename the complete file `temporary` to `path`, for `_make_file`."""
     _is_file(path)
     os.replace(temporary, path)  # noqa: PTH105
@@ -275,14 +290,14 @@ def _is_file(path: str) -> bool:
     except OSError:  # nothing is there, or a symbolic link to nothing
         return False
     if not stat.S_ISREG(mode):
-        raise no_file(path, mode)
+        raise not_a_file_error(path, mode)
     return True
 
 
-def _named(error: OSError, path: str, outcome: str) -> OSError:
+def _error_naming_chunk(error: OSError, path: str, outcome: str) -> OSError:
     """Error of the system that names the chunk, or the folder where that is not writable."""
     number = error.errno or errno.EIO
-    if isinstance(error, StoppedError):
+    if isinstance(error, PartlyWrittenError):
         outcome = f"byte {error.offset} of the chunk could not be written; {outcome}"
     elif number in (errno.EACCES, errno.EROFS):  # EPERM: what is at `path` is protected
         folder = os.path.dirname(error.filename or path)  # noqa: PTH120
@@ -291,7 +306,7 @@ def _named(error: OSError, path: str, outcome: str) -> OSError:
     return OSError(number, f"{os.strerror(number)}: {outcome}", path)
 
 
-def is_replaced(file: int, status: os.stat_result, path: str) -> bool:
+def must_be_replaced(file: int, status: os.stat_result, path: str) -> bool:
     """Whether an open file must be replaced, not written: it has other names, or is read-only."""
     # Root may write to any file, so the mode decides.
     if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
@@ -302,12 +317,12 @@ def is_replaced(file: int, status: os.stat_result, path: str) -> bool:
     folder, name = os.path.split(path)
     with os.scandir(folder) as entries:
         temporary = sum(
-            is_temporary(entry.name, name) and is_at(entry.path, status) for entry in entries
+            is_temporary(entry.name, name) and is_same_file(entry.path, status) for entry in entries
         )
     return status.st_nlink - temporary > 1 and os.fstat(file).st_nlink > 1
 
 
-def is_at(path: str, status: os.stat_result, *, follows: bool = False) -> bool:
+def is_same_file(path: str, status: os.stat_result, *, follows: bool = False) -> bool:
     """Whether the file at `path`, or where a link at `path` leads, is the file with this status."""
     try:  # `DirEntry.inode()` is another number on overlay file systems
         return os.path.samestat(os.stat(path, follow_symlinks=follows), status)  # noqa: PTH116

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from zarr_bytes import limits
-from zarr_bytes.errors import ChunkFileError, wrong_size
+from zarr_bytes.errors import ChunkFileError, wrong_size_error
 from zarr_bytes.io import counters
-from zarr_bytes.io.known_stores import note_location, note_wait
+from zarr_bytes.io.known_stores import avoid_inline_reads, record_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 # other end; with O_NOCTTY, a terminal that is opened is nobody's. No symbolic link is written to.
 _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)
 _ALWAYS: Final = _NONBLOCK | getattr(os, "O_NOCTTY", 0)
-READABLE: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | _ALWAYS
-WRITABLE: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _ALWAYS
+READ_FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | _ALWAYS
+WRITE_FLAGS: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _ALWAYS
 
-TEMPORARY: Final = ".partial"  # the end of a temporary name, as zarr's LocalStore has it
+TEMPORARY_SUFFIX: Final = ".partial"  # the end of a temporary name, as zarr's LocalStore has it
 
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _ONE_MORE: Final = bytearray(1)  # for the byte behind a whole file, which must not exist
@@ -43,11 +43,11 @@ _ONE_MORE: Final = bytearray(1)  # for the byte behind a whole file, which must 
 
 def is_temporary(other: str, name: str) -> bool:
     """Whether `other` is a temporary name of a new file that gets this name."""
-    return other.startswith(f"{name}.") and other.endswith(TEMPORARY)
+    return other.startswith(f"{name}.") and other.endswith(TEMPORARY_SUFFIX)
 
 
 @contextmanager
-def closing(file: int) -> Iterator[int]:
+def closing_descriptor(file: int) -> Iterator[int]:
     """The descriptor of an open file, which is closed at the end."""
     try:
         yield file
@@ -55,11 +55,11 @@ def closing(file: int) -> Iterator[int]:
         os.close(file)
 
 
-def opened(path: str, flags: int = READABLE) -> int | None:
+def open_descriptor(path: str, flags: int = READ_FLAGS) -> int | None:
     """Descriptor of the file at `path`, or None if it is missing; in a thread that may wait."""
     held: list[int] = []
     try:
-        open_into(held, path, flags)
+        open_descriptor_into(held, path, flags)
     except BaseException:
         for descriptor in held:
             os.close(descriptor)
@@ -67,7 +67,7 @@ def opened(path: str, flags: int = READABLE) -> int | None:
     return held[0] if held else None
 
 
-def open_into(held: list[int], path: str, flags: int) -> None:
+def open_descriptor_into(held: list[int], path: str, flags: int) -> None:
     """`opened`, with the descriptor in a list, where an interrupt (Ctrl-C) doesn't lose it."""
     # Python handles no signal between the opening of the file and the change of the list.
     try:
@@ -83,23 +83,23 @@ def open_into(held: list[int], path: str, flags: int) -> None:
         with suppress(FileNotFoundError):  # deleted meanwhile
             mode = os.stat(path).st_mode  # noqa: PTH116 -- a string, as everywhere here
             if not stat.S_ISREG(mode):
-                raise no_file(path, mode) from None
+                raise not_a_file_error(path, mode) from None
             if error.errno != errno.EAGAIN:
                 raise
             held.extend(map(os.open, (path,), (flags & ~_NONBLOCK,)))
 
 
-def opened_now(path: str) -> int | None:
+def open_nowait(path: str) -> int | None:
     """`opened` for reading, on the event loop."""
     try:
-        return os.open(path, READABLE)
+        return os.open(path, READ_FLAGS)
     except FileNotFoundError:
         return None
     except OSError:
         raise BlockingIOError from None
 
 
-def no_file(path: str, mode: int) -> ChunkFileError:
+def not_a_file_error(path: str, mode: int) -> ChunkFileError:
     """Error for something other than a file in the place of a chunk, by its mode."""
     kinds = {
         stat.S_IFDIR: "a folder",
@@ -115,11 +115,11 @@ def no_file(path: str, mode: int) -> ChunkFileError:
     )
 
 
-def find_location(root: str) -> None:
-    """`note_location` for the `root` itself, in a thread."""
+def record_file_system_of_root(root: str) -> None:
+    """`record_file_system` for the `root` itself, in a thread."""
     # Without one, the folder will be made, or the caller gets the error of a chunk.
-    with suppress(OSError), closing(os.open(root, READABLE)) as file:
-        note_location(file, root)
+    with suppress(OSError), closing_descriptor(os.open(root, READ_FLAGS)) as file:
+        record_file_system(file, root)
 
 
 class EndOfFileError(Exception):
@@ -130,15 +130,15 @@ class EndOfFileError(Exception):
         self.offset = offset
 
 
-def open_chunk(path: str, root: str, *, waits: bool) -> ChunkFile | None:
+def open_chunk(path: str, root: str, *, may_block: bool) -> ChunkFile | None:
     """The file at `path`, None if it is missing; a BlockingIOError where a thread must open it."""
-    descriptor = opened(path) if waits else opened_now(path)
+    descriptor = open_descriptor(path) if may_block else open_nowait(path)
     if descriptor is None:
         return None
-    file = ChunkFile(descriptor, path, root, waits=waits)
-    if waits:
+    file = ChunkFile(descriptor, path, root, may_block=may_block)
+    if may_block:
         try:
-            note_location(descriptor, root)
+            record_file_system(descriptor, root)
         except OSError as error:
             file.__exit__(None, error, None)
             raise
@@ -148,10 +148,10 @@ def open_chunk(path: str, root: str, *, waits: bool) -> ChunkFile | None:
 class ChunkFile:
     """An open file for several reads, with memory that is used again; closed by its context."""
 
-    __slots__ = ("_root", "_window", "descriptor", "path", "waits")
+    __slots__ = ("_root", "_window", "descriptor", "may_block", "path")
 
-    def __init__(self, descriptor: int, path: str, root: str, *, waits: bool = True) -> None:
-        self.descriptor, self.path, self.waits = descriptor, path, waits
+    def __init__(self, descriptor: int, path: str, root: str, *, may_block: bool = True) -> None:
+        self.descriptor, self.path, self.may_block = descriptor, path, may_block
         self._root = root
         self._window: Bytes | None = None
 
@@ -168,17 +168,17 @@ class ChunkFile:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self.path  # the system does not know it: it got a descriptor
 
-    def check(self, nbytes: int | None) -> None:
+    def check_size(self, nbytes: int | None) -> None:
         """Check that the file is a regular one, of `nbytes` bytes if that is given."""
         size = self.size()
         if nbytes is not None and size != nbytes:
-            raise wrong_size(self.path, 0, nbytes, size)
+            raise wrong_size_error(self.path, 0, nbytes, size)
 
     def size(self) -> int:
         """Size of the file in bytes; an error for anything but a regular file."""
         status = os.fstat(self.descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise no_file(self.path, status.st_mode)
+            raise not_a_file_error(self.path, status.st_mode)
         return status.st_size
 
     def read_whole(self, memory: memoryview) -> None:
@@ -193,22 +193,22 @@ class ChunkFile:
         except BlockingIOError:
             raise
         except OSError:
-            self.check(None)
+            self.check_size(None)
             raise
         except EndOfFileError:
             count = -1
         if count != nbytes or not nbytes:
-            self.check(nbytes)
+            self.check_size(nbytes)
             if nbytes:  # the file has its size now
                 self._fill(memory, 0)
-        if counters.counters:
-            counters.note(self._root, ranges=1, bytes_fetched=nbytes)
+        if counters.active:
+            counters.count(self._root, ranges=1, bytes_fetched=nbytes)
 
     def read_range(self, memory: memoryview, start: int) -> None:
         """Read the bytes from `start` on, however few the system gives at a time."""
         self._fill(memory, start)
-        if counters.counters:
-            counters.note(self._root, ranges=1, bytes_fetched=len(memory))
+        if counters.active:
+            counters.count(self._root, ranges=1, bytes_fetched=len(memory))
 
     def _fill(self, memory: memoryview, start: int) -> None:
         done = 0
@@ -219,31 +219,31 @@ class ChunkFile:
                 raise EndOfFileError(start + done if done else min(start, size))
             done += count
 
-    def read(self, ranges: ByteRanges, largest: int) -> Bytes:
-        """The bytes of ranges, at most `largest` at once; valid until the next read."""
+    def read_ranges(self, ranges: ByteRanges, max_request_nbytes: int) -> Bytes:
+        """The bytes of ranges, at most `max_request_nbytes` at once; valid until the next read."""
         if self._window is None or self._window.size < ranges.nbytes:
             self._window = np.empty(ranges.nbytes, np.uint8)
         fetched = self._window[: ranges.nbytes]
         memory = memoryview(fetched)
-        short = ranges.number_of_ranges() * limits.LIMITS.short_range
-        if ranges.table is not None and ranges.nbytes <= min(short, largest):
+        short = ranges.number_of_ranges() * limits.LIMITS.short_range_nbytes
+        if ranges.bounds_from_start is not None and ranges.nbytes <= min(short, max_request_nbytes):
             self._read_short_ranges(ranges, memory)
         else:
-            for start, stop, position in ranges.requests(largest):
+            for start, stop, position in ranges.requests(max_request_nbytes):
                 end = position + stop - start
                 if (done := self._read((memory[position:end],), start)) < stop - start:
                     self._fill(memory[position + done : end], start + done)
-        if counters.counters:
-            count = ranges.number_of_requests(largest)
-            counters.note(self._root, ranges=count, bytes_fetched=ranges.nbytes)
+        if counters.active:
+            count = ranges.number_of_requests(max_request_nbytes)
+            counters.count(self._root, ranges=count, bytes_fetched=ranges.nbytes)
         return fetched
 
     def _read_short_ranges(self, ranges: ByteRanges, memory: memoryview) -> None:
         """Read many short ranges, each of which costs Python as much as the system."""
         file, done = repeat(self.descriptor), 0
-        for starts, sizes in ranges.lists():
+        for starts, sizes in ranges.starts_and_sizes():
             parts: Sequence[bytes | bytearray]  # in less time than views of one memory
-            if self.waits:
+            if self.may_block:
                 parts = list(map(_pread, file, sizes, starts))
                 counts = list(map(len, parts))
             else:
@@ -262,7 +262,7 @@ class ChunkFile:
                 begin += size
 
     def _read(self, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
-        if self.waits:
+        if self.may_block:
             return _preadv(self.descriptor, buffers, offset)
         try:
             return os.preadv(self.descriptor, buffers, offset, _NOWAIT)
@@ -273,9 +273,9 @@ class ChunkFile:
         """A BlockingIOError for the error of a read that must not wait, or any other error."""
         if not isinstance(error, BlockingIOError) and error.errno != errno.EOPNOTSUPP:
             return error
-        self.check(None)  # only of files can the system tell whether it would wait
+        self.check_size(None)  # only of files can the system tell whether it would wait
         # Not in the page cache, or on a file system that cannot tell.
-        note_wait(self._root)
+        avoid_inline_reads(self._root)
         return BlockingIOError()
 
 

@@ -55,7 +55,7 @@ _with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 _without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
 
 
-def is_local(file: int) -> bool:
+def is_on_local_file_system(file: int) -> bool:
     """Whether an open file is on this machine; False where that is not known."""
     return _kind_of(file) in _LOCAL
 
@@ -71,21 +71,21 @@ def _kind_of(file: int) -> str:
     return kind
 
 
-def note_location(file: int, root: str) -> None:
+def record_file_system(file: int, root: str) -> None:
     """Find out, in a thread, where the `root` of a store is, from an open file below it."""
-    if not is_located(root):
+    if not location_is_known(root):
         kind = _kind_of(file)
         if len(file_systems.by_root) > 1000:
             file_systems.by_root.clear()
         file_systems.by_root[root] = kind, monotonic() + _TRUSTED
 
 
-def is_located(root: str) -> bool:
+def location_is_known(root: str) -> bool:
     """Whether it is known where files below `root` are."""
     return monotonic() <= file_systems.by_root.get(root, _UNKNOWN)[1]
 
 
-def is_known_to_be_local(root: str) -> bool:
+def is_local_file_system(root: str) -> bool:
     """Whether files below `root` are known to be on this machine."""
     kind, until = file_systems.by_root.get(root, _UNKNOWN)
     return kind in _LOCAL and hasattr(os, "RWF_NOWAIT") and monotonic() <= until
@@ -99,12 +99,12 @@ def has_advisory_locks(file: int, root: str) -> bool:
     return kind not in _MANDATORY
 
 
-def is_tried(root: str) -> bool:
+def may_read_inline(root: str) -> bool:
     """Whether files below `root` are read on the event loop: local ones, but after a wait."""
-    return is_known_to_be_local(root) and monotonic() >= file_systems.busy.get(root, 0)
+    return is_local_file_system(root) and monotonic() >= file_systems.busy.get(root, 0)
 
 
-def note_wait(root: str) -> None:
+def avoid_inline_reads(root: str) -> None:
     """Remember that a read below `root` would have waited, on the event loop."""
     if len(file_systems.busy) > 1000:
         file_systems.busy.clear()
@@ -124,7 +124,7 @@ def _mounted_kind(file: int) -> str:
     return ""
 
 
-def says_that_there_are_no_ranges(error: Exception) -> bool:
+def means_ranges_unsupported(error: Exception) -> bool:
     """Whether an error of a store means that it cannot read ranges."""
     obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
     own = getattr(obstore, "NotSupportedError", NotImplementedError)
@@ -132,7 +132,7 @@ def says_that_there_are_no_ranges(error: Exception) -> bool:
     return isinstance(error, NotImplementedError | own) or "content-encoding" in str(error)
 
 
-def ignores_ranges(store: object) -> bool:
+def is_known_to_ignore_ranges(store: object) -> bool:
     """Whether a store has answered a range with the whole object, or refused it."""
     return _without_ranges.get(id(store)) is store
 
@@ -142,20 +142,20 @@ def origin_of(service: str, address: str) -> str:
     return service if service in _SERVICES else urlsplit(address).netloc
 
 
-def answers_ranges(store: object, origin: str) -> bool:
+def is_known_to_answer_ranges(store: object, origin: str) -> bool:
     """Whether a store, or the host or service behind it, is known to answer ranges with ranges."""
     return origin in _origins or _with_ranges.get(id(store)) is store
 
 
-def note_ranges(store: object, origin: str) -> None:
+def record_range_answer(store: object, origin: str) -> None:
     """Remember that a store has answered a range with a range; so does all of its host then."""
     if origin:
         _origins.add(origin)
-    elif not answers_ranges(store, origin):
+    elif not is_known_to_answer_ranges(store, origin):
         _remember(_with_ranges, store)
 
 
-def note_whole_object(store: object) -> bool:
+def record_whole_object_answer(store: object) -> bool:
     """Remember that a range has brought the whole object; True for the first of a store."""
     return _remember(_without_ranges, store)
 

@@ -16,9 +16,9 @@ from typing import Final
 
 from zarr_bytes import limits
 from zarr_bytes.errors import ChunkFileError
-from zarr_bytes.io.files import closing, is_temporary, opened
-from zarr_bytes.io.known_stores import has_advisory_locks, note_location
-from zarr_bytes.io.tasks import EndedError, is_ended
+from zarr_bytes.io.files import closing_descriptor, is_temporary, open_descriptor
+from zarr_bytes.io.known_stores import has_advisory_locks, record_file_system
+from zarr_bytes.io.tasks import WorkCancelledError, is_work_cancelled
 
 try:
     import fcntl
@@ -31,18 +31,18 @@ _IS_HELD: Final = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 _PAUSES: Final = 2**-12, 2**-7  # seconds between two attempts: at first, and at most
 
 
-def lock(file: int, path: str, root: str, *, is_shared: bool) -> None:
+def lock_if_supported(file: int, path: str, root: str, *, is_shared: bool) -> None:
     """Lock an open file, if its file system has locks; EndedError where nobody needs the write."""
     if fcntl is None or not has_advisory_locks(file, root):
         return
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-    if (number := _tried(file, operation)) in _IS_HELD:
-        number = _tried_again(file, path, operation)
+    if (number := _try_lock(file, operation)) in _IS_HELD:
+        number = _retry_lock(file, path, operation)
     if number not in (0, *_HAS_NO_LOCKS):
         raise OSError(number, os.strerror(number), path)
 
 
-def _tried(file: int, operation: int) -> int:
+def _try_lock(file: int, operation: int) -> int:
     """Number of the error of one attempt, or 0."""
     try:
         fcntl.flock(file, operation)
@@ -51,13 +51,13 @@ def _tried(file: int, operation: int) -> int:
     return 0
 
 
-def _tried_again(file: int, path: str, operation: int) -> int:
+def _retry_lock(file: int, path: str, operation: int) -> int:
     """Try it again and again: a call that waits could not be stopped, and has no end."""
     seconds, (pause, longest), seen = limits.LIMITS.lock_seconds, _PAUSES, None
     until = monotonic() + seconds / 2
-    while (number := _tried(file, operation)) in _IS_HELD:
-        if is_ended.get()():
-            raise EndedError
+    while (number := _try_lock(file, operation)) in _IS_HELD:
+        if is_work_cancelled.get()():
+            raise WorkCancelledError
         if monotonic() >= until:
             state = _state_of(path)
             if state == seen:  # others who write, however long that takes, are waited for
@@ -90,7 +90,7 @@ def _state_of(path: str) -> list[tuple[str, int, int]]:
 def unlock(file: int) -> None:
     """End a lock: a process that was forked meanwhile has the open file, too, and would keep it."""
     if fcntl is not None:
-        _tried(file, fcntl.LOCK_UN)
+        _try_lock(file, fcntl.LOCK_UN)
 
 
 def can_lock(path: str) -> bool:
@@ -99,12 +99,12 @@ def can_lock(path: str) -> bool:
     if fcntl is None:
         return False
     try:
-        file = opened(path)
+        file = open_descriptor(path)
     except (OSError, ChunkFileError):  # such as a folder that must not be read
         return False
     if file is None:
         return can_lock(folder)
-    with closing(file):
-        note_location(file, folder)
+    with closing_descriptor(file):
+        record_file_system(file, folder)
         operation = fcntl.LOCK_SH | fcntl.LOCK_NB
-        return has_advisory_locks(file, folder) and _tried(file, operation) in (0, *_IS_HELD)
+        return has_advisory_locks(file, folder) and _try_lock(file, operation) in (0, *_IS_HELD)

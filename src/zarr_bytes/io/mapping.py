@@ -17,10 +17,17 @@ from weakref import WeakSet
 
 import numpy as np
 
-from zarr_bytes.errors import ChunkFileError, wrong_size
+from zarr_bytes.errors import ChunkFileError, wrong_size_error
 from zarr_bytes.io import counters
-from zarr_bytes.io.file_writing import IS_REPLACED, is_replaced
-from zarr_bytes.io.files import READABLE, WRITABLE, closing, no_file, open_into, opened
+from zarr_bytes.io.file_writing import NOT_WRITABLE_ERRNOS, must_be_replaced
+from zarr_bytes.io.files import (
+    READ_FLAGS,
+    WRITE_FLAGS,
+    closing_descriptor,
+    not_a_file_error,
+    open_descriptor,
+    open_descriptor_into,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +49,7 @@ class Mapping(mmap.mmap):
     identity: _Identity
 
 
-def owners_of(array: Array) -> Iterator[object]:
+def chain_of_bases(array: Array) -> Iterator[object]:
     """The array, what it is a view of, and so on: at last an array of NumPy's own, or a mapping."""
     owner: object = array
     while owner is not None:
@@ -51,9 +58,9 @@ def owners_of(array: Array) -> Iterator[object]:
         owner = getattr(owner, "obj" if isinstance(owner, memoryview) else "base", None)
 
 
-def apart_from_files(array: Array, paths: Iterable[str], *, is_read: bool = False) -> Array:
+def copied_if_mapped(array: Array, paths: Iterable[str], *, is_read: bool = False) -> Array:
     """The array, or a copy where it may map a file at one of `paths`, which are changed or read."""
-    for owner in owners_of(array):
+    for owner in chain_of_bases(array):
         identity = owner.identity if isinstance(owner, Mapping) else None
         if isinstance(owner, np.memmap) and owner.filename is not None:
             identity = _identity_at(owner.filename)
@@ -80,12 +87,12 @@ class ChangedFiles:
         # By path and identity, which is None where a replaced file is known to be one.
         self._files: dict[tuple[str, _Identity | None], WeakSet[Mapping]] = {}
 
-    def note(self, path: str, mapping: Mapping) -> None:
+    def add(self, path: str, mapping: Mapping) -> None:
         """Keep the identity of a file that has been mapped."""
         with counters.lock:
             self._files.setdefault((path, mapping.identity), WeakSet()).add(mapping)
 
-    def forget_identities(self) -> None:
+    def accept_replaced_files(self) -> None:
         """Take the files that are now at the paths for those that were mapped."""
         with counters.lock:
             files, self._files = self._files, {}
@@ -112,36 +119,36 @@ class ChangedFiles:
 
 def _synced(path: str) -> _Identity | None:
     """Identity of the file at `path`, which is on the disk then; None if there is none."""
-    file = opened(path)
+    file = open_descriptor(path)
     if file is None:
         return None
-    with closing(file):
+    with closing_descriptor(file):
         os.fsync(file)
         status = os.fstat(file)
     return status.st_dev, status.st_ino
 
 
-def mapped(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
+def map_file(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
     """The bytes of the file at `path`, mapped instead of read; None if it is missing."""
     writes = changed is not None
     held: list[int] = []
     try:
         try:
-            open_into(held, path, WRITABLE if writes else READABLE)
+            open_descriptor_into(held, path, WRITE_FLAGS if writes else READ_FLAGS)
         except OSError as error:
-            if not writes or error.errno not in IS_REPLACED:
+            if not writes or error.errno not in NOT_WRITABLE_ERRNOS:
                 raise
-            raise _protected(path) from error
+            raise _not_writable_error(path) from error
         if not held:
             return None
         descriptor = held[0]
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise no_file(path, status.st_mode)
+            raise not_a_file_error(path, status.st_mode)
         if nbytes is not None and status.st_size != nbytes:
-            raise wrong_size(path, 0, nbytes, status.st_size)
-        if writes and is_replaced(descriptor, status, path):
-            raise _protected(path)
+            raise wrong_size_error(path, 0, nbytes, status.st_size)
+        if writes and must_be_replaced(descriptor, status, path):
+            raise _not_writable_error(path)
         if not status.st_size:  # no system maps an empty file
             return np.empty(0, np.uint8)
         access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
@@ -151,11 +158,11 @@ def mapped(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes
         for descriptor in held:
             os.close(descriptor)
     if changed is not None:
-        changed.note(path, mapping)
+        changed.add(path, mapping)
     return np.frombuffer(mapping, np.uint8)
 
 
-def _protected(path: str) -> ChunkFileError:
+def _not_writable_error(path: str) -> ChunkFileError:
     return ChunkFileError(
         f"{path} is a symbolic link, has other names or must not be written to, and is not changed"
         ' in place: open the view with mode="r", or write through zarr (`array[...] = ...`), which'

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from zarr_bytes import limits
-from zarr_bytes.io.files import closing
-from zarr_bytes.io.known_stores import is_local
+from zarr_bytes.io.files import closing_descriptor
+from zarr_bytes.io.known_stores import is_on_local_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import ByteRanges
     from zarr_bytes.layout.elements import Bytes
 
-Places: TypeAlias = npt.NDArray[np.uintp]
+AddressTable: TypeAlias = npt.NDArray[np.uintp]
 
 _AT_ONCE: Final = 2**16  # ranges that are made ready at a time
 
 
-class StoppedError(OSError):
+class PartlyWrittenError(OSError):
     """The system has stopped a write."""
 
     def __init__(self, number: int | None, offset: int, written: int) -> None:
@@ -68,36 +68,36 @@ def write_ranges(file: int, ranges: ByteRanges, data: Bytes, size: int) -> None:
     if (
         CAN_MAP
         and ranges.number_of_ranges() >= limits.LIMITS.mapped_ranges
-        and ranges.nbytes <= ranges.number_of_ranges() * limits.LIMITS.short_range
-        and is_local(file)
+        and ranges.nbytes <= ranges.number_of_ranges() * limits.LIMITS.short_range_nbytes
+        and is_on_local_file_system(file)
     ):
         done = _write_mapped(file, ranges, data, size)
         if os.fstat(file).st_size != size:
             return  # an error of the caller; writing would make the file longer
     memory = memoryview(data)
     for start, stop, position in islice(ranges.ranges(), done, None):
-        write_all(file, memory[position : position + stop - start], start, position)
+        write_block(file, memory[position : position + stop - start], start, position)
 
 
-def write_parts(parts: Iterable[tuple[int, Bytes]], file: int) -> int:
+def write_blocks(parts: Iterable[tuple[int, Bytes]], file: int) -> int:
     """Write bytes at offsets to a new file; the number of them."""
     done = 0
     for start, data in parts:
-        write_all(file, memoryview(data), start, start)
+        write_block(file, memoryview(data), start, start)
         done += data.size
     return done
 
 
-def write_all(file: int, memory: memoryview, start: int, before: int) -> None:
+def write_block(file: int, memory: memoryview, start: int, before: int) -> None:
     """Write all of `memory` at `start`, after `before` bytes of the selection."""
     done = 0
     while done < len(memory):
         try:
             count = os.pwrite(file, memory[done:], start + done)
         except OSError as error:
-            raise StoppedError(error.errno, start + done, before + done) from error
+            raise PartlyWrittenError(error.errno, start + done, before + done) from error
         if not count:
-            raise StoppedError(errno.EIO, start + done, before + done)
+            raise PartlyWrittenError(errno.EIO, start + done, before + done)
         done += count
 
 
@@ -108,7 +108,7 @@ def _write_mapped(file: int, ranges: ByteRanges, data: Bytes, nbytes: int) -> in
     done = position = 0
     with (
         suppress(OSError, ValueError),
-        closing(os.memfd_create("zarr-bytes")) as source,
+        closing_descriptor(os.memfd_create("zarr-bytes")) as source,
         mmap.mmap(file, nbytes) as chunk,
     ):
         address = np.frombuffer(chunk, np.uint8).ctypes.data
@@ -124,13 +124,13 @@ def _write_mapped(file: int, ranges: ByteRanges, data: Bytes, nbytes: int) -> in
             for i in range(0, len(places), most):
                 batch = places[i : i + most]
                 count = int(batch[:, 1].sum())
-                if scatter(source, batch, copied) != count:
+                if copy_to_addresses(source, batch, copied) != count:
                     return done
                 copied += count
                 done += len(batch)
     return done
 
 
-def scatter(source: int, places: Places, begin: int) -> int:
+def copy_to_addresses(source: int, places: AddressTable, begin: int) -> int:
     """Copy bytes of a file, from `begin` on, to rows of an address and a size; how many, or -1."""
     return int(_preadv(source, places.ctypes.data, len(places), begin))

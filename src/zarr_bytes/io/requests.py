@@ -15,16 +15,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import numpy as np
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 
-from zarr_bytes.errors import ChunkSizeError, warn_caller, wrong_size
+from zarr_bytes.errors import ChunkSizeError, warn_caller, wrong_size_error
 from zarr_bytes.io import counters
 from zarr_bytes.io.known_stores import (
-    answers_ranges,
-    note_ranges,
-    note_whole_object,
-    says_that_there_are_no_ranges,
+    is_known_to_answer_ranges,
+    means_ranges_unsupported,
+    record_range_answer,
+    record_whole_object_answer,
 )
 from zarr_bytes.io.store_names import path_name, store_name
-from zarr_bytes.io.tasks import EnoughError, for_each, number_of_slots, slots_of_loop
+from zarr_bytes.io.tasks import (
+    StopRequestsError,
+    map_concurrently,
+    max_concurrent_requests,
+    slots_of_loop,
+)
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -35,8 +40,8 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import ByteRanges, Plan
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.layout.elements import Bytes
-    from zarr_bytes.layout.format import Format
-    from zarr_bytes.settings import Cost
+    from zarr_bytes.layout.objects import ObjectLayout
+    from zarr_bytes.settings import RequestCost
 
 _Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
 
@@ -45,19 +50,19 @@ _is_within = ContextVar("is_within", default=False)  # a request that is under w
 _FREE: Final = nullcontext()
 
 
-class MissingChunkError(EnoughError):
+class MissingChunkError(StopRequestsError):
     """A chunk is missing, which readers take for the fill value."""
 
 
-class Requests:
+class ChunkRequests:
     """The requests for one chunk, which is counted; no coroutine waits where it `is_sync`."""
 
     def __init__(
         self,
-        getter: Any,  # a StorePath, which has `get_sync` from zarr 3.3 on
-        format: Format,
+        store_path: Any,  # a StorePath, which has `get_sync` from zarr 3.3 on
+        layout: ObjectLayout,
         plan: Plan | None,
-        cost: Cost | None,
+        cost: RequestCost | None,
         prototype: BufferPrototype,
         driver: Driver,
         *,
@@ -71,57 +76,61 @@ class Requests:
         # For one request, and for the bytes of a fetch: no more of them are in memory than slots.
         self._slot: AbstractAsyncContextManager[object] = slots[0]
         self.memory: AbstractAsyncContextManager[object] = slots[1]
-        self._getter, self._origin = getter, driver.origin
-        self._is_asked_whole = cost is None  # also for an index
+        self._store_path, self._origin = store_path, driver.origin
+        self._requests_whole = cost is None  # also for an index
         self._prototype = prototype
-        self._stored_nbytes = format.stored_nbytes
+        self._stored_nbytes = layout.stored_nbytes
         self._plan = cast("Plan", plan)  # which nothing but ranges and indexes asks for
-        self._chunk: Bytes | None = None  # whole, once it has come: then nothing more is fetched
-        self._is_there = False  # whether anything has come
-        self._is_asked = False  # whether a range has been requested, after which others wait
-        self._is_looked_at = False  # whether all of it is, after a range of another size
-        self._one = asyncio.Lock()  # of refused ranges, which gets all of the chunk
-        self._known = asyncio.Event()  # until its answer has told what ranges bring
-        counters.note(getter.store, chunks=1)
+        self._whole_chunk: Bytes | None = (
+            None  # whole, once it has come: then nothing more is fetched
+        )
+        self._has_answer = False  # whether anything has come
+        self._has_requested_range = (
+            False  # whether a range has been requested, after which others wait
+        )
+        self._has_requested_whole = False  # whether all of it is, after a range of another size
+        self._whole_chunk_lock = asyncio.Lock()  # of refused ranges, which gets all of the chunk
+        self._answer_is_known = asyncio.Event()  # until its answer has told what ranges bring
+        counters.count(store_path.store, chunks=1)
 
     @property
     def key(self) -> str:
         """The key of the chunk, for messages."""
-        return path_name(self._getter)
+        return path_name(self._store_path)
 
     @property
     def slots(self) -> int:
         """Number of requests that are under way at once; 1 for a chunk that has come."""
-        return number_of_slots() if self._takes_slots and self._chunk is None else 1
+        return max_concurrent_requests() if self._takes_slots and self._whole_chunk is None else 1
 
     async def fetch_whole(self) -> Bytes:
         """The bytes of the chunk in one request, which `fetch` has then, too."""
         content, _ = await self._get(None)
-        self._note_chunk(content)
+        self._keep_whole_chunk(content)
         return content
 
-    async def fetch_index(self, format: Format) -> tuple[Bytes, int | None]:
+    async def fetch_index(self, layout: ObjectLayout) -> tuple[Bytes, int | None]:
         """The bytes of the index of a shard, in one request, and the size of the shard.
 
         The size is None unless the whole shard has come.
         """
-        nbytes = format.index_nbytes
-        request = RangeByteRequest(0, nbytes) if format.first else SuffixByteRequest(nbytes)
-        content, is_range = await self._get(None if self._is_asked_whole else request)
-        if is_range and format.first and content.size != nbytes:
+        nbytes = layout.index_nbytes
+        request = RangeByteRequest(0, nbytes) if layout.data_offset else SuffixByteRequest(nbytes)
+        content, is_range = await self._get(None if self._requests_whole else request)
+        if is_range and layout.data_offset and content.size != nbytes:
             whole, _ = await self._get(None)  # perhaps a server keeps it compressed
             content, is_range = whole, whole.size == content.size
         if is_range and content.size <= nbytes:
-            note_ranges(self._getter.store, self._origin)
+            record_range_answer(self._store_path.store, self._origin)
             return content, None
-        self._note_chunk(content)
-        if not self._is_asked_whole:
-            self._note_whole_object()
-        start = format.index_start(content.size)
+        self._keep_whole_chunk(content)
+        if not self._requests_whole:
+            self._warn_of_whole_object()
+        start = layout.index_offset(content.size)
         return content[start : start + nbytes], content.size
 
-    async def fetch(self, ranges: ByteRanges, largest: int) -> Bytes:
-        """The bytes of ranges one after another, in requests of at most `largest` bytes."""
+    async def fetch(self, ranges: ByteRanges, max_request_nbytes: int) -> Bytes:
+        """The bytes of ranges one after another, in requests of at most `max_request_nbytes`."""
         fetched: Bytes | None = None
 
         async def work(request: tuple[int, int, int]) -> None:
@@ -136,23 +145,29 @@ class Requests:
             fetched[position : position + part.size] = part
 
         try:
-            await for_each(work, ranges.requests(largest), self.slots)
-        except EnoughError:
-            if self._chunk is None:
+            await map_concurrently(work, ranges.requests(max_request_nbytes), self.slots)
+        except StopRequestsError:
+            if self._whole_chunk is None:
                 raise
-        return cast("Bytes", fetched) if self._chunk is None else self._part(self._chunk, ranges)
+        return (
+            cast("Bytes", fetched)
+            if self._whole_chunk is None
+            else self._ranges_of_whole(self._whole_chunk, ranges)
+        )
 
     async def _fetch_range(self, start: int, stop: int) -> Bytes:
         """The bytes of one range; an EnoughError where the chunk has come instead.
 
         The last of a whole chunk is open-ended, which proves the size of the chunk.
         """
-        if self._is_asked and not answers_ranges(self._getter.store, self._origin):
-            await self._known.wait()
-        self._is_asked = True
-        if self._chunk is not None:
-            raise EnoughError
-        is_end = self._plan.is_whole and stop == self._stored_nbytes
+        if self._has_requested_range and not is_known_to_answer_ranges(
+            self._store_path.store, self._origin
+        ):
+            await self._answer_is_known.wait()
+        self._has_requested_range = True
+        if self._whole_chunk is not None:
+            raise StopRequestsError
+        is_end = self._plan.reads_whole_chunk and stop == self._stored_nbytes
         request = OffsetByteRequest(start) if is_end else RangeByteRequest(start, stop)
         expected, stored = stop - start, self._stored_nbytes
         try:
@@ -162,30 +177,30 @@ class Requests:
                 content, is_range = await self._get(None)  # perhaps it came instead of its end
             elif is_range and size not in (expected, stored):
                 if stored is not None and size > expected:
-                    raise wrong_size(self.key, 0, stored, size + start * is_end)
-                raise wrong_size(self.key, start, stop, size)
+                    raise wrong_size_error(self.key, 0, stored, size + start * is_end)
+                raise wrong_size_error(self.key, start, stop, size)
         except ChunkSizeError:
-            if not await self._comes_whole():
+            if not await self._fetch_whole_once():
                 raise
-            raise EnoughError from None
+            raise StopRequestsError from None
         if not is_range or content.size != expected:
-            self._note_chunk(content)
-            self._note_whole_object()
-            raise EnoughError
-        note_ranges(self._getter.store, self._origin)
-        self._known.set()
+            self._keep_whole_chunk(content)
+            self._warn_of_whole_object()
+            raise StopRequestsError
+        record_range_answer(self._store_path.store, self._origin)
+        self._answer_is_known.set()
         return content
 
-    async def _comes_whole(self) -> bool:
+    async def _fetch_whole_once(self) -> bool:
         """Whether a chunk has its size, of which no range has: a server may keep it compressed."""
-        if self._is_looked_at:
-            await self._known.wait()
-        elif self._stored_nbytes is not None and not self._known.is_set():
-            self._is_looked_at = True
+        if self._has_requested_whole:
+            await self._answer_is_known.wait()
+        elif self._stored_nbytes is not None and not self._answer_is_known.is_set():
+            self._has_requested_whole = True
             content, _ = await self._get(None)
             if content.size == self._stored_nbytes:
-                self._note_chunk(content)
-        return self._chunk is not None
+                self._keep_whole_chunk(content)
+        return self._whole_chunk is not None
 
     async def _get(self, request: _Request | None) -> tuple[Bytes, bool]:
         """The bytes that a request brings, and whether they may be the range."""
@@ -200,31 +215,31 @@ class Requests:
                     _is_within.reset(within)
         if found is None:
             raise MissingChunkError
-        self._is_there = True
+        self._has_answer = True
         return found.as_numpy_array(), is_range
 
     async def _answer(self, request: _Request | None) -> tuple[Buffer | None, bool]:
         """The answer of the store, to a request for the whole object where it has no ranges."""
         try:
             if self._is_sync:
-                found = self._getter.get_sync(prototype=self._prototype, byte_range=request)
+                found = self._store_path.get_sync(prototype=self._prototype, byte_range=request)
             else:
-                found = await self._getter.get(self._prototype, request)
+                found = await self._store_path.get(self._prototype, request)
         except Exception as error:
             if request is None:
                 raise
             if isinstance(request, SuffixByteRequest):  # Azure and caches have other ranges
-                size = await _size(self._getter)
+                size = await _size(self._store_path)
                 if size is not None:
                     start = max(size - request.suffix, 0)
                     return await self._answer(RangeByteRequest(start, size))
-            if not says_that_there_are_no_ranges(error):
+            if not means_ranges_unsupported(error):
                 await self._check_is_within(request, error)
-            async with self._one:
-                if self._chunk is not None:
-                    raise EnoughError from None
+            async with self._whole_chunk_lock:
+                if self._whole_chunk is not None:
+                    raise StopRequestsError from None
                 return await self._answer(None)
-        note_request(self._getter, request, found)
+        count_request(self._store_path, request, found)
         return found, request is not None
 
     async def _check_is_within(self, request: _Request, error: Exception) -> None:
@@ -233,13 +248,13 @@ class Requests:
         A ChunkSizeError where the object ends before the range does.
         """
         start, end = getattr(request, "start", 0), getattr(request, "end", self._stored_nbytes or 0)
-        size = await _size(self._getter) if self._takes_slots else None
+        size = await _size(self._store_path) if self._takes_slots else None
         if size is not None and size < end:
-            raise wrong_size(self.key, start, end, max(size - start, 0)) from error
+            raise wrong_size_error(self.key, start, end, max(size - start, 0)) from error
         first = getattr(request, "offset", start)
         if size is None and self._takes_slots and await self._ends_before(first):
-            raise wrong_size(self.key, first, end, 0) from error
-        is_named = self._is_asked and not self._stored_nbytes  # by an index
+            raise wrong_size_error(self.key, first, end, 0) from error
+        is_named = self._has_requested_range and not self._stored_nbytes  # by an index
         if is_named or getattr(error, "status", 0) != 416:
             raise error
 
@@ -255,54 +270,56 @@ class Requests:
         """Whether the store sends the byte at `offset`, and no other bytes."""
         request = RangeByteRequest(offset, offset + 1)
         with suppress(Exception):  # of any store: the first error is the one to raise
-            found = await self._getter.get(self._prototype, request)
-            note_request(self._getter, request, found)
+            found = await self._store_path.get(self._prototype, request)
+            count_request(self._store_path, request, found)
             return found is not None and len(found) == 1
         return False
 
-    def check_is_missing(self) -> None:
+    def check_nothing_has_come(self) -> None:
         """Check that nothing of a chunk has come whose ranges are missing."""
-        if self._is_there:
+        if self._has_answer:
             raise ChunkSizeError(
                 f"some byte ranges of {self.key} are there and others are missing: the chunk"
                 " was deleted or replaced while it was read"
             )
 
-    def _note_chunk(self, chunk: Bytes) -> None:
+    def _keep_whole_chunk(self, chunk: Bytes) -> None:
         expected = self._stored_nbytes
         if expected is not None and chunk.size != expected:
-            raise wrong_size(self.key, 0, expected, chunk.size)
-        self._chunk = chunk
-        self._known.set()
+            raise wrong_size_error(self.key, 0, expected, chunk.size)
+        self._whole_chunk = chunk
+        self._answer_is_known.set()
 
-    def _part(self, chunk: Bytes, ranges: ByteRanges) -> Bytes:
+    def _ranges_of_whole(self, chunk: Bytes, ranges: ByteRanges) -> Bytes:
         """The ranges, out of the whole object, which has come."""
         if self._stored_nbytes is None:  # a shard, whose size is not known before
             for start, stop, _ in ranges.ranges():
                 if stop > chunk.size:
-                    raise wrong_size(self.key, start, stop, max(chunk.size - start, 0))
-        return ranges.of(chunk)
+                    raise wrong_size_error(self.key, start, stop, max(chunk.size - start, 0))
+        return ranges.extract(chunk)
 
-    def _note_whole_object(self) -> None:
-        if note_whole_object(self._getter.store):
-            nbytes = cast("Bytes", self._chunk).size
+    def _warn_of_whole_object(self) -> None:
+        if record_whole_object_answer(self._store_path.store):
+            nbytes = cast("Bytes", self._whole_chunk).size
             warn_caller(
-                f"{store_name(self._getter.store)} does not answer byte ranges, so chunks are"
+                f"{store_name(self._store_path.store)} does not answer byte ranges, so chunks are"
                 f" fetched whole each time that a part of them is read: {nbytes} bytes here,"
                 f" where {self._plan.nbytes} were needed; from a server that answers ranges, such"
                 " as nginx, only these are fetched"
             )
 
 
-def note_request(getter: StorePath, request: _Request | None, found: Buffer | None) -> None:
+def count_request(store_path: StorePath, request: _Request | None, found: Buffer | None) -> None:
     """Count a request that a store has answered."""
     nbytes = 0 if found is None else len(found)
-    counters.note(getter.store, requests=1, ranges=int(request is not None), bytes_fetched=nbytes)
+    counters.count(
+        store_path.store, requests=1, ranges=int(request is not None), bytes_fetched=nbytes
+    )
 
 
-async def _size(getter: StorePath) -> int | None:
+async def _size(store_path: StorePath) -> int | None:
     """Size of the object behind `getter`, where the store has it without reading the object."""
     with suppress(Exception):  # the error of the request is the one to raise
-        if type(getter.store).getsize is not Store.getsize:
-            return await getter.store.getsize(getter.path)
+        if type(store_path.store).getsize is not Store.getsize:
+            return await store_path.store.getsize(store_path.path)
     return None

@@ -14,7 +14,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from zarr_bytes.errors import in_short
+from zarr_bytes.errors import short_repr
 from zarr_bytes.settings import setting_of_zarr
 
 if TYPE_CHECKING:
@@ -25,19 +25,19 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class EnoughError(Exception):
+class StopRequestsError(Exception):
     """No other request is needed; any other error of the same time is the one to raise."""
 
 
-class EndedError(Exception):
+class WorkCancelledError(Exception):
     """Nobody needs any more what a thread waits for."""
 
 
-is_ended: ContextVar[Callable[[], bool]] = ContextVar("is_ended", default=lambda: False)
-"""Whether nobody needs the work of `in_threads` any more; for work that waits."""
+is_work_cancelled: ContextVar[Callable[[], bool]] = ContextVar("is_ended", default=lambda: False)
+"""Whether nobody needs the work of `map_in_threads` any more; for work that waits."""
 
 
-async def for_each(
+async def map_concurrently(
     work: Callable[[T], Coroutine[None, None, R]], items: Iterable[T], slots: int = 0
 ) -> list[R]:
     """Results of `work` for each of `items`, in so many `slots` or zarr's ``async.concurrency``.
@@ -45,7 +45,7 @@ async def for_each(
     The first failure cancels the others, and its error is raised, ungrouped.
     """
     waiting, results = iter(enumerate(items)), {}
-    begun = list(islice(waiting, slots or number_of_slots()))  # no more tasks than items
+    begun = list(islice(waiting, slots or max_concurrent_requests()))  # no more tasks than items
     rest = chain(begun, waiting)
 
     async def run() -> None:
@@ -55,11 +55,11 @@ async def for_each(
     if len(begun) <= 1:
         await run()
     else:
-        await _together(run, len(begun))
+        await _run_together(run, len(begun))
     return [results[i] for i in range(len(results))]
 
 
-async def _together(run: Callable[[], Coroutine[None, None, None]], number: int) -> None:
+async def _run_together(run: Callable[[], Coroutine[None, None, None]], number: int) -> None:
     """So many runs, as a TaskGroup that cancels the others and not the caller after a failure."""
     failures: list[BaseException] = []
     running: list[asyncio.Task[None]] = []
@@ -78,13 +78,15 @@ async def _together(run: Callable[[], Coroutine[None, None, None]], number: int)
         while len(running) < number and not failures:  # an eager task may have failed already
             running.append(tasks.create_task(heard()))
     if failures:
-        raise next((error for error in failures if not isinstance(error, EnoughError)), failures[0])
+        raise next(
+            (error for error in failures if not isinstance(error, StopRequestsError)), failures[0]
+        )
 
 
 _NO_LIMIT: Final = 2**31  # requests
 
 
-def number_of_slots() -> int:
+def max_concurrent_requests() -> int:
     """Number of requests that are under way at once: zarr's ``async.concurrency``.
 
     zarr takes any number, and starts another request while fewer than that are under way, so that
@@ -99,12 +101,12 @@ def number_of_slots() -> int:
     if is_number and limit >= 0:  # False for NaN
         return ceil(min(limit, _NO_LIMIT)) or _NO_LIMIT
     raise ValueError(
-        f"zarr's setting async.concurrency is {in_short(limit)}; permitted are numbers from 0 on,"
+        f"zarr's setting async.concurrency is {short_repr(limit)}; permitted are numbers from 0 on,"
         " and None; 0 and None are no limit"
     )
 
 
-def objects_at_once(number: int, count: int, slots: int) -> int:
+def concurrent_objects(number: int, count: int, slots: int) -> int:
     """How many of `count` objects are read at the same time as one: fewer in the last round."""
     return slots if number < count - count % slots else count % slots
 
@@ -115,7 +117,7 @@ _slots = WeakKeyDictionary[Any, tuple[int, asyncio.Semaphore, asyncio.Semaphore]
 
 def slots_of_loop() -> tuple[asyncio.Semaphore, asyncio.Semaphore]:
     """Slots that the event loop has for requests, and for fetches, whose bytes are in memory."""
-    loop, limit = asyncio.get_running_loop(), number_of_slots()
+    loop, limit = asyncio.get_running_loop(), max_concurrent_requests()
     slots = _slots.get(loop)
     if slots is None or slots[0] != limit:
         for other in [o for key in _slots.keyrefs() if (o := key()) is not None and o.is_closed()]:
@@ -124,7 +126,7 @@ def slots_of_loop() -> tuple[asyncio.Semaphore, asyncio.Semaphore]:
     return slots[1:]
 
 
-def finished(coroutine: Coroutine[object, None, T]) -> T:
+def result_without_waiting(coroutine: Coroutine[object, None, T]) -> T:
     """Result of a coroutine that waits for nothing."""
     try:
         coroutine.send(None)
@@ -139,7 +141,7 @@ def number_of_threads() -> int:
     return setting if isinstance(setting, int) and setting >= 1 else os.cpu_count() or 1
 
 
-async def in_threads(
+async def map_in_threads(
     work: Callable[[Iterator[T]], Iterator[R]],
     items: Sequence[T],
     threads: int,
@@ -168,8 +170,8 @@ async def in_threads(
                     i, item = waiting.popleft()
                     yield item
 
-        is_ended.set(ended.is_set)
-        with suppress(EndedError):
+        is_work_cancelled.set(ended.is_set)
+        with suppress(WorkCancelledError):
             try:
                 for result in work(taken()):
                     results[i] = result
@@ -180,16 +182,16 @@ async def in_threads(
     loop = asyncio.get_running_loop()
     runs = [loop.run_in_executor(executor, copy_context().run, run) for _ in range(threads)]
     if threads == 1:  # the usual case, worth a task
-        await _until_done(runs[0], stop)
+        await _wait_until_done(runs[0], stop)
     else:
-        outcomes = await _until_done(asyncio.gather(*runs, return_exceptions=True), stop)
+        outcomes = await _wait_until_done(asyncio.gather(*runs, return_exceptions=True), stop)
         for error in outcomes:
             if error is not None:
                 raise error
     return [results[i] for i in range(len(items))]
 
 
-async def _until_done(work: asyncio.Future[T], stop: Callable[[], None]) -> T:
+async def _wait_until_done(work: asyncio.Future[T], stop: Callable[[], None]) -> T:
     """Wait for `work` in threads, even if the caller is cancelled; `stop` is called then."""
     try:
         return await asyncio.shield(work)

@@ -22,7 +22,7 @@ WriteOrder: TypeAlias = Literal["morton", "unordered", "lexicographic", "colexic
 WRITE_ORDERS: Final[tuple[str, ...]] = get_args(WriteOrder)
 
 
-def numbers_as_stored(counts: Sequence[int], order: WriteOrder) -> range | Offsets:
+def numbers_in_write_order(counts: Sequence[int], order: WriteOrder) -> range | Offsets:
     """Numbers of the inner chunks of a shard, in the order in which they are stored.
 
     An inner chunk has its number in the index, which is in C order.
@@ -41,11 +41,11 @@ def numbers_as_stored(counts: Sequence[int], order: WriteOrder) -> range | Offse
 
     Examples
     --------
-    >>> numbers_as_stored((2, 3), "lexicographic")
+    >>> numbers_in_write_order((2, 3), "lexicographic")
     range(0, 6)
-    >>> numbers_as_stored((2, 3), "colexicographic")
+    >>> numbers_in_write_order((2, 3), "colexicographic")
     array([0, 3, 1, 4, 2, 5])
-    >>> numbers_as_stored((4, 4), "morton")
+    >>> numbers_in_write_order((4, 4), "morton")
     array([ 0,  4,  1,  5,  8, 12,  9, 13,  2,  6,  3,  7, 10, 14, 11, 15])
     """
     count = prod(counts)
