@@ -63,8 +63,8 @@ class ObjectLayout:
     """The layout of stored objects of one chunk shape, data type and fill value.
 
     Shapes are in the axes of the array; `grid` has the axes in their stored order. `order` has, for
-    each stored axis, the axis of the array that it is. `stored_fill_value` has the bytes of the fill
-    value as they are stored.
+    each stored axis, the axis of the array that it is. `stored_fill_value` has the stored bytes of
+    the fill value.
     """
 
     def __init__(
