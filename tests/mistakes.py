@@ -536,8 +536,8 @@ MISTAKES = [
     Mistake(
         "read.py",
         "read_batch",
-        "into = copied_if_mapped(out, paths, is_read=True)",
-        "into = out",
+        "target = copied_if_mapped(out, paths, is_read=True)",
+        "target = out",
         "test_pipeline.py::TestReadingIntoABufferOfTheCaller::test_a_read_fills_a_buffer_that_maps_the_file_itself",
         "A read into a mapping of the same file changes the file while it is read.",
     ),

@@ -247,11 +247,12 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
         from zarr_bytes.read import prepare_codec_read, read_batch
 
-        item, rest, out = prepare_codec_read(
-            byte_getter, self._encoding.layout_of(chunk_spec), selection
+        layout = self._encoding.layout_of(chunk_spec)
+        projection, out, selection_of_out = prepare_codec_read(byte_getter, layout, selection)
+        (is_there,) = await read_batch(
+            [projection], out, (), cpu.buffer_prototype, is_whole_batch=False
         )
-        (is_there,) = await read_batch([item], out, (), cpu.buffer_prototype, is_whole_batch=False)
-        return _buffer(out[rest], chunk_spec) if is_there else None
+        return _buffer(out[selection_of_out], chunk_spec) if is_there else None
 
     def _decode_partial_sync(
         self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
@@ -261,11 +262,10 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
         from zarr_bytes.read import prepare_codec_read, read_sync
 
-        item, rest, out = prepare_codec_read(
-            byte_getter, self._encoding.layout_of(chunk_spec), selection
-        )
-        is_there = read_sync(item, out, cpu.buffer_prototype)
-        return _buffer(out[rest], chunk_spec) if is_there else None
+        layout = self._encoding.layout_of(chunk_spec)
+        projection, out, selection_of_out = prepare_codec_read(byte_getter, layout, selection)
+        is_there = read_sync(projection, out, cpu.buffer_prototype)
+        return _buffer(out[selection_of_out], chunk_spec) if is_there else None
 
     @cached_property
     def _encoding(self) -> ChunkEncoding:

@@ -47,9 +47,11 @@ if TYPE_CHECKING:
         SelectorTuple,
     )
 
-_Item: TypeAlias = "tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]"  # of zarr's batch
+# One chunk of zarr's batch: store path, or another getter or setter of bytes; chunk spec, chunk
+# selection, out selection, and whether the selection is a complete chunk.
+_BatchItem: TypeAlias = "tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]"
 
-_OTHERS: Final = np.ma.MaskedArray, np.matrix  # arrays that assign in ways of their own
+_ARRAYS_LEFT_TO_ZARR: Final = np.ma.MaskedArray, np.matrix  # they assign in ways of their own
 _PRESENT: Final[GetResult] = {"status": "present"}
 _MISSING: Final[GetResult] = {"status": "missing"}
 
@@ -83,18 +85,29 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     # Whether selections are written in place: the setting when the array was opened. A pickled
     # pipeline keeps it.
     in_place: bool
-    # The indexes of shards that reads have fetched. A pickled pipeline has none.
+    # The indexes of shards that reads have fetched. A pickled pipeline has an empty one.
     index_cache: IndexCache
 
-    def __init__(self, *parts: Any, **named: Any) -> None:
-        super().__init__(*parts, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         # zarr's class is frozen.
         object.__setattr__(self, "in_place", setting("zarr_bytes.partial_writes"))
         object.__setattr__(self, "index_cache", IndexCache())
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
-        """Not implemented, so that zarr calls `from_codecs`, but for what is refused first."""
+        """Refuse metadata of shards that can't be read; for all others zarr calls `from_codecs`.
+
+        Zarr calls this first, and takes the NotImplementedError of its own class as a request to
+        call `from_codecs`.
+
+        Raises
+        ------
+        ConfigurationError
+            If inner chunks do not divide the shard, and zarr doesn't read such shards either.
+        NotImplementedError
+            Otherwise.
+        """
         codecs = getattr(array_metadata, "codecs", ())  # none in format 2
         if codecs and isinstance(codecs[-1], ShardingCodec) and _are_own(codecs):
             spec = chunk_spec_of(cast("ArrayV3Metadata", array_metadata))
@@ -104,14 +117,18 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
-        """Pipeline of `codecs`: one of zarr's where others are among them."""
+        """Pipeline for a chain of codecs; one of zarr's if it has codecs that aren't read here.
+
+        Also one of zarr's if this package's codec isn't chosen, or this zarr has an unknown
+        pipeline.
+        """
         codecs = tuple(codecs)
         if _is_chosen():
             codecs = with_own_codecs(codecs)  # a new array has zarr's own
         if not _are_own(codecs):
             # zarr takes any pipeline.
-            other = cast("type[Self]", PIPELINES[setting("zarr_bytes.other_chains")])
-            return other.from_codecs(codecs, batch_size=batch_size)
+            pipeline_of_zarr = cast("type[Self]", PIPELINES[setting("zarr_bytes.other_chains")])
+            return pipeline_of_zarr.from_codecs(codecs, batch_size=batch_size)
         # Not by zarr's `from_codecs`, which warns that shards behind a `transpose` are read whole.
         return cls(
             array_array_codecs=cast("tuple[ArrayArrayCodec, ...]", codecs[:-1]),
@@ -122,7 +139,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
 
     @cached_property
     def encoding(self) -> ChunkEncoding:
-        """Storage of the chunks."""
+        """How the codecs store the chunks."""
         return encoding_of((*self.array_array_codecs, self.array_bytes_codec))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -135,76 +152,100 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         return methodcaller("from_codecs", codecs), (ChosenOnUnpickling(get_pipeline_class),), state
 
     async def read(
-        self, batch_info: Iterable[_Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
+        self, batch_info: Iterable[_BatchItem], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
-        """Read selections of chunks into `out`; for each chunk, whether it was there."""
-        items, array = list(batch_info), out.as_ndarray_like()
-        is_numpy = isinstance(array, np.ndarray) and not isinstance(array, _OTHERS)
-        if not items or not is_numpy or not self._takes(items):
+        """Read selections of chunks into `out`; for each chunk, whether it is present or missing.
+
+        Zarr calls this on its event loop, with the chunks of one read. Results in other memory, and
+        chunks that aren't in a store, are left to zarr's pipeline.
+        """
+        items = list(batch_info)
+        array = out.as_ndarray_like()
+        is_numpy = isinstance(array, np.ndarray) and not isinstance(array, _ARRAYS_LEFT_TO_ZARR)
+        if not items or not is_numpy or not self._can_process(items):
             return await super().read(items, out, drop_axes)
         from zarr_bytes.read import read_batch  # 10 ms, and zarr loads this module for any array
 
-        chunks, prototype = self._projections(items), items[0][1].prototype
-        into = cast("Array", array)
-        found = await read_batch(chunks, into, drop_axes, prototype, self.index_cache)
-        return tuple([_PRESENT if is_there else _MISSING for is_there in found])
+        exists = await read_batch(
+            self._projections(items),
+            cast("Array", array),
+            drop_axes,
+            items[0][1].prototype,
+            self.index_cache,
+        )
+        return tuple([_PRESENT if is_there else _MISSING for is_there in exists])
 
     async def write(
-        self, batch_info: Iterable[_Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
+        self, batch_info: Iterable[_BatchItem], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
-        """Write selections of chunks from `value`."""
+        """Write selections of chunks from `value`.
+
+        Zarr calls this on its event loop, with the chunks of one write. Chunks that aren't in a
+        store are left to zarr's pipeline.
+        """
         items = list(batch_info)
-        if not items or not self._takes(items):
+        if not items or not self._can_process(items):
             await super().write(items, value, drop_axes)
             return
         from zarr_bytes.write import write_batch
 
-        chunks, spec, in_place = self._projections(items), items[0][1], self.in_place
-        prototype, skips_empty_chunks = spec.prototype, not spec.config.write_empty_chunks
+        spec = items[0][1]
         await write_batch(
-            chunks,
+            self._projections(items),
             value,
             drop_axes,
-            prototype,
-            in_place=in_place,
-            skips_empty_chunks=skips_empty_chunks,
+            spec.prototype,
+            in_place=self.in_place,
+            skips_empty_chunks=not spec.config.write_empty_chunks,
         )
 
-    def _takes(self, items: list[_Item]) -> bool:
-        """Whether a batch has chunks of stores, for the memory of this machine, as `stored`."""
-        store_path, first, *_ = items[0]
-        if not (isinstance(store_path, StorePath) and uses_cpu_buffers(first)):
+    def _can_process(self, items: list[_BatchItem]) -> bool:
+        """Whether this package reads and writes the chunks of a batch; zarr does otherwise.
+
+        They must be in a store, for buffers in the memory of this machine, and inner chunks must
+        divide the shards. A ConfigurationError where zarr doesn't read these shards either.
+        """
+        store_path, spec_of_first, *_ = items[0]
+        if not (isinstance(store_path, StorePath) and uses_cpu_buffers(spec_of_first)):
             return False
         sharding = self.encoding.sharding
         if sharding is None:
             return True
-        undivided = [spec for _, spec, *_ in items if not sharding.divides(spec.shape)]
-        for spec in undivided:
+        specs_not_divided = [spec for _, spec, *_ in items if not sharding.divides(spec.shape)]
+        for spec in specs_not_divided:
             _refuse_unreadable((*self.array_array_codecs, self.array_bytes_codec), spec)
-        return not undivided
+        return not specs_not_divided
 
-    def _projections(self, items: list[_Item]) -> list[ChunkProjection]:
-        """Zarr's batch as this package's own: what zarr tells a pipeline is known here alone."""
-        known, layout_of = items[0][1], self.encoding.layout_of  # as a rule, the spec of all
-        layout = layout_of(known)
+    def _projections(self, items: list[_BatchItem]) -> list[ChunkProjection]:
+        """Zarr's batch as this package's own: the form of zarr's items is known here alone."""
+        from zarr_bytes.read import ChunkProjection
+
+        spec_of_first = items[0][1]  # as a rule, the spec of all
+        layout_of = self.encoding.layout_of
+        layout_of_first = layout_of(spec_of_first)
+        # Half the time of a call of the class, which thousands of chunks would show.
+        projection_of = ChunkProjection._make
         return [
-            (
-                store_path,
-                layout if spec is known else layout_of(spec),
-                chunk_selection,
-                out_selection,
-                is_complete_chunk,
+            projection_of(
+                (
+                    store_path,
+                    layout_of_first if spec is spec_of_first else layout_of(spec),
+                    chunk_selection,
+                    out_selection,
+                    is_complete_chunk,
+                )
             )
             for store_path, spec, chunk_selection, out_selection, is_complete_chunk in items
         ]
 
 
 def _is_chosen() -> bool:
+    """Whether zarr's configuration names this package's class for ``bytes``."""
     return bool(setting_of_zarr("codecs.bytes") == CLASSES["bytes"])
 
 
 def _are_own(codecs: Sequence[Codec]) -> bool:
-    """Whether arrays with these codecs have this package's pipeline."""
+    """Whether arrays with these codecs get this package's pipeline, and not one of zarr."""
     return _is_chosen() and _knows_pipeline_of_zarr() and is_uncompressed(codecs)
 
 
@@ -216,7 +257,7 @@ def _refuse_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> None:
 
 @cache
 def _knows_pipeline_of_zarr() -> bool:
-    """Whether zarr's pipeline is as this one needs it; warns once where it is not."""
+    """Whether zarr's pipeline is one that this package can derive from; warns once if not."""
     if unknown := unknown_part_of_pipeline(BatchedCodecPipeline):
         warn_caller(
             f"zarr-bytes {metadata.version('zarr-bytes')} does not know the pipeline of zarr"

@@ -80,7 +80,7 @@ async def write_batch(
     The value must fit the selection that the batch divides, or is a ValueError before any chunk is
     changed.
     """
-    driver = driver_of(batch[0][0].store)
+    driver = driver_of(batch[0].store_path.store)
     goes_to_files = not driver.why_not_in_place()
     array: Any = value.as_ndarray_like()
     shape = _shape_of_selection(batch)
@@ -89,8 +89,10 @@ async def write_batch(
     if not isinstance(array, np.ndarray) and (may_overlap or array.shape not in ((), shape)):
         array = await _load_elements(array)
     if may_overlap:  # before any file is changed
-        array = copied_if_mapped(array, (f"{root}/{key.path}" for key, *_ in batch))
-    array = _broadcast_to_selection(array, shape, batch[0][1].dtype)
+        array = copied_if_mapped(
+            array, (f"{root}/{projection.store_path.path}" for projection in batch)
+        )
+    array = _broadcast_to_selection(array, shape, batch[0].layout.dtype)
 
     def edit(projection: ChunkProjection) -> ChunkUpdate:
         nonlocal last
@@ -111,13 +113,14 @@ async def write_batch(
         )
 
     def write_to_file(projection: ChunkProjection) -> None:
-        new, path = edit(projection), f"{root}/{projection[0].path}"
+        new = edit(projection)
+        path = f"{root}/{projection.store_path.path}"
         written = 0 if new.is_empty_selection else write_file(path, root, new, in_place=in_place)
         if not new.is_empty_selection:
             counters.count(root, chunks=1, opens=int(written > 0), bytes_written=written)
 
     if not goes_to_files:
-        await map_concurrently(lambda item: edit(item).to_store(item[0], prototype), batch)
+        await map_concurrently(lambda item: edit(item).to_store(item.store_path, prototype), batch)
         return
     if len(batch) > 1 and not location_is_known(root):
         await asyncio.to_thread(record_file_system_of_root, root)
@@ -125,7 +128,7 @@ async def write_batch(
     # pay from the second chunk on. Writing in place to a local file waits for nothing.
     nbytes = prod(shape) * value.dtype.itemsize
     is_small = value.shape != () and nbytes <= limits.LIMITS.single_thread_nbytes
-    is_replaced = not in_place or any(is_complete_chunk for *_, is_complete_chunk in batch)
+    is_replaced = not in_place or any(projection.is_complete_chunk for projection in batch)
     threads = threads_for_files(root, len(batch), is_small=is_small and not is_replaced)
     # Another library may read by zarr, which needs the loop and its threads.
     with nullcontext() if isinstance(array, np.ndarray) else ThreadPoolExecutor() as executor:

@@ -38,7 +38,13 @@ from zarr_bytes.io.store_names import path_name
 from zarr_bytes.io.tasks import concurrent_objects, max_concurrent_requests
 from zarr_bytes.layout.objects import InnerChunkIndex
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.read import Reader, prepare_codec_read, read_index
+from zarr_bytes.read import (
+    UNKNOWN_COUNT,
+    ChunkProjection,
+    Reader,
+    prepare_codec_read,
+    read_index,
+)
 from zarr_bytes.settings import CLASSES, PIPELINE, setting_of_zarr
 from zarr_bytes.write import NO_GAPS, SelectionUpdate
 from zarr_bytes.zarr_versions import axis_indexers_of, chunk_spec_at, chunk_spec_of, indexer_of
@@ -379,12 +385,14 @@ class _Walk:
             self._first += 1
             self._bytes_of_indexes += layout.index_nbytes
         self._first += not (layout.index_nbytes or driver.answers_ranges())
-        chunk = (key, layout, selection, out, False)
+        projection = ChunkProjection(key, layout, selection, out, is_complete_chunk=False)
         if reader is None:
-            chunk, _, part = prepare_codec_read(key, layout, selection, _without_memory)
-            reader, count = Reader(part, (), driver, is_whole_batch=False), 2**31
+            prepared = prepare_codec_read(key, layout, selection, _without_memory)
+            projection = prepared.projection
+            reader = Reader(prepared.out, (), driver, is_whole_batch=False)
+            count = UNKNOWN_COUNT
         objects = concurrent_objects(self.counts.chunks - 1, count, max_concurrent_requests())
-        self.counts.add(reader.forecast(chunk, index, objects))
+        self.counts.add(reader.forecast(projection, index, objects))
 
     def _write(
         self, layout: ObjectLayout, key: StorePath, selection: Any, *, is_complete_chunk: bool
