@@ -1,9 +1,13 @@
-"""Chains of codecs that store chunks uncompressed, and how they store them."""
+"""Chains of codecs that store chunks uncompressed, and how they store them.
+
+A chain is all codecs of an array, in the order in which they encode. It is uncompressed if it has
+any number of `transpose` and then `bytes` or `endian`, or shards with such a chain inside.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import zarr
 from zarr import codecs as zarr_codecs
@@ -26,62 +30,73 @@ if TYPE_CHECKING:
 
 def with_own_codecs(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
     """The chain with this package's codec in place of zarr's `bytes`, in shards, too."""
-    return tuple(map(_own, codecs))
+    return tuple(map(_with_own_codec, codecs))
 
 
-def _own(codec: Codec) -> Codec:
+def _with_own_codec(codec: Codec) -> Codec:
+    """The codec of this package in place of zarr's `bytes`, in shards, too; else the same object.
+
+    Subclasses of zarr's codecs stay, since they may store other bytes.
+    """
     if type(codec) is zarr_codecs.BytesCodec:
         return BytesCodec(endian=endian_of(codec))
     if type(codec) is ShardingCodec:
-        inner = with_own_codecs(codec.codecs)
-        is_changed = any(a is not b for a, b in zip(inner, codec.codecs, strict=True))
-        return replace(codec, codecs=inner) if is_changed else codec
+        inner_codecs = with_own_codecs(codec.codecs)
+        is_changed = any(a is not b for a, b in zip(inner_codecs, codec.codecs, strict=True))
+        return replace(codec, codecs=inner_codecs) if is_changed else codec
     return codec
 
 
 def is_uncompressed(codecs: Sequence[Codec]) -> bool:
-    """Whether these are transposes and `bytes`, or shards of these."""
+    """Whether a chain is one that this package reads and writes by itself.
+
+    These are any number of `transpose` and then `bytes` or `endian`, or shards with such a chain
+    inside, whose index is stored by `bytes`. False for shards in shards.
+    """
     if not codecs or any(type(codec) is not TransposeCodec for codec in codecs[:-1]):
         return False
     last = codecs[-1]
     if type(last) is ShardingCodec:
         is_nested = ShardingCodec in map(type, last.codecs)
         has_known_order = write_order_of(last) in WRITE_ORDERS
-        is_stored_plainly = _has_plain_index(last) and is_uncompressed(last.codecs)
-        return is_stored_plainly and has_known_order and not is_nested
+        has_uncompressed_parts = _has_uncompressed_index(last) and is_uncompressed(last.codecs)
+        return has_uncompressed_parts and has_known_order and not is_nested
     return type(last) in SAME_BYTES_CLASSES
 
 
-def _has_plain_index(codec: ShardingCodec) -> bool:
-    """Whether the index of shards is stored by `bytes`, with or without a checksum."""
-    first, *others = codec.index_codecs or (None,)
+def _has_uncompressed_index(codec: ShardingCodec) -> bool:
+    """Whether the index of shards is stored by `bytes`, with or without a `crc32c` checksum."""
+    serializer, *after_serializer = codec.index_codecs or (None,)
     return (
-        type(first) in SAME_BYTES_CLASSES
-        and cast("BytesCodec", first).endian is not None
-        and [type(other) for other in others] in ([], [Crc32cCodec])
+        type(serializer) in SAME_BYTES_CLASSES
+        and cast("BytesCodec", serializer).endian is not None
+        and [type(other) for other in after_serializer] in ([], [Crc32cCodec])
     )
 
 
 def why_undivided(codecs: Sequence[Codec], spec: ArraySpec) -> str | None:
-    """Which inner chunk does not divide which shard of a chain that `is_plain`; None if it does.
+    """Why inner chunks do not divide the shards of a chain; None if they do, or without shards.
 
-    This package neither reads nor writes such shards. Their spec is as zarr gives it to a pipeline.
+    This package neither reads nor writes shards that they do not divide. The chain is one that
+    `is_uncompressed`, and the spec is that of a shard before any `transpose`, as zarr gives it to a
+    pipeline.
     """
-    last, shard = codecs[-1], _spec_of_last(codecs, spec)
+    last = codecs[-1]
     if not isinstance(last, ShardingCodec):
         return None
-    for axis, (n, size) in enumerate(zip(shard.shape, last.chunk_shape, strict=False)):
-        if n % size:
+    shard_shape = _spec_of_last(codecs, spec).shape
+    for axis, (length, inner_length) in enumerate(zip(shard_shape, last.chunk_shape, strict=False)):
+        if length % inner_length:
             return (
                 f"inner chunks of the shape {last.chunk_shape} do not divide shards, which have the"
-                f" shape {shard.shape} after the codecs before them: {size} does not divide {n} on"
-                f" axis {axis}"
+                f" shape {shard_shape} after the codecs before them: {inner_length} does not divide"
+                f" {length} on axis {axis}"
             )
     return None
 
 
 def why_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> str | None:
-    """As `why_undivided`, but None where this zarr reads and writes such shards by itself."""
+    """Why shards can't be read by this package or by zarr; None if either of them reads them."""
     # Up to 3.4.2, zarr compares inner chunks with the chunk before a `transpose`. It accepts some
     # that do not divide the shard, and what it writes there is lost.
     reason = why_undivided(codecs, spec)
@@ -90,7 +105,7 @@ def why_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> str | None:
 
 
 def _spec_of_last(codecs: Sequence[Codec], spec: ArraySpec) -> ArraySpec:
-    """What the last codec of a chain gets, behind all others."""
+    """The chunk spec that the last codec of a chain gets, after all codecs before it."""
     for codec in codecs[:-1]:
         spec = codec.resolve_metadata(spec)
     return spec
@@ -105,38 +120,50 @@ def codec_name(codec: Codec) -> str:
 
 
 def uncompressed_codecs(array: zarr.Array[Any]) -> Sequence[Codec]:
-    """Codecs of an array with chunks of plain bytes; a StoreError for any other array."""
+    """Codecs of an array whose chain `is_uncompressed`.
+
+    A StoreError for any other array, which names the first codec that keeps it from being one.
+    """
     metadata = array.metadata
     if metadata.zarr_format != 3:
         raise StoreError("it is of Zarr format 2")
     if not is_uncompressed(metadata.codecs):
-        others = [*map(codec_name, _other_codecs(metadata.codecs)), "sharding_indexed"]
+        # Where every codec is known by itself, it is shards in shards, or their index.
+        names = [*map(codec_name, _other_codecs(metadata.codecs)), "sharding_indexed"]
         raise StoreError(
-            f"chunks go through the codec {others[0]}, so that no element has a place of its own in"
+            f"chunks go through the codec {names[0]}, so that no element has a place of its own in"
             " the file: permitted are transposes and bytes alone (compressors=None, filters=None),"
             " or shards of them, which are in no other shard, with an index of bytes and crc32c"
         )
     return metadata.codecs
 
 
-def uncompressed_parts(
-    array: zarr.Array[Any],
-) -> tuple[Sequence[Codec], ArrayV3Metadata, ArraySpec]:
-    """As `uncompressed_codecs`, with metadata and chunk spec.
+class UncompressedParts(NamedTuple):
+    """What the bytes of the chunks of an array depend on, for an array with one chunk shape."""
 
-    A StoreError also for chunks of several shapes.
+    codecs: Sequence[Codec]
+    metadata: ArrayV3Metadata
+    spec: ArraySpec  # of all chunks, or shards
+
+
+def uncompressed_parts(array: zarr.Array[Any]) -> UncompressedParts:
+    """Codecs, metadata and chunk spec of an array whose chain `is_uncompressed`.
+
+    A StoreError for any other array, for chunks of several shapes, and for shards that inner chunks
+    do not divide.
     """
-    codecs, metadata = uncompressed_codecs(array), cast("ArrayV3Metadata", array.metadata)
+    codecs = uncompressed_codecs(array)
+    metadata = cast("ArrayV3Metadata", array.metadata)
     spec = chunk_spec_of(metadata)
     if spec is None:
         raise StoreError("its chunks have several shapes")
     if reason := why_undivided(codecs, spec):
         raise StoreError(reason)
-    return codecs, metadata, spec
+    return UncompressedParts(codecs, metadata, spec)
 
 
 def _other_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
-    """The codecs of a chain, and of inner chunks, that are not among those of plain bytes."""
+    """The codecs of a chain, and of inner chunks, that no uncompressed chain has."""
     for codec in codecs:
         if type(codec) is ShardingCodec:
             yield from _other_codecs(codec.codecs)
@@ -145,32 +172,37 @@ def _other_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
 
 
 def encoding_of(codecs: Sequence[Codec]) -> ChunkEncoding:
-    """Storage of the chunks of a chain that `is_plain`."""
+    """How a chain that `is_uncompressed` stores chunks."""
     from zarr_bytes.layout.objects import ChunkEncoding, ShardingConfig
 
     *transposes, last = codecs
     if not isinstance(last, ShardingCodec):
         return ChunkEncoding(endian_of(cast("BytesCodec", last)), _composed_order(transposes))
-    nesting = _composed_order(transposes) or tuple(range(len(last.chunk_shape)))
+    # The sharding codec has the shape of inner chunks in the order of axes after the transposes.
+    axes = range(len(last.chunk_shape))
+    index_order = _composed_order(transposes) or tuple(axes)
     location = last.index_location  # an enum up to zarr 3.3, and a string after it
     sharding = ShardingConfig(
-        inner_chunk_shape=tuple([last.chunk_shape[nesting.index(i)] for i in range(len(nesting))]),
-        index_order=nesting,
+        inner_chunk_shape=tuple([last.chunk_shape[index_order.index(axis)] for axis in axes]),
+        index_order=index_order,
         index_is_at_end=getattr(location, "value", location) == "end",
         index_endian=cast("Endian", endian_of(cast("BytesCodec", last.index_codecs[0]))),
         index_has_checksum=len(last.index_codecs) > 1,
         keeps_padding=not transposes,
         write_order=write_order_of(last),
     )
-    *inner, serializer = last.codecs
+    *inner_transposes, serializer = last.codecs
     endian = endian_of(cast("BytesCodec", serializer))
-    return ChunkEncoding(endian, _composed_order([*transposes, *inner]), sharding)
+    return ChunkEncoding(endian, _composed_order([*transposes, *inner_transposes]), sharding)
 
 
 def _composed_order(codecs: Iterable[Codec]) -> tuple[int, ...] | None:
-    """Axis of the array that each stored axis is, after all transposes; None if none moves."""
-    transposes = [cast("TransposeCodec", codec).order for codec in codecs]
+    """For each stored axis the axis of the array that it is, after all these transposes.
+
+    None if they move no axis, or there are none.
+    """
+    orders = [cast("TransposeCodec", codec).order for codec in codecs]
     composed: tuple[int, ...] = ()
-    for order in transposes:
+    for order in orders:
         composed = tuple(composed[i] if composed else i for i in order)
     return None if composed == tuple(sorted(composed)) else composed

@@ -1,8 +1,11 @@
 """The `bytes` codec and its draft name `endian`, as classes that zarr chooses for array metadata.
 
-Specification: bytes codec 1.0, and endian codec 1.0 (the draft of the same codec). Deviation: a
-structured data type without `endian` is read as little-endian, with a warning, because earlier
-versions of zarr wrote such arrays.
+Specification: bytes codec 1.0, and endian codec 1.0 (the draft of the same codec). In metadata:
+
+    {"name": "bytes", "configuration": {"endian": "little"}}
+
+Deviation: a structured data type without `endian` is read as little-endian, with a warning, because
+earlier versions of zarr wrote such arrays.
 """
 
 from __future__ import annotations
@@ -54,7 +57,10 @@ if TYPE_CHECKING:
 
 
 class ChosenOnUnpickling(NamedTuple):
-    """What a function of zarr chooses, once this is unpickled."""
+    """A class in a pickle, which is chosen by a function of zarr where the pickle is loaded.
+
+    Unpickled, it isn't an instance of this class, but what the function returns.
+    """
 
     function: Callable[..., object]
     arguments: tuple[str, ...] = ()
@@ -64,7 +70,10 @@ class ChosenOnUnpickling(NamedTuple):
 
 
 class Immutable:
-    """What never changes is copied without its `__reduce_ex__`, which is for other environments."""
+    """Base of classes whose instances never change: copies don't go through `__reduce_ex__`.
+
+    That is for pickles, which may be loaded where this package isn't installed.
+    """
 
     def __copy__(self) -> Self:
         copied = type(self).__new__(type(self))
@@ -153,8 +162,9 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             )
         codec = cls(endian=cast("Endian | None", configuration.get("endian")))
         if "configuration" in data and configuration.get("endian", "") is not None:
-            found: dict[str, JSON] = dict.fromkeys(configuration, endian_of(codec))
-            object.__setattr__(codec, "_read_configuration", found)
+            # zarr's class is frozen. The configuration is empty, or has `endian`.
+            read: dict[str, JSON] = dict.fromkeys(configuration, endian_of(codec))
+            object.__setattr__(codec, "_read_configuration", read)
         return codec
 
     def to_dict(self) -> dict[str, JSON]:
@@ -169,12 +179,16 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         configuration = self._read_configuration
         if configuration is None and self.endian is not None:
             configuration = {"endian": endian_of(self)}
-        return {"name": self.name} | (
-            {} if configuration is None else {"configuration": dict(configuration)}
-        )
+        if configuration is None:
+            return {"name": self.name}
+        return {"name": self.name, "configuration": dict(configuration)}
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
-        """Codec for one array, as of zarr: `endian` is None for a data type of single bytes."""
+        """Codec for one array: `endian` is None for a data type of single bytes.
+
+        A ConfigurationError if the data type needs a byte order and the codec has none. Structured
+        data types are then little-endian, with a warning.
+        """
         dtype = array_spec.dtype.to_native_dtype()
         if not has_fixed_size(dtype):
             return self  # refused by `validate`
@@ -194,6 +208,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         )
 
     def _without_endian(self) -> Self:
+        """The codec with None for `endian`; the same object if it has no `endian`."""
         if self.endian is None:
             return self
         codec = copy(self)  # with the configuration that was read, and the attributes of a subclass
@@ -208,13 +223,13 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         dtype: ZDType[TBaseDType, TBaseScalar],
         chunk_grid: ChunkGridMetadata,  # noqa: ARG002
     ) -> None:
-        """Refuse data types whose elements have no fixed size."""
+        """Raise a ConfigurationError for data types whose elements have no fixed size."""
         if not has_fixed_size(dtype.to_native_dtype()):
             # Every other such type holds bytes.
-            fitting = "vlen-utf8" if isinstance(dtype, VariableLengthUTF8) else "vlen-bytes"
+            suitable = "vlen-utf8" if isinstance(dtype, VariableLengthUTF8) else "vlen-bytes"
             raise ConfigurationError(
                 f"codec {self.name!r}: elements of {dtype} have no fixed size;"
-                f" the codec that stores them is {fitting!r}"
+                f" the codec that stores them is {suitable!r}"
             )
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
@@ -233,7 +248,10 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
     async def decode_partial(
         self, batch_info: Iterable[tuple[ByteGetter, SelectorTuple, ArraySpec]]
     ) -> Iterable[NDBuffer | None]:
-        """Selections of a batch of chunks; of one, as in zarr's default, without a task for it."""
+        """Read selections of chunks: for each an array, or None if the chunk is missing.
+
+        Zarr's pipeline calls this. It sends one chunk at a time by default, which needs no task.
+        """
         batch = list(batch_info)
         if len(batch) != 1:
             return await super().decode_partial(batch)
@@ -242,6 +260,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
     async def _decode_partial_single(
         self, byte_getter: ByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
+        """Read a selection of one chunk on the event loop; None if the chunk is missing."""
         if not isinstance(byte_getter, StorePath):  # inside a shard that zarr reads
             buffer = await byte_getter.get(chunk_spec.prototype)
             return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
@@ -257,6 +276,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
     def _decode_partial_sync(
         self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
+        """`_decode_partial_single` in the calling thread, for the fused pipeline of zarr."""
         if not isinstance(byte_getter, StorePath):  # inside a shard that zarr reads
             buffer = byte_getter.get_sync(prototype=chunk_spec.prototype)
             return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
@@ -269,6 +289,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
 
     @cached_property
     def _encoding(self) -> ChunkEncoding:
+        """How this codec alone stores chunks; it keeps their layouts."""
         from zarr_bytes.layout.objects import ChunkEncoding
 
         return ChunkEncoding(endian_of(self))
@@ -284,20 +305,22 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         # package: where it is not installed or switched off, that is zarr's class.
         if type(self) not in SAME_BYTES_CLASSES:
             return super().__reduce_ex__(protocol)
-        is_dropped = self.endian is None and "endian" in (self._read_configuration or {})
-        state = {"endian": None} if is_dropped else None
-        class_ = ChosenOnUnpickling(get_codec_class, (self.name,))
-        return methodcaller("from_dict", self.to_dict()), (class_,), state
+        has_dropped_endian = self.endian is None and "endian" in (self._read_configuration or {})
+        state = {"endian": None} if has_dropped_endian else None
+        class_when_unpickled = ChosenOnUnpickling(get_codec_class, (self.name,))
+        return methodcaller("from_dict", self.to_dict()), (class_when_unpickled,), state
 
     def __dask_tokenize__(self) -> Any:
         # A new array has zarr's class in its metadata, and the same token when it is opened.
-        is_own = type(self) is BytesCodec
-        alike: Any = codecs.BytesCodec(endian=endian_of(self)) if is_own else repr(self)
-        return import_module("dask.base").normalize_token(alike)
+        if type(self) is BytesCodec:
+            identity: object = codecs.BytesCodec(endian=endian_of(self))
+        else:
+            identity = repr(self)
+        return import_module("dask.base").normalize_token(identity)
 
     def __eq__(self, other: Any) -> bool:
-        kinds = {type(self), type(other)}
-        if len(kinds) > 1 and not kinds <= SAME_BYTES_CLASSES:
+        classes = {type(self), type(other)}
+        if len(classes) > 1 and not classes <= SAME_BYTES_CLASSES:
             return NotImplemented
         name = getattr(other, "name", BytesCodec.name)  # zarr's class has none
         return bool(self.name == name and self.endian == other.endian)
@@ -353,11 +376,15 @@ SAME_BYTES_CLASSES: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
 
 
 def uses_cpu_buffers(spec: ArraySpec) -> bool:
-    """Whether chunks become arrays in the memory of this machine."""
+    """Whether zarr asks for chunks in the main memory, and not in that of a GPU."""
     return issubclass(spec.prototype.buffer, cpu.Buffer)
 
 
 def _buffer(selected: Any, spec: ArraySpec) -> NDBuffer:
+    """Selected elements as the kind of buffer that the spec asks for.
+
+    Buffers of a GPU have the byte order of the machine.
+    """
     array = np.asarray(selected)  # never a scalar
     if uses_cpu_buffers(spec):
         return spec.prototype.nd_buffer.from_ndarray_like(array)
