@@ -1,6 +1,7 @@
 """Sizes and numbers at which reading and writing change their method.
 
-None changes a result. Each was measured, or bounds the memory that is taken.
+None changes a result. Each was measured, or bounds the memory that is taken. Modules read them as
+``limits.LIMITS`` at each use, since tests replace them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from typing import NamedTuple
 
 
 class Limits(NamedTuple):
-    """Thresholds, in bytes unless a number is named."""
+    """Thresholds: names in `nbytes` are bytes, those in `seconds` seconds, and others numbers."""
 
-    # Largest read of files on the event loop, or else its largest average chunk. Zarr itself takes
-    # twice as long there for these chunks, and a thread adds 2 to 3 microseconds for each.
+    # Largest read of files on the event loop, or else its largest average chunk; only while no file
+    # has to be waited for. Zarr itself takes twice as long there for these chunks, and a thread on
+    # another processor adds 2 to 3 microseconds for each.
     inline_nbytes: int = 2**19
     inline_chunk_nbytes: int = 2**12
     # Number of chunks after which the event loop turns to other tasks.
@@ -20,8 +22,9 @@ class Limits(NamedTuple):
     # Largest number of ranges that are read on the event loop, each of which is a system call of 2
     # microseconds, and of a plan that is kept for the next chunk.
     inline_ranges: int = 2**10
-    # Bytes that are fetched on the event loop, with the gaps: a hop to a thread takes as long as to
-    # copy 2 MiB. Largest read and write in place that a second thread would not make faster.
+    # Most bytes that are fetched on the event loop, with the gaps: a hop to a thread takes as long
+    # as to copy 2 MiB. Largest read in one thread, and largest write in place in one thread, which
+    # a second thread would not make faster.
     single_thread_nbytes: int = 2**22
     # Largest range that is read first and then assigned to the result, largest index of a shard on
     # the event loop, and largest file that is read whole without a look at its size.
@@ -35,22 +38,23 @@ class Limits(NamedTuple):
     # Largest average size of ranges for which the steps of Python count: a thread reads them as
     # `bytes` objects, which takes less time than reading into memory.
     short_range_nbytes: int = 2**10
-    # Number of ranges that are fetched together, each of which takes some fifty bytes of memory
-    # while it is planned.
+    # Largest number of ranges that are fetched together, each of which takes some fifty bytes of
+    # memory while it is planned.
     ranges_at_once: int = 2**18
     # Bytes of a chunk that are compared with the fill value at once.
     compared_nbytes: int = 2**16
     # Smallest number of short ranges for which writing through a mapping is faster than a system
     # call for each.
     mapped_ranges: int = 2**6
-    # Number of ranges that one system call copies into a mapping: what `preadv` takes (IOV_MAX).
+    # Largest number of ranges that one system call copies into a mapping: what `preadv` takes
+    # (IOV_MAX).
     mapped_at_once: int = 2**10
     # Seconds that a write waits for a lock that another program holds.
     lock_seconds: int = 60
-    # Size that longer ranges are cut to, at most, where slots are idle; the bytes that a connection
-    # brings while a request waits for its answer: 1 MiB in 20 ms at 50 MB/s.
+    # Smallest size that longer ranges are cut to where slots are idle: the bytes that a connection
+    # brings while a request waits for its answer, 1 MiB in 20 ms at 50 MB/s.
     min_piece_nbytes: int = 2**20
 
 
 LIMITS = Limits()
-"""The thresholds; tests replace all of them."""
+"""The thresholds in force."""

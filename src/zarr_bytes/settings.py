@@ -1,9 +1,11 @@
-"""The settings, from zarr's configuration, and advice where it chooses nothing of this package.
+"""The settings, from zarr's configuration, and advice where it doesn't choose this package.
 
-`docs/guide/pipeline.md` says what each is for. The defaults were measured by `pipeline.py` and
-`remote.py` of `tests/benchmarks`. A mapping keeps a file descriptor before Python 3.13. The codecs
-and the pipeline are chosen in zarr's configuration, too, by ``etc/zarr/zarr-bytes.yaml`` of the
-wheel; some ways of installing put it where zarr does not look.
+`docs/guide/pipeline.md` says what each is for. The defaults were measured: the costs of local
+requests by `tests/benchmarks/pipeline.py`, those of remote ones by `tests/benchmarks/remote.py`. A
+mapping keeps a file descriptor before Python 3.13, so that fewer are kept there.
+
+The codecs and the pipeline are chosen in zarr's configuration, too. The wheel brings
+``etc/zarr/zarr-bytes.yaml`` for that; some ways of installing put it where zarr does not look.
 
 Where zarr's configuration takes no settings of other packages, those of this package are in a
 configuration of its own, which has the same files and environment variables.
@@ -34,49 +36,59 @@ PIPELINE: Final = "zarr_bytes.BatchedBytesPipeline"
 """The pipeline, as zarr's configuration names it under ``codec_pipeline.path``."""
 
 RESTART: Final = "restart Python: zarr read its configuration before zarr-bytes was installed"
-"""What to do where zarr would find the configuration file of this package now."""
+"""Advice where zarr didn't find the configuration file of this package, and now would."""
 
 NOT_FOUND: Final = "the configuration file zarr-bytes.yaml is not where zarr looks for it"
-"""Why nothing has chosen this package elsewhere."""
+"""Why zarr doesn't use this package where it would not find the configuration file now either."""
 
 _NOTICE: Final = "zarr-bytes is installed and zarr does not use it:"
-_CODE: Final = (
+_CALL_TO_CHOOSE: Final = (
     f'zarr.config.set({{"codecs.bytes": "{CLASSES["bytes"]}",'
     f' "codec_pipeline.path": "{PIPELINE}"}})'
 )
-_VARIABLES: Final = f"ZARR_CODECS__BYTES={CLASSES['bytes']} ZARR_CODEC_PIPELINE__PATH={PIPELINE}"
+_VARIABLES_TO_CHOOSE: Final = (
+    f"ZARR_CODECS__BYTES={CLASSES['bytes']} ZARR_CODEC_PIPELINE__PATH={PIPELINE}"
+)
 
 
 class RequestCost(NamedTuple):
-    """The cost of a request, in bytes."""
+    """The cost of a request, in bytes that could be read meanwhile."""
 
-    gap: int  # that is read to save one request
+    gap: int  # most bytes between two ranges that are read over, to save one request
     max_request_nbytes: int  # that no request exceeds, except one for a whole chunk
 
 
 DEFAULTS: Final = {"local": RequestCost(2**15, 2**30), "remote": RequestCost(2**18, 2**23)}
-"""The default costs of a request, in bytes."""
+"""The default costs of a request, by kind of store."""
 
 
-SETTINGS: Final[dict[str, tuple[object, int | Sequence[object]]]] = {
-    "zarr_bytes.partial_reads": (True, [True, False]),
-    "zarr_bytes.partial_writes": (False, [True, False]),
-    "zarr_bytes.gap.local": (DEFAULTS["local"].gap, 0),
-    "zarr_bytes.gap.remote": (DEFAULTS["remote"].gap, 0),
-    "zarr_bytes.largest_request.local": (DEFAULTS["local"].max_request_nbytes, 1),
-    "zarr_bytes.largest_request.remote": (DEFAULTS["remote"].max_request_nbytes, 1),
-    "zarr_bytes.fill_values": ("lenient", ["strict", "lenient"]),
-    "zarr_bytes.other_chains": ("batched", list(PIPELINES)),
-    "zarr_bytes.mappings": (1024 if sys.version_info >= (3, 13) else 128, 1),
-    "zarr_bytes.index_cache": (0, 0),
+class Setting(NamedTuple):
+    """A setting of this package."""
+
+    default: object
+    permitted: int | Sequence[object]  # the smallest permitted integer, or all permitted values
+
+
+SETTINGS: Final = {
+    "zarr_bytes.partial_reads": Setting(default=True, permitted=[True, False]),
+    "zarr_bytes.partial_writes": Setting(default=False, permitted=[True, False]),
+    "zarr_bytes.gap.local": Setting(DEFAULTS["local"].gap, 0),
+    "zarr_bytes.gap.remote": Setting(DEFAULTS["remote"].gap, 0),
+    "zarr_bytes.largest_request.local": Setting(DEFAULTS["local"].max_request_nbytes, 1),
+    "zarr_bytes.largest_request.remote": Setting(DEFAULTS["remote"].max_request_nbytes, 1),
+    "zarr_bytes.fill_values": Setting("lenient", ["strict", "lenient"]),
+    "zarr_bytes.other_chains": Setting("batched", list(PIPELINES)),
+    "zarr_bytes.mappings": Setting(1024 if sys.version_info >= (3, 13) else 128, 1),
+    "zarr_bytes.index_cache": Setting(0, 0),
 }
-"""The default of every setting, and the permitted values: some, or integers from this one on."""
+"""Every setting, by name."""
 
 
-# Made once, as zarr's is: what is set later in the environment is no part of it.
-_own: Final = own_configuration()
+# None where zarr's configuration takes the settings of this package. Made once, as zarr's is: what
+# is set later in the environment is no part of it.
+_own_configuration: Final = own_configuration()
 
-_LOST: Final = (
+_SEPARATE_CONFIGURATION_WARNING: Final = (
     f"the configuration of zarr {zarr.__version__} takes no settings of other packages: set those"
     " of zarr-bytes by zarr_bytes.config.set({...}), since zarr.config.set fails or has no effect."
     " Those in the environment (ZARR_ZARR_BYTES__...) and in zarr's configuration files are in"
@@ -86,19 +98,21 @@ _LOST: Final = (
 
 def configuration() -> Any:
     """The configuration with the settings of this package: zarr's, or one of its own."""
-    return zarr.config if _own is None else _own
+    return zarr.config if _own_configuration is None else _own_configuration
 
 
 def where_to_set(name: str) -> str:
     """The function that sets a setting of zarr or of this package, as it is written in code."""
-    is_own = _own is not None and name.partition(".")[0] == "zarr_bytes"
-    return "zarr_bytes.config.set" if is_own else "zarr.config.set"
+    is_setting_of_package = name.partition(".")[0] == "zarr_bytes"
+    if _own_configuration is not None and is_setting_of_package:
+        return "zarr_bytes.config.set"
+    return "zarr.config.set"
 
 
 def call_to_set(name: str, *, value: object) -> str:
     """The call that sets a setting, as it is written in code."""
-    written = f'"{value}"' if isinstance(value, str) else repr(value)
-    return f'{where_to_set(name)}({{"{name}": {written}}})'
+    literal = f'"{value}"' if isinstance(value, str) else repr(value)
+    return f'{where_to_set(name)}({{"{name}": {literal}}})'
 
 
 def setting_of_zarr(name: str, default: Any = None) -> Any:
@@ -147,15 +161,15 @@ class Config:
         >>> with zarr_bytes.config.set({"zarr_bytes.gap.remote": 2**20}):
         ...     pass
         """
-        given = dict(arg or {}) | {key.replace("__", "."): value for key, value in named.items()}
-        for name in given:
+        values = dict(arg or {}) | {key.replace("__", "."): value for key, value in named.items()}
+        for name in values:
             if name.partition(".")[0].replace("-", "_") != "zarr_bytes":
                 raise ValueError(
                     f"{short_repr(name)} is no setting of zarr-bytes; permitted are names that"
                     " begin with `zarr_bytes.`, and zarr.config.set sets those of zarr"
                 )
-        changed: AbstractContextManager[object] = configuration().set(given)
-        return changed
+        restoring: AbstractContextManager[object] = configuration().set(values)
+        return restoring
 
 
 config: Final = Config()
@@ -163,13 +177,20 @@ config: Final = Config()
 
 
 def setting(name: str) -> Any:
-    """Value of a setting; an error if it is not permitted."""
-    return checked_value(_given(), name)
+    """Value of a setting of this package: its default if it isn't set.
+
+    A ValueError if it is set to a value that is not permitted; a TypeError for
+    ``zarr_bytes.fill_values``. Warns once of each unknown setting.
+    """
+    return checked_value(_given_settings_with_warnings(), name)
 
 
 def request_cost(where: Literal["local", "remote"]) -> RequestCost | None:
-    """Cost of a request to a store, or None if partial reads are switched off."""
-    given = _given()
+    """Cost of a request to a store of this kind; None if partial reads are switched off.
+
+    Raises and warns as `setting`.
+    """
+    given = _given_settings_with_warnings()
     if not given:  # the usual case, asked for every chunk
         return DEFAULTS[where]
     if not checked_value(given, "zarr_bytes.partial_reads"):
@@ -181,35 +202,42 @@ def request_cost(where: Literal["local", "remote"]) -> RequestCost | None:
 
 
 def checked_value(given: Mapping[str, object], name: str) -> Any:
-    """Value of a setting where these are given."""
+    """Value of a setting, out of all that are given; its default if it isn't among them.
+
+    Permitted values are also taken as texts, in any case of letters. Raises as `setting`.
+    """
     default, permitted = SETTINGS[name]
-    found = given.get(name, default)
+    value = given.get(name, default)
     if isinstance(permitted, int):
-        if type(found) is int and found >= permitted:
-            return min(found, 2**62)  # offsets, of 64 bits, are added to some
-        text = f"is an integer from {permitted} on"
+        if type(value) is int and value >= permitted:
+            return min(value, 2**62)  # offsets, of 64 bits, are added to some
+        permitted_text = f"is an integer from {permitted} on"
     else:
-        words = {str(value).lower(): value for value in permitted}
-        if (word := str(found).lower()) in words:
-            return words[word]
-        text = f"are {' and '.join(map(repr, permitted))}"
+        permitted_by_word = {str(one).lower(): one for one in permitted}
+        if (word := str(value).lower()) in permitted_by_word:
+            return permitted_by_word[word]
+        permitted_text = f"are {' and '.join(map(repr, permitted))}"
     # zarr would replace a ValueError where it reads fill values: see `FillValueError`.
-    kind = TypeError if name == "zarr_bytes.fill_values" else ValueError
-    raise kind(f"{name} is {short_repr(found)}; permitted {text}")
+    error_class = TypeError if name == "zarr_bytes.fill_values" else ValueError
+    raise error_class(f"{name} is {short_repr(value)}; permitted {permitted_text}")
 
 
 is_strict = ContextVar("is_strict", default=False)
 """Whether fill values are read as with "strict", whatever the setting is: in tasks of `check`."""
 
+# What has been warned of: names of unknown settings, and the text of the other warning.
 _warned: Final[set[str]] = set()
 
 
-def _given() -> dict[str, object]:
-    """As `given_settings`; warns once of each unknown one, and where zarr takes none."""
+def _given_settings_with_warnings() -> dict[str, object]:
+    """`given_settings`, with a warning where zarr's configuration takes none of this package.
+
+    Warns of unknown settings, too. Each warning comes once in a process.
+    """
     given = given_settings()
-    if _own is not None and _LOST not in _warned:
-        _warned.add(_LOST)
-        warn_caller(_LOST)
+    if _own_configuration is not None and _SEPARATE_CONFIGURATION_WARNING not in _warned:
+        _warned.add(_SEPARATE_CONFIGURATION_WARNING)
+        warn_caller(_SEPARATE_CONFIGURATION_WARNING)
     for name, sentence in unknown_settings(given).items():
         if name not in _warned:
             _warned.add(name)
@@ -218,7 +246,7 @@ def _given() -> dict[str, object]:
 
 
 def unknown_settings(given: Mapping[str, object]) -> dict[str, str]:
-    """A sentence about each name that is no setting."""
+    """The names in `given` that are not those of settings, each with a sentence about it."""
     return {
         name: f"the setting `{name}` is not known (known: {', '.join(SETTINGS)})"
         for name in given
@@ -227,17 +255,18 @@ def unknown_settings(given: Mapping[str, object]) -> dict[str, str]:
 
 
 def given_settings() -> dict[str, object]:
-    """Values of the configuration under ``zarr_bytes``, by name."""
-    found = (zarr.config if _own is None else _own).get("zarr_bytes", {})
-    return {} if found == {} else dict(_leaves("zarr_bytes", found))  # the usual case is fast
+    """Everything that is set under ``zarr_bytes``, by name; not checked, and without defaults."""
+    section = configuration().get("zarr_bytes", {})
+    return {} if section == {} else dict(_leaves("zarr_bytes", section))  # the usual case is fast
 
 
-def _leaves(name: str, found: object) -> Iterator[tuple[str, object]]:
-    if isinstance(found, Mapping):
-        for key, value in found.items():
+def _leaves(name: str, section: object) -> Iterator[tuple[str, object]]:
+    """Names and values in a section of a configuration, or of a value itself."""
+    if isinstance(section, Mapping):
+        for key, value in section.items():
             yield from _leaves(f"{name}.{key}".replace("-", "_"), value)
     else:
-        yield name, found
+        yield name, section
 
 
 def has_configuration_file() -> bool:
@@ -247,14 +276,14 @@ def has_configuration_file() -> bool:
 
 
 def say_where_undecided() -> None:
-    """Log how to activate the package, where nothing has chosen a codec."""
+    """Log how to activate the package, if nothing has chosen a class for the codec ``bytes``."""
     # No warning: where these are errors, the array for which zarr imports this would not open.
     # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
     default = default_of_zarr("codecs.bytes")
     if default is not None and setting_of_zarr("codecs.bytes") is default:
         if has_configuration_file():
-            advice = f"{RESTART}.\n  Or in this process: {_CODE}"
+            advice = f"{RESTART}.\n  Or in this process: {_CALL_TO_CHOOSE}"
         else:
-            in_code = f"Before or after zarr_bytes is imported: {_CODE}"
-            advice = f"{NOT_FOUND}.\n  {in_code}\n  Or in the environment: {_VARIABLES}"
+            in_code = f"Before or after zarr_bytes is imported: {_CALL_TO_CHOOSE}"
+            advice = f"{NOT_FOUND}.\n  {in_code}\n  Or in the environment: {_VARIABLES_TO_CHOOSE}"
         logging.getLogger("zarr_bytes").warning("%s %s", _NOTICE, advice)
