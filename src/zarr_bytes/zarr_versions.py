@@ -1,6 +1,7 @@
 """The differences between zarr versions, and the private names of zarr that this package needs.
 
-Each entry says which version of zarr lets it go.
+Each entry says which version of zarr lets it go. "Private, up to 3.4.2" means that no version until
+then has a public name for it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from zipfile import BadZipFile, ZipFile
 
 import donfig  # type: ignore[import-untyped]
@@ -54,22 +55,24 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.write_order import WriteOrder
 
 
-# Public in zarr.errors from 3.3, and in zarr.dtype, which warns about it from 3.3, before.
+# In zarr.errors from 3.3 on. Before that in zarr.dtype, which warns about the name from 3.3 on.
 # Goes when zarr 3.3 is required.
-_HAS_ERROR: Final = hasattr(errors, "DataTypeValidationError")
-DataTypeValidationError = (errors if _HAS_ERROR else dtype).DataTypeValidationError
+_IS_IN_ERRORS: Final = hasattr(errors, "DataTypeValidationError")
+DataTypeValidationError = (errors if _IS_IN_ERRORS else dtype).DataTypeValidationError
 
 
 def own_configuration() -> Any | None:
-    """A configuration beside zarr's, of the same files and environment; None if zarr's will do.
+    """A new configuration for the settings of this package; None if zarr's takes them.
 
-    zarr's takes settings of other packages up to 3.4.2. A typed one (zarr-python pull request 4101)
-    raises for their names, or ignores them.
+    It is made of the same files and environment variables. Up to 3.4.2, zarr's takes settings of
+    other packages. A typed one (zarr-python pull request 4101) raises for their names, or ignores
+    them.
     """
     return None if _takes_names_of_others(zarr.config) else donfig.Config("zarr")
 
 
 def _takes_names_of_others(config: Any) -> bool:
+    """Whether a setting of this package, once set in this configuration, is there."""
     if (type(config).get, type(config).set) == (donfig.Config.get, donfig.Config.set):
         return True  # up to 3.4.2, where nothing is tried
     name = "zarr_bytes.partial_reads"
@@ -82,11 +85,11 @@ def _takes_names_of_others(config: Any) -> bool:
 
 
 def defaults_of_zarr() -> list[Mapping[str, Any]]:
-    """The defaults of zarr's configuration, nested by name; none where it does not show them."""
+    """The defaults of zarr's configuration, nested by name; empty where it does not show them."""
     # A list of mappings up to 3.4.2, and one mapping in a typed configuration.
-    found = getattr(zarr.config, "defaults", None)
-    listed = found if isinstance(found, Sequence) else [found]
-    return [defaults for defaults in listed if isinstance(defaults, Mapping)]
+    attribute = getattr(zarr.config, "defaults", None)
+    candidates = attribute if isinstance(attribute, Sequence) else [attribute]
+    return [defaults for defaults in candidates if isinstance(defaults, Mapping)]
 
 
 def default_of_zarr(name: str) -> Any:
@@ -98,7 +101,8 @@ def default_of_zarr(name: str) -> Any:
     return None
 
 
-def _pipeline(name: str) -> type[CodecPipeline] | None:
+def _pipeline_class(name: str) -> type[CodecPipeline] | None:
+    """A pipeline of zarr itself, by the name of its class; None where this zarr lacks it."""
     # Private, up to 3.4.2: where zarr's own pipelines are.
     try:
         return cast("type[CodecPipeline]", getattr(import_module("zarr.core.codec_pipeline"), name))
@@ -108,7 +112,7 @@ def _pipeline(name: str) -> type[CodecPipeline] | None:
 
 if not TYPE_CHECKING:
     # This package's pipeline is a subclass of it. Goes when zarr has a public one.
-    BatchedCodecPipeline = _pipeline("BatchedCodecPipeline")
+    BatchedCodecPipeline = _pipeline_class("BatchedCodecPipeline")
     if BatchedCodecPipeline is None:  # the class that zarr's defaults name, whatever its name is
         _path = default_of_zarr("codec_pipeline.path")
         if _path is None:
@@ -119,8 +123,14 @@ if not TYPE_CHECKING:
         _module, _, _name = _path.rpartition(".")
         BatchedCodecPipeline = getattr(import_module(_module), _name)
 
-_FIELDS: Final = ("array_array_codecs", "array_bytes_codec", "bytes_bytes_codecs", "batch_size")
-_PARAMETERS: Final = {
+# What this package expects of zarr's pipeline: its fields, and the parameters of its methods.
+_PIPELINE_FIELDS: Final = (
+    "array_array_codecs",
+    "array_bytes_codec",
+    "bytes_bytes_codecs",
+    "batch_size",
+)
+_METHOD_PARAMETERS: Final = {
     "from_codecs": ("codecs", "batch_size"),
     "evolve_from_array_spec": ("self", "array_spec"),
     "read": ("self", "batch_info", "out", "drop_axes"),
@@ -129,12 +139,15 @@ _PARAMETERS: Final = {
 
 
 def unknown_part_of_pipeline(pipeline: type) -> str | None:
-    """First difference of a pipeline of zarr from the one that this package expects, in words."""
+    """How a pipeline of zarr differs from the one that this package expects; None if it doesn't.
+
+    A clause for a message, about the first difference.
+    """
     # Goes when zarr has a public pipeline to derive from.
-    found = tuple(field.name for field in fields(pipeline)) if is_dataclass(pipeline) else ()
-    if found != _FIELDS:
-        return f"its fields are {', '.join(found) or 'none'}"
-    for name, parameters in _PARAMETERS.items():
+    names = tuple(field.name for field in fields(pipeline)) if is_dataclass(pipeline) else ()
+    if names != _PIPELINE_FIELDS:
+        return f"its fields are {', '.join(names) or 'none'}"
+    for name, parameters in _METHOD_PARAMETERS.items():
         method = getattr(pipeline, name, None)
         if method is None:
             return f"it has no `{name}`"
@@ -149,19 +162,17 @@ def unknown_part_of_pipeline(pipeline: type) -> str | None:
     return None
 
 
-PIPELINES: Final[dict[str, type[CodecPipeline]]] = {
-    "batched": BatchedCodecPipeline,
-    # From 3.3 on.
-    **({} if (fused := _pipeline("FusedCodecPipeline")) is None else {"fused": fused}),
-}
+PIPELINES: Final[dict[str, type[CodecPipeline]]] = {"batched": BatchedCodecPipeline}
+if (_fused := _pipeline_class("FusedCodecPipeline")) is not None:  # from 3.3 on
+    PIPELINES["fused"] = _fused
 """The pipelines of zarr itself, by the value of the setting ``zarr_bytes.other_chains``."""
 
 
 class Indexer(Protocol):
-    """zarr's division of a selection.
+    """zarr's division of a selection of an array by chunk.
 
-    For each chunk its coordinates, the selection of it, the place of that in the result, and
-    whether all of the chunk that is within the array is selected.
+    Iteration gives for each chunk its coordinates, chunk selection, out selection, and whether the
+    selection is a complete chunk.
     """
 
     shape: tuple[int, ...]
@@ -170,22 +181,31 @@ class Indexer(Protocol):
     def __iter__(self) -> Iterator[tuple[tuple[int, ...], SelectorTuple, SelectorTuple, bool]]: ...
 
 
-class _DividedError(Exception):
-    """A selection is divided, and not read."""
+class DividedSelection(NamedTuple):
+    """A selection of an array as zarr divides it."""
+
+    indexer: Indexer
+    fields: object  # the names of fields in the selection; None without any
+
+
+class _SelectionDividedError(Exception):
+    """Raised with the indexer in place of a read."""
 
     def __init__(self, indexer: Indexer, fields: object) -> None:
         super().__init__(indexer)
         self.indexer, self.fields = indexer, fields
 
 
-class _Divided(zarr.AsyncArray[Any]):
+class _ArrayThatDividesOnly(zarr.AsyncArray[Any]):
+    """An array whose reads raise a `_SelectionDividedError`."""
+
     # Private, up to 3.4.2: what every selection of an array becomes before it is read.
     def _get_selection(self, indexer: Indexer, *, fields: object = None, **_: object) -> Any:
-        raise _DividedError(indexer, fields)
+        raise _SelectionDividedError(indexer, fields)
 
 
 class _UnreadableStore:
-    """In the place of a store: each use of it is an error, and is noted."""
+    """In the place of a store: each use of it raises a RuntimeError, and sets `is_used`."""
 
     is_used = False
 
@@ -196,37 +216,52 @@ class _UnreadableStore:
 
 # Private, up to 3.4.2: the attributes of an array that say how a selection is divided. Any other,
 # such as an engine (zarr-python pull request 4064) or a pipeline of another package, may read.
-_DIVIDING: Final = ("metadata", "config", "_chunk_grid")
+_ATTRIBUTES_FOR_DIVISION: Final = ("metadata", "config", "_chunk_grid")
 
 
-def indexer_of(indexed: Any, selection: Any) -> tuple[Indexer, object]:
-    """Zarr's division of ``indexed[selection]``, and the fields in it; nothing is read.
+def indexer_of(indexed: Any, selection: Any) -> DividedSelection:
+    """Zarr's division of ``indexed[selection]``; nothing is read.
 
-    NotImplementedError where this zarr divides selections in another way.
+    `indexed` is an array, or its `oindex`, `vindex` or `blocks`. The selection is read from a copy
+    of the array that has no store, and stops where zarr would begin to read.
+
+    Raises
+    ------
+    IndexError, and others of zarr
+        If the selection does not fit the array.
+    NotImplementedError
+        If this zarr divides selections in a way that is not known here.
     """
-    array = getattr(indexed, "array", indexed)  # of its `oindex`, `vindex` or `blocks`
-    original = vars(array.async_array)
-    store, divided = _UnreadableStore(), object.__new__(_Divided)
-    vars(divided).update({name: original[name] for name in _DIVIDING if name in original})
-    vars(divided)["store_path"] = storage.StorePath(cast("Any", store), array.path)
+    array = getattr(indexed, "array", indexed)
+    attributes = vars(array.async_array)
+    store = _UnreadableStore()
+    # zarr's class is frozen, and its constructor takes other things in other versions.
+    async_copy = object.__new__(_ArrayThatDividesOnly)
+    for name in _ATTRIBUTES_FOR_DIVISION:
+        if name in attributes:
+            object.__setattr__(async_copy, name, attributes[name])
+    store_path = storage.StorePath(cast("Any", store), array.path)
+    object.__setattr__(async_copy, "store_path", store_path)
     try:
-        copy: Any = zarr.Array(divided)
-        copy = copy if indexed is array else replace(indexed, array=copy)
+        copy: Any = zarr.Array(async_copy)
+        if indexed is not array:
+            copy = replace(indexed, array=copy)
     except Exception as error:  # a copy takes more, or is made in another way
-        raise _not_divided() from error
+        raise _unknown_division_error() from error
     try:
         copy[selection]
-    except _DividedError as found:
-        if all(hasattr(found.indexer, name) for name in ("shape", "drop_axes", "__iter__")):
-            return found.indexer, found.fields
+    except _SelectionDividedError as divided:
+        indexer = divided.indexer
+        if all(hasattr(indexer, name) for name in ("shape", "drop_axes", "__iter__")):
+            return DividedSelection(indexer, divided.fields)
     except Exception as error:
         if store.is_used or isinstance(error, AttributeError):
-            raise _not_divided() from error
+            raise _unknown_division_error() from error
         raise  # the selection is not permitted
-    raise _not_divided()
+    raise _unknown_division_error()
 
 
-def _not_divided() -> NotImplementedError:
+def _unknown_division_error() -> NotImplementedError:
     return NotImplementedError(
         f"zarr {zarr.__version__} divides selections in a way not known here, and they cannot be"
         " explained: a newer zarr-bytes may know it"
@@ -234,16 +269,16 @@ def _not_divided() -> NotImplementedError:
 
 
 def axis_indexers_of(indexer: Indexer) -> list[Iterable[object]]:
-    """The chunks along each axis, for a division that has axes: one of points has none."""
+    """The chunks along each axis, for a division that has axes; empty for one of points."""
     # Private, up to 3.4.2.
     return list(getattr(indexer, "dim_indexers", ()))
 
 
 def zip_directory(store: ZipStore) -> ZipFile | None:
-    """The directory of a zip file, as of `ZipFile.getinfo`; None if there is no such file.
+    """The directory of a zip file, for its `getinfo`; None if the file can't be opened.
 
-    A store that is not open yet stays so: from zarr 3.4.1 on, a store opens its file at the first
-    use, also after it was unpickled.
+    The result may be closed: members can't be read through it. A store that is not open yet stays
+    so: from zarr 3.4.1 on, a store opens its file at the first use, also after it was unpickled.
     """
     # Private, up to 3.4.2: the open zip file.
     archive: ZipFile | None = getattr(store, "_zf", None)
@@ -256,8 +291,9 @@ def zip_directory(store: ZipStore) -> ZipFile | None:
         return None
 
 
-# Whether zarr loads entry points in zarr.data_type by itself. Goes when zarr 3.4 is required.
+# Goes when zarr 3.4 is required.
 LOADS_DATA_TYPES: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3, 4)
+"""Whether zarr loads data types by their entry points, without an import of this package."""
 
 
 def wrapped_store(store: WrapperStore[Any]) -> Store:
@@ -266,29 +302,36 @@ def wrapped_store(store: WrapperStore[Any]) -> Store:
     return cast("Store", store._store)
 
 
-# Stores whose chunks are buffers of this process. ManagedMemoryStore is there from 3.2 on.
-_MANAGED: Final[type] = getattr(storage, "ManagedMemoryStore", storage.MemoryStore)
-MEMORY_STORES: Final = (storage.MemoryStore, _MANAGED)
+# From 3.2 on.
+_MANAGED_MEMORY_STORE: Final[type] = getattr(storage, "ManagedMemoryStore", storage.MemoryStore)
+MEMORY_STORES: Final = (storage.MemoryStore, _MANAGED_MEMORY_STORE)
+"""The classes of stores whose chunks are buffers of this process."""
 
 
 def endian_of(codec: BytesCodec) -> Endian | None:
-    """Byte order of a `bytes` codec: a member of an enum up to zarr 3.2, and a string after it."""
+    """Byte order of a `bytes` codec, of zarr or of this package; None if it has none."""
+    # A member of an enum up to zarr 3.2, and a string after it.
     return cast("Endian | None", getattr(codec.endian, "value", codec.endian))
 
 
 def write_order_of(codec: ShardingCodec) -> WriteOrder:
-    """Order in which a sharding codec stores inner chunks; zarr up to 3.2 has Morton order only."""
+    """Order in which a sharding codec stores inner chunks, which may be one that isn't known."""
+    # Up to 3.2, zarr has Morton order only.
     return cast("WriteOrder", getattr(codec, "subchunk_write_order", "morton"))
 
 
 HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
+"""Whether zarr has the data type `struct`."""
 
 
 def chunk_spec_of(
     metadata: ArrayV3Metadata, shape: Iterable[int] | None = None
 ) -> ArraySpec | None:
-    """Shape, data type and fill value of the chunks of an array; None if their shapes differ."""
-    # None for a rectilinear grid, from 3.3 on.
+    """Chunk spec of all chunks of an array; None if their shapes differ and `shape` is not given.
+
+    `shape` is that of the chunk, for a grid whose chunks have several shapes.
+    """
+    # A rectilinear grid, from 3.3 on, has no `chunk_shape`.
     shape = getattr(metadata.chunk_grid, "chunk_shape", shape)
     if shape is None:
         return None
@@ -302,57 +345,63 @@ def chunk_spec_of(
 
 
 def chunk_spec_at(array: Any, chunk_coords: tuple[int, ...]) -> ArraySpec:
-    """`chunk_spec_of` one chunk, of several shapes; private, up to 3.4.2."""
-    return cast(
-        "ArraySpec", chunk_spec_of(array.metadata, array._chunk_grid[chunk_coords].codec_shape)
-    )
+    """Chunk spec of one chunk of an array whose chunks have several shapes."""
+    # Private, up to 3.4.2: the grid that knows the shape of each chunk.
+    shape = array._chunk_grid[chunk_coords].codec_shape
+    return cast("ArraySpec", chunk_spec_of(array.metadata, shape))
 
 
 def refuses_shard(codec: Codec, spec: ArraySpec) -> bool:
-    """Whether zarr refuses shards of this shape for a sharding codec, whatever is before it."""
+    """Whether zarr refuses shards with this chunk spec, which is that after codecs before it."""
     # zarr-python pull request 4198 proposes inner chunks that do not divide the shard.
     # Private, up to 3.4.2: the class of a regular grid, `RegularChunkGrid` up to 3.1.
-    metadata, grids = import_module("zarr.core.metadata.v3"), import_module("zarr.core.chunk_grids")
-    regular: Any = getattr(metadata, "RegularChunkGridMetadata", None)
-    regular = regular or grids.RegularChunkGrid
+    metadata_module = import_module("zarr.core.metadata.v3")
+    regular_grid: Any = getattr(metadata_module, "RegularChunkGridMetadata", None)
+    if regular_grid is None:
+        regular_grid = import_module("zarr.core.chunk_grids").RegularChunkGrid
     try:
-        codec.validate(
-            shape=spec.shape, dtype=spec.dtype, chunk_grid=regular(chunk_shape=spec.shape)
-        )
+        chunk_grid = regular_grid(chunk_shape=spec.shape)
+        codec.validate(shape=spec.shape, dtype=spec.dtype, chunk_grid=chunk_grid)
     except ValueError:
         return True
     return False
 
 
 def path_of_metadata_being_parsed() -> StorePath | str | None:
-    """Place of the metadata document that zarr parses in this thread; None if unknown.
+    """Path of the array or group whose metadata document zarr parses in this thread.
 
-    A text of zarr where the store is not known.
+    For messages. A `StorePath`; or text of zarr where the store is not known; or None where zarr
+    parses none, or doesn't know where it is.
     """
-    # Private, up to 3.4.2: the names of the variables of zarr's functions that have the place. Goes
+    # Private, up to 3.4.2: the names of the variables of zarr's functions that have the path. Goes
     # when zarr tells a data type which array it reads a fill value of.
     frame: FrameType | None = sys._getframe()
-    key = ""
+    key_in_group = ""
     text: str | None = None
     while frame is not None:
-        names = frame.f_locals if frame.f_globals.get("__name__", "").startswith("zarr.") else {}
-        is_path = frame.f_code.co_name == "from_dict" and isinstance(names.get("path"), str)
-        if is_path and text is None:
-            text = names["path"]  # from 3.4 on: the text of the store, and the path in it
-        if "raw_metadata" in names:  # consolidated
-            key = str(names.get("k"))
-        if isinstance(place := names.get("store_path"), storage.StorePath):
+        is_of_zarr = frame.f_globals.get("__name__", "").startswith("zarr.")
+        variables = frame.f_locals if is_of_zarr else {}
+        has_path = frame.f_code.co_name == "from_dict" and isinstance(variables.get("path"), str)
+        if has_path and text is None:
+            text = variables["path"]  # from 3.4 on: the text of the store, and the path in it
+        if "raw_metadata" in variables:  # consolidated
+            key_in_group = str(variables.get("k"))
+        if isinstance(store_path := variables.get("store_path"), storage.StorePath):
             if text is None:
-                return place / key
-            store = str(place.store)
-            if not text.startswith(store):
+                return store_path / key_in_group
+            store_text = str(store_path.store)
+            if not text.startswith(store_text):
                 return text
-            return storage.StorePath(place.store, text.removeprefix(store).strip("/"))
+            path = text.removeprefix(store_text).strip("/")
+            return storage.StorePath(store_path.store, path)
         frame = frame.f_back
     return text
 
 
 def is_parameter_of_codec() -> bool:
-    """Whether the caller's caller is a codec of zarr: some read parameters as fill values."""
+    """Whether the function that called the caller of this one is in a codec of zarr.
+
+    Some codecs read their parameters as fill values of a data type.
+    """
     # `scale_offset` and `cast_value` (zarr 3.3 and newer) permit what zarr takes, such as "0.5".
     return str(sys._getframe(2).f_globals.get("__name__")).startswith("zarr.codecs.")
