@@ -190,24 +190,24 @@ def request_cost(where: Literal["local", "remote"]) -> RequestCost | None:
 
     Raises and warns as `setting`.
     """
-    given = _given_settings_with_warnings()
-    if not given:  # the usual case, asked for every chunk
+    values = _given_settings_with_warnings()
+    if not values:  # the usual case, asked for every chunk
         return DEFAULTS[where]
-    if not checked_value(given, "zarr_bytes.partial_reads"):
+    if not checked_value(values, "zarr_bytes.partial_reads"):
         return None
     return RequestCost(
-        gap=checked_value(given, f"zarr_bytes.gap.{where}"),
-        max_request_nbytes=checked_value(given, f"zarr_bytes.largest_request.{where}"),
+        gap=checked_value(values, f"zarr_bytes.gap.{where}"),
+        max_request_nbytes=checked_value(values, f"zarr_bytes.largest_request.{where}"),
     )
 
 
-def checked_value(given: Mapping[str, object], name: str) -> Any:
-    """Value of a setting, out of all that are given; its default if it isn't among them.
+def checked_value(values: Mapping[str, object], name: str) -> Any:
+    """Value of a setting, out of all that are set; its default if it isn't among them.
 
     Permitted values are also taken as texts, in any case of letters. Raises as `setting`.
     """
     default, permitted = SETTINGS[name]
-    value = given.get(name, default)
+    value = values.get(name, default)
     if isinstance(permitted, int):
         if type(value) is int and value >= permitted:
             return min(value, 2**62)  # offsets, of 64 bits, are added to some
@@ -234,22 +234,22 @@ def _given_settings_with_warnings() -> dict[str, object]:
 
     Warns of unknown settings, too. Each warning comes once in a process.
     """
-    given = given_settings()
+    values = given_settings()
     if _own_configuration is not None and _SEPARATE_CONFIGURATION_WARNING not in _warned:
         _warned.add(_SEPARATE_CONFIGURATION_WARNING)
         warn_caller(_SEPARATE_CONFIGURATION_WARNING)
-    for name, sentence in unknown_settings(given).items():
+    for name, sentence in unknown_settings(values).items():
         if name not in _warned:
             _warned.add(name)
             warn_caller(f"{sentence}; it has no effect")
-    return given
+    return values
 
 
-def unknown_settings(given: Mapping[str, object]) -> dict[str, str]:
-    """The names in `given` that are not those of settings, each with a sentence about it."""
+def unknown_settings(values: Mapping[str, object]) -> dict[str, str]:
+    """The names in `values` that are not those of settings, each with a sentence about it."""
     return {
         name: f"the setting `{name}` is not known (known: {', '.join(SETTINGS)})"
-        for name in given
+        for name in values
         if name not in SETTINGS
     }
 

@@ -193,7 +193,8 @@ class _SelectionDividedError(Exception):
 
     def __init__(self, indexer: Indexer, fields: object) -> None:
         super().__init__(indexer)
-        self.indexer, self.fields = indexer, fields
+        self.indexer = indexer
+        self.fields = fields
 
 
 class _ArrayThatDividesOnly(zarr.AsyncArray[Any]):
