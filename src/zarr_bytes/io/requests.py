@@ -1,8 +1,16 @@
 """The bytes of a chunk through the `get` of a store, by ranges or whole.
 
-A range that comes back short is an error, and so are missing ranges beside existing ones. Servers
-that send the whole object (HTTP status 200 instead of 206) can be read, and stores that refuse
-ranges. Until a store is known to answer them, the first of each chunk is requested alone.
+1. Unless the store is known to answer ranges, the first range of a chunk is requested alone, and
+   the others wait for its answer. An answer of the size of the range proves the store: its host is
+   remembered, the other ranges follow, and no chunk waits from then on.
+2. A whole object instead of a range (HTTP status 200 for 206) is kept, and all ranges are cut out
+   of it. The store is remembered as one that ignores ranges, with a warning the first time.
+3. After a refused range (the store has none, or status 416 for an object that a server keeps
+   compressed), the whole object is requested, by one task under a lock, and kept.
+4. A truncated object, and an answer of any other size: the whole object is requested once, since
+   its server may keep it compressed. An object of the right size is kept; otherwise ChunkSizeError.
+5. A missing object raises MissingChunkError. Missing ranges beside existing ones are an error
+   (`check_nothing_has_come`): the result never has zeros or a mix of two versions.
 """
 
 from __future__ import annotations
@@ -10,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -46,16 +54,41 @@ if TYPE_CHECKING:
 _Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
 
 
-_is_within = ContextVar("is_within", default=False)  # a request that is under way
-_FREE: Final = nullcontext()
+# Whether this task is inside of a request that has a slot.
+_is_in_request = ContextVar("is_in_request", default=False)
+_NO_SLOT: Final = nullcontext()
 
 
 class MissingChunkError(StopRequestsError):
-    """A chunk is missing, which readers take for the fill value."""
+    """The store has no object for the chunk. It steers: readers put in the fill value."""
+
+
+class FetchedIndex(NamedTuple):
+    """The bytes of the index of a shard, and the size of the shard if all of it has come."""
+
+    content: Bytes
+    shard_nbytes: int | None  # None where only the index was fetched
+
+
+class _Answer(NamedTuple):
+    """What a request has brought."""
+
+    content: Bytes
+    may_be_range: bool  # False if the whole object was requested, also after a refused range
 
 
 class ChunkRequests:
-    """The requests for one chunk, which is counted; no coroutine waits where it `is_sync`."""
+    """The requests for one chunk of one read, which counts as one chunk.
+
+    It belongs to one event loop, on which its coroutines share what has come, and takes the loop's
+    request slots. Where it `is_sync`, it belongs to the calling thread: it takes no slots, and its
+    coroutines wait for nothing, so that `result_without_waiting` runs them.
+
+    Parameters that their names do not explain:
+
+    - `plan` is None where only `fetch_whole` is called.
+    - `cost` is None where the object is fetched whole, which includes the index of a shard.
+    """
 
     def __init__(
         self,
@@ -68,97 +101,110 @@ class ChunkRequests:
         *,
         is_sync: bool,
     ) -> None:
-        self._is_sync = is_sync
-        self._takes_slots = not (driver.is_memory or is_sync)
-        # A store may read another array for its answer, and would wait for the slot that it has.
-        is_limited = self._takes_slots and not _is_within.get()
-        slots = slots_of_loop() if is_limited else (_FREE, _FREE)
-        # For one request, and for the bytes of a fetch: no more of them are in memory than slots.
-        self._slot: AbstractAsyncContextManager[object] = slots[0]
-        self.memory: AbstractAsyncContextManager[object] = slots[1]
-        self._store_path, self._origin = store_path, driver.origin
-        self._requests_whole = cost is None  # also for an index
+        self._store_path = store_path
+        self._origin = driver.origin
         self._prototype = prototype
-        self._stored_nbytes = layout.stored_nbytes
-        self._plan = cast("Plan", plan)  # which nothing but ranges and indexes asks for
-        self._whole_chunk: Bytes | None = (
-            None  # whole, once it has come: then nothing more is fetched
-        )
-        self._has_answer = False  # whether anything has come
-        self._has_requested_range = (
-            False  # whether a range has been requested, after which others wait
-        )
-        self._has_requested_whole = False  # whether all of it is, after a range of another size
-        self._whole_chunk_lock = asyncio.Lock()  # of refused ranges, which gets all of the chunk
-        self._answer_is_known = asyncio.Event()  # until its answer has told what ranges bring
+        self._stored_nbytes = layout.stored_nbytes  # None for a shard, whose size is not known
+        self._plan = cast("Plan", plan)  # which nothing but ranges asks for
+        self._is_sync = is_sync
+        self._requests_whole = cost is None
+        self._takes_slots = not (driver.is_memory or is_sync)
+        self._request_slot: AbstractAsyncContextManager[object] = _NO_SLOT
+        self.memory: AbstractAsyncContextManager[object] = _NO_SLOT
+        # A store may read another array for its answer, and would wait for the slot that it has.
+        if self._takes_slots and not _is_in_request.get():
+            slots = slots_of_loop()
+            self._request_slot = slots.for_request
+            # For the bytes of a fetch: those of no more fetches are in memory than there are slots.
+            self.memory = slots.for_fetched_bytes
+        # The whole object, once it has come: then nothing more is requested.
+        self._whole_chunk: Bytes | None = None
+        self._has_answer = False  # whether an object was there for any request
+        # Whether a range has been requested. The others wait for its answer.
+        self._has_requested_range = False
+        # Whether the whole object has been requested, after a range of a wrong size.
+        self._has_requested_whole = False
+        # Held by the first refused range while it fetches the whole object.
+        self._whole_chunk_lock = asyncio.Lock()
+        # Set once it is known what ranges of this object bring: a range, or all of it.
+        self._answer_is_known = asyncio.Event()
         counters.count(store_path.store, chunks=1)
 
     @property
     def key(self) -> str:
-        """The key of the chunk, for messages."""
+        """The store and the key of the chunk, for messages."""
         return path_name(self._store_path)
 
     @property
     def slots(self) -> int:
-        """Number of requests that are under way at once; 1 for a chunk that has come."""
+        """Most requests for this chunk at once; 1 in memory, and once all of the chunk has come."""
         return max_concurrent_requests() if self._takes_slots and self._whole_chunk is None else 1
 
     async def fetch_whole(self) -> Bytes:
-        """The bytes of the chunk in one request, which `fetch` has then, too."""
+        """The bytes of the whole object, in one request; every later `fetch` is cut out of them.
+
+        Raises MissingChunkError, or ChunkSizeError if the object has not the size of the chunk.
+        """
         content, _ = await self._get(None)
         self._keep_whole_chunk(content)
         return content
 
-    async def fetch_index(self, layout: ObjectLayout) -> tuple[Bytes, int | None]:
-        """The bytes of the index of a shard, in one request, and the size of the shard.
+    async def fetch_index(self, layout: ObjectLayout) -> FetchedIndex:
+        """The bytes of the index of a shard, in one request, without a check of their checksum.
 
-        The size is None unless the whole shard has come.
+        They are too few where the object is shorter than an index. Where the whole shard comes,
+        it is kept, and every `fetch` is cut out of it. Raises MissingChunkError.
         """
         nbytes = layout.index_nbytes
         request = RangeByteRequest(0, nbytes) if layout.data_offset else SuffixByteRequest(nbytes)
-        content, is_range = await self._get(None if self._requests_whole else request)
-        if is_range and layout.data_offset and content.size != nbytes:
+        content, may_be_range = await self._get(None if self._requests_whole else request)
+        if may_be_range and layout.data_offset and content.size != nbytes:
             whole, _ = await self._get(None)  # perhaps a server keeps it compressed
-            content, is_range = whole, whole.size == content.size
-        if is_range and content.size <= nbytes:
+            may_be_range = whole.size == content.size
+            content = whole
+        if may_be_range and content.size <= nbytes:
             record_range_answer(self._store_path.store, self._origin)
-            return content, None
+            return FetchedIndex(content, None)
         self._keep_whole_chunk(content)
         if not self._requests_whole:
             self._warn_of_whole_object()
         start = layout.index_offset(content.size)
-        return content[start : start + nbytes], content.size
+        return FetchedIndex(content[start : start + nbytes], content.size)
 
     async def fetch(self, ranges: ByteRanges, max_request_nbytes: int) -> Bytes:
-        """The bytes of ranges one after another, in requests of at most `max_request_nbytes`."""
+        """The bytes of ranges one after another, in requests of at most `max_request_nbytes`.
+
+        Without a request where the whole chunk has come. Raises MissingChunkError if the object is
+        missing, ChunkSizeError if it is truncated, and errors of the store as they are.
+        """
         fetched: Bytes | None = None
 
-        async def work(request: tuple[int, int, int]) -> None:
+        async def fetch_request(request: tuple[int, int, int]) -> None:
             nonlocal fetched
             start, stop, position = request
-            part = await self._fetch_range(start, stop)
-            if part.size == ranges.nbytes:
-                fetched = part
+            content = await self._fetch_range(start, stop)
+            if content.size == ranges.nbytes:
+                fetched = content
                 return
             if fetched is None:
                 fetched = np.empty(ranges.nbytes, np.uint8)
-            fetched[position : position + part.size] = part
+            fetched[position : position + content.size] = content
 
         try:
-            await map_concurrently(work, ranges.requests(max_request_nbytes), self.slots)
+            await map_concurrently(fetch_request, ranges.requests(max_request_nbytes), self.slots)
         except StopRequestsError:
             if self._whole_chunk is None:
                 raise
-        return (
-            cast("Bytes", fetched)
-            if self._whole_chunk is None
-            else self._ranges_of_whole(self._whole_chunk, ranges)
-        )
+        if self._whole_chunk is not None:
+            return self._ranges_of_whole(self._whole_chunk, ranges)
+        return cast("Bytes", fetched)
 
     async def _fetch_range(self, start: int, stop: int) -> Bytes:
-        """The bytes of one range; an EnoughError where the chunk has come instead.
+        """The bytes from `start` to `stop`, all of them.
 
-        The last of a whole chunk is open-ended, which proves the size of the chunk.
+        The range at the end of a chunk that is read whole is requested open-ended, so that an
+        object that is too long brings too many bytes. Raises StopRequestsError once the whole chunk
+        has come instead, as `_whole_chunk`; errors are those of `fetch`.
         """
         if self._has_requested_range and not is_known_to_answer_ranges(
             self._store_path.store, self._origin
@@ -167,23 +213,26 @@ class ChunkRequests:
         self._has_requested_range = True
         if self._whole_chunk is not None:
             raise StopRequestsError
-        is_end = self._plan.reads_whole_chunk and stop == self._stored_nbytes
-        request = OffsetByteRequest(start) if is_end else RangeByteRequest(start, stop)
-        expected, stored = stop - start, self._stored_nbytes
+        is_open_ended = self._plan.reads_whole_chunk and stop == self._stored_nbytes
+        request = OffsetByteRequest(start) if is_open_ended else RangeByteRequest(start, stop)
+        expected = stop - start
+        stored = self._stored_nbytes
         try:
-            content, is_range = await self._get(request)
+            content, may_be_range = await self._get(request)
             size = content.size
-            if is_range and is_end and size == stored != expected:
-                content, is_range = await self._get(None)  # perhaps it came instead of its end
-            elif is_range and size not in (expected, stored):
+            if may_be_range and is_open_ended and size == stored and size != expected:
+                # Perhaps it is the whole object, and not its end.
+                content, may_be_range = await self._get(None)
+            elif may_be_range and size not in (expected, stored):
                 if stored is not None and size > expected:
-                    raise wrong_size_error(self.key, 0, stored, size + start * is_end)
+                    object_nbytes = start + size if is_open_ended else size
+                    raise wrong_size_error(self.key, 0, stored, object_nbytes)
                 raise wrong_size_error(self.key, start, stop, size)
         except ChunkSizeError:
             if not await self._fetch_whole_once():
                 raise
             raise StopRequestsError from None
-        if not is_range or content.size != expected:
+        if not may_be_range or content.size != expected:
             self._keep_whole_chunk(content)
             self._warn_of_whole_object()
             raise StopRequestsError
@@ -192,7 +241,11 @@ class ChunkRequests:
         return content
 
     async def _fetch_whole_once(self) -> bool:
-        """Whether a chunk has its size, of which no range has: a server may keep it compressed."""
+        """Request the whole object after a range of a wrong size; True if it is the chunk.
+
+        Its server may keep it compressed. Only the first call requests it, and only while no answer
+        has told what ranges bring; later calls wait for an answer.
+        """
         if self._has_requested_whole:
             await self._answer_is_known.wait()
         elif self._stored_nbytes is not None and not self._answer_is_known.is_set():
@@ -202,81 +255,93 @@ class ChunkRequests:
                 self._keep_whole_chunk(content)
         return self._whole_chunk is not None
 
-    async def _get(self, request: _Request | None) -> tuple[Bytes, bool]:
-        """The bytes that a request brings, and whether they may be the range."""
-        if self._slot is _FREE:
-            found, is_range = await self._answer(request)
+    async def _get(self, request: _Request | None) -> _Answer:
+        """The answer to a request, in a slot of the loop; None requests the whole object.
+
+        Raises MissingChunkError, and all that `_answer` raises.
+        """
+        if self._request_slot is _NO_SLOT:
+            answer = await self._answer(request)
         else:
-            async with self._slot:
-                within = _is_within.set(True)
+            async with self._request_slot:
+                token = _is_in_request.set(True)
                 try:
-                    found, is_range = await self._answer(request)
+                    answer = await self._answer(request)
                 finally:
-                    _is_within.reset(within)
-        if found is None:
+                    _is_in_request.reset(token)
+        if answer is None:
             raise MissingChunkError
         self._has_answer = True
-        return found.as_numpy_array(), is_range
+        return answer
 
-    async def _answer(self, request: _Request | None) -> tuple[Buffer | None, bool]:
-        """The answer of the store, to a request for the whole object where it has no ranges."""
+    async def _answer(self, request: _Request | None) -> _Answer | None:
+        """What the store answers; None if the object is missing.
+
+        After a refused range it is the whole object. Raises StopRequestsError if another task has
+        fetched it meanwhile, ChunkSizeError if the range is not within the object, and other errors
+        of the store as they are.
+        """
         try:
             if self._is_sync:
-                found = self._store_path.get_sync(prototype=self._prototype, byte_range=request)
+                buffer = self._store_path.get_sync(prototype=self._prototype, byte_range=request)
             else:
-                found = await self._store_path.get(self._prototype, request)
+                buffer = await self._store_path.get(self._prototype, request)
         except Exception as error:
             if request is None:
                 raise
             if isinstance(request, SuffixByteRequest):  # Azure and caches have other ranges
-                size = await _size(self._store_path)
+                size = await _object_size(self._store_path)
                 if size is not None:
                     start = max(size - request.suffix, 0)
                     return await self._answer(RangeByteRequest(start, size))
             if not means_ranges_unsupported(error):
-                await self._check_is_within(request, error)
+                await self._raise_unless_compressed(request, error)
             async with self._whole_chunk_lock:
                 if self._whole_chunk is not None:
                     raise StopRequestsError from None
                 return await self._answer(None)
-        count_request(self._store_path, request, found)
-        return found, request is not None
+        count_request(self._store_path, request, buffer)
+        if buffer is None:
+            return None
+        return _Answer(buffer.as_numpy_array(), may_be_range=request is not None)
 
-    async def _check_is_within(self, request: _Request, error: Exception) -> None:
-        """Raise the error of a range, unless the object may be compressed (HTTP status 416).
+    async def _raise_unless_compressed(self, request: _Request, error: Exception) -> None:
+        """Raise the error of a range, unless a server may keep the object compressed.
 
-        A ChunkSizeError where the object ends before the range does.
+        That may be so where it refuses a range of a chunk, or the index of a shard, by HTTP status
+        416. Raises ChunkSizeError where the object ends before the range does.
         """
-        start, end = getattr(request, "start", 0), getattr(request, "end", self._stored_nbytes or 0)
-        size = await _size(self._store_path) if self._takes_slots else None
-        if size is not None and size < end:
-            raise wrong_size_error(self.key, start, end, max(size - start, 0)) from error
+        start = getattr(request, "start", 0)
+        stop = getattr(request, "end", self._stored_nbytes or 0)
+        size = await _object_size(self._store_path) if self._takes_slots else None
+        if size is not None and size < stop:
+            raise wrong_size_error(self.key, start, stop, max(size - start, 0)) from error
         first = getattr(request, "offset", start)
         if size is None and self._takes_slots and await self._ends_before(first):
-            raise wrong_size_error(self.key, first, end, 0) from error
-        is_named = self._has_requested_range and not self._stored_nbytes  # by an index
-        if is_named or getattr(error, "status", 0) != 416:
+            raise wrong_size_error(self.key, first, stop, 0) from error
+        is_of_inner_chunk = self._has_requested_range and not self._stored_nbytes
+        if is_of_inner_chunk or getattr(error, "status", 0) != 416:
             raise error
 
     async def _ends_before(self, offset: int) -> bool:
-        """Whether the first byte of the object comes, and the byte at `offset` does not.
+        """Whether the store sends the first byte of the object, and not the byte at `offset`.
 
         For a store that does not tell sizes and has an error of its own for a range behind the end,
         as those of obstore have. Where it fails for another reason, the first byte fails, too.
         """
-        return offset > 0 and await self._comes(0) and not await self._comes(offset)
+        return offset > 0 and await self._sends_byte(0) and not await self._sends_byte(offset)
 
-    async def _comes(self, offset: int) -> bool:
-        """Whether the store sends the byte at `offset`, and no other bytes."""
+    async def _sends_byte(self, offset: int) -> bool:
+        """Whether the store sends the byte at `offset`, and no other bytes; False after errors."""
         request = RangeByteRequest(offset, offset + 1)
         with suppress(Exception):  # of any store: the first error is the one to raise
-            found = await self._store_path.get(self._prototype, request)
-            count_request(self._store_path, request, found)
-            return found is not None and len(found) == 1
+            buffer = await self._store_path.get(self._prototype, request)
+            count_request(self._store_path, request, buffer)
+            return buffer is not None and len(buffer) == 1
         return False
 
     def check_nothing_has_come(self) -> None:
-        """Check that nothing of a chunk has come whose ranges are missing."""
+        """Raise a ChunkSizeError if a part of the chunk has come, after a MissingChunkError."""
         if self._has_answer:
             raise ChunkSizeError(
                 f"some byte ranges of {self.key} are there and others are missing: the chunk"
@@ -284,6 +349,10 @@ class ChunkRequests:
             )
 
     def _keep_whole_chunk(self, chunk: Bytes) -> None:
+        """Keep the whole object, and let go the ranges that wait; ChunkSizeError if it is not one.
+
+        The size of a shard is not known here.
+        """
         expected = self._stored_nbytes
         if expected is not None and chunk.size != expected:
             raise wrong_size_error(self.key, 0, expected, chunk.size)
@@ -291,7 +360,7 @@ class ChunkRequests:
         self._answer_is_known.set()
 
     def _ranges_of_whole(self, chunk: Bytes, ranges: ByteRanges) -> Bytes:
-        """The ranges, out of the whole object, which has come."""
+        """The bytes of the ranges, out of the whole object; ChunkSizeError if it ends before."""
         if self._stored_nbytes is None:  # a shard, whose size is not known before
             for start, stop, _ in ranges.ranges():
                 if stop > chunk.size:
@@ -299,6 +368,10 @@ class ChunkRequests:
         return ranges.extract(chunk)
 
     def _warn_of_whole_object(self) -> None:
+        """Remember that the store ignores ranges, and warn the caller of zarr of it, once a store.
+
+        After `_keep_whole_chunk`, whose size the warning tells.
+        """
         if record_whole_object_answer(self._store_path.store):
             nbytes = cast("Bytes", self._whole_chunk).size
             warn_caller(
@@ -310,15 +383,17 @@ class ChunkRequests:
 
 
 def count_request(store_path: StorePath, request: _Request | None, found: Buffer | None) -> None:
-    """Count a request that a store has answered."""
+    """Add a request and its bytes to the counts; `found` is the answer, None for a missing object.
+
+    A request of None was for the whole object, and no byte range.
+    """
     nbytes = 0 if found is None else len(found)
-    counters.count(
-        store_path.store, requests=1, ranges=int(request is not None), bytes_fetched=nbytes
-    )
+    ranges = 0 if request is None else 1
+    counters.count(store_path.store, requests=1, ranges=ranges, bytes_fetched=nbytes)
 
 
-async def _size(store_path: StorePath) -> int | None:
-    """Size of the object behind `getter`, where the store has it without reading the object."""
+async def _object_size(store_path: StorePath) -> int | None:
+    """Size of an object; None if the store fails, or would have to read the object to tell."""
     with suppress(Exception):  # the error of the request is the one to raise
         if type(store_path.store).getsize is not Store.getsize:
             return await store_path.store.getsize(store_path.path)

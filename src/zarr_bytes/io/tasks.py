@@ -1,4 +1,9 @@
-"""Concurrent work: requests on the event loop and chunks in threads, as many as zarr allows."""
+"""Concurrent work: requests on the event loop and chunks in threads, as many as zarr allows.
+
+The coroutines run on the event loop of their caller, which is zarr's own for a call of zarr's
+synchronous functions. Only `map_in_threads` uses other threads. Whoever cancels or fails gets his
+error once nothing of the work is under way any more, in any thread.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from itertools import chain, islice
 from math import ceil
 from numbers import Real
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from zarr_bytes.errors import short_repr
@@ -26,57 +31,77 @@ R = TypeVar("R")
 
 
 class StopRequestsError(Exception):
-    """No other request is needed; any other error of the same time is the one to raise."""
+    """No other request is needed. It steers: raised by work, it cancels the other work.
+
+    `map_concurrently` raises any other error of the same moment instead.
+    """
 
 
 class WorkCancelledError(Exception):
-    """Nobody needs any more what a thread waits for."""
+    """Work in a thread has ended early, since nobody needs it. It steers, and no caller sees it."""
 
 
-is_work_cancelled: ContextVar[Callable[[], bool]] = ContextVar("is_ended", default=lambda: False)
-"""Whether nobody needs the work of `map_in_threads` any more; for work that waits."""
+is_work_cancelled: ContextVar[Callable[[], bool]] = ContextVar(
+    "is_work_cancelled", default=lambda: False
+)
+"""In a thread of `map_in_threads`, a function that tells whether its work is still needed.
+
+It gives True once the caller is cancelled or other work has failed. Work that waits for a lock
+calls it now and then, and raises a WorkCancelledError. Elsewhere it always gives False.
+"""
 
 
 async def map_concurrently(
     work: Callable[[T], Coroutine[None, None, R]], items: Iterable[T], slots: int = 0
 ) -> list[R]:
-    """Results of `work` for each of `items`, in so many `slots` or zarr's ``async.concurrency``.
+    """Results of `work` for each of `items`, in their order, at most `slots` at a time.
 
-    The first failure cancels the others, and its error is raised, ungrouped.
+    0 slots are those of zarr's ``async.concurrency``. `items` may be a generator: each is taken
+    when a slot is free. All runs on the event loop of the caller: in the caller's own task if one
+    task is enough, and else in a task for each slot.
+
+    The first failure cancels the others, and its error is raised, ungrouped. If the caller is
+    cancelled, the tasks are, too; their end is waited for in both cases.
     """
-    waiting, results = iter(enumerate(items)), {}
-    begun = list(islice(waiting, slots or max_concurrent_requests()))  # no more tasks than items
-    rest = chain(begun, waiting)
+    numbered_items = iter(enumerate(items))
+    first_items = list(islice(numbered_items, slots or max_concurrent_requests()))
+    remaining_items = chain(first_items, numbered_items)
+    results: dict[int, R] = {}
 
-    async def run() -> None:
-        for i, item in rest:
+    async def work_on_items() -> None:
+        for i, item in remaining_items:
             results[i] = await work(item)
 
-    if len(begun) <= 1:
-        await run()
-    else:
-        await _run_together(run, len(begun))
+    if len(first_items) <= 1:
+        await work_on_items()
+    else:  # no more tasks than items
+        await _run_together(work_on_items, len(first_items))
     return [results[i] for i in range(len(results))]
 
 
-async def _run_together(run: Callable[[], Coroutine[None, None, None]], number: int) -> None:
-    """So many runs, as a TaskGroup that cancels the others and not the caller after a failure."""
+async def _run_together(run: Callable[[], Coroutine[None, None, None]], task_count: int) -> None:
+    """Call `run` in `task_count` tasks of the running loop, and wait for all of them.
+
+    As a TaskGroup: a failure cancels the other tasks, and so does a cancellation of the caller,
+    which is raised. Otherwise the first error is raised by itself, or the first that is no
+    StopRequestsError. A CancelledError of the store's own is such an error.
+    """
     failures: list[BaseException] = []
     running: list[asyncio.Task[None]] = []
 
-    async def heard() -> None:
+    async def record_failure() -> None:
         try:
             await run()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 -- raised again
             if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
                 return  # after the first failure, or by the caller, to whom the group raises it
-            failures.append(error)  # also a store's own CancelledError
+            failures.append(error)
             for task in running:
                 task.get_loop().call_soon(task.cancel)  # after others of the same time have failed
 
     async with asyncio.TaskGroup() as tasks:
-        while len(running) < number and not failures:  # an eager task may have failed already
-            running.append(tasks.create_task(heard()))
+        while len(running) < task_count and not failures:  # an eager task may have failed already
+            running.append(tasks.create_task(record_failure()))
     if failures:
         raise next(
             (error for error in failures if not isinstance(error, StopRequestsError)), failures[0]
@@ -87,7 +112,7 @@ _NO_LIMIT: Final = 2**31  # requests
 
 
 def max_concurrent_requests() -> int:
-    """Number of requests that are under way at once: zarr's ``async.concurrency``.
+    """Most requests that are under way at once: zarr's ``async.concurrency``, in any thread.
 
     zarr takes any number, and starts another request while fewer than that are under way, so that
     2.5 is 3. None and 0 are no limit here. A ValueError for anything else.
@@ -106,28 +131,52 @@ def max_concurrent_requests() -> int:
     )
 
 
-def concurrent_objects(number: int, count: int, slots: int) -> int:
-    """How many of `count` objects are read at the same time as one: fewer in the last round."""
-    return slots if number < count - count % slots else count % slots
+def concurrent_objects(object_number: int, count: int, slots: int) -> int:
+    """How many of `count` objects are under way with this one, itself included; in any thread.
+
+    Objects are read `slots` at a time, from number 0 on. In the last round they are fewer: of 25
+    objects and 10 slots, numbers 0 to 19 are among 10, and numbers 20 to 24 among 5.
+    """
+    in_last_round = count % slots
+    return slots if object_number < count - in_last_round else in_last_round
 
 
-# By event loop, so that the chunks of all reads share zarr's limit: the limit, and semaphores.
-_slots = WeakKeyDictionary[Any, tuple[int, asyncio.Semaphore, asyncio.Semaphore]]()
+class LoopSlots(NamedTuple):
+    """The semaphores of one event loop, each with as many places as `limit`."""
+
+    limit: int  # `max_concurrent_requests` when they were made
+    for_request: asyncio.Semaphore  # while a store is asked
+    for_fetched_bytes: asyncio.Semaphore  # while the bytes of a fetch are in memory
 
 
-def slots_of_loop() -> tuple[asyncio.Semaphore, asyncio.Semaphore]:
-    """Slots that the event loop has for requests, and for fetches, whose bytes are in memory."""
-    loop, limit = asyncio.get_running_loop(), max_concurrent_requests()
-    slots = _slots.get(loop)
-    if slots is None or slots[0] != limit:
-        for other in [o for key in _slots.keyrefs() if (o := key()) is not None and o.is_closed()]:
-            _slots.pop(other, None)  # a semaphore that has waited keeps its loop
-        slots = _slots[loop] = limit, asyncio.Semaphore(limit), asyncio.Semaphore(limit)
-    return slots[1:]
+# Those of the event loops of all threads, so that the chunks of all reads share zarr's limit.
+_slots_by_loop = WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSlots]()
+
+
+def slots_of_loop() -> LoopSlots:
+    """The slots of the running event loop, by which all its reads share zarr's limit.
+
+    New ones after a change of the limit: what is under way keeps the old ones until it ends.
+    """
+    loop = asyncio.get_running_loop()
+    limit = max_concurrent_requests()
+    slots = _slots_by_loop.get(loop)
+    if slots is None or slots.limit != limit:
+        for reference in _slots_by_loop.keyrefs():
+            other = reference()
+            if other is not None and other.is_closed():
+                # A semaphore that has waited keeps its loop, so that no other one deletes this.
+                _slots_by_loop.pop(other, None)
+        slots = LoopSlots(limit, asyncio.Semaphore(limit), asyncio.Semaphore(limit))
+        _slots_by_loop[loop] = slots
+    return slots
 
 
 def result_without_waiting(coroutine: Coroutine[object, None, T]) -> T:
-    """Result of a coroutine that waits for nothing."""
+    """Result of a coroutine that waits for nothing, in the calling thread and without a loop.
+
+    Raises what the coroutine raises, and a RuntimeError if it waits.
+    """
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -136,7 +185,7 @@ def result_without_waiting(coroutine: Coroutine[object, None, T]) -> T:
 
 
 def number_of_threads() -> int:
-    """Number of zarr's threads for computing: its setting, or one for each core."""
+    """Number of zarr's threads for computing: ``codec_pipeline.max_workers``, or one a core."""
     setting = setting_of_zarr("codec_pipeline.max_workers")
     return setting if isinstance(setting, int) and setting >= 1 else os.cpu_count() or 1
 
@@ -147,33 +196,39 @@ async def map_in_threads(
     threads: int,
     executor: Executor | None = None,
 ) -> list[R]:
-    """Results of `work` for each of `items`, in at most `threads` threads, as a rule of the loop.
+    """Results of `work` for each of `items`, in their order.
 
-    `work` yields the result of each item before it takes the next. After an error, or where the
-    caller is cancelled, no other item is begun; those that have begun are waited for.
+    `work` is called `threads` times, in as many threads of the `executor`; None is that of the
+    event loop. It gets an iterator over items that no other thread takes, and yields the result of
+    each before it takes the next, as ``partial(map, function)`` does. It sees the context variables
+    of the caller, and `is_work_cancelled`. The caller's task waits on its event loop meanwhile.
+
+    After an error, or where the caller is cancelled, no other item is begun. Those that have begun
+    are waited for, and then the error is raised, of several threads that of the first in their
+    order, or the CancelledError. What they have written by then stays.
     """
     waiting = deque(enumerate(items))  # an iterator is safe under the GIL alone
     results: dict[int, R] = {}
-    ended = Event()
+    is_cancelled = Event()
 
     def stop() -> None:
-        ended.set()
+        is_cancelled.set()
         waiting.clear()
 
     def run() -> None:
-        i = -1
+        i = -1  # number of the item that `work` has taken last
 
-        def taken() -> Iterator[T]:
+        def next_items() -> Iterator[T]:
             nonlocal i
             with suppress(IndexError):  # none is left
                 while True:
                     i, item = waiting.popleft()
                     yield item
 
-        is_work_cancelled.set(ended.is_set)
+        is_work_cancelled.set(is_cancelled.is_set)
         with suppress(WorkCancelledError):
             try:
-                for result in work(taken()):
+                for result in work(next_items()):
                     results[i] = result
             except BaseException:
                 stop()
@@ -192,7 +247,12 @@ async def map_in_threads(
 
 
 async def _wait_until_done(work: asyncio.Future[T], stop: Callable[[], None]) -> T:
-    """Wait for `work` in threads, even if the caller is cancelled; `stop` is called then."""
+    """The result of `work`, which is under way in threads; on the event loop of the caller.
+
+    If the caller is cancelled, `stop` is called, on the event loop, to let the threads end early.
+    The CancelledError is raised when they have ended, and not before: they write into memory of the
+    caller. An error of theirs is dropped then.
+    """
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
