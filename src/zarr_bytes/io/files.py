@@ -1,8 +1,11 @@
 """The bytes of a chunk that is a file: one open, a read for each range, one close.
 
-A missing file is None. A file of the wrong size is an error, and so is a FIFO or a folder. The
-event loop waits for nothing, and reads small files from the page cache, because a hop to a thread
-takes longer. Files are never mapped here: truncating a mapped file would end the process.
+A missing file is None. A file of the wrong size is an error, and so is a FIFO or a folder.
+
+Files are read in a thread that may wait for the disk (`may_block`), or on the event loop, which
+waits for nothing and reads small files from the page cache, because a hop to a thread takes longer.
+There a BlockingIOError says that a thread must read the file. No locks are taken, and files are
+never mapped here: truncating a mapped file would end the process.
 """
 
 from __future__ import annotations
@@ -29,49 +32,59 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Bytes
 
 # Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for its
-# other end; with O_NOCTTY, a terminal that is opened is nobody's. No symbolic link is written to.
+# other end. With O_NOCTTY, a terminal that is opened does not become that of this process.
 _NONBLOCK: Final = getattr(os, "O_NONBLOCK", 0)
-_ALWAYS: Final = _NONBLOCK | getattr(os, "O_NOCTTY", 0)
-READ_FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | _ALWAYS
-WRITE_FLAGS: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _ALWAYS
+_COMMON_FLAGS: Final = _NONBLOCK | getattr(os, "O_NOCTTY", 0)
+READ_FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | _COMMON_FLAGS
+# No symbolic link is written to.
+WRITE_FLAGS: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _COMMON_FLAGS
 
 TEMPORARY_SUFFIX: Final = ".partial"  # the end of a temporary name, as zarr's LocalStore has it
 
-_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
-_ONE_MORE: Final = bytearray(1)  # for the byte behind a whole file, which must not exist
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)  # preadv fails where it would wait for the disk
+_EXTRA_BYTE: Final = bytearray(1)  # takes the byte behind a whole file, which must not exist
 
 
-def is_temporary(other: str, name: str) -> bool:
-    """Whether `other` is a temporary name of a new file that gets this name."""
-    return other.startswith(f"{name}.") and other.endswith(TEMPORARY_SUFFIX)
+def is_temporary(other_name: str, name: str) -> bool:
+    """Whether `other_name` is a temporary name of a file that is to get `name`, by its text."""
+    return other_name.startswith(f"{name}.") and other_name.endswith(TEMPORARY_SUFFIX)
 
 
 @contextmanager
-def closing_descriptor(file: int) -> Iterator[int]:
-    """The descriptor of an open file, which is closed at the end."""
+def closing_descriptor(descriptor: int) -> Iterator[int]:
+    """Close an open file at the end of the block, which gets its descriptor."""
     try:
-        yield file
+        yield descriptor
     finally:
-        os.close(file)
+        os.close(descriptor)
 
 
 def open_descriptor(path: str, flags: int = READ_FLAGS) -> int | None:
-    """Descriptor of the file at `path`, or None if it is missing; in a thread that may wait."""
-    held: list[int] = []
+    """Descriptor of the file at `path`, or None if it is missing; in a thread that may wait.
+
+    Errors are those of `open_descriptor_into`. An interrupt (Ctrl-C) leaves no file open.
+    """
+    descriptors: list[int] = []
     try:
-        open_descriptor_into(held, path, flags)
+        open_descriptor_into(descriptors, path, flags)
     except BaseException:
-        for descriptor in held:
+        for descriptor in descriptors:
             os.close(descriptor)
         raise
-    return held[0] if held else None
+    return descriptors[0] if descriptors else None
 
 
-def open_descriptor_into(held: list[int], path: str, flags: int) -> None:
-    """`opened`, with the descriptor in a list, where an interrupt (Ctrl-C) doesn't lose it."""
+def open_descriptor_into(descriptors: list[int], path: str, flags: int) -> None:
+    """Open the file at `path` and append its descriptor; nothing if it is missing.
+
+    In a thread: it may wait for another program that has a lease on the file. The list keeps the
+    descriptor where an interrupt (Ctrl-C) comes before the caller has it. Raises ChunkFileError for
+    a socket, a folder or a device that cannot be opened, and any other OSError as it is. Folders
+    and FIFOs that can be opened are for the caller to find.
+    """
     # Python handles no signal between the opening of the file and the change of the list.
     try:
-        held.extend(map(os.open, (path,), (flags,)))
+        descriptors.extend(map(os.open, (path,), (flags,)))
     except (FileNotFoundError, NotADirectoryError):  # as LocalStore.get
         return
     except OSError as error:
@@ -86,11 +99,15 @@ def open_descriptor_into(held: list[int], path: str, flags: int) -> None:
                 raise not_a_file_error(path, mode) from None
             if error.errno != errno.EAGAIN:
                 raise
-            held.extend(map(os.open, (path,), (flags & ~_NONBLOCK,)))
+            descriptors.extend(map(os.open, (path,), (flags & ~_NONBLOCK,)))
 
 
 def open_nowait(path: str) -> int | None:
-    """`opened` for reading, on the event loop."""
+    """Descriptor of the file at `path` for reading, or None if it is missing; on the event loop.
+
+    After any other error of opening it is a BlockingIOError: `open_descriptor` in a thread may
+    wait, and says which error it is.
+    """
     try:
         return os.open(path, READ_FLAGS)
     except FileNotFoundError:
@@ -100,7 +117,7 @@ def open_nowait(path: str) -> int | None:
 
 
 def not_a_file_error(path: str, mode: int) -> ChunkFileError:
-    """Error for something other than a file in the place of a chunk, by its mode."""
+    """Error for something other than a regular file at the path of a chunk, by its `st_mode`."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a FIFO",
@@ -116,14 +133,20 @@ def not_a_file_error(path: str, mode: int) -> ChunkFileError:
 
 
 def record_file_system_of_root(root: str) -> None:
-    """`record_file_system` for the `root` itself, in a thread."""
-    # Without one, the folder will be made, or the caller gets the error of a chunk.
-    with suppress(OSError), closing_descriptor(os.open(root, READ_FLAGS)) as file:
-        record_file_system(file, root)
+    """Find out where the folder `root` of a store is, by itself; in a thread, which may wait.
+
+    Nothing is found out if it cannot be opened. Before a write, of which no file may be open yet.
+    """
+    # A missing folder will be made, and other errors are those of a chunk, for the caller.
+    with suppress(OSError), closing_descriptor(os.open(root, READ_FLAGS)) as descriptor:
+        record_file_system(descriptor, root)
 
 
 class EndOfFileError(Exception):
-    """A file ends at the byte `offset`, before the end of a read."""
+    """A file ends before the end of a read. It steers: who knows the plan makes the message of it.
+
+    `offset` is the size of the file, as far as the read has found it out.
+    """
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -131,7 +154,12 @@ class EndOfFileError(Exception):
 
 
 def open_chunk(path: str, root: str, *, may_block: bool) -> ChunkFile | None:
-    """The file at `path`, None if it is missing; a BlockingIOError where a thread must open it."""
+    """The open file at `path`, None if it is missing; to be closed as a context.
+
+    With `may_block`, in a thread: it may wait, and finds out where the `root` of the store is.
+    Errors are those of `open_descriptor`. Without, on the event loop: a BlockingIOError after any
+    error, since a thread must open the file.
+    """
     descriptor = open_descriptor(path) if may_block else open_nowait(path)
     if descriptor is None:
         return None
@@ -146,14 +174,22 @@ def open_chunk(path: str, root: str, *, may_block: bool) -> ChunkFile | None:
 
 
 class ChunkFile:
-    """An open file for several reads, with memory that is used again; closed by its context."""
+    """An open file for several reads, closed at the end of its `with` block; for one thread.
 
-    __slots__ = ("_root", "_window", "descriptor", "may_block", "path")
+    An OSError within the block gets the path of the file. Without `may_block`, each read raises a
+    BlockingIOError where it would wait, and keeps other reads below the `root` of the store off the
+    event loop for a second. All reads raise EndOfFileError if the file ends before.
+    Only `read_whole` raises a ChunkSizeError instead.
+    """
+
+    __slots__ = ("_fetched", "_root", "descriptor", "may_block", "path")
 
     def __init__(self, descriptor: int, path: str, root: str, *, may_block: bool = True) -> None:
-        self.descriptor, self.path, self.may_block = descriptor, path, may_block
+        self.descriptor = descriptor
+        self.path = path
+        self.may_block = may_block
         self._root = root
-        self._window: Bytes | None = None
+        self._fetched: Bytes | None = None  # memory of `read_ranges`, which is used again
 
     def __enter__(self) -> Self:
         return self
@@ -161,35 +197,39 @@ class ChunkFile:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             os.close(self.descriptor)
-        except OSError as end:  # as of NFS, where what was written reaches the server only now
-            error = error or end
+        except OSError as error_of_close:  # as of NFS, where writes reach the server only now
+            error = error or error_of_close
             raise
         finally:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self.path  # the system does not know it: it got a descriptor
 
     def check_size(self, nbytes: int | None) -> None:
-        """Check that the file is a regular one, of `nbytes` bytes if that is given."""
+        """Check that the file is a regular one, of `nbytes` bytes; of any size if it is None.
+
+        A ChunkFileError or a ChunkSizeError otherwise.
+        """
         size = self.size()
         if nbytes is not None and size != nbytes:
             raise wrong_size_error(self.path, 0, nbytes, size)
 
     def size(self) -> int:
-        """Size of the file in bytes; an error for anything but a regular file."""
+        """Size of the file in bytes; a ChunkFileError for anything but a regular file."""
         status = os.fstat(self.descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise not_a_file_error(self.path, status.st_mode)
         return status.st_size
 
     def read_whole(self, memory: memoryview) -> None:
-        """Read a file that must have the size of `memory`, and try to read one more byte."""
-        # That proves size and kind in less time than `fstat`: FIFOs cannot be read from an offset.
+        """Fill `memory` with a file, which must have exactly its size; a ChunkSizeError if not."""
+        # By an attempt to read one more byte, which proves size and kind in less time than `fstat`:
+        # FIFOs cannot be read from an offset.
         nbytes = len(memory)
         try:
-            count = self._read((memory, _ONE_MORE), 0)
+            count = self._read((memory, _EXTRA_BYTE), 0)
             if 0 < count < nbytes:  # a short read, perhaps not a short file
                 self._fill(memory[count:], count)
-                count = nbytes + self._read((_ONE_MORE,), nbytes)
+                count = nbytes + self._read((_EXTRA_BYTE,), nbytes)
         except BlockingIOError:
             raise
         except OSError:
@@ -205,12 +245,13 @@ class ChunkFile:
             counters.count(self._root, ranges=1, bytes_fetched=nbytes)
 
     def read_range(self, memory: memoryview, start: int) -> None:
-        """Read the bytes from `start` on, however few the system gives at a time."""
+        """Fill `memory` with the bytes from `start` on."""
         self._fill(memory, start)
         if counters.active:
             counters.count(self._root, ranges=1, bytes_fetched=len(memory))
 
     def _fill(self, memory: memoryview, start: int) -> None:
+        """Fill `memory` with the bytes from `start` on, however few the system gives at a time."""
         done = 0
         while done < len(memory):
             count = self._read((memory[done:] if done else memory,), start + done)
@@ -220,57 +261,71 @@ class ChunkFile:
             done += count
 
     def read_ranges(self, ranges: ByteRanges, max_request_nbytes: int) -> Bytes:
-        """The bytes of ranges, at most `max_request_nbytes` at once; valid until the next read."""
-        if self._window is None or self._window.size < ranges.nbytes:
-            self._window = np.empty(ranges.nbytes, np.uint8)
-        fetched = self._window[: ranges.nbytes]
+        """The bytes of ranges one after another; valid until the next call, which overwrites them.
+
+        No system call reads more than `max_request_nbytes`.
+        """
+        if self._fetched is None or self._fetched.size < ranges.nbytes:
+            self._fetched = np.empty(ranges.nbytes, np.uint8)
+        fetched = self._fetched[: ranges.nbytes]
         memory = memoryview(fetched)
-        short = ranges.number_of_ranges() * limits.LIMITS.short_range_nbytes
-        if ranges.bounds_from_start is not None and ranges.nbytes <= min(short, max_request_nbytes):
+        has_several_ranges = ranges.bounds_from_start is not None
+        max_short_nbytes = ranges.number_of_ranges() * limits.LIMITS.short_range_nbytes
+        if has_several_ranges and ranges.nbytes <= min(max_short_nbytes, max_request_nbytes):
             self._read_short_ranges(ranges, memory)
         else:
             for start, stop, position in ranges.requests(max_request_nbytes):
                 end = position + stop - start
-                if (done := self._read((memory[position:end],), start)) < stop - start:
-                    self._fill(memory[position + done : end], start + done)
+                count = self._read((memory[position:end],), start)
+                if count < stop - start:
+                    self._fill(memory[position + count : end], start + count)
         if counters.active:
-            count = ranges.number_of_requests(max_request_nbytes)
-            counters.count(self._root, ranges=count, bytes_fetched=ranges.nbytes)
+            range_count = ranges.number_of_requests(max_request_nbytes)
+            counters.count(self._root, ranges=range_count, bytes_fetched=ranges.nbytes)
         return fetched
 
     def _read_short_ranges(self, ranges: ByteRanges, memory: memoryview) -> None:
-        """Read many short ranges, each of which costs Python as much as the system."""
-        file, done = repeat(self.descriptor), 0
+        """Fill `memory` with many short ranges; each costs Python as much as the system."""
+        descriptor = repeat(self.descriptor)
+        filled = 0  # bytes of `memory`
         for starts, sizes in ranges.starts_and_sizes():
-            parts: Sequence[bytes | bytearray]  # in less time than views of one memory
+            contents: Sequence[bytes | bytearray]  # in less time than views of one memory
             if self.may_block:
-                parts = list(map(_pread, file, sizes, starts))
-                counts = list(map(len, parts))
+                contents = list(map(_pread, descriptor, sizes, starts))
+                counts = list(map(len, contents))
             else:
-                parts = list(map(bytearray, sizes))
+                contents = list(map(bytearray, sizes))
+                nowait = repeat(_NOWAIT)
                 try:
-                    counts = list(map(os.preadv, file, zip(parts), starts, repeat(_NOWAIT)))
+                    counts = list(map(os.preadv, descriptor, zip(contents), starts, nowait))
                 except OSError as error:
-                    raise self._wait_for(error) from None
-            begin, done = done, done + sum(sizes)
-            if sum(counts) == done - begin:
-                memory[begin:done] = b"".join(parts)
+                    raise self._error_of_nowait_read(error) from None
+            position = filled
+            filled += sum(sizes)
+            if sum(counts) == filled - position:
+                memory[position:filled] = b"".join(contents)
                 continue
-            for start, size, part, count in zip(starts, sizes, parts, counts, strict=True):
-                memory[begin : begin + count] = part[:count]
-                self._fill(memory[begin + count : begin + size], start + count)
-                begin += size
+            for start, size, content, count in zip(starts, sizes, contents, counts, strict=True):
+                end = position + size
+                memory[position : position + count] = content[:count]
+                self._fill(memory[position + count : end], start + count)
+                position = end
 
     def _read(self, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
+        """Number of bytes that one system call reads into `buffers`; 0 at the end of the file."""
         if self.may_block:
             return _preadv(self.descriptor, buffers, offset)
         try:
             return os.preadv(self.descriptor, buffers, offset, _NOWAIT)
         except OSError as error:
-            raise self._wait_for(error) from None
+            raise self._error_of_nowait_read(error) from None
 
-    def _wait_for(self, error: OSError) -> OSError:
-        """A BlockingIOError for the error of a read that must not wait, or any other error."""
+    def _error_of_nowait_read(self, error: OSError) -> OSError:
+        """The error to raise for that of a read on the event loop, which may wait for nothing.
+
+        A BlockingIOError where the read would have waited. It is remembered for the root of the
+        store. A ChunkFileError is raised where this is no regular file.
+        """
         if not isinstance(error, BlockingIOError) and error.errno != errno.EOPNOTSUPP:
             return error
         self.check_size(None)  # only of files can the system tell whether it would wait
@@ -279,15 +334,17 @@ class ChunkFile:
         return BlockingIOError()
 
 
-def _pread(file: int, count: int, offset: int) -> bytes:
-    if hasattr(os, "pread"):  # not on Windows
-        return os.pread(file, count, offset)
-    os.lseek(file, offset, os.SEEK_SET)
-    return os.read(file, count)
+def _pread(descriptor: int, count: int, offset: int) -> bytes:
+    """`os.pread`, which Windows lacks; there the position of the file moves."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, count, offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.read(descriptor, count)
 
 
-def _preadv(file: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
-    if hasattr(os, "preadv"):  # not on Windows
-        return os.preadv(file, buffers, offset)
-    content = BytesIO(_pread(file, sum(map(len, buffers)), offset))
+def _preadv(descriptor: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
+    """`os.preadv`, which Windows lacks."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, buffers, offset)
+    content = BytesIO(_pread(descriptor, sum(map(len, buffers)), offset))
     return sum(map(content.readinto, buffers))
