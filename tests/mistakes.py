@@ -370,7 +370,7 @@ MISTAKES = [
     # Stores that are not what they look like.
     Mistake(
         "io/drivers.py",
-        "_OF_SUBCLASSES",
+        "_DRIVERS_OF_SUBCLASSES",
         "LocalStore: _LocalMediaDriver",
         "LocalStore: FileDriver",
         "test_partial_write.py::TestChunkFiles::test_a_subclass_of_the_local_store_gets_whole_chunks",

@@ -1,7 +1,8 @@
 """The kinds of stores: what reading, writing, views and commands ask of a store.
 
-`driver_of` alone looks at the class of a store. A new kind is a class with members of `Driver` of
-its own, and one line in `_DRIVERS`.
+`driver_of` alone looks at the class of a store. A new kind is a class that overrides members of
+`Driver`, and one line in `_DRIVERS`. A driver has no state but what it has looked up of its store,
+so that any thread may use it.
 """
 
 from __future__ import annotations
@@ -41,19 +42,22 @@ class Driver:
     """A store of any class: its `get` is asked for byte ranges, and its `set` takes new objects."""
 
     cost_kind: CostKind = "remote"  # whose settings have the cost of a request
-    root = ""  # of files that are opened here, in threads; empty where the store is asked
-    is_memory = False  # objects are buffers of this process
-    origin = ""  # the host or service behind the store, if it is known
+    root = ""  # folder whose files are opened without the store, in threads; empty if there is none
+    is_memory = False  # whether objects are buffers of this process
+    origin = ""  # the host or service behind the store, as of `origin_of`; empty if there is none
 
     def __init__(self, store: Any) -> None:
         self.store = store
 
     def request_cost(self) -> RequestCost | None:
-        """Cost of a request, as of `request_cost`."""
+        """Cost of a request by the settings of the moment; None if all objects are read whole."""
         return request_cost(self.cost_kind)
 
     def why_whole(self, key: str) -> str:  # noqa: ARG002
-        """Why a range of an object costs as much as all of it; empty where it costs less."""
+        """Why the object at `key` is read whole, and what to do about it; empty if it is not.
+
+        A range of it costs as much as all of it. A missing object is not read whole.
+        """
         if not is_known_to_ignore_ranges(self.store):
             return ""
         return (
@@ -62,26 +66,36 @@ class Driver:
         )
 
     def request_cost_of(self, key: str) -> RequestCost | None:
-        """`request_cost` of one object: None, too, where it comes whole."""
+        """Cost of a request of a part of the object at `key`; None if it is read whole."""
         return None if self.why_whole(key) else self.request_cost()
 
     def answers_ranges(self) -> bool:
-        """Whether the store is known to answer ranges with ranges."""
+        """Whether the store, or its host, is known to answer ranges with ranges."""
         return is_known_to_answer_ranges(self.store, self.origin)
 
     def why_not_in_place(self) -> str:
-        """Why objects are not written as files, in place or not, and what to do; or empty."""
+        """Why this package writes no files of the store, and what to do about it; empty if it does.
+
+        Otherwise the store's `set` takes whole objects.
+        """
         must = "must be a folder (LocalStore): only chunks in files are changed in place"
         return f"its store is a {type(self.store).__name__}, and {must}"
 
     def content_for_view(
         self, key: str, nbytes: int | None, changed: ChangedFiles | None
     ) -> Bytes | None:
-        """The bytes of an object for a view, of `nbytes` if that is given; None if missing."""
+        """The bytes of the object at `key` for a view, not copied; None if it is missing.
+
+        Raises ChunkSizeError unless there are `nbytes` of them; None is any number. They can be
+        changed if `changed` is given, which gets the file then. Only for stores that have a `root`
+        or are in memory; others raise NotImplementedError. It may wait for the disk.
+        """
         raise NotImplementedError
 
 
 class _LocalMediaDriver(Driver):
+    """A store on this machine, whose requests cost as little as those of files."""
+
     cost_kind: CostKind = "local"
 
 
@@ -93,7 +107,7 @@ class FileDriver(_LocalMediaDriver):
         self.root = str(store.root)
 
     def why_not_in_place(self) -> str:
-        """As of `Driver`."""
+        """Why the files are not written: a read-only store, or a system without `os.pwrite`."""
         if self.store.read_only:
             return 'it was opened to be read only: open it with mode="r+"'
         return "" if CAN_WRITE_FILES else "this system has no positioned writes"
@@ -101,7 +115,7 @@ class FileDriver(_LocalMediaDriver):
     def content_for_view(
         self, key: str, nbytes: int | None, changed: ChangedFiles | None
     ) -> Bytes | None:
-        """The bytes of a file, mapped."""
+        """The bytes of a file, mapped, as of `map_file`."""
         return map_file(f"{self.root}/{key}", nbytes, changed)
 
 
@@ -111,13 +125,13 @@ class MemoryDriver(Driver):
     is_memory = True
 
     def why_whole(self, key: str) -> str:  # noqa: ARG002
-        """As of `Driver`."""
+        """Why an object is read whole: always, as it is in memory."""
         return "the chunks are in memory, where reading one whole costs nothing"
 
     def content_for_view(
         self, key: str, nbytes: int | None, changed: ChangedFiles | None
     ) -> Bytes | None:
-        """The bytes of a buffer, used in place."""
+        """The bytes of a buffer, used in place and read-only; `changed` has no file to get."""
         del changed
         buffer = result_without_waiting(self.store.get(key, cpu.buffer_prototype))
         if buffer is None:
@@ -125,7 +139,7 @@ class MemoryDriver(Driver):
         content = np.asarray(buffer.as_array_like()).view(np.uint8)
         if nbytes is not None and content.size != nbytes:
             raise wrong_size_error(key, 0, nbytes, content.size)
-        content.flags.writeable = False  # of this NumPy array alone
+        content.flags.writeable = False  # this NumPy array, and not the buffer
         return content
 
 
@@ -133,7 +147,7 @@ class ZipDriver(_LocalMediaDriver):
     """A zip file, whose compressed members are inflated from their start."""
 
     def why_whole(self, key: str) -> str:
-        """As of `Driver`."""
+        """Why a member is read whole: it is compressed, or the reason of `Driver`."""
         if self._is_deflated(key):
             return "the zip file is compressed: make it with zipfile.ZIP_STORED to read parts"
         return super().why_whole(key)
@@ -149,6 +163,7 @@ class ZipDriver(_LocalMediaDriver):
 
     @cached_property
     def _directory(self) -> ZipFile | None:
+        """The list of members; None if the store has no file yet."""
         return zip_directory(self.store)
 
 
@@ -160,11 +175,12 @@ class FsspecDriver(Driver):
         protocol = store.fs.protocol
         service = f"{protocol if isinstance(protocol, str) else protocol[0]}://"
         self.origin = origin_of(service, store.path)
-        kinds = type(getattr(store.fs, "sync_fs", None)).__mro__
-        self._is_archive = any(kind.__module__ == "fsspec.archive" for kind in kinds)
+        # fsspec's file systems for zip, tar and others, which zarr wraps.
+        classes = type(getattr(store.fs, "sync_fs", None)).__mro__
+        self._is_archive = any(base.__module__ == "fsspec.archive" for base in classes)
 
     def why_whole(self, key: str) -> str:
-        """As of `Driver`."""
+        """Why an object is read whole: it is in an archive, or the reason of `Driver`."""
         if self._is_archive:
             return "fsspec reads an archive at one position, so that ranges would get mixed up"
         return super().why_whole(key)
@@ -185,17 +201,17 @@ _DRIVERS: Final[dict[type, type[Driver]]] = {
     ObjectStore: ObjectStoreDriver,
     **dict.fromkeys(MEMORY_STORES, MemoryDriver),
 }
-# Of subclasses, which may answer in any way.
-_OF_SUBCLASSES: Final[dict[type, type[Driver]]] = {
+# Of their subclasses, which may answer in any way. Those of other classes get a `Driver`.
+_DRIVERS_OF_SUBCLASSES: Final[dict[type, type[Driver]]] = {
     ZipStore: ZipDriver,
     LocalStore: _LocalMediaDriver,
 }
 
 
 def driver_of(store: object) -> Driver:
-    """The driver for a store."""
-    made = _DRIVERS.get(type(store))
-    if made is None:
-        kinds = (kind for kind in _OF_SUBCLASSES if isinstance(store, kind))
-        made = _OF_SUBCLASSES.get(next(kinds, object), Driver)
-    return made(store)
+    """A new driver for a store of any class."""
+    driver_class = _DRIVERS.get(type(store))
+    if driver_class is None:
+        bases = (base for base in _DRIVERS_OF_SUBCLASSES if isinstance(store, base))
+        driver_class = _DRIVERS_OF_SUBCLASSES.get(next(bases, object), Driver)
+    return driver_class(store)
