@@ -152,8 +152,9 @@ class ChunkRequests:
     async def fetch_index(self, layout: ObjectLayout) -> FetchedIndex:
         """The bytes of the index of a shard, in one request, without a check of their checksum.
 
-        They are too few where the object is shorter than an index. Where the whole shard comes,
-        it is kept, and every `fetch` is cut out of it. Raises MissingChunkError.
+        Where the whole shard comes, it is kept, and every `fetch` is cut out of it. Of an object
+        that is shorter than an index the bytes are too few, or the store's answer leads to a
+        ChunkSizeError. Raises MissingChunkError if the object is missing.
         """
         nbytes = layout.index_nbytes
         request = RangeByteRequest(0, nbytes) if layout.data_offset else SuffixByteRequest(nbytes)

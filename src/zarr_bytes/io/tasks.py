@@ -44,10 +44,10 @@ class WorkCancelledError(Exception):
 is_work_cancelled: ContextVar[Callable[[], bool]] = ContextVar(
     "is_work_cancelled", default=lambda: False
 )
-"""In a thread of `map_in_threads`, a function that tells whether its work is still needed.
+"""In a thread of `map_in_threads`, a function that says whether nobody needs its work any more.
 
-It gives True once the caller is cancelled or other work has failed. Work that waits for a lock
-calls it now and then, and raises a WorkCancelledError. Elsewhere it always gives False.
+It returns True once the caller is cancelled or other work has failed. Work that waits for a lock
+calls it now and then, and raises a WorkCancelledError. Elsewhere it always returns False.
 """
 
 
@@ -123,7 +123,7 @@ def max_concurrent_requests() -> int:
     if limit is None:
         return _NO_LIMIT
     is_number = isinstance(limit, Real)
-    if is_number and limit >= 0:  # False for NaN
+    if is_number and limit >= 0:  # not for NaN
         return ceil(min(limit, _NO_LIMIT)) or _NO_LIMIT
     raise ValueError(
         f"zarr's setting async.concurrency is {short_repr(limit)}; permitted are numbers from 0 on,"
