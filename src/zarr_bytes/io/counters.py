@@ -1,6 +1,7 @@
 """Counters of chunks, requests and bytes, for `zarr_bytes.counting`.
 
-Without an active counter, reading and writing test one name of this module and continue.
+Reading and writing call `count`, from any thread. Without an active counter, that looks at one
+name of this module and returns.
 """
 
 from __future__ import annotations
@@ -43,27 +44,43 @@ class Counts:
     bytes_written: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add the numbers of `other`."""
-        for name, number in vars(other).items():
-            setattr(self, name, getattr(self, name) + number)
+        """Add the numbers of `other` to these, in place."""
+        self.chunks += other.chunks
+        self.opens += other.opens
+        self.requests += other.requests
+        self.ranges += other.ranges
+        self.bytes_fetched += other.bytes_fetched
+        self.bytes_written += other.bytes_written
 
 
 active: dict[int, Callable[[str | None, Counts], None]] = {}
-"""The active counters, by identity: what is told of the counts of each store."""
+"""The active counters, by their `id`. Each is called with the name of a store (None for what zarr
+reads by itself) and what is to be added for it."""
 
 lock = threading.Lock()
-"""Of what modules keep for all threads."""
+"""For short changes of what modules of this package keep for all threads: counts, known stores,
+kept indexes, files that views change. Nobody waits for a disk or a store while he holds it."""
 
-if hasattr(os, "register_at_fork"):  # another thread may hold it
-    os.register_at_fork(after_in_child=lambda: globals().update(lock=threading.Lock()))
+
+def _replace_lock() -> None:
+    """Make a new lock in a forked process: a thread that is not there may have held the old one."""
+    global lock
+    lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_replace_lock)
 
 
 def count(store: object | None, **numbers: int) -> None:
-    """Add `Counts` for a folder's path or a store; None is for chunks that zarr reads by itself."""
+    """Add numbers to all active counters, by their names in `Counts`; from any thread.
+
+    `store` is a store, the path of a folder, or None for chunks that zarr reads by itself.
+    """
     if not active:
         return
     counts = Counts(**numbers)
     name = store if store is None or isinstance(store, str) else store_name(store)
     with lock:
-        for count in [*active.values()]:
-            count(name, counts)
+        for add_counts in [*active.values()]:
+            add_counts(name, counts)

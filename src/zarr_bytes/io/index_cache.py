@@ -8,7 +8,7 @@ keep indexes, and each keeps its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from zarr_bytes.io import counters
@@ -21,40 +21,56 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Bytes
 
 
+class _KeptIndex(NamedTuple):
+    """The bytes of an index, and the store of its shard.
+
+    Weakly, since an array that is closed keeps no store open.
+    """
+
+    store: ref[Store]
+    content: Bytes
+
+
 class IndexCache:
     """The bytes of the indexes that were used last, at most ``zarr_bytes.index_cache`` of them.
 
     Each has the store object and the path of its shard, so that arrays may share a cache. A pickled
-    cache is empty: the data may have changed until it is loaded.
+    cache is empty: the data may have changed until it is loaded. Any thread may use it.
     """
 
     def __init__(self) -> None:
-        # The last used one last. With the store itself, whose `id` another may have later; weakly,
-        # since many stores have no hash, and an array that is closed keeps none open.
-        self._indexes: dict[tuple[int, str], tuple[ref[Store], Bytes]] = {}
+        # By `id` of the store, since many have no hash, and by path; the last used one last.
+        # Another store may have this `id` later, so that the store itself is compared.
+        self._indexes: dict[tuple[int, str], _KeptIndex] = {}
 
     def get(self, store_path: StorePath, nbytes: int) -> Bytes | None:
-        """The index of a shard; None if none of `nbytes` bytes is kept."""
+        """The kept index of a shard, not to be changed; None if none of `nbytes` bytes is kept.
+
+        None, too, once the cache is switched off. `keep` it again to make it the last used one.
+        """
         store = store_path.store
-        found = self._indexes.get((id(store), store_path.path))
-        if found is None or not (store.read_only and setting("zarr_bytes.index_cache")):
+        kept = self._indexes.get((id(store), store_path.path))
+        if kept is None or not (store.read_only and setting("zarr_bytes.index_cache")):
             return None
-        store_of_index, index = found
-        return index if store_of_index() is store and index.size == nbytes else None
+        is_of_store = kept.store() is store
+        return kept.content if is_of_store and kept.content.size == nbytes else None
 
     def keep(self, store_path: StorePath, index: Bytes) -> None:
-        """Keep an index as the one that was used last, if the store is read-only."""
+        """Keep an index as the last used one, if the store is read-only and the cache is not off.
+
+        The indexes that were not used for longest are dropped, down to the setting.
+        """
         store = store_path.store
         if not store.read_only:
             return
-        number = setting("zarr_bytes.index_cache")
-        if number and index.base is not None:  # a view, perhaps of a whole shard in memory
+        max_indexes = setting("zarr_bytes.index_cache")
+        if max_indexes and index.base is not None:  # a view, perhaps of a whole shard in memory
             index = index.copy()
         key = id(store), store_path.path
         with counters.lock:
             self._indexes.pop(key, None)
-            self._indexes[key] = ref(store), index
-            while len(self._indexes) > number:
+            self._indexes[key] = _KeptIndex(ref(store), index)
+            while len(self._indexes) > max_indexes:
                 del self._indexes[next(iter(self._indexes))]
 
     def __reduce__(self) -> tuple[Any, ...]:

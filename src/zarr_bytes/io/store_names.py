@@ -18,33 +18,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Stores whose text is a URL, by which zarr opens them; its scheme says the class.
-_URLS: Final = (LocalStore, ZipStore, *MEMORY_STORES)
-_ATTRIBUTES: Final = ("url", "root", "path")
-_LONGEST: Final = 200  # characters of a root or URL
+_NAMED_BY_URL: Final = (LocalStore, ZipStore, *MEMORY_STORES)
+_LOCATION_ATTRIBUTES: Final = ("url", "root", "path")
+_MAX_LOCATION_LENGTH: Final = 200  # characters
 
 
 def store_name(store: object) -> str:
-    """Name of a store: ``file:///data/a.zarr``, ``FsspecStore(s3://bucket/a.zarr)``.
+    """Name of a store for messages: ``file:///data/a.zarr``, ``FsspecStore(s3://bucket/a.zarr)``.
 
     Stores of one class without a root or URL have the address of the object:
-    ``ManifestStore(0x7f5e2c)``.
+    ``ManifestStore(0x7f5e2c)``. Nothing is raised, whatever the store's own properties raise.
     """
-    if type(store) in _URLS:
+    if type(store) in _NAMED_BY_URL:
         return str(store)
     location = hex(id(store))
     with suppress(Exception):  # of any store: no message fails for a name
         location = next(_locations(store), location)
-    return f"{type(store).__name__}({location[:_LONGEST]})"
+    return f"{type(store).__name__}({location[:_MAX_LOCATION_LENGTH]})"
 
 
-def path_name(path: StorePath) -> str:
-    """Name of a node or a chunk: the name of the store, and the path in it."""
-    name = store_name(path.store)
-    return f"{name}/{path.path}" if path.path else name
+def path_name(store_path: StorePath) -> str:
+    """Name of a node or a chunk for messages: the name of the store, and the path in it."""
+    name = store_name(store_path.store)
+    return f"{name}/{store_path.path}" if store_path.path else name
 
 
 def _locations(store: Any) -> Iterator[str]:
-    """What a store says about its place, the best first."""
+    """The URLs, roots and paths that a store has, the one that says most first; often none.
+
+    Raises what the properties of the store raise.
+    """
     if isinstance(store, WrapperStore):
         yield store_name(wrapped_store(store))
     elif isinstance(store, FsspecStore):
@@ -52,7 +55,7 @@ def _locations(store: Any) -> Iterator[str]:
     elif isinstance(store, ObjectStore):
         text = repr(store.store)  # its class, and its bucket or URL, if it has one
         yield store_name(store.store) if text.startswith("<") else text
-    for name in _ATTRIBUTES:
-        found = getattr(store, name, None)
-        if found and isinstance(found, str | os.PathLike):
-            yield os.fspath(found)
+    for name in _LOCATION_ATTRIBUTES:
+        value = getattr(store, name, None)
+        if value and isinstance(value, str | os.PathLike):
+            yield os.fspath(value)
