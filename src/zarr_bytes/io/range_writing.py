@@ -1,8 +1,10 @@
 """Writing byte ranges of an open file: a call of the system for each, or through a mapping.
 
-Through a mapping, one call copies a thousand small ranges from a file in memory. It is the system
-that copies, so that a file that is shortened meanwhile, or a full disk, doesn't end the process.
-The call is the C library's `preadv`: the objects that `os.preadv` takes cost ten times the copying.
+Of many small ranges, a call for each takes four times as long as reading and writing the whole
+chunk. Through a mapping, one call copies a thousand small ranges from a file in memory. It is the
+system that copies, so that a file that is shortened meanwhile, or a full disk, doesn't end the
+process. The call is the C library's `preadv`: the objects that `os.preadv` takes cost ten times the
+copying.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import sys
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,20 +32,39 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Bytes
 
 AddressTable: TypeAlias = npt.NDArray[np.uintp]
+"""A row for each range of memory: its address, and its size in bytes (C's `struct iovec`)."""
 
-_AT_ONCE: Final = 2**16  # ranges that are made ready at a time
+_RANGES_IN_SOURCE: Final = 2**16  # whose bytes are put into the file in memory at a time
+
+
+class RangeUpdate(NamedTuple):
+    """Byte ranges of an object, and their new bytes."""
+
+    ranges: ByteRanges
+    data: Bytes  # of all ranges, one after another
 
 
 class PartlyWrittenError(OSError):
-    """The system has stopped a write."""
+    """The system has stopped a write.
+
+    Parameters
+    ----------
+    number
+        That of the error of the system.
+    offset
+        Of the first byte in the file that is not written.
+    written
+        The number of bytes of the selection that are.
+    """
 
     def __init__(self, number: int | None, offset: int, written: int) -> None:
         super().__init__(number, "")
-        self.offset = offset  # in the file
-        self.written = written  # bytes of the selection
+        self.offset = offset
+        self.written = written
 
 
 def _c_preadv() -> Any:  # ctypes has no types for functions of C
+    """The function `preadv` of the C library; None if the system has none, or another signature."""
     if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None  # an offset has 64 bits everywhere else
     try:
@@ -61,39 +82,46 @@ CAN_MAP: Final = _preadv is not None and hasattr(os, "memfd_create")
 """Whether the system has these calls: Linux does."""
 
 
-def write_ranges(file: int, ranges: ByteRanges, data: Bytes, size: int) -> None:
-    """Write the bytes of ranges, one after another in `data`, to an open file of `size` bytes."""
-    done = 0
+def write_ranges(descriptor: int, ranges: ByteRanges, data: Bytes, size: int) -> None:
+    """Write the bytes of ranges, one after another in `data`, to an open file of `size` bytes.
+
+    A PartlyWrittenError if the system stops it. If the file gets another size meanwhile, the rest
+    may not be written: the caller compares the size.
+    """
+    done = 0  # ranges
     # Only on a local file system: others send every mapped page whole.
     if (
         CAN_MAP
         and ranges.number_of_ranges() >= limits.LIMITS.mapped_ranges
         and ranges.nbytes <= ranges.number_of_ranges() * limits.LIMITS.short_range_nbytes
-        and is_on_local_file_system(file)
+        and is_on_local_file_system(descriptor)
     ):
-        done = _write_mapped(file, ranges, data, size)
-        if os.fstat(file).st_size != size:
+        done = _write_mapped(descriptor, ranges, data, size)
+        if os.fstat(descriptor).st_size != size:
             return  # an error of the caller; writing would make the file longer
     memory = memoryview(data)
     for start, stop, position in islice(ranges.ranges(), done, None):
-        write_block(file, memory[position : position + stop - start], start, position)
+        write_block(descriptor, memory[position : position + stop - start], start, position)
 
 
-def write_blocks(parts: Iterable[tuple[int, Bytes]], file: int) -> int:
-    """Write bytes at offsets to a new file; the number of them."""
-    done = 0
-    for start, data in parts:
-        write_block(file, memoryview(data), start, start)
-        done += data.size
-    return done
+def write_blocks(blocks: Iterable[tuple[int, Bytes]], descriptor: int) -> int:
+    """Write blocks, each an offset and its bytes, to a new file; the number of written bytes."""
+    written = 0
+    for start, data in blocks:
+        write_block(descriptor, memoryview(data), start, start)
+        written += data.size
+    return written
 
 
-def write_block(file: int, memory: memoryview, start: int, before: int) -> None:
-    """Write all of `memory` at `start`, after `before` bytes of the selection."""
+def write_block(descriptor: int, memory: memoryview, start: int, before: int) -> None:
+    """Write all of `memory` at the offset `start`, however little the system takes at a time.
+
+    `before` is the number of bytes of the selection that are written, for a PartlyWrittenError.
+    """
     done = 0
     while done < len(memory):
         try:
-            count = os.pwrite(file, memory[done:], start + done)
+            count = os.pwrite(descriptor, memory[done:], start + done)
         except OSError as error:
             raise PartlyWrittenError(error.errno, start + done, before + done) from error
         if not count:
@@ -101,36 +129,50 @@ def write_block(file: int, memory: memoryview, start: int, before: int) -> None:
         done += count
 
 
-def _write_mapped(file: int, ranges: ByteRanges, data: Bytes, nbytes: int) -> int:
-    """Write ranges until one cannot be (no mapping, a shorter file, a full disk); how many were."""
+def _write_mapped(descriptor: int, ranges: ByteRanges, data: Bytes, size: int) -> int:
+    """Write ranges through a mapping, as far as that is possible; the number of written ranges.
+
+    It ends where there is no mapping, or where the system stops: at the end of a file that was cut,
+    or at a full disk. The range after the written ones may be written in part.
+
+    The bytes of some ranges are put into a file in memory. From there the system copies those of a
+    batch, one after another, to the addresses of their ranges in the mapping.
+    """
     starts, stops = ranges.bounds()
-    memory, sizes = memoryview(data), stops - starts
-    done = position = 0
+    sizes = stops - starts
+    memory = memoryview(data)
+    batch_size = limits.LIMITS.mapped_at_once
+    done = 0  # ranges
+    position = 0  # in the data
     with (
         suppress(OSError, ValueError),
         closing_descriptor(os.memfd_create("zarr-bytes")) as source,
-        mmap.mmap(file, nbytes) as chunk,
+        mmap.mmap(descriptor, size) as chunk,
     ):
         address = np.frombuffer(chunk, np.uint8).ctypes.data
-        for first in range(0, starts.size, _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
-            places = np.stack([starts[part] + address, sizes[part]], 1).astype(np.uintp)
-            count = int(sizes[part].sum())
-            if os.pwrite(source, memory[position : position + count], 0) != count:
+        for first in range(0, starts.size, _RANGES_IN_SOURCE):
+            some = slice(first, first + _RANGES_IN_SOURCE)
+            table = np.stack([starts[some] + address, sizes[some]], 1).astype(np.uintp)
+            nbytes = int(sizes[some].sum())
+            if os.pwrite(source, memory[position : position + nbytes], 0) != nbytes:
                 break
-            position += count
+            position += nbytes
             copied = 0
-            most = limits.LIMITS.mapped_at_once
-            for i in range(0, len(places), most):
-                batch = places[i : i + most]
-                count = int(batch[:, 1].sum())
-                if copy_to_addresses(source, batch, copied) != count:
+            for i in range(0, len(table), batch_size):
+                batch = table[i : i + batch_size]
+                nbytes = int(batch[:, 1].sum())
+                if copy_to_addresses(source, batch, copied) != nbytes:
                     return done
-                copied += count
+                copied += nbytes
                 done += len(batch)
     return done
 
 
-def copy_to_addresses(source: int, places: AddressTable, begin: int) -> int:
-    """Copy bytes of a file, from `begin` on, to rows of an address and a size; how many, or -1."""
-    return int(_preadv(source, places.ctypes.data, len(places), begin))
+def copy_to_addresses(source: int, table: AddressTable, begin: int) -> int:
+    """Copy bytes of an open file, from the offset `begin` on, to the memory that a table names.
+
+    Returns the number of copied bytes, or -1: a size that is not that of the table is an error of
+    the system. At most 1,024 rows, as Linux takes them. It reads no memory of Python's: addresses
+    must be those of a mapping that stays open.
+    """
+    return int(_preadv(source, table.ctypes.data, len(table), begin))
