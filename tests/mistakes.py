@@ -354,7 +354,7 @@ MISTAKES = [
     Mistake(
         "io/mapping.py",
         "ChangedFiles.sync",
-        "if identity not in (None, found):",
+        "if identity not in (None, synced):",
         "if False:",
         "test_view.py::TestWriting::test_flush_is_an_error_for_changes_of_a_chunk_that_was_replaced",
         "`flush` doesn't say that the changes of a view are lost.",

@@ -28,39 +28,67 @@ except ImportError:  # Windows, where zarr's store writes
 # EBADF: network file systems lock exclusively only what is open for writing.
 _HAS_NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 _IS_HELD: Final = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
-_PAUSES: Final = 2**-12, 2**-7  # seconds between two attempts: at first, and at most
+# Seconds between two attempts: twice as long each time.
+_FIRST_PAUSE: Final = 2**-12
+_LONGEST_PAUSE: Final = 2**-7
 
 
-def lock_if_supported(file: int, path: str, root: str, *, is_shared: bool) -> None:
-    """Lock an open file, if its file system has locks; EndedError where nobody needs the write."""
-    if fcntl is None or not has_advisory_locks(file, root):
+def lock_if_supported(descriptor: int, path: str, root: str, *, is_shared: bool) -> None:
+    """Lock an open file, for as long as it is open or until `unlock`.
+
+    In a thread: it waits while another program holds the lock. Where the system or the file system
+    has no locks, or has some that would also stop readers (SMB), it returns without one.
+
+    Parameters
+    ----------
+    descriptor, path
+        Of the open file.
+    root
+        Of the store; `record_file_system` says where it is.
+    is_shared
+        Whether others may have a shared lock meanwhile; otherwise the lock is exclusive.
+
+    Raises
+    ------
+    OSError
+        Of the system; EBUSY if another program holds the lock for a minute and writes nothing.
+    WorkCancelledError
+        If the write is cancelled while it waits.
+    """
+    if fcntl is None or not has_advisory_locks(descriptor, root):
         return
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-    if (number := _try_lock(file, operation)) in _IS_HELD:
-        number = _retry_lock(file, path, operation)
-    if number not in (0, *_HAS_NO_LOCKS):
-        raise OSError(number, os.strerror(number), path)
+    error_number = _try_lock(descriptor, operation)
+    if error_number in _IS_HELD:
+        error_number = _retry_lock(descriptor, path, operation)
+    if error_number not in (0, *_HAS_NO_LOCKS):
+        raise OSError(error_number, os.strerror(error_number), path)
 
 
-def _try_lock(file: int, operation: int) -> int:
+def _try_lock(descriptor: int, operation: int) -> int:
     """Number of the error of one attempt, or 0."""
     try:
-        fcntl.flock(file, operation)
+        fcntl.flock(descriptor, operation)
     except OSError as error:
         return error.errno or errno.EIO
     return 0
 
 
-def _retry_lock(file: int, path: str, operation: int) -> int:
-    """Try it again and again: a call that waits could not be stopped, and has no end."""
-    seconds, (pause, longest), seen = limits.LIMITS.lock_seconds, _PAUSES, None
+def _retry_lock(descriptor: int, path: str, operation: int) -> int:
+    """Try it again and again; the number of an error other than that of a held lock, or 0.
+
+    A call that waits could not be stopped, and has no end. Raises as `lock_if_supported`.
+    """
+    seconds = limits.LIMITS.lock_seconds
+    pause = _FIRST_PAUSE
+    last_state = None
     until = monotonic() + seconds / 2
-    while (number := _try_lock(file, operation)) in _IS_HELD:
+    while (error_number := _try_lock(descriptor, operation)) in _IS_HELD:
         if is_work_cancelled.get()():
             raise WorkCancelledError
         if monotonic() >= until:
             state = _state_of(path)
-            if state == seen:  # others who write, however long that takes, are waited for
+            if state == last_state:  # others who write, however long that takes, are waited for
                 raise OSError(
                     errno.EBUSY,
                     f"{os.strerror(errno.EBUSY)}: another program has held a lock (flock) of the"
@@ -68,14 +96,18 @@ def _retry_lock(file: int, path: str, operation: int) -> int:
                     " or write when it is done",
                     path,
                 )
-            until, seen = monotonic() + seconds / 2, state
+            last_state = state
+            until = monotonic() + seconds / 2
         sleep(pause)
-        pause = min(2 * pause, longest)
-    return number
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return error_number
 
 
 def _state_of(path: str) -> list[tuple[str, int, int]]:
-    """Names, sizes and times of the file at `path` and of those that are to replace it."""
+    """Names, sizes and times of the file at `path` and of those that are to replace it.
+
+    Two states are equal if nobody has written meanwhile. Empty if the folder cannot be read.
+    """
     folder, name = os.path.split(path)
     with suppress(OSError), os.scandir(folder) as entries:
         return sorted(
@@ -87,24 +119,32 @@ def _state_of(path: str) -> list[tuple[str, int, int]]:
     return []
 
 
-def unlock(file: int) -> None:
-    """End a lock: a process that was forked meanwhile has the open file, too, and would keep it."""
+def unlock(descriptor: int) -> None:
+    """End the lock of an open file, if there is one, before the file is closed.
+
+    A process that was forked meanwhile has the open file, too, and would keep the lock.
+    """
     if fcntl is not None:
-        _try_lock(file, fcntl.LOCK_UN)
+        _try_lock(descriptor, fcntl.LOCK_UN)
 
 
 def can_lock(path: str) -> bool:
-    """Whether writers can lock the file at `path`, or files in its folder where it is missing."""
+    """Whether writers can lock the file at `path`, or files in its folder where it is missing.
+
+    In a thread, which opens the file, and locks it for a moment. A lock that another program holds
+    shows that locks work; False for a file that cannot be opened.
+    """
     folder = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120 -- a string, as elsewhere
     if fcntl is None:
         return False
     try:
-        file = open_descriptor(path)
+        descriptor = open_descriptor(path)
     except (OSError, ChunkFileError):  # such as a folder that must not be read
         return False
-    if file is None:
+    if descriptor is None:
         return can_lock(folder)
-    with closing_descriptor(file):
-        record_file_system(file, folder)
-        operation = fcntl.LOCK_SH | fcntl.LOCK_NB
-        return has_advisory_locks(file, folder) and _try_lock(file, operation) in (0, *_IS_HELD)
+    with closing_descriptor(descriptor):
+        record_file_system(descriptor, folder)
+        if not has_advisory_locks(descriptor, folder):
+            return False
+        return _try_lock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB) in (0, *_IS_HELD)

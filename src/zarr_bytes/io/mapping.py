@@ -44,13 +44,16 @@ _OPTIONS: Final[dict[str, Any]] = (
 
 
 class Mapping(mmap.mmap):
-    """A mapping that knows its file."""
+    """A mapping of the file of a chunk, with the identity of this file."""
 
     identity: _Identity
 
 
 def chain_of_bases(array: Array) -> Iterator[object]:
-    """The array, what it is a view of, and so on: at last an array of NumPy's own, or a mapping."""
+    """The array, the object that it is a view of, and so on.
+
+    The last one owns the memory: an array, a mapping, `bytes`, or an object of another library.
+    """
     owner: object = array
     while owner is not None:
         yield owner
@@ -59,21 +62,33 @@ def chain_of_bases(array: Array) -> Iterator[object]:
 
 
 def copied_if_mapped(array: Array, paths: Iterable[str], *, is_read: bool = False) -> Array:
-    """The array, or a copy where it may map a file at one of `paths`, which are changed or read."""
+    """The array, or a copy if it may share memory with a file at one of `paths`.
+
+    Parameters
+    ----------
+    array
+        The values to write into the files, or the array to read into.
+    paths
+        Of the files; looked at only if `array` is known to map a file.
+    is_read
+        Whether the files are read into `array`. Memory of unknown origin is not copied then.
+    """
     for owner in chain_of_bases(array):
         identity = owner.identity if isinstance(owner, Mapping) else None
         if isinstance(owner, np.memmap) and owner.filename is not None:
             identity = _identity_at(owner.filename)
         if identity is not None:
             return array.copy() if identity in map(_identity_at, paths) else array
-    # Of any other memory nobody says whether it is a file's: a mapping without a name, a capsule.
-    # What is read into is taken for shared memory, which a copy would double.
-    is_own = is_read or (isinstance(owner, np.ndarray) and owner.flags.owndata)
-    return array if is_own or isinstance(owner, bytes | bytearray) else array.copy()
+    # Nobody says whether other memory is that of a file: a mapping without a name, a capsule.
+    # An array that is read into is taken for shared memory, which a copy would double.
+    owns_memory = isinstance(owner, np.ndarray) and owner.flags.owndata
+    if is_read or owns_memory or isinstance(owner, bytes | bytearray):
+        return array
+    return array.copy()
 
 
 def _identity_at(path: str | Path) -> _Identity | None:
-    """Identity of the file at `path`; None if there is none."""
+    """Identity of the file at `path`; None if it is missing or cannot be looked at."""
     with suppress(OSError):
         status = os.stat(path)  # noqa: PTH116 -- a string, as everywhere here
         return status.st_dev, status.st_ino
@@ -81,34 +96,44 @@ def _identity_at(path: str | Path) -> _Identity | None:
 
 
 class ChangedFiles:
-    """The files that were mapped to be changed, until they are synced and not mapped any more."""
+    """The files that views have mapped to change them.
+
+    A file is kept until it has been synced while no mapping of it is left. Any thread may call the
+    methods: each takes `counters.lock`.
+    """
 
     def __init__(self) -> None:
-        # By path and identity, which is None where a replaced file is known to be one.
-        self._files: dict[tuple[str, _Identity | None], WeakSet[Mapping]] = {}
+        # Mappings by the path and the identity of their file. The identity is None after
+        # `accept_replaced_files`: any file at the path is synced then.
+        self._mappings: dict[tuple[str, _Identity | None], WeakSet[Mapping]] = {}
 
     def add(self, path: str, mapping: Mapping) -> None:
-        """Keep the identity of a file that has been mapped."""
+        """Keep a file that has been mapped, by its path and identity."""
         with counters.lock:
-            self._files.setdefault((path, mapping.identity), WeakSet()).add(mapping)
+            self._mappings.setdefault((path, mapping.identity), WeakSet()).add(mapping)
 
     def accept_replaced_files(self) -> None:
-        """Take the files that are now at the paths for those that were mapped."""
+        """Let `sync` accept whatever files are at the paths by then, replaced ones among them."""
         with counters.lock:
-            files, self._files = self._files, {}
-            for (path, _), mappings in files.items():
-                self._files.setdefault((path, None), WeakSet()).update(mappings)
+            accepted: dict[tuple[str, _Identity | None], WeakSet[Mapping]] = {}
+            for (path, _), mappings in self._mappings.items():
+                accepted.setdefault((path, None), WeakSet()).update(mappings)
+            self._mappings = accepted
 
     def sync(self) -> None:
-        """Wait until the files are on the disk."""
+        """Wait until all files are on the disk.
+
+        A ChunkFileError, after all have been synced, if one was replaced or deleted after it had
+        been mapped.
+        """
         lost = []
-        for path, identity in sorted([*self._files], key=itemgetter(0)):
-            found = _synced(path)
+        for path, identity in sorted([*self._mappings], key=itemgetter(0)):
+            synced = _sync_file(path)
             with counters.lock:  # threads may call the other methods
-                if identity not in (None, found):
-                    lost.append(f"{path} was {'replaced' if found else 'deleted'}")
-                elif not self._files.get((path, identity)):
-                    self._files.pop((path, identity), None)
+                if identity not in (None, synced):
+                    lost.append(f"{path} was {'replaced' if synced else 'deleted'}")
+                elif not self._mappings.get((path, identity)):  # no mapping is left
+                    self._mappings.pop((path, identity), None)
         if lost:
             others = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
             raise ChunkFileError(
@@ -117,19 +142,36 @@ class ChangedFiles:
             )
 
 
-def _synced(path: str) -> _Identity | None:
-    """Identity of the file at `path`, which is on the disk then; None if there is none."""
-    file = open_descriptor(path)
-    if file is None:
+def _sync_file(path: str) -> _Identity | None:
+    """Wait until the file at `path` is on the disk; its identity, or None if it is missing."""
+    descriptor = open_descriptor(path)
+    if descriptor is None:
         return None
-    with closing_descriptor(file):
-        os.fsync(file)
-        status = os.fstat(file)
+    with closing_descriptor(descriptor):
+        os.fsync(descriptor)
+        status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
 
 
 def map_file(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
-    """The bytes of the file at `path`, mapped instead of read; None if it is missing."""
+    """The bytes of the file at `path`, mapped instead of read; None if it is missing.
+
+    Parameters
+    ----------
+    path
+        Of the file of a chunk.
+    nbytes
+        Size that the file must have; None for a shard, of which any size is mapped.
+    changed
+        Gets the mapping, whose bytes may be changed then; None for a mapping to read.
+
+    Raises
+    ------
+    ChunkFileError
+        If the file is not a regular one, or must be replaced and not changed.
+    ChunkSizeError
+        If the file has another size.
+    """
     writes = changed is not None
     held: list[int] = []
     try:
@@ -163,6 +205,7 @@ def map_file(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Byt
 
 
 def _not_writable_error(path: str) -> ChunkFileError:
+    """Error for a file that `must_be_replaced`, or a symbolic link, and is to be changed."""
     return ChunkFileError(
         f"{path} is a symbolic link, has other names or must not be written to, and is not changed"
         ' in place: open the view with mode="r", or write through zarr (`array[...] = ...`), which'
