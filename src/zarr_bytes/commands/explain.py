@@ -1,7 +1,7 @@
 """`explain`: what a read or write of a selection will do, and why it is not partial.
 
-zarr divides the selection, the plans that read and write count the bytes, and for a write the files
-are looked at: nothing here does what another part of the package or of zarr does.
+zarr's indexer divides the selection by chunk, and the plans of reading and writing count the bytes
+of each chunk. For a write, and for shards, files are opened, and their status and index are read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 import zarr
@@ -60,28 +60,34 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.objects import ChunkEncoding, ObjectLayout
     from zarr_bytes.zarr_versions import Indexer
 
-_MOST: Final = 10**6  # chunks, each of which takes some 30 microseconds, or steps of one
-_STEP: Final = 2**20  # bytes of a large chunk
-_LOOKED_AT: Final = 1000  # files
-_IN_ORDER: Final = 2**20  # inner chunks of a shard whose order is forecast; C order for more
-_INDEXED: Final = ("oindex", "vindex", "blocks")  # of an array, each with a way of its own
-_CHOSEN: Final = {"codecs.bytes": CLASSES["bytes"], "codec_pipeline.path": PIPELINE}
-# Said above the table, or within it.
+# A selection may have as many chunks, each of which takes some 30 microseconds, or as many steps of
+# large chunks.
+_MAX_CHUNKS: Final = 10**6
+_LARGE_CHUNK_STEP: Final = 2**20  # bytes
+_MAX_FILES_LOOKED_AT: Final = 1000
+_MAX_ORDERED_INNER_CHUNKS: Final = 2**20  # in a shard; more are assumed to be in C order
+_ACCESSORS: Final = ("oindex", "vindex", "blocks")  # of an array, each with an indexer of its own
+_OWN_CLASSES: Final = {"codecs.bytes": CLASSES["bytes"], "codec_pipeline.path": PIPELINE}
+# Attributes of an explanation that stand above its table, or in the words of others.
 _NOT_IN_TABLE: Final = (
-    *("array", "selection", "is_write", "is_partial", "reason"),
+    "array",
+    "selection",
+    "is_write",
+    "is_partial",
+    "reason",
     "depends_on_values",
 )
-# What is less where chunks become empty.
-_ON_VALUES: Final = ("opens", "chunks_in_place", "bytes_written")
+# Numbers that are smaller where chunks become empty.
+_DEPEND_ON_VALUES: Final = ("opens", "chunks_in_place", "bytes_written")
 _IN_WORDS: Final = {"None": "not known in advance", "True": "yes", "False": "no"}
-# What is said of a chunk that is not written in place.
+# Reasons why a chunk is not written in place. The last three follow the path of its file.
 _NOT_IN_PLACE: Final = (
     "zarr_bytes.partial_writes was False when the array was opened: set it to True (for a command,"
     " ZARR_ZARR_BYTES__PARTIAL_WRITES=True in the environment), and open the array again"
 )
-_LINK: Final = "is a symbolic link: move the file itself there"
-_OTHER_NAMES: Final = "has other names (hard links), which keep their content: copy it instead"
-_READ_ONLY: Final = "is read-only: change its mode, if it may be written"
+_IS_LINK: Final = "is a symbolic link: move the file itself there"
+_HAS_OTHER_NAMES: Final = "has other names (hard links), which keep their content: copy it instead"
+_IS_READ_ONLY: Final = "is read-only: change its mode, if it may be written"
 
 
 @dataclass(frozen=True, repr=False)
@@ -153,14 +159,8 @@ class Explanation(Result):
     may_share: bool
 
     def _parts(self, **_: bool) -> Iterator[OutputPart]:
-        what = "Partial" if self.is_partial else "Not partial"
-        if self.is_write and self.is_partial:
-            is_in_place = 0 < self.chunks_in_place == self.chunks
-            what = "Written in place" if is_in_place else "Whole chunks are written"
-        elif self.is_write:
-            what = "Chunks are replaced"
         colour = "green" if self.is_partial else "yellow"
-        yield verdict(what, colour, f"{self.selection} of ", self.array)
+        yield verdict(self._verdict(), colour, f"{self.selection} of ", self.array)
         if self.reason:
             yield ("Reason: ", "bold"), f"{self.reason}."
         rows = [
@@ -170,8 +170,18 @@ class Explanation(Result):
         ]
         yield Table(("A write" if self.is_write else "A read", ""), rows)
 
+    def _verdict(self) -> str:
+        if not self.is_write:
+            return "Partial" if self.is_partial else "Not partial"
+        if not self.is_partial:
+            return "Chunks are replaced"
+        if self.chunks and self.chunks_in_place == self.chunks:
+            return "Written in place"
+        return "Whole chunks are written"
+
     def _in_words(self, name: str, value: Any) -> Cell:
-        if self.depends_on_values and name in _ON_VALUES and value:
+        """The value of an attribute as a cell of the table."""
+        if self.depends_on_values and name in _DEPEND_ON_VALUES and value:
             return f"at most {with_thousands(value)}"
         return cast("Cell", _IN_WORDS.get(str(value), value))
 
@@ -216,7 +226,8 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     >>> explain(array.oindex, ([1, 3], [5, 7])).selection
     'oindex[[1, 3], [5, 7]]'
     """
-    indexed, array = array, getattr(array, "array", array)
+    indexed = array  # the array, or an accessor of it
+    array = getattr(indexed, "array", indexed)
     if not isinstance(array, zarr.Array):
         raise error_without_array(indexed)
     indexer, fields = indexer_of(indexed, selection)
@@ -225,53 +236,76 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
             f"the selection has {fields!r}, and fields of records are not explained: permitted are"
             " integers, slices with positive steps, `...` and arrays of integers or bools"
         )
-    name = "".join(name for name in _INDEXED if type(getattr(array, name)) is type(indexed))
+    accessors = [name for name in _ACCESSORS if type(getattr(array, name)) is type(indexed)]
     entries = selection if isinstance(selection, tuple) else (selection,)
-    text = f"{name}[{', '.join(map(_text_of_entry, entries))}]"
+    text = f"{''.join(accessors)}[{', '.join(map(_text_of_entry, entries))}]"
     # Of a mask, zarr has numbers of NumPy.
-    selected = prod(map(int, indexer.shape)) * array.dtype.itemsize
-    try:
-        largest = array.shards or array.chunks
-    except NotImplementedError:  # of zarr, for chunks of several shapes
-        largest = tuple(map(max, array.write_chunk_sizes))
-    nbytes = prod(largest) * array.dtype.itemsize
-    chunks = [sum(1 for _ in islice(axis, _MOST + 1)) for axis in axis_indexers_of(indexer)]
-    if max(prod(chunks), min(nbytes, selected) // _STEP) > _MOST:
+    selected_nbytes = prod(map(int, indexer.shape)) * array.dtype.itemsize
+    largest_chunk_nbytes = prod(_largest_chunk_shape(array)) * array.dtype.itemsize
+    counts_by_axis = [
+        sum(1 for _ in islice(axis, _MAX_CHUNKS + 1)) for axis in axis_indexers_of(indexer)
+    ]
+    steps = min(largest_chunk_nbytes, selected_nbytes) // _LARGE_CHUNK_STEP
+    if max(prod(counts_by_axis), steps) > _MAX_CHUNKS:
         raise ValueError(
             f"the selection {text} has more than a million chunks of"
             f" {path_name(array.store_path)}, or MiB of larger chunks: explain a part of it"
         )
-    count = prod(chunks) if chunks else sum(1 for _ in indexer)
-    walk = _Walk(array, indexer, nbytes, count, is_write=write)
-    for chunk in indexer if selected else ():
-        walk.add(*chunk)
-    counts, reason = walk.counts, "no element is selected"
+    chunk_count = prod(counts_by_axis) if counts_by_axis else sum(1 for _ in indexer)
+    forecast = _Forecast(array, indexer, largest_chunk_nbytes, chunk_count, is_write=write)
+    if selected_nbytes:
+        for projection in indexer:
+            forecast.add(*projection)
+    counts = forecast.counts
+    if not counts.chunks:
+        reason = "no element is selected"
+    elif write:
+        reason = forecast.reason
+    else:
+        reason = forecast.why_more_is_fetched(selected_nbytes)
+    fetches_less = counts.bytes_fetched < forecast.bytes_of_chunks
     codecs = getattr(array.metadata, "codecs", ())  # none in format 2
-    if counts.chunks:
-        reason = walk.why if write else walk.why_whole(selected)
-    counted = vars(counts) | {"rounds": walk.rounds}
-    if not walk.is_known:
-        counted = dict.fromkeys(counted) | {"chunks": counts.chunks}
+
+    def if_known(number: int) -> int | None:
+        return number if forecast.is_known else None
+
     return Explanation(
         array=path_name(array.store_path),
         selection=text,
         is_write=write,
-        acts=walk.acts,
-        is_partial=not walk.why if write else counts.bytes_fetched < walk.bytes_of_chunks,
+        acts=forecast.acts,
+        is_partial=not forecast.reason if write else fetches_less,
         reason=reason,
         kind="shard" if ShardingCodec in map(type, codecs) else "chunk",
-        chunks_assumed=walk.assumed,
-        chunks_in_place=walk.in_place,
-        bytes_selected=selected,
-        bytes_of_chunks=walk.bytes_of_chunks,
-        depends_on_values=walk.depends_on_values,
-        may_share=write and walk.may_share,
-        **counted,
+        chunks=counts.chunks,
+        chunks_assumed=forecast.chunks_assumed,
+        chunks_in_place=forecast.chunks_in_place,
+        opens=if_known(counts.opens),
+        requests=if_known(counts.requests),
+        rounds=if_known(forecast.rounds),
+        ranges=if_known(counts.ranges),
+        bytes_selected=selected_nbytes,
+        bytes_fetched=if_known(counts.bytes_fetched),
+        bytes_written=if_known(counts.bytes_written),
+        bytes_of_chunks=forecast.bytes_of_chunks,
+        depends_on_values=forecast.depends_on_values,
+        may_share=write and forecast.may_share,
     )
 
 
+def _largest_chunk_shape(array: zarr.Array[Any]) -> tuple[int, ...]:
+    """Shape of a shard or chunk; of chunks of several shapes, the largest size along each axis."""
+    try:
+        return array.shards or array.chunks
+    except NotImplementedError:  # of zarr, for chunks of several shapes
+        return tuple(map(max, array.write_chunk_sizes))
+
+
 def _without_memory(shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Array:
-    """An array of any size without elements of its own, which can only be divided."""
+    """An array of any size that stands for the result: its elements share one place in memory.
+
+    It is never read or written. Plans are made for views of it, from their shapes and strides.
+    """
     axes = range(len(shape))
     strides = c_strides(shape, dtype.itemsize, axes if order == "C" else axes[::-1])
     # Raw bytes at first: NumPy's function does not know the types of other packages.
@@ -279,30 +313,83 @@ def _without_memory(shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "
     return np.lib.stride_tricks.as_strided(memory, shape, strides).view(dtype)
 
 
-class _Walk:
-    """The chunks of a selection one after another: what reads or writes them, and their counts."""
+class _FileState(NamedTuple):
+    """The state of a stored object before a read or write.
+
+    `object_index` is its index, or None if the object is missing. `why_not_in_place` is the
+    reason why the file cannot be written in place, with its path; empty if it can be, if the object
+    was not looked at, or for a read.
+    """
+
+    object_index: InnerChunkIndex | None
+    why_not_in_place: str
+
+
+class _Forecast:
+    """The counts of a read or write, to which `add` adds chunk by chunk.
+
+    Parameters
+    ----------
+    array, indexer
+        The array, and zarr's indexer of the selection.
+    chunk_nbytes
+        Bytes of a whole chunk or shard, uncompressed; of the largest if they differ.
+    chunk_count
+        Number of chunks that the indexer gives.
+    is_write
+        Whether the selection is written.
+
+    Attributes
+    ----------
+    counts : Counts
+        Sums of the chunks so far.
+    acts : str
+        The class of the pipeline, and of the codec if that reads, as in `Explanation`.
+    reason : str
+        The first reason why a chunk is read whole, replaced, or left to zarr; empty if there is
+        none.
+    is_known : bool
+        Whether the counts are known in advance; False if zarr reads shards or compressed chunks.
+    chunks_assumed, chunks_in_place, bytes_of_chunks, depends_on_values
+        As in `Explanation`.
+    """
 
     def __init__(
-        self, array: zarr.Array[Any], indexer: Indexer, nbytes: int, count: int, *, is_write: bool
+        self,
+        array: zarr.Array[Any],
+        indexer: Indexer,
+        chunk_nbytes: int,
+        chunk_count: int,
+        *,
+        is_write: bool,
     ) -> None:
-        self._array, self._nbytes, self._count, self._is_write = array, nbytes, count, is_write
-        self._driver, pipeline = driver_of(array.store), array.async_array.codec_pipeline
-        self.counts, self.assumed, self.in_place = Counts(), 0, 0
-        self.bytes_of_chunks = self._bytes_of_indexes = 0
-        self.why = ""  # the first reason why a chunk is read whole, replaced or left to zarr
-        self._first = 0  # requests that others wait for
+        self._array = array
+        self._chunk_nbytes = chunk_nbytes
+        self._chunk_count = chunk_count
+        self._is_write = is_write
+        self._driver = driver_of(array.store)
+        pipeline = array.async_array.codec_pipeline
         self.acts = class_path(type(pipeline))
+        self.counts = Counts()
+        self.chunks_assumed = 0
+        self.chunks_in_place = 0
+        self.bytes_of_chunks = 0
+        self._bytes_of_indexes = 0
+        self.reason = ""
+        self._first_requests = 0  # requests that others wait for
         self.is_known = True
         self.depends_on_values = False
-        self._leaves_out = not array.config.write_empty_chunks
-        self._encoding: ChunkEncoding | None = None  # where zarr reads or writes by itself
-        self._reader: Reader | None = None  # of the pipeline; the codec has one of a chunk
-        self._assumed: tuple[ObjectLayout, InnerChunkIndex] | None = (
-            None  # the last layout, and its index
-        )
+        self._skips_empty_chunks = not array.config.write_empty_chunks
+        # None where zarr reads and writes chunks by itself.
+        self._encoding: ChunkEncoding | None = None
+        # The pipeline's; None where the codec reads, with a reader for each chunk.
+        self._reader: Reader | None = None
+        self._last_assumed: tuple[ObjectLayout, InnerChunkIndex] | None = None
         # Buffers in other memory are left to zarr's pipeline, which calls the codec.
-        is_numpy = issubclass(get_buffer_class(), cpu.Buffer)
-        own = pipeline if is_numpy and isinstance(pipeline, BatchedBytesPipeline) else None
+        has_numpy_buffers = issubclass(get_buffer_class(), cpu.Buffer)
+        own_pipeline = None
+        if has_numpy_buffers and isinstance(pipeline, BatchedBytesPipeline):
+            own_pipeline = pipeline
         codec = None if is_write else getattr(pipeline, "array_bytes_codec", None)
         metadata: Any = array.metadata
         # Of all chunks; None where they have several shapes, and in format 2.
@@ -311,174 +398,234 @@ class _Walk:
         self._chain: Sequence[Codec] = ()
         try:
             self._chain = chain = uncompressed_codecs(array)
-            reason = None if self._spec is None else why_undivided(chain, self._spec)
+            why_not_read = None if self._spec is None else why_undivided(chain, self._spec)
         except StoreError as error:
-            reason = str(error)
-        if reason is not None:
+            why_not_read = str(error)
+        if why_not_read is not None:
             self.is_known = False
-            self._why_zarr = reason
-        elif own is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
+            self._why_zarr = why_not_read
+        elif own_pipeline is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
             self._encoding = encoding_of(chain)
         else:
             self.is_known = not isinstance(chain[-1], ShardingCodec)
             self._why_zarr = _why_zarr()
-        self._is_sharded = self._encoding is not None and self._encoding.sharding is not None
-        if own is not None:
+        if own_pipeline is not None:
             out = _without_memory(tuple(indexer.shape), array.dtype, array.order)
-            cache = own.index_cache
-            self._reader = Reader(out, indexer.drop_axes, self._driver, index_cache=cache)
+            index_cache = own_pipeline.index_cache
+            self._reader = Reader(out, indexer.drop_axes, self._driver, index_cache=index_cache)
         elif self._encoding is not None:
             self.acts = f"{class_path(type(codec))} in {self.acts}"
-        why_not_a_file = self._driver.why_not_in_place()
-        self._writes_in_place = own is not None and own.in_place and not why_not_a_file
-        self._why_replaced = why_not_a_file or _NOT_IN_PLACE * (not self._writes_in_place)
-        if not (self._why_replaced or CAN_WRITE_IN_PLACE):
+        why_not_files = self._driver.why_not_in_place()
+        self._writes_in_place = (
+            own_pipeline is not None and own_pipeline.in_place and not why_not_files
+        )
+        if why_not_files:
+            self._why_replaced = why_not_files
+        elif not self._writes_in_place:
+            self._why_replaced = _NOT_IN_PLACE
+        elif not CAN_WRITE_IN_PLACE:
             self._why_replaced = "this system has no hard links, so that chunks are replaced"
-        self._is_local = not why_not_a_file if is_write else bool(self._driver.root)
-        self._looks = _LOOKED_AT if self._is_local and (is_write or self._is_sharded) else 0
+        else:
+            self._why_replaced = ""
+        self._uses_files = not why_not_files if is_write else bool(self._driver.root)
+        is_sharded = self._encoding is not None and self._encoding.sharding is not None
+        self._is_sharded = is_sharded
+        looks_at_files = self._uses_files and (is_write or is_sharded)
+        self._files_to_look_at = _MAX_FILES_LOOKED_AT if looks_at_files else 0
 
     def add(
-        self, chunk_coords: tuple[int, ...], selection: Any, out: Any, is_complete_chunk: object
+        self,
+        chunk_coords: tuple[int, ...],
+        chunk_selection: Any,
+        out_selection: Any,
+        is_complete_chunk: object,
     ) -> None:
-        """Count the read or write of the selection of a chunk."""
-        key = self._array.store_path / self._array.metadata.encode_chunk_key(chunk_coords)
-        spec, nbytes = self._spec, self._nbytes
+        """Add the read or write of a chunk; the parameters are those of zarr's ChunkProjection."""
+        store_path = self._array.store_path / self._array.metadata.encode_chunk_key(chunk_coords)
+        spec = self._spec
+        chunk_nbytes = self._chunk_nbytes
         if self._has_several_shapes:
             spec = chunk_spec_at(self._array, chunk_coords)
-            nbytes = prod(spec.shape) * self._array.dtype.itemsize
-        self.bytes_of_chunks += nbytes
+            chunk_nbytes = prod(spec.shape) * self._array.dtype.itemsize
+        self.bytes_of_chunks += chunk_nbytes
         layout = None
         if self._encoding is not None and spec is not None:
-            if self._has_several_shapes and (reason := why_undivided(self._chain, spec)):
+            if self._has_several_shapes and (why_not_read := why_undivided(self._chain, spec)):
                 self.is_known = False
-                self._why_zarr = reason
+                self._why_zarr = why_not_read
             else:
                 layout = self._encoding.layout_of(spec)
         if layout is None:
-            is_read = not (self._is_write and is_complete_chunk)
-            fetched, written = nbytes * is_read, nbytes * self._is_write
-            self.counts.add(Counts(chunks=1, bytes_fetched=fetched, bytes_written=written))
-            self.assumed += is_read
-            self.depends_on_values |= self._is_write and self._leaves_out
-            self.why = self._why_zarr if is_read else self.why
+            self._add_by_zarr(chunk_nbytes, is_complete_chunk=bool(is_complete_chunk))
         elif self._is_write:
-            self._write(layout, key, selection, is_complete_chunk=bool(is_complete_chunk))
+            self._add_write(
+                layout, store_path, chunk_selection, is_complete_chunk=bool(is_complete_chunk)
+            )
         else:
-            self._read(layout, key, selection, out)
+            self._add_read(layout, store_path, chunk_selection, out_selection)
 
-    def _read(self, layout: ObjectLayout, key: StorePath, selection: Any, out: Any) -> None:
-        driver, reader, count = self._driver, self._reader, self._count
-        self.counts.add(Counts(chunks=1, opens=self._is_local))
-        index = self._look(layout, key, to_write=False)[0]
+    def _add_by_zarr(self, chunk_nbytes: int, *, is_complete_chunk: bool) -> None:
+        """Add a chunk that zarr reads and writes whole."""
+        counts = Counts(chunks=1)
+        if self._is_write:
+            counts.bytes_written = chunk_nbytes
+            self.depends_on_values = self.depends_on_values or self._skips_empty_chunks
+        if not (self._is_write and is_complete_chunk):
+            counts.bytes_fetched = chunk_nbytes
+            self.chunks_assumed += 1
+            self.reason = self._why_zarr
+        self.counts.add(counts)
+
+    def _add_read(
+        self, layout: ObjectLayout, store_path: StorePath, chunk_selection: Any, out_selection: Any
+    ) -> None:
+        driver = self._driver
+        self.counts.add(Counts(chunks=1, opens=int(self._uses_files)))
+        index = self._file_state(layout, store_path, to_write=False).object_index
         if index is None:  # a missing shard
-            self.assumed, index = self.assumed + 1, self._assumed_index(layout)
-        why, requests = driver.why_whole(key.path), not self._is_local
-        self.why = self.why or why
-        if layout.index_nbytes and requests and driver.request_cost_of(key.path) is None:
+            self.chunks_assumed += 1
+            index = self._assumed_index(layout)
+        why_whole = driver.why_whole(store_path.path)
+        self.reason = self.reason or why_whole
+        sends_requests = not self._uses_files
+        is_sharded = bool(layout.index_nbytes)
+        if is_sharded and sends_requests and driver.request_cost_of(store_path.path) is None:
             nbytes = index.present_count * layout.inner_chunk_nbytes + layout.index_nbytes
             self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
             self._bytes_of_indexes += layout.index_nbytes
             return
-        is_kept = reader is not None and reader.kept_index(key, layout) is not None
-        if layout.index_nbytes and (self._is_local or not is_kept):
-            self.counts.add(Counts(requests=requests, ranges=1, bytes_fetched=layout.index_nbytes))
-            self._first += 1
+        reader = self._reader
+        index_is_kept = reader is not None and reader.kept_index(store_path, layout) is not None
+        if is_sharded and (self._uses_files or not index_is_kept):
+            self.counts.add(
+                Counts(requests=int(sends_requests), ranges=1, bytes_fetched=layout.index_nbytes)
+            )
+            self._first_requests += 1
             self._bytes_of_indexes += layout.index_nbytes
-        self._first += not (layout.index_nbytes or driver.answers_ranges())
-        projection = ChunkProjection(key, layout, selection, out, is_complete_chunk=False)
+        if not is_sharded and not driver.answers_ranges():
+            self._first_requests += 1
+        chunk_count = self._chunk_count
+        projection = ChunkProjection(
+            store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
+        )
         if reader is None:
-            prepared = prepare_codec_read(key, layout, selection, _without_memory)
+            prepared = prepare_codec_read(store_path, layout, chunk_selection, _without_memory)
             projection = prepared.projection
             reader = Reader(prepared.out, (), driver, is_whole_batch=False)
-            count = UNKNOWN_COUNT
-        objects = concurrent_objects(self.counts.chunks - 1, count, max_concurrent_requests())
+            chunk_count = UNKNOWN_COUNT  # zarr calls the codec chunk by chunk: no round is the last
+        objects = concurrent_objects(self.counts.chunks - 1, chunk_count, max_concurrent_requests())
         self.counts.add(reader.forecast(projection, index, objects))
 
-    def _write(
-        self, layout: ObjectLayout, key: StorePath, selection: Any, *, is_complete_chunk: bool
+    def _add_write(
+        self,
+        layout: ObjectLayout,
+        store_path: StorePath,
+        chunk_selection: Any,
+        *,
+        is_complete_chunk: bool,
     ) -> None:
-        change = SelectionUpdate(
-            plan_of(layout, selection, NO_GAPS), selection, is_complete_chunk=is_complete_chunk
+        update = SelectionUpdate(
+            plan_of(layout, chunk_selection, NO_GAPS),
+            chunk_selection,
+            is_complete_chunk=is_complete_chunk,
         )
-        index, why, in_place = None, self._why_replaced, self._writes_in_place
-        if not change.replaces_all:
-            index, found = self._look(layout, key, to_write=not why)
-            why = why or found
-        added, why, depends_on_values = change.forecast(
-            index, is_file=self._is_local, in_place=in_place, why=why
+        index = None
+        why_replaced = self._why_replaced
+        if not update.replaces_all:
+            state = self._file_state(layout, store_path, to_write=not why_replaced)
+            index = state.object_index
+            why_replaced = why_replaced or state.why_not_in_place
+        counts, why_replaced, depends_on_values = update.forecast(
+            index, is_file=self._uses_files, in_place=self._writes_in_place, why=why_replaced
         )
-        self.counts.add(added)
-        self.depends_on_values |= depends_on_values and self._leaves_out
-        self._first += added.requests > 1
-        self.in_place += not (why or change.replaces_all)
-        self.is_known = not (self._is_local and self.assumed)
+        self.counts.add(counts)
+        if depends_on_values and self._skips_empty_chunks:
+            self.depends_on_values = True
+        if counts.requests > 1:  # the object is fetched, and then written
+            self._first_requests += 1
+        if not (why_replaced or update.replaces_all):
+            self.chunks_in_place += 1
+        self.is_known = not (self._uses_files and self.chunks_assumed)
         if index is not None:
-            self.why = self.why or why
+            self.reason = self.reason or why_replaced
 
     @property
     def rounds(self) -> int:
-        """As of `Explanation`; the index of a shard, or a first range, goes before all others."""
-        slots, requests = max_concurrent_requests(), self.counts.requests
-        first = min(self._first, requests)
-        return -(-first // slots) - (first - requests) // slots
+        """Number of requests that follow one another.
+
+        Requests for the indexes of shards, and for first ranges, go before all others.
+        """
+        slots = max_concurrent_requests()
+        first = min(self._first_requests, self.counts.requests)
+        others = self.counts.requests - first
+        return -(-first // slots) + -(-others // slots)  # each rounded up
 
     @property
     def may_share(self) -> bool:
-        """As of `Explanation`."""
+        """Whether processes may write different elements of a chunk at one time."""
         if self._why_replaced or not self.counts.chunks:
             return False
-        is_in_place = self.in_place == self.counts.chunks and not self.assumed
-        return is_in_place or can_lock(f"{self._driver.root}/{self._array.path}")
+        all_in_place = self.chunks_in_place == self.counts.chunks and not self.chunks_assumed
+        return all_in_place or can_lock(f"{self._driver.root}/{self._array.path}")
 
-    def why_whole(self, selected: int) -> str:
-        """The first reason why more than the selected bytes is fetched, or an empty text."""
-        driver, counts = self._driver, self.counts
-        if self.why:
-            return self.why
-        fetched = counts.bytes_fetched - self._bytes_of_indexes
-        if selected >= fetched:
-            if fetched >= self.bytes_of_chunks:
+    def why_more_is_fetched(self, selected_nbytes: int) -> str:
+        """The first reason why a read fetches more than the selected bytes; empty if it doesn't."""
+        if self.reason:
+            return self.reason
+        driver = self._driver
+        fetched_nbytes = self.counts.bytes_fetched - self._bytes_of_indexes
+        if selected_nbytes >= fetched_nbytes:
+            if fetched_nbytes >= self.bytes_of_chunks:
                 return "the selection reaches from the first element of each chunk to the last"
-            is_whole = counts.bytes_fetched >= self.bytes_of_chunks
-            return "the index of a shard takes more than the elements that are left out" * is_whole
+            if self.counts.bytes_fetched >= self.bytes_of_chunks:
+                return "the index of a shard takes more than the elements that are left out"
+            return ""
         cost = driver.request_cost()
         if cost is None:
             name = "zarr_bytes.partial_reads"
             return f"{name} is False (set by {source_of(name)}): set it to True to read parts"
         gap = f"{with_thousands(cost.gap)} bytes (zarr_bytes.gap.{driver.cost_kind})"
-        if self._nbytes <= cost.gap and not self._is_sharded:
-            return (
-                f"a chunk has {with_thousands(self._nbytes)} bytes, no more than the gap of {gap}"
-            )
+        if self._chunk_nbytes <= cost.gap and not self._is_sharded:
+            nbytes = with_thousands(self._chunk_nbytes)
+            return f"a chunk has {nbytes} bytes, no more than the gap of {gap}"
         return f"gaps of up to {gap} are read, to save requests"
 
     def _assumed_index(self, layout: ObjectLayout) -> InnerChunkIndex:
-        """The index that an object is assumed to have; of a million inner chunks, in C order."""
-        if self._assumed is None or self._assumed[0] is not layout:
-            if layout.inner_chunk_count > _IN_ORDER:
-                index = InnerChunkIndex(
-                    layout.data_offset, layout.inner_chunk_nbytes, layout.inner_chunk_count
-                )
-            else:
-                index = layout.full_index()
-            self._assumed = layout, index
-        return self._assumed[1]
+        """Index of an object with all inner chunks, in the order in which this array writes them.
 
-    def _look(
-        self, layout: ObjectLayout, key: StorePath, *, to_write: bool
-    ) -> tuple[InnerChunkIndex | None, str]:
-        """The index of a file, None if it is missing, and why it cannot be written in place."""
-        if not self._looks:
-            self.assumed += 1
-            return self._assumed_index(layout), ""
-        self._looks -= 1
-        path, root, why = f"{self._driver.root}/{key.path}", self._driver.root, ""
+        More inner chunks than `_MAX_ORDERED_INNER_CHUNKS` are in C order, which takes no time.
+        """
+        if self._last_assumed is not None and self._last_assumed[0] is layout:
+            return self._last_assumed[1]
+        if layout.inner_chunk_count > _MAX_ORDERED_INNER_CHUNKS:
+            index = InnerChunkIndex(
+                layout.data_offset, layout.inner_chunk_nbytes, layout.inner_chunk_count
+            )
+        else:
+            index = layout.full_index()
+        self._last_assumed = layout, index
+        return index
+
+    def _file_state(
+        self, layout: ObjectLayout, store_path: StorePath, *, to_write: bool
+    ) -> _FileState:
+        """The state of an object in a file; after a thousand files, and elsewhere, an assumed one.
+
+        A ValueError if the file has the wrong size, its index is damaged, or it is no file.
+        """
+        if not self._files_to_look_at:
+            self.chunks_assumed += 1
+            return _FileState(self._assumed_index(layout), "")
+        self._files_to_look_at -= 1
+        root = self._driver.root
+        path = f"{root}/{store_path.path}"
+        why = ""
         try:
             descriptor = open_descriptor(path, WRITE_FLAGS if to_write else READ_FLAGS)
         except OSError as error:
             if not (to_write and error.errno in NOT_WRITABLE_ERRNOS):
                 raise
-            why = _LINK if Path(path).is_symlink() else _READ_ONLY
+            why = _IS_LINK if Path(path).is_symlink() else _IS_READ_ONLY
             descriptor = open_descriptor(path)
         index: InnerChunkIndex | None = None
         if descriptor is not None:
@@ -486,16 +633,17 @@ class _Walk:
                 file.check_size(layout.stored_nbytes)
                 status = os.fstat(descriptor)
                 if to_write and not why and must_be_replaced(descriptor, status, path):
-                    why = _OTHER_NAMES if status.st_mode & 0o222 else _READ_ONLY
+                    why = _HAS_OTHER_NAMES if status.st_mode & 0o222 else _IS_READ_ONLY
                 index = read_index(file, layout)
-        return index, f"{path} {why}" if why else ""
+        return _FileState(index, f"{path} {why}" if why else "")
 
 
 def _why_zarr() -> str:
-    """The first reason why zarr reads and writes chunks of plain bytes by itself."""
-    if not issubclass(buffers := get_buffer_class(), cpu.Buffer):
-        return f"buffers are {class_path(buffers)}, for which zarr reads such chunks by itself"
-    for key, own in _CHOSEN.items():
+    """The first reason why zarr reads and writes uncompressed chunks by itself, and what to do."""
+    buffer_class = get_buffer_class()
+    if not issubclass(buffer_class, cpu.Buffer):
+        return f"buffers are {class_path(buffer_class)}, for which zarr reads such chunks by itself"
+    for key, own in _OWN_CLASSES.items():
         if (chosen := setting_of_zarr(key)) != own:
             return (
                 f"zarr's configuration has {chosen} for {key} (set by {source_of(key)}), which"
@@ -505,7 +653,7 @@ def _why_zarr() -> str:
 
 
 def _text_of_entry(entry: Any) -> str:
-    """An entry of a selection as Python code; the beginning of long arrays."""
+    """An entry of a selection as Python code; only the beginning of a long array."""
     if entry is Ellipsis:
         return "..."
     if isinstance(entry, slice):
@@ -514,20 +662,34 @@ def _text_of_entry(entry: Any) -> str:
 
 
 def selection_of_text(text: str) -> tuple[str, Any]:
-    """The name, such as `oindex`, and the selection in a text; a StoreError for other code."""
+    """The accessor and the selection in a text such as ``oindex[[1, 2], 3:9]``.
+
+    Returns
+    -------
+    str
+        "oindex", "vindex" or "blocks"; empty for a selection of the array itself.
+    tuple
+        The entries of the selection.
+
+    Raises
+    ------
+    StoreError
+        If the text is not such a selection. It is parsed, and never evaluated.
+    """
     with suppress(SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         match ast.parse(f"_{text.strip()}", mode="eval").body:
-            case ast.Subscript(ast.Name(name), node) if name[1:] in ("", *_INDEXED):
+            case ast.Subscript(ast.Name(name), node) if name[1:] in ("", *_ACCESSORS):
                 entries = node.elts if isinstance(node, ast.Tuple) else [node]
-                return name[1:], tuple(map(_entry_of_text, entries))
+                return name[1:], tuple(map(_entry_of_node, entries))
     raise StoreError(
         f"{text!r} is not a selection: write integers, slices, ... or lists of integers between"
         " brackets, such as '[:, 7, 3]', after oindex, vindex, blocks or nothing"
     )
 
 
-def _entry_of_text(node: ast.expr) -> Any:
+def _entry_of_node(node: ast.expr) -> Any:
+    """An entry of a selection; a ValueError or TypeError if it is more than a literal."""
     if not isinstance(node, ast.Slice):
         return ast.literal_eval(node)
-    ends = [end and ast.literal_eval(end) for end in (node.lower, node.upper, node.step)]
-    return slice(*ends)
+    bounds = (node.lower, node.upper, node.step)
+    return slice(*[None if bound is None else ast.literal_eval(bound) for bound in bounds])
