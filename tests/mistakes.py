@@ -675,7 +675,7 @@ MISTAKES = [
     Mistake(
         "views.py",
         "_Blocks.load",
-        "block.flags.writeable and not index.share_no_bytes([offset])",
+        "block.flags.writeable and not inner_chunk_index.share_no_bytes([offset])",
         "False",
         "test_shards.py::TestInPlace::test_inner_chunks_that_share_bytes_are_separated_by_a_new_shard",
         "A change through a view changes another inner chunk too.",
@@ -683,7 +683,7 @@ MISTAKES = [
     Mistake(
         "views.py",
         "ArrayView.refresh",
-        "self._block = self._blocks.kept()",
+        "self._load_block = self._blocks.cached_load()",
         "pass",
         "test_view.py::TestWriting::test_flush_is_an_error_for_changes_of_a_chunk_that_was_replaced",
         "A view goes on to show, and to change, chunks that others have replaced.",

@@ -10,7 +10,7 @@ import sys
 from functools import lru_cache
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import zarr
@@ -40,9 +40,9 @@ Mode: TypeAlias = Literal["r", "r+"]
 def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
     """View the chunks of an uncompressed array as NumPy arrays, without reading them.
 
-    A selection takes about a microsecond, and through zarr hundreds. Chunks in local
-    files are mapped into memory at the first selection of their elements, and the system reads the
-    pages that are used. Chunks in a `MemoryStore` are used in place.
+    A selection takes about a microsecond, and through zarr hundreds. Chunks in local files are
+    mapped into memory at the first selection of their elements, and the system reads the pages that
+    are used. Chunks in a `MemoryStore` are used in place.
 
     Parameters
     ----------
@@ -79,12 +79,12 @@ def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
         raise not_an_array_error(array)
     if mode not in ("r", "r+"):
         raise ValueError(f"mode is {mode!r}; permitted are 'r' and 'r+'")
-    made = ArrayView(array, mode)
-    if mode == "r+" and (reason := _why_read_only(array)):
+    array_view = ArrayView(array, mode)
+    if mode == "r+" and (reason := _why_not_in_place(array)):
         raise StoreError(
             f"{path_name(array.store_path)} cannot be changed through a view: {reason}"
         )
-    return made
+    return array_view
 
 
 class ArrayView:
@@ -112,7 +112,9 @@ class ArrayView:
     """
 
     def __init__(self, array: zarr.Array[Any], mode: Mode = "r") -> None:
-        self.array, self.mode = array, mode
+        self.array = array
+        self.mode = mode
+        # The files that the view maps for changes, which `flush` syncs.
         self._changed = ChangedFiles() if mode == "r+" else None
         try:
             self._blocks = _Blocks(array, self._changed, setting("zarr_bytes.mappings"))
@@ -122,18 +124,22 @@ class ArrayView:
                 f"there is no view of {path_name(array.store_path)}: {reason}"
             ) from None
         self._grid = grid = self._blocks.grid
-        self.shape, self.chunks = grid.shape, grid.chunk_shape
+        self.shape = grid.shape
+        self.chunks = grid.chunk_shape
         self.ndim = len(self.shape)
         self.dtype: DType = self._blocks.dtype
-        self._block = self._blocks.kept()
-        self._along = [*zip(grid.shape, grid.chunk_shape, grid.number_strides, strict=True)]
+        self._load_block = self._blocks.cached_load()
+        # For each axis: its length, that of a block, and the distance of the numbers of neighbours.
+        self._axes = [*zip(grid.shape, grid.chunk_shape, grid.number_strides, strict=True)]
         # By the number of entries of a selection: whether there is one block along all other axes.
-        self._is_one = [prod(grid.chunk_counts[n:]) == 1 for n in range(self.ndim + 1)]
+        self._has_one_block_along_others = [
+            prod(grid.chunk_counts[n:]) == 1 for n in range(self.ndim + 1)
+        ]
 
     @property
     def blocks(self) -> BlockViews:
         """The chunks, or the inner chunks of shards, one by one."""
-        return BlockViews(self._block, self._grid)
+        return BlockViews(self._load_block, self._grid)
 
     @property
     def size(self) -> int:
@@ -149,14 +155,15 @@ class ArrayView:
         # Integers and slices within one block, in the time of a few operations of Python.
         entries = selection if type(selection) is tuple else (selection,)
         try:
-            is_one, number = self._is_one[len(entries)], 0
-            local: list[int | slice] = []
-            for entry, (n, size, distance) in zip(entries, self._along):  # noqa: B905 -- slower
+            is_one_block = self._has_one_block_along_others[len(entries)]
+            number = 0
+            block_selection: list[int | slice] = []
+            for entry, (n, size, distance) in zip(entries, self._axes):  # noqa: B905 -- slower
                 if type(entry) is int:
                     if not 0 <= entry < n:
                         break
                     number += entry // size * distance
-                    local.append(entry % size)
+                    block_selection.append(entry % size)
                     continue
                 if type(entry) is not slice:
                     break
@@ -165,26 +172,27 @@ class ArrayView:
                 if step < 1 or not start < stop <= (k + 1) * size:
                     break
                 number += k * distance
-                local.append(slice(start - k * size, stop - k * size, step))
+                block_selection.append(slice(start - k * size, stop - k * size, step))
             else:
-                if is_one:
-                    return self._block(number)[tuple(local)]
+                if is_one_block:
+                    return self._load_block(number)[tuple(block_selection)]
         except (IndexError, TypeError):  # which `NumpySelection` explains
             pass
-        return self._read(selection)
+        return self._select(selection)
 
-    def _read(self, selection: Any) -> Any:
-        """Any selection, of any number of blocks."""
+    def _select(self, selection: Any) -> Any:
+        """The elements of any selection, of any number of blocks: a view only of one block."""
         if isinstance(selection, np.integer):
             return self[int(selection)]
         selected = NumpySelection(selection, self._grid)
         if 0 in selected.shape:
             return np.empty(selected.shape, self.dtype)
-        if (found := selected.in_one_chunk()) is not None:
-            return self._block(found[0])[found[1]]
+        if (in_one_block := selected.in_one_chunk()) is not None:
+            number, block_selection = in_one_block
+            return self._load_block(number)[block_selection]
         gathered = np.empty(selected.gathered_shape, self.dtype)
-        for number, part, out in selected.chunks(self.dtype.itemsize):
-            gathered[out] = self._block(number)[part]
+        for number, block_selection, out_selection in selected.chunks(self.dtype.itemsize):
+            gathered[out_selection] = self._load_block(number)[block_selection]
         return selected.from_gathered(gathered)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
@@ -197,22 +205,23 @@ class ArrayView:
         values = _as_stored(value, self.dtype, selected)
         if not values.size:
             return
-        if (found := selected.in_one_chunk()) is not None:
-            number, local = found
-            # With `...`, elements are copied, and not converted to Python and back.
-            self._writable(number)[local if selected.ellipsis_position >= 0 else (*local, ...)] = (
-                values
-            )
+        if (in_one_block := selected.in_one_chunk()) is not None:
+            number, block_selection = in_one_block
+            if selected.ellipsis_position < 0:
+                # With `...`, elements are copied, and not converted to Python and back.
+                block_selection = (*block_selection, ...)
+            self._load_writable_block(number)[block_selection] = values
             return
-        parts = list(selected.chunks(values.itemsize))
-        for number, _, _ in parts:  # errors come before any change
-            self._writable(number)
+        projections = list(selected.chunks(values.itemsize))
+        for number, _, _ in projections:  # errors come before any change
+            self._load_writable_block(number)
         gathered = selected.to_gathered(values)
-        for number, part, out in parts:
-            self._writable(number)[part] = gathered[out]
+        for number, block_selection, out_selection in projections:
+            self._load_writable_block(number)[block_selection] = gathered[out_selection]
 
-    def _writable(self, number: int) -> Array:
-        block = self._block(number)
+    def _load_writable_block(self, number: int) -> Array:
+        """The block with a number; a ValueError if it is missing or shares bytes with another."""
+        block = self._load_block(number)
         if not block.flags.writeable:
             raise ValueError(
                 f"block {self._grid.coords_of(number)} is missing, or shares bytes of its shard"
@@ -244,7 +253,7 @@ class ArrayView:
         These see chunks that others have replaced or created. Arrays that were selected before
         don't change. Call `flush` first, to find out whether changes of this view were lost.
         """
-        self._block = self._blocks.kept()
+        self._load_block = self._blocks.cached_load()
         if self._changed is not None:
             self._changed.accept_replaced_files()
 
@@ -271,8 +280,8 @@ class ArrayView:
         )
 
 
-def _why_read_only(array: zarr.Array[Any]) -> str:
-    """The reason why chunks of an array are not changed in place, and what to do; or empty."""
+def _why_not_in_place(array: zarr.Array[Any]) -> str:
+    """Why a view may not change chunks of an array in place, and what to do; empty if it may."""
     if reason := driver_of(array.store).why_not_in_place():
         return reason
     pipeline = getattr(array.async_array, "codec_pipeline", None)  # zarr may hide it in an engine
@@ -284,11 +293,36 @@ def _why_read_only(array: zarr.Array[Any]) -> str:
     return f"partial writes are off; open the array and its view in `with {call}`"
 
 
-class _Blocks:
-    """The blocks of an array, of which the last `most` are kept: of shards, half as many."""
+class _Object(NamedTuple):
+    """A stored chunk or shard: its bytes, None if it is missing, and the index of its blocks."""
 
-    def __init__(self, array: zarr.Array[Any], changed: ChangedFiles | None, most: int) -> None:
-        self._driver, self._changed = driver_of(array.store), changed
+    content: Bytes | None
+    inner_chunk_index: InnerChunkIndex
+
+
+class _Blocks:
+    """Loads the blocks of an array: its chunks, or the inner chunks of its shards.
+
+    Parameters
+    ----------
+    array
+        The array; a StoreError if its chunks cannot be viewed.
+    changed
+        Takes the files that are mapped to be changed; None maps them to be read.
+    max_mappings
+        Number of blocks that are kept. Of shards, half as many blocks are kept, and as many shards.
+
+    Attributes
+    ----------
+    dtype, grid
+        Data type of the elements as they are stored, and the grid of the blocks.
+    """
+
+    def __init__(
+        self, array: zarr.Array[Any], changed: ChangedFiles | None, max_mappings: int
+    ) -> None:
+        self._driver = driver_of(array.store)
+        self._changed = changed
         if not (self._driver.root or self._driver.is_memory):
             kind = type(array.store).__name__
             raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
@@ -298,44 +332,57 @@ class _Blocks:
         if dtype is None:
             stored = f"{layout.dtype} is stored {layout.endian}-endian"
             raise StoreError(f"its {stored}, a type that NumPy does not have")
-        self.dtype, self.grid = dtype, ChunkGrid(array.shape, layout.inner_chunk_shape)
+        self.dtype = dtype
+        self.grid = ChunkGrid(array.shape, layout.inner_chunk_shape)
         self._strides = c_strides(layout.inner_chunk_shape, layout.item_size, layout.order)
-        self._encode, self._prefix = metadata.encode_chunk_key, f"{array.path}/" * bool(array.path)
+        self._encode_chunk_key = metadata.encode_chunk_key
+        self._prefix = f"{array.path}/" if array.path else ""
         # A shard, which has several blocks, is opened once for them.
-        self.most = most // 2 if layout.index_nbytes else most
-        self._most_objects = most - self.most
+        self._max_blocks = max_mappings // 2 if layout.index_nbytes else max_mappings
+        self._max_objects = max_mappings - self._max_blocks
 
-    def kept(self) -> Callable[[int], Array]:
-        """A new `load` that keeps what it gives, as nothing does that a thread is loading now."""
-        self._kept_object = lru_cache(self._most_objects)(self._object)
+    def cached_load(self) -> Callable[[int], Array]:
+        """A new `load` with a cache of its own: all that was kept before is forgotten.
+
+        Threads may share it. One that is loading a block meanwhile keeps it in the old cache.
+        """
+        self._cached_object = lru_cache(self._max_objects)(self._load_object)
         # In C, so that a selection of one block takes a microsecond.
-        return lru_cache(self.most)(self.load)
+        return lru_cache(self._max_blocks)(self.load)
 
     def load(self, number: int) -> Array:
-        """The block with a number in the grid."""
-        grid, layout = self.grid, self._layout
+        """The block with a number in the grid, cut at the edges of the array.
+
+        A missing block is the fill value with strides of 0, and read-only.
+        """
+        grid = self.grid
+        layout = self._layout
         block_coords = grid.coords_of(number)
         axes = zip(block_coords, grid.chunk_shape, grid.shape, strict=True)
         shape = tuple([min(size, n - i * size) for i, size, n in axes])
+        # The grid of a layout has the stored order of axes.
         counts = [layout.grid.chunk_counts[i] for i in layout.inverse_order]
-        among = [divmod(i, n) for i, n in zip(block_coords, counts, strict=True)]
-        content, index = self._kept_object(tuple([i for i, _ in among]))
-        inner = layout.grid.number_of(layout.in_stored_order([i for _, i in among]))
-        offset = None if content is None else index.offset_of(inner)
+        divided = [divmod(i, n) for i, n in zip(block_coords, counts, strict=True)]
+        chunk_coords = tuple([chunk_coord for chunk_coord, _ in divided])
+        inner_coords = [inner_coord for _, inner_coord in divided]
+        content, inner_chunk_index = self._cached_object(chunk_coords)
+        inner_chunk_number = layout.grid.number_of(layout.in_stored_order(inner_coords))
+        offset = None if content is None else inner_chunk_index.offset_of(inner_chunk_number)
         if offset is None:
             return np.ndarray(shape, self.dtype, layout.stored_fill_value, 0, (0,) * len(shape))
         block: Array = np.ndarray(shape, self.dtype, content, offset, self._strides)
-        if block.flags.writeable and not index.share_no_bytes([offset]):
+        if block.flags.writeable and not inner_chunk_index.share_no_bytes([offset]):
             block.flags.writeable = False  # a change would be one of the other inner chunk too
         return block
 
-    def _object(self, block_coords: tuple[int, ...]) -> tuple[Bytes | None, InnerChunkIndex]:
-        """The bytes of a chunk or shard, None if it is missing, and its index."""
-        key = f"{self._prefix}{self._encode(block_coords)}"
+    def _load_object(self, chunk_coords: tuple[int, ...]) -> _Object:
+        """The chunk or shard at coordinates in the chunk grid, mapped or in memory."""
+        key = f"{self._prefix}{self._encode_chunk_key(chunk_coords)}"
         content = self._driver.content_for_view(key, self._layout.stored_nbytes, self._changed)
         if content is None:
-            return None, SINGLE_CHUNK_INDEX
-        return content, self._layout.parse_index(content, f"{store_name(self._driver.store)}/{key}")
+            return _Object(None, SINGLE_CHUNK_INDEX)
+        name = f"{store_name(self._driver.store)}/{key}"
+        return _Object(content, self._layout.parse_index(content, name))
 
 
 class BlockViews:
@@ -352,21 +399,23 @@ class BlockViews:
         Number of blocks along each axis.
     """
 
-    __slots__ = ("_block", "_grid", "shape")
+    __slots__ = ("_grid", "_load_block", "shape")
 
-    def __init__(self, block: Callable[..., Array], grid: ChunkGrid) -> None:
-        self._block, self._grid, self.shape = block, grid, grid.chunk_counts
+    def __init__(self, load_block: Callable[[int], Array], grid: ChunkGrid) -> None:
+        self._load_block = load_block
+        self._grid = grid
+        self.shape = grid.chunk_counts
 
     def __getitem__(self, block_coords: int | tuple[int, ...]) -> Array:
-        given = block_coords if isinstance(block_coords, tuple) else (block_coords,)
+        entries = block_coords if isinstance(block_coords, tuple) else (block_coords,)
         try:
-            indices = [index(i) for i in given]
+            indices = [index(entry) for entry in entries]
         except TypeError:
             raise IndexError(f"a block is selected by integers, found {block_coords!r}") from None
         axes = [*zip(indices, self.shape, strict=False)]
         if len(indices) != len(self.shape) or not all(-n <= i < n for i, n in axes):
             raise IndexError(f"there is no block {block_coords!r} among {self.shape} blocks")
-        return self._block(self._grid.number_of([i % n for i, n in axes]))
+        return self._load_block(self._grid.number_of([i % n for i, n in axes]))
 
     def __len__(self) -> int:
         if (count := self._grid.chunk_count) > sys.maxsize:
@@ -374,16 +423,19 @@ class BlockViews:
         return count
 
     def __iter__(self) -> Iterator[Array]:
-        return map(self._block, range(self._grid.chunk_count))
+        return map(self._load_block, range(self._grid.chunk_count))
 
     def __repr__(self) -> str:
         return f"<BlockViews shape={self.shape}>"
 
 
 def _as_stored(value: object, dtype: DType, selected: NumpySelection) -> Array:
-    """The elements that ``array[selection] = value`` stores, in the shape of the selection."""
+    """The elements that ``array[selection] = value`` stores, in the shape of the selection.
+
+    Whatever NumPy may refuse is converted here, before any chunk is changed. The result is a view
+    of `value` where that is possible, but never of a mapped file.
+    """
     shape = selected.shape
-    # What NumPy may refuse is converted here, before any chunk is changed.
     # NumPy takes any number from an array, and only those of the data type from Python.
     is_masked = isinstance(value, np.ma.MaskedArray) and value.shape == shape == ()
     if is_masked or isinstance(value, np.generic):
