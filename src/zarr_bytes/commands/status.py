@@ -54,7 +54,8 @@ _UNKNOWN: Final = "unknown"  # where zarr's configuration does not show its defa
 _IN_ENVIRONMENT: Final = " in the environment"
 _FOR_A_SHELL: Final = ("export ", "unset ")
 _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
-_OWN: Final = CLASSES | {"pipeline": PIPELINE}
+# The classes of this package, and zarr's settings that choose them, by the names of `InForce`.
+_OWN_CLASSES: Final = CLASSES | {"pipeline": PIPELINE}
 _KEYS: Final = {name: f"codecs.{name}" for name in CLASSES} | {"pipeline": "codec_pipeline.path"}
 _PARTS_OF_CHUNKS: Final = (
     "are read where an array has `transpose` codecs and `bytes` alone, or shards of these."
@@ -85,6 +86,7 @@ class InForce:
     source: str
 
     def _row(self, found: Cell) -> tuple[Cell, ...]:
+        """The row of a table, with the cell for `found`."""
         return self.name, found, (self.source, "dim" if self.source == _DEFAULT else "")
 
 
@@ -128,8 +130,10 @@ class Status(Result):
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         yield ((versions, "dim"),)
         classes = [
-            c._row((str(c.found), "green" if c.found == _OWN[c.name] else "red"))
-            for c in self.codecs
+            codec._row(
+                (str(codec.found), "green" if codec.found == _OWN_CLASSES[codec.name] else "red")
+            )
+            for codec in self.codecs
         ]
         yield Table(("Codec", "Class", "Decided by"), classes)
         yield ("",)
@@ -151,9 +155,12 @@ class Status(Result):
         if (setter := where_to_set(self.settings[0].name)) != "zarr.config.set":
             text = f"zarr {self.versions['zarr']} takes none of other packages."
             yield ("Settings ", "bold"), (f"are set by {setter}: {text}", "yellow")
-        yield Table(("Setting", "Value", "Decided by"), [s._row(_value(s)) for s in self.settings])
-        if texts := (*self.problems, *self.unknown, *self.advice):
-            yield from (("",), (("What to do", "bold"),))
+        settings = [setting._row(_text_of_setting(setting)) for setting in self.settings]
+        yield Table(("Setting", "Value", "Decided by"), settings)
+        texts = [*self.problems, *self.unknown, *self.advice]
+        if texts:
+            yield ("",)
+            yield (("What to do", "bold"),)
         for text in texts:
             yield (f"  {text}" if text.startswith(_FOR_A_SHELL) else text,)  # to be copied
 
@@ -169,14 +176,18 @@ class Status(Result):
     def _count_of_data_types(self) -> Line:
         classes = self.data_types.values()
         others = Counter(found for found in classes if not found.startswith("zarr_bytes."))
-        found = f"{len(classes) - others.total()} of {len(classes)} by zarr-bytes"
-        but = "".join(f"; {count} {found}" for found, count in others.items())
-        return ("Data types: ", "bold"), found, (but, "yellow"), ("; --verbose lists them", "dim")
+        own = f"{len(classes) - others.total()} of {len(classes)} by zarr-bytes"
+        other = "".join(f"; {count} {found}" for found, count in others.items())
+        return ("Data types: ", "bold"), own, (other, "yellow"), ("; --verbose lists them", "dim")
 
 
-def _value(setting: InForce) -> str:
-    number = in_binary_units if setting.name.endswith((".local", ".remote")) else with_thousands
-    return number(setting.found) if type(setting.found) is int else str(setting.found)
+def _text_of_setting(setting: InForce) -> str:
+    """The value of a setting; a number with separators, or in binary units if it is a size."""
+    if type(setting.found) is not int:
+        return str(setting.found)
+    if setting.name.endswith((".local", ".remote")):
+        return in_binary_units(setting.found)
+    return with_thousands(setting.found)
 
 
 def status() -> Status:
@@ -196,14 +207,15 @@ def status() -> Status:
     ('bytes', 'zarr_bytes.codec.BytesCodec')
     """
     given = given_settings()
-    codecs = [InForce(name, _class(name), source_of(key)) for name, key in _KEYS.items()]
-    problems, advice = list(_problems(given, codecs[-1])), list(_advice(codecs))
+    codecs = [InForce(name, _class_in_force(name), source_of(key)) for name, key in _KEYS.items()]
+    problems = list(_problems(given, codecs[-1]))
+    advice = list(_advice(codecs))
     return Status(
         is_active=not (problems or advice),
         versions={"Python": platform.python_version()}
         | {n: metadata.version(n) for n in _PACKAGES if is_package(n.replace("-", "_"))},
         codecs=codecs,
-        data_types={name: _data_type(name) for name in DATA_TYPES},
+        data_types={name: _data_type_in_force(name) for name in DATA_TYPES},
         settings=[
             InForce(name, given.get(name, default), source_of(name))
             for name, (default, _) in SETTINGS.items()
@@ -214,26 +226,31 @@ def status() -> Status:
     )
 
 
-def _class(name: str) -> str:
+def _class_in_force(name: str) -> str:
+    """The class that zarr has for a codec or the pipeline; "none: " and the error if it fails."""
     try:
         return class_path(get_pipeline_class() if name == "pipeline" else get_codec_class(name))
     except Exception as error:  # noqa: BLE001 -- of zarr, for whatever its configuration holds
         return f"none: {describe_error(error)}"
 
 
-def _data_type(name: str) -> str:
+def _data_type_in_force(name: str) -> str:
     """The class that zarr has for a data type, or why there is none."""
-    expected, registered = DATA_TYPES[name], data_type_registry.contents.get(name)
+    own = DATA_TYPES[name]
+    registered = data_type_registry.contents.get(name)
     try:
-        if issubclass(expected, ExtensionDataType):
-            expected().to_native_dtype()
+        if issubclass(own, ExtensionDataType):
+            own().to_native_dtype()
     except MissingPackageError as error:
         return f"without {error.name}: {HOW_TO_INSTALL[str(error.name)]}"
     return "unknown to zarr" if registered is None else class_path(registered)
 
 
 def _problems(given: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
-    """Values that are not permitted, in the words that reading an array would raise."""
+    """Values of settings that are not permitted, and a pipeline that cannot be imported.
+
+    In the words that reading an array would raise.
+    """
     for name in SETTINGS:
         try:
             checked_value(given, name)
@@ -245,7 +262,7 @@ def _problems(given: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
 
 def _advice(codecs: list[InForce]) -> Iterator[str]:
     """What to do, if zarr uses another class for `bytes`: sentences, then lines for a shell."""
-    others = [codec for codec in codecs if codec.found != _OWN[codec.name]]
+    others = [codec for codec in codecs if codec.found != _OWN_CLASSES[codec.name]]
     if codecs[0] not in others:
         return
     sources = list(dict.fromkeys(codec.source for codec in others))
@@ -255,12 +272,15 @@ def _advice(codecs: list[InForce]) -> Iterator[str]:
     if others:
         sentences.append("Run before Python starts:")
     yield " ".join(sentences)
-    lines = {f"ZARR_{_KEYS[c.name].replace('.', '__').upper()}": _OWN[c.name] for c in others}
+    variables = {
+        f"ZARR_{_KEYS[codec.name].replace('.', '__').upper()}": _OWN_CLASSES[codec.name]
+        for codec in others
+    }
     for source in sources:
         variable = source.removesuffix(_IN_ENVIRONMENT)
-        if variable != source and variable not in lines:  # such as ZARR_CODECS
+        if variable != source and variable not in variables:  # such as ZARR_CODECS
             yield f"unset {variable}"
-    for variable, path in lines.items():
+    for variable, path in variables.items():
         yield f"export {variable}={path}"
 
 
@@ -277,7 +297,11 @@ def _sentence_on(source: str) -> str:
 
 
 def source_of(key: str) -> str:
-    """What has decided the current value of `key` in the configuration that has it."""
+    """The source of the current value of a setting of zarr or of this package.
+
+    "default", the path of a file, an environment variable, the function that sets it, or "unknown",
+    as in `InForce.source`.
+    """
     is_own = key in SETTINGS
     in_force = configuration().get(key, _MISSING) if is_own else setting_of_zarr(key, _MISSING)
     if in_force is _MISSING:
@@ -287,8 +311,8 @@ def source_of(key: str) -> str:
     for name, values in _sources():
         value: Any = values
         for part in key.split("."):
-            given = value if isinstance(value, Mapping) else {}
-            value = given.get(part, given.get(part.replace("_", "-"), _MISSING))
+            mapping = value if isinstance(value, Mapping) else {}
+            value = mapping.get(part, mapping.get(part.replace("_", "-"), _MISSING))
         # The last one that agrees: a variable may have been set after zarr had read them all. Code
         # may set what equals a default, and an array, which equals something in each element.
         if value is in_force or (name != _DEFAULT and (value == in_force) is True):
@@ -303,8 +327,12 @@ def _sources() -> Iterator[tuple[str, object]]:
     config = configuration()
     for path in map(Path, config.paths):
         with suppress(OSError):  # of a folder of another user, which zarr passes over, too
-            for file in sorted(path.iterdir()) if path.is_dir() else [path] * path.is_file():
-                if file == path or file.suffix.lower() in (".json", ".yaml", ".yml"):
-                    yield str(file), config.collect(paths=[str(file)], env={})
+            if path.is_dir():
+                suffixes = (".json", ".yaml", ".yml")
+                files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in suffixes]
+            else:
+                files = [path] if path.is_file() else []
+            for file in files:
+                yield str(file), config.collect(paths=[str(file)], env={})
     for name, value in os.environ.items():
         yield f"{name}{_IN_ENVIRONMENT}", config.collect(paths=[], env={name: value})

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 METADATA_KEY: Final = "zarr.json"
-_MANY: Final = 20  # arrays that an error lists
-_MOST_DOCUMENTS: Final = 1000  # that are read for it: links of folders may lead in a circle
+_MAX_LISTED: Final = 20  # arrays that an error lists
+_MAX_DOCUMENTS: Final = 1000  # that are read for it: links of folders may lead in a circle
 
 
 def storage_options(texts: list[str]) -> dict[str, object]:
     """Arguments for fsspec from texts ``key=value``, where a value is JSON, or else text.
+
+    A StoreError if a text has another form.
 
     >>> storage_options(["anon=True", "key=abc", 'client_kwargs={"region_name": "x"}'])
     {'anon': True, 'key': 'abc', 'client_kwargs': {'region_name': 'x'}}
@@ -51,7 +53,23 @@ def storage_options(texts: list[str]) -> dict[str, object]:
 def open_store(
     store: str | os.PathLike[str] | Store, storage_options: Mapping[str, object] | None = None
 ) -> Iterator[tuple[Store, str]]:
-    """A store for reading, and its name, with which errors of the context, too, begin."""
+    """A store for reading, and its name; only a store that is opened here is closed.
+
+    Parameters
+    ----------
+    store
+        A folder, a zip file, a URL, or a store, which is used as it is.
+    storage_options
+        Arguments for fsspec; a StoreError if `store` is not a URL.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be opened. A StoreError or OSError that is raised within the context
+        becomes one, too: the messages begin with the name of the store.
+    TypeError
+        If `store` is something else.
+    """
     if not isinstance(store, str | os.PathLike | Store):
         raise TypeError(
             f"store is of type {type(store).__qualname__}; permitted are a path, a URL and a zarr"
@@ -73,6 +91,7 @@ def open_store(
 
 
 async def _open(location: str, options: Mapping[str, object] | None) -> Store:
+    """The store at a path or URL, to be read; a StoreError that does not name it."""
     if not location:  # such as from an unset variable of a shell
         raise StoreError("no store is named; . is the folder you are in")
     scheme, separator, rest = location.partition("://")
@@ -83,8 +102,9 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
     path = Path(unquote(rest) if separator else location)
     try:
         if is_url:
-            own = {"skip_instance_cache": True} | dict(options or {})  # and connections of its own
-            return FsspecStore.from_url(location, own, read_only=True)
+            # With a file system, and so connections, of its own, which `_close` may close.
+            fsspec_options = {"skip_instance_cache": True} | dict(options or {})
+            return FsspecStore.from_url(location, fsspec_options, read_only=True)
         if path.is_dir():
             return await LocalStore.open(path, read_only=True)
         if path.suffix == ".zip" and path.is_file():
@@ -106,9 +126,10 @@ async def _close(store: Store) -> None:
 
 
 def open_array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
-    """The array at `path`, to be written if that is asked for; a StoreError if zarr opens none.
+    """The array at `path`, opened to be written if `is_written` and the store is a folder.
 
-    Where a group or nothing is at `path`, notes of the error list arrays.
+    A StoreError if zarr opens no array there. If a group or nothing is at `path`, notes of the
+    error list arrays.
     """
     if is_written and isinstance(store, LocalStore):
         store = store.with_read_only(read_only=False)
@@ -119,7 +140,7 @@ def open_array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[An
 
 
 def _no_array_at(store: Store, path: str, error: Exception) -> StoreError:
-    """Error for the `path` of a command, where zarr has raised `error`."""
+    """Error for the `path` of a command, for which zarr has raised `error`; notes list arrays."""
     node = sync(_node_at(store, path.strip("/")))
     if node is not None and node.kind == "group":
         message = f"/{node.path} is a group: name an array in it with --array PATH"
@@ -133,28 +154,30 @@ def _no_array_at(store: Store, path: str, error: Exception) -> StoreError:
             " `zarr-bytes check` lists the arrays, and says why one does not open"
         )
         arrays = [] if node is not None else sync(_arrays_below(store, ""))
-    refused = StoreError(message)
-    _note_arrays(refused, [(f"--array {shlex.quote(array.path)}", array) for array in arrays])
-    return refused
+    no_array = StoreError(message)
+    _note_arrays(no_array, [(f"--array {shlex.quote(array.path)}", array) for array in arrays])
+    return no_array
 
 
 def error_without_array(found: object) -> TypeError:
     """Error for an argument in place of an array; for a group, notes list its arrays."""
-    refused = not_an_array_error(found)
+    type_error = not_an_array_error(found)
     if isinstance(found, zarr.Group):
-        above = join_key(found.path, "")
+        prefix = join_key(found.path, "")
         arrays = sync(_arrays_below(found.store, found.path))
-        named = [(f"group[{array.path.removeprefix(above)!r}]", array) for array in arrays]
-        _note_arrays(refused, named)
-    return refused
+        _note_arrays(
+            type_error,
+            [(f"group[{array.path.removeprefix(prefix)!r}]", array) for array in arrays],
+        )
+    return type_error
 
 
-def _note_arrays(error: Exception, named: list[tuple[str, _Node]]) -> None:
-    """Add a note to an error for each array, after the text by which the user names it."""
-    for text, array in named[:_MANY]:
+def _note_arrays(error: Exception, arrays: list[tuple[str, _Node]]) -> None:
+    """Add a note to an error for each array: the text by which the user names it, and its shape."""
+    for text, array in arrays[:_MAX_LISTED]:
         error.add_note(f"  {text}: shape {array.shape}, {array.data_type}")
-    if len(named) > _MANY:
-        error.add_note(f"  and others: {_MANY} are listed")
+    if len(arrays) > _MAX_LISTED:
+        error.add_note(f"  and others: {_MAX_LISTED} are listed")
 
 
 class _Node(NamedTuple):
@@ -162,14 +185,18 @@ class _Node(NamedTuple):
 
     path: str
     kind: Literal["array", "group"]
-    shape: str
-    data_type: str
+    shape: str  # as JSON, since it may be anything
+    data_type: str  # a name, or JSON
 
 
 def _node_of(path: str, document: dict[str, Any]) -> _Node:
     data_type = document.get("data_type")
-    text = data_type if isinstance(data_type, str) else brief(data_type)
-    return _Node(path, document["node_type"], brief(document.get("shape")), text)
+    return _Node(
+        path,
+        kind=document["node_type"],
+        shape=brief(document.get("shape")),
+        data_type=data_type if isinstance(data_type, str) else brief(data_type),
+    )
 
 
 async def _node_at(store: Store, path: str) -> _Node | None:
@@ -183,15 +210,16 @@ async def _node_at(store: Store, path: str) -> _Node | None:
 
 
 async def _arrays_below(store: Store, group: str) -> list[_Node]:
-    """The arrays in a group and in the groups within, the nearest first: at most one too many.
+    """The arrays in a group and in the groups within, the nearest first.
 
-    They are those of its consolidated metadata, or else those that the store lists: group by group,
-    because a list of all keys has all chunks. Members that cannot be read are passed over.
+    With one array more than an error lists, the search ends. The arrays are those of consolidated
+    metadata, or else those that the store lists: group by group, because a list of all keys has all
+    chunks. Members that cannot be read are passed over.
     """
     arrays = list[_Node]()
     groups = [group]
     documents = 0
-    for path in groups:  # to which those found are added
+    for path in groups:  # grows meanwhile, by the groups within
         with suppress(Exception):  # of any store, and of any document
             consolidated = (await read_document(store, path)).get("consolidated_metadata")
             if consolidated:
@@ -200,7 +228,7 @@ async def _arrays_below(store: Store, group: str) -> list[_Node]:
                 arrays += [node for node in nodes if node.kind == "array"]
                 continue
             for name in sorted([name async for name in store.list_dir(path)]):
-                if len(arrays) > _MANY or documents > _MOST_DOCUMENTS:
+                if len(arrays) > _MAX_LISTED or documents > _MAX_DOCUMENTS:
                     return arrays
                 documents += 1
                 node = await _node_at(store, join_key(path, name))
@@ -217,9 +245,19 @@ def join_key(path: str, name: str) -> str:
 
 
 async def list_nodes(store: Store) -> dict[str, list[str]]:
-    """The nodes by path, and the keys of each without its path, among them its document.
+    """The arrays and groups of a store, with the keys of each.
 
-    A store that cannot list has no keys, and the node at its root. A StoreError if there is none.
+    Returns
+    -------
+    dict
+        By the path of an array or group, those keys that are not in a node within it, without its
+        path: its metadata document and its chunks. For a store that cannot list, one node at the
+        root without keys.
+
+    Raises
+    ------
+    StoreError
+        If the store holds no array and no group, or cannot be read.
     """
     keys = list[str]()
     with suppress(Exception):  # any error of a store that cannot list
@@ -227,10 +265,11 @@ async def list_nodes(store: Store) -> dict[str, list[str]]:
         keys = sorted({key async for key in store.list_prefix("") if key})
         if "http" in getattr(getattr(store, "fs", None), "protocol", ()):
             keys = [unquote(re.sub("%(23|25|3F)", r"%25\1", key)) for key in keys]
-    places = [key.rpartition("/") for key in keys]
-    nodes: dict[str, list[str]] = {
-        p: [] for p, _, name in places if name in (".zarray", METADATA_KEY)
-    }
+    nodes: dict[str, list[str]] = {}
+    for key in keys:
+        path, _, name = key.rpartition("/")
+        if name in (".zarray", METADATA_KEY):
+            nodes[path] = []
     for key in keys:
         path = key.rpartition("/")[0]
         while path and path not in nodes:
@@ -239,7 +278,8 @@ async def list_nodes(store: Store) -> dict[str, list[str]]:
             nodes[path].append(key.removeprefix(join_key(path, "")))
     try:
         if not (keys or _is_no_file(store, METADATA_KEY)):
-            nodes = {} if await store.get(METADATA_KEY, cpu.buffer_prototype) is None else {"": []}
+            document = await store.get(METADATA_KEY, cpu.buffer_prototype)
+            nodes = {} if document is None else {"": []}
     except Exception as error:
         raise StoreError(f"it cannot be read: {describe_error(error)}") from error
     if not nodes:
@@ -248,12 +288,18 @@ async def list_nodes(store: Store) -> dict[str, list[str]]:
 
 
 def _is_no_file(store: Store, key: str) -> bool:
-    """Whether a folder has no file at `key`; zarr would wait for a FIFO."""
+    """Whether a folder has no regular file at `key`; False for any other store.
+
+    zarr would wait for a FIFO for ever.
+    """
     return isinstance(store, LocalStore) and not (store.root / key).is_file()
 
 
 async def read_document(store: Store, path: str) -> dict[str, Any]:
-    """The metadata document of an array or a group."""
+    """The metadata document of an array or a group.
+
+    A FileNotFoundError if it is missing, and a ValueError if it is not JSON, or not that of a node.
+    """
     buffer = await store.get(join_key(path, METADATA_KEY), cpu.buffer_prototype)
     if buffer is None:
         raise FileNotFoundError(join_key(path, METADATA_KEY))
