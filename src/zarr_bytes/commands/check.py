@@ -1,4 +1,4 @@
-"""`check`: whether every node of a store opens, and its stored chunks are as the metadata says.
+"""`check`: a test of every node of a store, and of its stored chunks against the metadata.
 
 Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types" (`bool`); sharding
 codec 1.0, "Binary shard format".
@@ -52,11 +52,13 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
     from zarr_bytes.zarr_versions import ArrayV3Metadata
 
-_MANY: Final = 20  # nodes that are listed, first those with findings, and findings of one
-_MOST: Final = 10**1000  # chunks that are counted; Python prints no more than 4,300 digits
-_PIECE: Final = 2**23  # bytes of bools read at once
-_UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")  # LocalStore's, and this package's
-_CONFIG: Final = {  # that of this process does not change the verdict
+_MAX_LISTED: Final = 20  # nodes that are listed, first those with findings, and findings of one
+_MAX_CHUNKS: Final = 10**1000  # a count that is printed; Python prints at most 4,300 digits
+_MAX_BOOL_NBYTES: Final = 2**23  # bytes of bools read at once
+# Temporary files of LocalStore and of this package.
+_TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")
+# Settings with which nodes are opened, so that the verdict is the same in every process.
+_CONFIG: Final = {
     "array.rectilinear_chunks": True,
     **{f"codecs.{name}": path for name, path in CLASSES.items()},
 }
@@ -87,14 +89,16 @@ class ArrayReport:
     findings: list[Finding] = field(default_factory=list)
 
     def _row(self) -> tuple[Cell, ...]:
-        chunks, result = "", ("conforms", "green")
+        """The row of the table of nodes."""
+        chunks = ""
+        result = ("conforms", "green")
         if self.chunks is not None:
             chunks = f"{self.stored_chunks:,} of {with_thousands(self.chunks)} stored"
         elif self.not_checked:
             chunks = f"not checked: {self.not_checked}"
-            result = "metadata conforms" if self.codecs else "", "yellow"
+            result = ("metadata conforms" if self.codecs else "", "yellow")
         if count := sum(not finding.is_note for finding in self.findings):
-            result = counted(count, "finding"), "red"
+            result = (counted(count, "finding"), "red")
         return f"/{self.path}", self.data_type, ", ".join(self.codecs), chunks, result
 
 
@@ -115,15 +119,21 @@ class CheckReport(Result):
         colour = "red" if not self.conforms else "green" if self.is_complete else "yellow"
         yield verdict(self.verdict, colour, self.store)
         nodes = sorted(self, key=lambda report: not report.findings)
-        most = len(nodes) if in_full else _MANY
+        max_nodes = len(nodes) if in_full else _MAX_LISTED
         if nodes:
-            names, rows = ("Node", "Data type", "Codecs", "Chunks", ""), [r._row() for r in nodes]
-            yield from first_rows(names, rows, most, ": --all lists them")
-        for report in nodes[:most]:
+            columns = ("Node", "Data type", "Codecs", "Chunks", "")
+            rows = [report._row() for report in nodes]
+            yield from first_rows(columns, rows, max_nodes, ": --all lists them")
+        for report in nodes[:max_nodes]:
             if report.findings:
-                rows = [(f.subject, f.found, f.permitted) for f in report.findings]
-                columns = (f"/{report.path}", "Found", "Permitted")
-                yield from first_rows(columns, rows, _MANY, ": zarr-bytes check --json gives all")
+                rows = [
+                    (finding.subject, finding.found, finding.permitted)
+                    for finding in report.findings
+                ]
+                names = (f"/{report.path}", "Found", "Permitted")
+                yield from first_rows(
+                    names, rows, _MAX_LISTED, ": zarr-bytes check --json gives all"
+                )
 
 
 def check(
@@ -179,15 +189,16 @@ def check(
 
 
 class _Check:
-    """The check of one store."""
+    """The check of one store, in zarr's event loop: `reports` is awaited once."""
 
     def __init__(self, store: Store, progress: Callable[[Progress], None]) -> None:
-        self._store, self._progress = store, progress
+        self._store = store
+        self._progress = progress
         self._documents: dict[str, dict[str, Any]] = {}  # of arrays and groups, by path
         self._reports: list[ArrayReport] = []
 
     async def reports(self) -> list[ArrayReport]:
-        """Reports of arrays, and of other documents with findings."""
+        """Reports of arrays, and of groups and other documents with findings, sorted by path."""
         is_strict.set(True)  # in this task and its own
         self._nodes = await list_nodes(self._store)
         # Members come before their groups, whose copies of documents are compared with them.
@@ -202,18 +213,30 @@ class _Check:
             except Exception as error:  # noqa: BLE001 -- of any store, zarr and any codec
                 report.findings.append(Finding(METADATA_KEY, describe_error(error)))
             report.conforms = all(finding.is_note for finding in report.findings)
-        return [r for r in self._reports[::-1] if r.kind != "group" or r.findings or r.not_checked]
+        return [
+            report
+            for report in reversed(self._reports)
+            if report.kind != "group" or report.findings or report.not_checked
+        ]
 
     async def _check_node(self, report: ArrayReport, names: list[str]) -> None:
-        if left := list(filter(_UNFINISHED.search, names)):
+        """Fill in the report of a node whose keys, without its path, are `names`.
+
+        Whatever zarr raises when it opens the node is raised here, too.
+        """
+        if temporary := list(filter(_TEMPORARY.search, names)):
             text = "left by interrupted writes; may be deleted while nobody writes: "
-            found = f"{len(left):,} {text}{left[0]}" + ", ..." * (len(left) > 1)
+            found = f"{len(temporary):,} {text}{temporary[0]}"
+            if len(temporary) > 1:
+                found += ", ..."
             report.findings.append(Finding("*.partial", found, is_note=True))
         if names and METADATA_KEY not in names:
-            report.kind, report.not_checked = "format 2", "Zarr format 2"
+            report.kind = "format 2"
+            report.not_checked = "Zarr format 2"
             return
         document = await read_document(self._store, report.path)
-        self._documents[report.path], report.kind = document, document["node_type"]
+        self._documents[report.path] = document
+        report.kind = document["node_type"]
         try:
             json.dumps(document, allow_nan=False)
         except ValueError as error:  # which zarr opens, and others do not
@@ -221,7 +244,7 @@ class _Check:
         data_type = document.get("data_type", "")
         report.data_type = data_type if isinstance(data_type, str) else brief(data_type)
         report.not_checked = "zarr does not open it"
-        metadata = (await _opened(report.path, document)).metadata
+        metadata = (await _open_node(report.path, document)).metadata
         report.not_checked = "" if names else "the store cannot list"
         if report.kind == "array":
             report.codecs = list(map(codec_name, metadata.codecs))
@@ -232,7 +255,9 @@ class _Check:
     async def _check_chunks(
         self, report: ArrayReport, metadata: ArrayV3Metadata, names: list[str]
     ) -> None:
-        codecs, spec = metadata.codecs, chunk_spec_of(metadata)
+        """Check the chunks of an array that are among `names`, or say why they are not checked."""
+        codecs = metadata.codecs
+        spec = chunk_spec_of(metadata)
         if not is_uncompressed(codecs):
             report.not_checked = "not plain bytes"
         elif spec is None:
@@ -240,19 +265,22 @@ class _Check:
         elif why_undivided(codecs, spec):
             report.not_checked = "inner chunks do not divide shards"
         elif names:
-            layout, grid = (
-                encoding_of(codecs).layout_of(spec),
-                ChunkGrid(metadata.shape, spec.shape),
-            )
-            report.chunks, report.stored_chunks = min(grid.chunk_count, _MOST), 0
-            stored = [name for name in names if _is_chunk(name, metadata, grid.chunk_counts)]
+            layout = encoding_of(codecs).layout_of(spec)
+            grid = ChunkGrid(metadata.shape, spec.shape)
+            report.chunks = min(grid.chunk_count, _MAX_CHUNKS)
+            report.stored_chunks = 0
+            stored = [name for name in names if _is_chunk_key(name, metadata, grid.chunk_counts)]
             results = await map_concurrently(partial(self._check_chunk, report, layout), stored)
             report.findings += filter(None, results)
 
     async def _check_chunk(
         self, report: ArrayReport, layout: ObjectLayout, name: str
     ) -> Finding | None:
-        """The finding for a stored object, if one stays: it may be replaced meanwhile."""
+        """The finding for a stored object, and progress; None if it conforms or is missing.
+
+        An object may be replaced while it is read: it is read again until a finding comes twice,
+        at most five times.
+        """
         finding = None
         for _ in range(5):  # until two looks find the same
             before = finding
@@ -264,35 +292,48 @@ class _Check:
                 finding = Finding(name, describe_error(error))
             if finding in (None, before):
                 break
-        report.stored_chunks = stored = (report.stored_chunks or 0) + 1
-        done, found = len(self._reports) - 1, len(self._nodes)
-        self._progress(Progress(report.path, done, found, stored, report.chunks or 0))
+        report.stored_chunks = (report.stored_chunks or 0) + 1
+        progress = Progress(
+            report.path,
+            nodes_done=len(self._reports) - 1,
+            nodes_found=len(self._nodes),
+            chunks_done=report.stored_chunks,
+            chunks=report.chunks or 0,
+        )
+        self._progress(progress)
         return finding
 
     async def _look_at(self, path: str, layout: ObjectLayout, name: str) -> Finding | None:
-        """The finding for a stored object as it is now."""
-        key, nbytes = join_key(path, name), layout.inner_chunk_nbytes
-        step = max(_PIECE // layout.item_size, 1) * layout.item_size
+        """The finding for a stored object as it is now; None if it conforms.
+
+        A FileNotFoundError if it is missing, and a ValueError if its index is damaged.
+        """
+        key = join_key(path, name)
+        nbytes = layout.inner_chunk_nbytes
+        step = max(_MAX_BOOL_NBYTES // layout.item_size, 1) * layout.item_size
         size = await self._store.getsize(key)
         if layout.stored_nbytes not in (None, size):
             return Finding(name, f"{size:,} bytes", f"{with_thousands(layout.nbytes)} bytes")
         index: InnerChunkIndex = SINGLE_CHUNK_INDEX
         if layout.index_nbytes:
-            first = layout.index_offset(size)
-            content = await self._bytes(key, first, min(size, first + layout.index_nbytes))
+            offset = layout.index_offset(size)
+            content = await self._read_range(key, offset, min(size, offset + layout.index_nbytes))
             index = ShardIndex(layout, key, content, size)
         for start in map(index.offset_of, range(layout.inner_chunk_count)):
             if start is None or not layout.element_layout.bool_offsets:
                 continue
             for first in range(start, start + nbytes, step):
-                content = await self._bytes(key, first, min(first + step, start + nbytes))
+                content = await self._read_range(key, first, min(first + step, start + nbytes))
                 if (byte := find_invalid_bool(content, layout.element_layout)) is not None:
                     text = f"a bool of {content[byte]} at byte {first + byte:,}"
                     return Finding(name, text, "0 or 1")
         return None
 
-    async def _bytes(self, key: str, start: int, stop: int) -> Bytes:
-        """Bytes `start` to `stop` of an object."""
+    async def _read_range(self, key: str, start: int, stop: int) -> Bytes:
+        """Bytes `start` to `stop` of an object.
+
+        A FileNotFoundError if it is missing, and a ChunkSizeError if it has not all of them.
+        """
         buffer = await self._store.get(key, cpu.buffer_prototype, RangeByteRequest(start, stop))
         if buffer is None:
             raise FileNotFoundError(key)
@@ -304,50 +345,65 @@ class _Check:
         return content
 
     async def _check_copies(self, report: ArrayReport, consolidated: dict[str, Any]) -> None:
-        """Compare consolidated metadata, by which zarr opens the members of a group."""
-        prefix, documents = join_key(report.path, ""), dict[str, Any]()
+        """Compare consolidated metadata with the documents of the members that are read already.
+
+        zarr opens the members of a group by the copies. Differences become findings.
+        """
+        prefix = join_key(report.path, "")
+        documents = dict[str, Any]()
         for path, document in self._documents.items():
-            above = self._documents.get(path.rpartition("/")[0], {}).get("node_type")
-            if path.startswith(prefix) and path != report.path and above == "group":
-                documents[path.removeprefix(prefix)] = _compared(document)
-        copies = {name: _compared(copy) for name, copy in consolidated.items()}
+            parent_kind = self._documents.get(path.rpartition("/")[0], {}).get("node_type")
+            if path.startswith(prefix) and path != report.path and parent_kind == "group":
+                documents[path.removeprefix(prefix)] = _without_attributes(document)
+        copies = {name: _without_attributes(copy) for name, copy in consolidated.items()}
         for name in sorted(documents.keys() | copies.keys()):
-            pair = documents.get(name), copies.get(name)
-            if pair[0] != pair[1] and not await _are_alike(*pair):
+            original = documents.get(name)
+            copy = copies.get(name)
+            if original != copy and not await _are_equal_to_zarr(original, copy):
                 found = f"not the same as its {METADATA_KEY}, or one of them is missing"
                 advice = "zarr.consolidate_metadata writes it anew"
                 report.findings.append(Finding(f"consolidated_metadata: {name}", found, advice))
 
 
-def _compared(document: dict[str, Any]) -> dict[str, Any]:
-    """What a consolidated copy has to share: not attributes, which change without being copied."""
+def _without_attributes(document: dict[str, Any]) -> dict[str, Any]:
+    """The members that a consolidated copy has to share with a document.
+
+    Attributes change without being copied, and a group has nothing else.
+    """
     is_group = document["node_type"] == "group"
     return {"node_type": "group"} if is_group else document | {"attributes": {}}
 
 
-async def _are_alike(*documents: Any) -> bool:
-    """Whether arrays are the same to zarr, which writes the defaults that documents leave out."""
-    with suppress(Exception):  # of None, too
-        arrays = [await _opened("", document) for document in documents]
-        first, second = [array.metadata.to_dict() for array in arrays]
-        return bool(first == second)
+async def _are_equal_to_zarr(document: Any, copy: Any) -> bool:
+    """Whether zarr opens both with the same metadata, with the defaults that documents leave out.
+
+    False if one is None, or zarr does not open it.
+    """
+    with suppress(Exception):
+        array = await _open_node("", document)
+        copied = await _open_node("", copy)
+        return bool(array.metadata.to_dict() == copied.metadata.to_dict())
     return False
 
 
-def _is_chunk(key: str, metadata: ArrayV3Metadata, counts: tuple[int, ...]) -> bool:
-    """Whether `key` is the key of a chunk of a grid of `counts` along each axis."""
+def _is_chunk_key(key: str, metadata: ArrayV3Metadata, chunk_counts: tuple[int, ...]) -> bool:
+    """Whether `key` is the key of a chunk of a grid of `chunk_counts` along each axis."""
     # Python reads no integer of more than 4,300 digits.
-    place = tuple(map(int, re.findall("[0-9]{1,4300}", key))) if counts else ()
-    is_within = len(place) == len(counts) and all(map(lt, place, counts))
-    return is_within and metadata.encode_chunk_key(place) == key
+    numbers = re.findall("[0-9]{1,4300}", key) if chunk_counts else []
+    chunk_coords = tuple(map(int, numbers))
+    is_within = len(chunk_coords) == len(chunk_counts) and all(map(lt, chunk_coords, chunk_counts))
+    return is_within and metadata.encode_chunk_key(chunk_coords) == key
 
 
-async def _opened(path: str, document: dict[str, Any]) -> Any:
-    """The node of a metadata document as zarr opens it at this path."""
+async def _open_node(path: str, document: dict[str, Any]) -> Any:
+    """The array or group of a metadata document, as zarr opens it at this path.
+
+    Whatever zarr raises for the document is raised; its warnings are not shown.
+    """
     open_node = open_array if document["node_type"] == "array" else open_group
     text = json.dumps(document)
     store = MemoryStore({join_key(path, METADATA_KEY): cpu.Buffer.from_bytes(text.encode())})
-    # As little as possible: it is that of all threads, one of which may change it meanwhile.
+    # As little as possible: all threads share zarr's configuration, and may change it meanwhile.
     config = {key: value for key, value in _CONFIG.items() if setting_of_zarr(key) != value}
     # Once zarr needs no such setting, a typed configuration raises for it.
     if "rectilinear" not in text or setting_of_zarr("array.rectilinear_chunks") is None:

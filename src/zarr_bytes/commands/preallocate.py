@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 MOST_FILES: Final = 1_000_000
 """Number of files that are made without `any_size`."""
-_MANY: Final = 20  # refused arrays that are listed
+_MAX_LISTED: Final = 20  # refused arrays
 
 
 @dataclass(repr=False)
@@ -66,13 +66,15 @@ class Allocated(Result):
 
     def _parts(self, **_: bool) -> Iterator[OutputPart]:
         steps = [f"{counted(self.made, 'chunk')} made"]
-        steps += [f"{counted(self.completed, 'shard')} completed"] * bool(self.completed)
-        steps += [f"{counted(len(self.refused), 'array')} refused"] * bool(self.refused)
+        if self.completed:
+            steps.append(f"{counted(self.completed, 'shard')} completed")
+        if self.refused:
+            steps.append(f"{counted(len(self.refused), 'array')} refused")
         colour = "red" if self.refused else "green"
         yield verdict(", ".join(steps), colour, f"{self.chunks:,} there now")
         if self.refused:
             rows = [(f"/{path}", (reason, "red")) for path, reason in self.refused.items()]
-            yield from first_rows(("Refused", "Reason"), rows, _MANY)
+            yield from first_rows(("Refused", "Reason"), rows, _MAX_LISTED)
 
 
 def preallocate(
@@ -123,67 +125,81 @@ def preallocate(
     """
     if not isinstance(array, zarr.Array):
         raise error_without_array(array)
-    found = Allocated()
+    allocated = Allocated()
     try:
-        _make(found, array, any_size=any_size, progress=progress)
+        _make_chunks(allocated, array, any_size=any_size, progress=progress)
     except StoreError as error:
         message = f"chunks of {path_name(array.store_path)} cannot be made in advance: {error}"
         raise StoreError(message) from error
-    return found
+    return allocated
 
 
 def preallocate_store(store: str, *, any_size: bool, progress: Callback) -> Allocated:
-    """`preallocate` of every array in a folder, or the reason why not."""
-    found = Allocated()
+    """Make the chunks of every array in a folder; `refused` has the arrays where that fails.
+
+    A StoreError if the folder cannot be opened. `any_size` and `progress` are those of
+    `preallocate`.
+    """
+    allocated = Allocated()
     with open_store(store) as (source, _):
         for path, names in sorted(sync(list_nodes(source)).items()):
             try:
-                if (
-                    METADATA_KEY in names
-                    and sync(read_document(source, path))["node_type"] == "group"
-                ):
+                has_document = METADATA_KEY in names
+                if has_document and sync(read_document(source, path))["node_type"] == "group":
                     continue
                 array = open_array_at(source, path, is_written=True)
-                _make(found, array, any_size=any_size, progress=progress)
+                _make_chunks(allocated, array, any_size=any_size, progress=progress)
             except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
-                found.refused[path] = describe_error(error)
-    return found
+                allocated.refused[path] = describe_error(error)
+    return allocated
 
 
-def _make(found: Allocated, array: zarr.Array[Any], *, any_size: bool, progress: Callback) -> None:
-    """As `preallocate`, counted in `found`; the StoreError does not name the array."""
+def _make_chunks(
+    allocated: Allocated, array: zarr.Array[Any], *, any_size: bool, progress: Callback
+) -> None:
+    """Make the missing chunks of an array, and complete its shards; count them in `allocated`.
+
+    Raises what `preallocate` raises, with a StoreError that does not name the array.
+    """
     driver = driver_of(array.store)
     if reason := driver.why_not_in_place():
         raise StoreError(reason)
     chain, _, spec = uncompressed_parts(array)
-    layout, grid = encoding_of(chain).layout_of(spec), ChunkGrid(array.shape, spec.shape)
+    layout = encoding_of(chain).layout_of(spec)
+    grid = ChunkGrid(array.shape, spec.shape)
     if not any_size and (reason := _why_too_much(array, driver.root, layout, grid)):
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")
     write = fill_value_object_writer(layout)
-    for done, path in enumerate(_paths(array, driver.root, grid), 1):
+    for done, path in enumerate(_chunk_paths(array, driver.root, grid), 1):
         if create_file(path, write):
-            found.made += 1
+            allocated.made += 1
         elif complete_shard(path, driver.root, layout):
-            found.completed += 1
-        found.chunks += 1
+            allocated.completed += 1
+        allocated.chunks += 1
         progress(Progress(array.path, 0, 1, done, grid.chunk_count))
 
 
 def _why_too_much(array: zarr.Array[Any], root: str, layout: ObjectLayout, grid: ChunkGrid) -> str:
-    """Why nobody may mean to make all chunks; or empty."""
+    """Why all chunks are made only with `any_size`: their number or bytes; empty if they are few.
+
+    Looks for the file of each chunk.
+    """
     if grid.chunk_count > MOST_FILES:
         count = with_thousands(grid.chunk_count)
         return f"it has {count} chunks, and no more than {MOST_FILES:,} files are made unasked"
     nbytes = layout.index_nbytes + (layout.nbytes if any(layout.stored_fill_value) else 0)
-    missing = sum(not os.path.exists(path) for path in _paths(array, root, grid))  # noqa: PTH110
-    needed, free = missing * nbytes, shutil.disk_usage(root).free
+    paths = _chunk_paths(array, root, grid)
+    missing = sum(not os.path.exists(path) for path in paths)  # noqa: PTH110
+    needed = missing * nbytes
+    free = shutil.disk_usage(root).free
     if needed <= free:
         return ""
     return f"its missing chunks take {with_thousands(needed)} bytes, and {free:,} bytes are free"
 
 
-def _paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
+def _chunk_paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
+    """The path of the file of each chunk, in C order."""
     # By their numbers: `product` would keep the indices along each axis as a tuple.
-    for index in map(grid.coords_of, range(grid.chunk_count)):
-        yield f"{root}/{(array.store_path / array.metadata.encode_chunk_key(index)).path}"
+    for chunk_coords in map(grid.coords_of, range(grid.chunk_count)):
+        yield f"{root}/{(array.store_path / array.metadata.encode_chunk_key(chunk_coords)).path}"
