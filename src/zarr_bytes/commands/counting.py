@@ -33,7 +33,10 @@ class Counted(Result, Counts):
     by_zarr: int = 0
 
     def count(self, store: str | None, counts: Counts) -> None:
-        """Add the counts of a store; None is for chunks that zarr reads or writes by itself."""
+        """Add the counts of a store; None is for chunks that zarr reads or writes by itself.
+
+        Called in the thread that reads or writes, under `io.counters.lock`.
+        """
         if store is None:
             self.by_zarr += counts.chunks
             return
@@ -48,8 +51,9 @@ class Counted(Result, Counts):
         yield ((f"{read}, {counted(self.bytes_written, 'byte')} written", "bold"),)
         names = "Store", "Chunks", "Opens", "Requests", "Ranges", "Bytes fetched", "Bytes written"
         # A list, as other threads may add stores.
-        if rows := [(name, *astuple(counts)) for name, counts in list(self.stores.items())]:
-            yield Table(names, rows)
+        stores = list(self.stores.items())
+        if stores:
+            yield Table(names, [(name, *astuple(counts)) for name, counts in stores])
         if self.by_zarr or not self.stores:
             yield ("Not counted: ", "bold"), "read by zarr, such as compressed chunks."
 

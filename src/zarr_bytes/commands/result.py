@@ -1,8 +1,8 @@
 """Results of commands: plain data that prints as lines and tables, and as JSON.
 
-What a result shows are parts: first its verdict as a line, then further lines and tables. `rich`,
-where it is installed, gives them colours and the width of the terminal. All texts are escaped here,
-so a name from a store cannot act on the terminal.
+A result prints as parts: first its verdict as a line, then further lines and tables. If `rich` is
+installed, `screen` gives them colours and the width of the terminal. All texts are escaped here, so
+that a name from a store cannot act on the terminal.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass, is_dataclass
 from importlib.util import find_spec
 from itertools import islice, starmap
 from math import log10
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_LONGEST: Final = 400  # characters of a cell
+_MAX_CELL_LENGTH: Final = 400  # characters
 _UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ENCODER: Final = json.JSONEncoder(default=str)
 
@@ -30,6 +30,13 @@ Line: TypeAlias = tuple[Cell, ...]
 """Cells side by side; a sentence, with its full stop, is broken between words."""
 
 
+class _StyledText(NamedTuple):
+    """A printable text, and its style in the words of `rich`, which may be empty."""
+
+    text: str
+    style: str
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows below the names of their columns."""
@@ -37,21 +44,22 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
 
-    def texts(self) -> list[list[tuple[str, str]]]:
-        """The texts of the names and of all cells, with their styles."""
-        return [[_text(cell, _LONGEST) for cell in row] for row in (self.columns, *self.rows)]
+    def texts(self) -> list[list[_StyledText]]:
+        """The printable text of each cell, by row; the names of the columns are the first row."""
+        rows = (self.columns, *self.rows)
+        return [[_styled_text(cell, _MAX_CELL_LENGTH) for cell in row] for row in rows]
 
 
 OutputPart: TypeAlias = Line | Table
 
 
 def first_rows(
-    columns: Sequence[str], rows: Sequence[Sequence[Cell]], most: int, advice: str = ""
+    columns: Sequence[str], rows: Sequence[Sequence[Cell]], max_rows: int, advice: str = ""
 ) -> Iterator[OutputPart]:
-    """A table of the first rows, and a line about the others, if there are any."""
-    yield Table(columns, rows[:most])
-    if len(rows) > most:
-        yield (f"... and {len(rows) - most:,} more{advice}",)
+    """A table of the first rows, and a line with the number of others, which ends in `advice`."""
+    yield Table(columns, rows[:max_rows])
+    if len(rows) > max_rows:
+        yield (f"... and {len(rows) - max_rows:,} more{advice}",)
 
 
 class Result:
@@ -81,12 +89,15 @@ Callback: TypeAlias = "Callable[[Progress], None]"
 
 
 def verdict(text: str, colour: str, *things: Cell) -> Line:
-    """The first line of a result: its verdict, and the things that it is for."""
+    """The first line of a result: its verdict in a colour, and the things that it is about."""
     return (f"{text}: ", f"bold {colour}"), *things
 
 
 def screen(result: Result, *, in_full: bool = False) -> str:
-    """A result as text for standard output; its verdict again at the end of more than a screen."""
+    """A result as text for standard output, coloured if `rich` is installed.
+
+    Longer than the terminal, it ends with the verdict again. `in_full` shows every detail.
+    """
     parts = [*result._parts(in_full=in_full)]
     shown = [*map(_coloured if is_package("rich") else _plain, parts)]
     text = "\n".join(shown)
@@ -103,7 +114,7 @@ def is_package(name: str) -> bool:
 def _plain(part: OutputPart) -> str:
     """A part as text, a table below an empty line."""
     if isinstance(part, tuple):
-        return "".join([_text(cell)[0] for cell in part]).rstrip()
+        return "".join([_styled_text(cell).text for cell in part]).rstrip()
     rows = [[text for text, _ in row] for row in part.texts()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
@@ -120,7 +131,7 @@ def _coloured(part: OutputPart) -> str:
     console = Console(width=Console().width or 80)  # none where COLUMNS is 0
     with console.capture() as captured:
         if isinstance(part, tuple):
-            line = Text.assemble(*map(_text, part))
+            line = Text.assemble(*map(_styled_text, part))
             console.print(line, soft_wrap=not line.plain.endswith("."))
         else:
             names, *rows = part.texts()
@@ -132,17 +143,19 @@ def _coloured(part: OutputPart) -> str:
     return captured.get().removesuffix("\n")
 
 
-def _text(cell: Cell, longest: int = sys.maxsize) -> tuple[str, str]:
-    """The printable text of a cell, and its style."""
+def _styled_text(cell: Cell, max_length: int = sys.maxsize) -> _StyledText:
+    """The printable text of a cell, cut before its escapes, and its style."""
     value, style = cell if isinstance(cell, tuple) else (cell, "")
-    return printable(
-        cut(with_thousands(value) if isinstance(value, int) else value, longest)
-    ), style
+    text = with_thousands(value) if isinstance(value, int) else value
+    return _StyledText(printable(cut(text, max_length)), style)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callback]:
-    """A progress bar on a terminal with `rich`."""
+    """A callback for progress, which shows a bar on a terminal with `rich`, and else nothing.
+
+    It may be called in any thread. The bar is gone at the end of the block.
+    """
     if not (is_package("rich") and sys.stderr.isatty()):
         yield lambda _: None
         return
@@ -156,13 +169,17 @@ def progress_bar() -> Iterator[Callback]:
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def show(done: Progress) -> None:
-            part = done.chunks_done / done.chunks if done.chunks else 0
-            counts = f"{done.nodes_done:,} of {done.nodes_found:,} found"
-            chunks = f"chunk {done.chunks_done:,} of {with_thousands(done.chunks)}"
-            description = f"{counts}, {chunks} {cut(printable(f'/{done.path}'), 24)}"
-            completed, total = done.nodes_done + part, done.nodes_found
-            bar.update(task, description=description, completed=completed, total=total)
+        def show(state: Progress) -> None:
+            fraction_of_node = state.chunks_done / state.chunks if state.chunks else 0
+            nodes = f"{state.nodes_done:,} of {state.nodes_found:,} found"
+            chunks = f"chunk {state.chunks_done:,} of {with_thousands(state.chunks)}"
+            path = cut(printable(f"/{state.path}"), 24)
+            bar.update(
+                task,
+                description=f"{nodes}, {chunks} {path}",
+                completed=state.nodes_done + fraction_of_node,
+                total=state.nodes_found,
+            )
 
         yield show
 
@@ -172,32 +189,36 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def cut(text: str, longest: int) -> str:
-    """`text`, or its beginning if it has more than `longest` characters."""
-    return text if len(text) <= longest else f"{text[: longest - 4]} ..."
+def cut(text: str, max_length: int) -> str:
+    """`text`, or its beginning and " ..." if it has more than `max_length` characters."""
+    return text if len(text) <= max_length else f"{text[: max_length - 4]} ..."
 
 
-def brief(value: object, longest: int = 80) -> str:
-    """`value` as JSON, cut after `longest` characters; the rest is not even made."""
+def brief(value: object, max_length: int = 80) -> str:
+    """`value` as JSON, cut after `max_length` characters; the rest is not even made."""
     pieces = _ENCODER.iterencode(value)  # lazy, so that no depth is too deep
-    return cut("".join(islice(pieces, longest + 1)), longest)
+    return cut("".join(islice(pieces, max_length + 1)), max_length)
 
 
 def with_thousands(n: int) -> str:
-    """`n` with separators of thousands, or its magnitude if it has very many digits."""
-    return f"{n:,}" if abs(n) < 10**18 else f"about {'-' * (n < 0)}10^{log10(abs(n)):.0f}"
+    """`n` with separators of thousands; from 10^18 on, its magnitude, such as "about 10^20"."""
+    if abs(n) < 10**18:
+        return f"{n:,}"
+    sign = "-" if n < 0 else ""
+    return f"about {sign}10^{log10(abs(n)):.0f}"
 
 
 def in_binary_units(nbytes: int) -> str:
-    """A size in its largest whole unit."""
-    units = [unit for unit, size in _UNITS.items() if nbytes % size == 0]
-    unit = units[-1] if nbytes else units[0]
+    """A size in the largest unit of which it is a multiple, such as "8 MiB"."""
+    whole_units = [unit for unit, size in _UNITS.items() if nbytes % size == 0]
+    unit = whole_units[-1] if nbytes else "bytes"
     return f"{with_thousands(nbytes // _UNITS[unit])} {unit}"
 
 
 def counted(count: int, noun: str) -> str:
-    """`count` things in words."""
-    return f"{count:,} {noun}" + "s" * (count != 1)
+    """A number of things, such as "1 chunk" and "2 chunks"."""
+    plural = "" if count == 1 else "s"
+    return f"{count:,} {noun}{plural}"
 
 
 def class_path(class_: type) -> str:
