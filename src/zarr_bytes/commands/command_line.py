@@ -8,7 +8,7 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import suppress
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import zarr_bytes
 from zarr_bytes.commands.check import check
@@ -25,13 +25,24 @@ if TYPE_CHECKING:
 
     from zarr_bytes.commands.result import Result
 
-Outcome: TypeAlias = "tuple[Result, bool]"  # of a command, and whether its exit status is 0
+
+class Outcome(NamedTuple):
+    """The result of a command, and whether its exit status is 0, or else 1."""
+
+    result: Result
+    is_success: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command with `arguments`, or those of the process, and return its exit status."""
-    # Closed by the caller, as by ``>&-``.
-    sys.stdout, sys.stderr = sys.stdout or io.StringIO(), sys.stderr or io.StringIO()
+    """Run a command with `arguments`, or those of the process, and return its exit status.
+
+    0 and 1 are the verdict of the command; 1 is also for output that cannot be written, 2 for a
+    store or selection that does not fit, and 130 for an interrupt. A SystemExit with status 2 if
+    arguments are not permitted.
+    """
+    # None where the caller has closed them, as by ``>&-``.
+    sys.stdout = sys.stdout or io.StringIO()
+    sys.stderr = sys.stderr or io.StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # so that any terminal shows any name
             stream.reconfigure(errors="backslashreplace")
@@ -41,10 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.parse_args(words)  # exits, unless nothing is named
         parser.print_help()
         return 2
-    given = commands[words[0]].parse(words[1:])
+    options = commands[words[0]].parse(words[1:])
     try:
-        found, is_good = given.command(given)
-        text = as_json(vars(found)) if given.json else screen(found, in_full=given.in_full)
+        outcome = options.command(options)
+        result = outcome.result
+        text = as_json(vars(result)) if options.json else screen(result, in_full=options.in_full)
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
     except OSError as error:  # such as of a pager that was closed, or a full disk
@@ -60,27 +72,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
         return 130
-    return 0 if is_good else 1
+    return 0 if outcome.is_success else 1
 
 
 class _CommandParser(NamedTuple):
-    """The parser of the arguments of a command, and one of its options alone."""
+    """The parser of all arguments of a command, and one of its options alone."""
 
-    whole: ArgumentParser
+    all_arguments: ArgumentParser
     options: ArgumentParser
 
     def parse(self, words: list[str]) -> Namespace:
-        """The arguments in `words`, where options stand anywhere before ``--``."""
+        """The arguments in `words`, where options stand anywhere before ``--``.
+
+        A SystemExit, after a message, if they are not permitted.
+        """
         # By itself, `parse_args` fails for ``STORE --array PATH SELECTION``: of the first group of
         # positional arguments it takes all, with defaults for those that stand behind an option.
         # `parse_intermixed_args` drops ``--`` where it is before all positional arguments.
         end = words.index("--") if "--" in words else len(words)
-        given, others = self.options.parse_known_args(words[:end])
-        return self.whole.parse_args(others + words[end:], given)
+        parsed_options, others = self.options.parse_known_args(words[:end])
+        return self.all_arguments.parse_args(others + words[end:], parsed_options)
 
 
 def _parsers() -> tuple[ArgumentParser, dict[str, _CommandParser]]:
-    """The parser of all commands, for help and for errors, and that of each by its name."""
+    """The parser of all commands, for help and for errors; and the parser of each, by its name."""
     parser = ArgumentParser(
         "zarr-bytes",
         description="Reads of selected bytes in Zarr arrays: are they active, what do they cost.",
@@ -88,23 +103,24 @@ def _parsers() -> tuple[ArgumentParser, dict[str, _CommandParser]]:
     parser.add_argument("--version", action="version", version=f"%(prog)s {zarr_bytes.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND")
     parsers = dict[str, _CommandParser]()
-    for command, names in _COMMANDS.items():
-        text = cleandoc(command.__doc__ or "")
+    for command, arguments in _COMMANDS.items():
+        description = cleandoc(command.__doc__ or "")
         name = command.__name__.removeprefix("_")
         options = ArgumentParser(f"zarr-bytes {name}", add_help=False, allow_abbrev=False)
-        added = commands.add_parser(
+        all_arguments = commands.add_parser(
             name,
-            description=text,
-            help=text.partition("\n")[0],
+            description=description,
+            help=description.partition("\n")[0],
             formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        added.set_defaults(command=command, in_full=False)
-        for argument in names:
-            for taking in (added, options) if argument.startswith("-") else (added,):
-                taking.add_argument(*argument.split(), **_ARGUMENTS[argument])
-        options.usage = added.format_usage().partition(": ")[2].rstrip()
-        parsers[name] = _CommandParser(added, options)
+        all_arguments.set_defaults(command=command, in_full=False)
+        for argument in arguments:
+            all_arguments.add_argument(*argument.split(), **_ARGUMENTS[argument])
+            if argument.startswith("-"):
+                options.add_argument(*argument.split(), **_ARGUMENTS[argument])
+        options.usage = all_arguments.format_usage().partition(": ")[2].rstrip()
+        parsers[name] = _CommandParser(all_arguments, options)
     return parser, parsers
 
 
@@ -114,11 +130,11 @@ def _status(_: Namespace) -> Outcome:
     Exit status: 0 if it does, 1 if not, or if a setting is not known or has a value that is not
     permitted.
     """
-    found = status()
-    return found, found.is_active and not found.unknown
+    result = status()
+    return Outcome(result, result.is_active and not result.unknown)
 
 
-def _check(given: Namespace) -> Outcome:
+def _check(arguments: Namespace) -> Outcome:
     """Check whether every array and group opens, and the stored chunks; write nothing.
 
     Fill values must be as the specification permits them. For uncompressed arrays, the size of each
@@ -127,13 +143,13 @@ def _check(given: Namespace) -> Outcome:
     Exit status: 0 if everything that was checked conforms, 1 if something does not or nothing
     could be checked, 2 if STORE cannot be opened.
     """
-    options = storage_options(given.storage_option)
+    options = storage_options(arguments.storage_option)
     with progress_bar() as progress:
-        found = check(given.store, storage_options=options, progress=progress)
-    return found, found.conforms and (found.is_complete or not given.strict)
+        report = check(arguments.store, storage_options=options, progress=progress)
+    return Outcome(report, report.conforms and (report.is_complete or not arguments.strict))
 
 
-def _preallocate(given: Namespace) -> Outcome:
+def _preallocate(arguments: Namespace) -> Outcome:
     """Make every chunk of uncompressed arrays in advance, so that processes can share each of them.
 
     Missing chunks and shards are made of the fill value, and take no room on the disk where that is
@@ -142,11 +158,13 @@ def _preallocate(given: Namespace) -> Outcome:
     Exit status: 0 if all chunks of all arrays are there now, 1 if not, 2 if STORE cannot be opened.
     """
     with progress_bar() as progress:
-        found = preallocate_store(given.store, any_size=given.any_size, progress=progress)
-    return found, not found.refused
+        allocated = preallocate_store(
+            arguments.store, any_size=arguments.any_size, progress=progress
+        )
+    return Outcome(allocated, not allocated.refused)
 
 
-def _explain(given: Namespace) -> Outcome:
+def _explain(arguments: Namespace) -> Outcome:
     """Say what a read of a selection does, and why it is not partial; read no chunk.
 
     SELECTION is as between brackets in Python: integers, slices, ... and lists of integers, such as
@@ -156,18 +174,18 @@ def _explain(given: Namespace) -> Outcome:
     Exit status: 0 if the read is partial, or no chunk is read and replaced by the write; 1 if not,
     2 if STORE cannot be opened or SELECTION does not fit the array.
     """
-    name, selection = selection_of_text(given.selection)
-    with open_store(given.store, storage_options(given.storage_option)) as (store, _):
-        array = open_array_at(store, given.array, is_written=given.write)
+    accessor, selection = selection_of_text(arguments.selection)
+    with open_store(arguments.store, storage_options(arguments.storage_option)) as (store, _):
+        array = open_array_at(store, arguments.array, is_written=arguments.write)
         try:
-            indexed = getattr(array, name) if name else array
-            found = explain(indexed, selection, write=given.write)
+            indexed = getattr(array, accessor) if accessor else array
+            explanation = explain(indexed, selection, write=arguments.write)
         except Exception as error:  # whatever zarr and NumPy raise
-            text = cut(given.selection, 80)
+            text = cut(arguments.selection, 80)
             raise StoreError(
                 f"the selection {text} is not explained: {describe_error(error)}"
             ) from error
-    return found, found.is_partial
+    return Outcome(explanation, explanation.is_partial)
 
 
 _FLAG: Final = {"action": "store_true"}
@@ -196,9 +214,11 @@ _ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "--all": _FLAG | {"dest": "in_full", "help": "list every array, also of many"},
     "--strict": _FLAG | {"help": "exit status 1 also where something is not checked"},
 }
+"""The keywords of `add_argument`, by the names of an argument."""
 _COMMANDS: Final[dict[Callable[[Namespace], Outcome], list[str]]] = {
     _status: ["--json", "-v --verbose"],
     _check: ["store", "--storage-option", "--json", "--all", "--strict"],
     _explain: ["store", "selection", "--array", "--storage-option", "--json", "--write"],
     _preallocate: ["store", "--any-size", "--json"],
 }
+"""The names of the arguments of each command."""
