@@ -30,15 +30,19 @@ if TYPE_CHECKING:
 
 
 class _Complex(ExtensionDataType):
+    """A complex data type, whose fill value is an array of two components."""
+
     def _as_json(self, data: Any) -> Any:
         is_number = isinstance(data, int | float | complex | np.inexact)
-        parts = (data.real, data.imag) if is_number else data
-        if isinstance(parts, tuple | list):
-            return [super(_Complex, self)._as_json(part) for part in parts]
-        return parts
+        components = (data.real, data.imag) if is_number else data
+        if isinstance(components, tuple | list):
+            return [super(_Complex, self)._as_json(component) for component in components]
+        return components
 
 
 class _Pair(_Complex, MultiByteDataType):
+    """A complex type that is one of ml_dtypes, too."""
+
     def to_native_dtype(self) -> DType:
         """NumPy type; a TypeError in the other byte order: ml_dtypes 0.6 would swap the numbers."""
         if self.endianness != sys.byteorder:

@@ -40,6 +40,7 @@ class _Core(ReplacesZarrDataType):
         scalar = super()._read_as_zarr(data, refusal)
         if scalar.dtype.kind != "c" or data is None:
             return scalar
+        # zarr has read an array of two components.
         pair = np.array([scalar]).view(component_of(scalar.dtype))
         for i, component in enumerate(cast("Sequence[JSON]", data)):
             with suppress(FillValueError):  # zarr loses the bits of a NaN that is permitted
@@ -148,7 +149,7 @@ if HAS_STRUCT:
 
         def _read_exactly(self, data: JSON) -> Any:
             if isinstance(data, Mapping):
-                return self._of_fields(data, "_read_exactly")
+                return self._from_fields(data, "_read_exactly")
             # Imported here, since it imports this package.
             from zarr_bytes.layout.elements import decode_elements
 
@@ -158,16 +159,23 @@ if HAS_STRUCT:
                 encoded = np.frombuffer(raw.tobytes(), np.uint8)
                 return decode_elements(encoded, dtype, (), "little")[()]
             except (TypeError, ValueError):
-                permitted = "an object with one for each field"
-                also = f"; zarr also reads {dtype.itemsize} bytes as base64 text"
-                raise fill_value_error(str(dtype), data, permitted + also) from None
+                permitted = (
+                    "an object with one for each field"
+                    f"; zarr also reads {dtype.itemsize} bytes as base64 text"
+                )
+                raise fill_value_error(str(dtype), data, permitted) from None
 
         def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
             if isinstance(data, Mapping):
-                return self._of_fields(data, "_read_either_way")
+                return self._from_fields(data, "_read_either_way")
             return super()._read_as_zarr(data, refusal)
 
-        def _of_fields(self, data: Mapping[str, JSON], method: str) -> np.void:
+        def _from_fields(self, data: Mapping[str, JSON], method: str) -> np.void:
+            """Scalar of a JSON object; `method` of `ExactFillValues` reads each field.
+
+            A missing field is an error if `method` is "_read_exactly", and else its default. A
+            FillValueError names the field.
+            """
             values: list[Any] = []
             for name, field in self.fields:
                 if name not in data and method == "_read_exactly":

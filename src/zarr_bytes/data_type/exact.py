@@ -1,8 +1,9 @@
-"""What every data type of this package has: fill values that are exact, else as zarr takes them.
+"""The base classes of data types: their fill values are exact, or else read as zarr reads them.
 
-Specification: Zarr 3.1, "fill_value": required, in a form that the data type permits. Deviation,
-unless ``zarr_bytes.fill_values`` is "strict": any other value is taken as zarr takes it, and null,
-for which zarr has no value, as the default of the data type, with a warning that names the array.
+Specification: Zarr 3.1, "fill_value": required, in a form that the data type permits. Deviation: a
+value that is not permitted is read as zarr reads it, and null, for which zarr has no value, as the
+default of the data type, with a warning that names the array. It is an error where the setting
+``zarr_bytes.fill_values`` is "strict".
 """
 
 from __future__ import annotations
@@ -35,27 +36,36 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
         return from_json(data, self.to_native_dtype(), self._zarr_v3_name)
 
     def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
-        """Scalar of a fill value that `_read_exactly` has refused: the default for null."""
+        """Scalar of a fill value that `_read_exactly` has refused with `refusal`.
+
+        Null is the default scalar. Raises `refusal` if zarr does not read the value either.
+        """
         if data is None:
             return self.default_scalar()
         raise refusal
 
     def _read_either_way(self, data: JSON) -> Any:
-        """Scalar of a fill value, permitted or not."""
+        """Scalar of a fill value that is permitted or that zarr reads; else a FillValueError."""
         try:
             return self._read_exactly(data)
         except FillValueError as refusal:
             return self._read_as_zarr(data, refusal)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
-        """Fill value from a metadata document; those of Zarr format 2 are read by zarr."""
+        """Fill value from a metadata document; those of Zarr format 2 are read by zarr.
+
+        A `FillValueError` if it is not permitted, and zarr does not read it either or the setting
+        ``zarr_bytes.fill_values`` is "strict"; a `FillValueWarning` if zarr alone reads it.
+        """
         if zarr_format != 3:
             return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
         try:
             return self._read_exactly(data)
         except FillValueError as refusal:
             scalar = self._read_as_zarr(data, refusal)
-            return scalar if is_parameter_of_codec() else taken(scalar, data, refusal)
+            if not is_parameter_of_codec():
+                warn_of_fill_value(scalar, data, refusal)
+            return scalar
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
         """JSON form of a fill value: a number, a name, or the bits of a NaN; two if complex."""
@@ -64,7 +74,8 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
         return to_json(self.cast_scalar(data))
 
 
-_BY_ZARR: Final = partial(zarr_dtype.parse_dtype, zarr_format=3)
+# How a pickled data type is made again, in a process with this package or without it.
+_PARSE_WITH_ZARR: Final = partial(zarr_dtype.parse_dtype, zarr_format=3)
 
 
 class ReplacesZarrDataType(ExactFillValues):
@@ -101,23 +112,30 @@ class ReplacesZarrDataType(ExactFillValues):
         if self._zarr_v3_name != self._replaces._zarr_v3_name:
             return super().__reduce_ex__(protocol)
         values = [getattr(self, field.name) for field in fields(self)]
-        return _BY_ZARR, (self._pickled_as or self._zarr_v3_name,), values or None
+        return _PARSE_WITH_ZARR, (self._pickled_as or self._zarr_v3_name,), values or None
 
 
-def taken(scalar: Any, found: object, refusal: FillValueError) -> Any:
-    """`scalar` for the JSON value `found`, with a warning; `refusal` if the setting is strict."""
+def warn_of_fill_value(scalar: Any, data: object, refusal: FillValueError) -> None:
+    """Warn that the JSON value `data`, which is not permitted, is read as `scalar`.
+
+    `refusal` says what is permitted. If fill values are strict, a FillValueError with its text and
+    with the setting that lets the value be read. The warning names the array that zarr opens.
+    """
     value = short_repr(scalar.item())
     if is_strict.get() or setting("zarr_bytes.fill_values") == "strict":
         hint = f"{call_to_set('zarr_bytes.fill_values', value='lenient')} reads it as {value}."
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
-    place = path_of_metadata_being_parsed()
-    name = path_name(place) if isinstance(place, StorePath) else place
+    path = path_of_metadata_being_parsed()
+    name = path_name(path) if isinstance(path, StorePath) else path
     where = "" if name is None else f"array {name}: "
-    how = f"{value}, the default" if found is None else f"the value {value} that zarr takes"
-    how = value if isinstance(found, Mapping) else how  # some fields are permitted
+    if isinstance(data, Mapping):  # of a record, some of whose fields are permitted
+        read_as = value
+    elif data is None:
+        read_as = f"{value}, the default"
+    else:
+        read_as = f"the value {value} that zarr takes"
     warn_caller(
-        f"{where}{refusal} It is read as {how}. To store that value: open the array with mode 'r+',"
-        " and call update_attributes({})",
+        f"{where}{refusal} It is read as {read_as}. To store that value: open the array with mode"
+        " 'r+', and call update_attributes({})",
         FillValueWarning,
     )
-    return scalar

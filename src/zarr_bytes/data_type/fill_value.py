@@ -1,9 +1,13 @@
 """Fill values from JSON and to JSON, bit for bit, and the number formats that they are in.
 
-Specification: data types, "Permitted fill values", and the README of each extension data type.
-Deviations: 1.0 is read as the integer 1, as in zarr; base64 text as raw bytes, because TensorStore
-writes it. A NaN never passes through a Python float, which would set its quiet bit. A `dtype` is a
-type of NumPy or of ml_dtypes, which is not needed here.
+Specification: data types, "Permitted fill values", and the README of each extension data type
+(zarr-extensions, data-types/). Any other value is a `FillValueError`. A `dtype` is a type of NumPy
+or of ml_dtypes, which is not needed here.
+
+A NaN never passes through a Python float: that would set its quiet bit.
+
+Deviations: 1.0 is read as the integer 1, as in zarr. Base64 text is read as raw bytes, because
+TensorStore writes it.
 """
 
 from __future__ import annotations
@@ -25,7 +29,10 @@ FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numb
 
 
 class FloatFormat(NamedTuple):
-    """A sign, an exponent, and a mantissa with a hidden bit, as IEEE 754; of 0 bits, no zero."""
+    """A sign, an exponent, and a mantissa with a hidden bit, as in IEEE 754.
+
+    With a mantissa of 0 bits, every bit pattern is a power of two: there is no zero.
+    """
 
     bits: int  # width of a number
     mantissa: int  # width of the mantissa
@@ -37,7 +44,7 @@ class FloatFormat(NamedTuple):
     @property
     def sign(self) -> int:
         """Bit of the sign; in a format without a sign, the bit above all others."""
-        return 1 << (self.bits - self.has_sign)
+        return 1 << (self.bits - 1 if self.has_sign else self.bits)
 
     @property
     def end(self) -> int:
@@ -74,18 +81,28 @@ INTEGERS: Final = {
 
 
 def unused_bits(dtype: DType) -> tuple[int, bool] | None:
-    """Number of upper bits of a byte that `dtype` lacks, and whether they repeat the sign."""
+    """Upper bits of a byte that a narrow data type does not use; None if it uses all bits.
+
+    Returns
+    -------
+    int
+        Number of these bits.
+    bool
+        Whether they repeat the sign in memory.
+    """
     if dtype.name in INTEGERS:
         numbers = INTEGERS[dtype.name]
-        return 9 - len(numbers).bit_length(), numbers[0] < 0
+        bits = len(numbers).bit_length() - 1  # 2**bits numbers
+        return 8 - bits, numbers[0] < 0
     bits = FLOATS[dtype.name].bits if dtype.name in FLOATS else 8
     return (8 - bits, False) if bits < 8 else None
 
 
 def nearest_bits(value: float, form: FloatFormat) -> int | None:
-    """Bits of the number of a format nearest to `value`, an integer or no NaN; ties to even.
+    """Bits of the number of a format nearest to `value`, which is no NaN; ties to even.
 
-    None if the format has none. Integers, because casts of NumPy and ml_dtypes may round twice.
+    Beyond the largest number it is infinity. None if the format has no infinity for it, or no sign.
+    Computed with integers, because the casts of NumPy and ml_dtypes may round twice.
     """
     is_negative = copysign(1, value) < 0 if isinstance(value, float) else value < 0
     if is_negative and not form.has_sign:
@@ -117,12 +134,17 @@ def _nearest_positive(numerator: int, denominator: int, form: FloatFormat) -> in
     denominator <<= max(unit, 0)
     count, rest = divmod(numerator << max(-unit, 0), denominator)
     bits = ((unit - lowest) << form.mantissa) + count
-    is_nearer_to_next = 2 * rest > denominator or (2 * rest == denominator and bits % 2)
-    return max(bits + is_nearer_to_next, 0)  # -1 below the smallest number, without a zero
+    is_tie = 2 * rest == denominator
+    if 2 * rest > denominator or (is_tie and bits % 2):
+        bits += 1
+    return max(bits, 0)  # -1 below the smallest number, without a zero
 
 
 def from_json(value: object, dtype: DType, name: str = "") -> np.generic:
-    """Number or bool of `dtype`; `name` is that of the data type, where NumPy's is another."""
+    """Number or bool of `dtype` for the JSON form of a fill value; a FillValueError for others.
+
+    `name` is that of the data type for messages, if NumPy's is another.
+    """
     if dtype.kind == "b":
         if not isinstance(value, bool):
             raise fill_value_error(dtype, value, "true or false")
@@ -145,7 +167,7 @@ def to_json(value: np.generic) -> Any:
 
 
 def int_from_json(value: object, dtype: DType) -> np.generic:
-    """Integer of `dtype` for a JSON number in its range, without a fraction."""
+    """Integer of `dtype` for a JSON number in its range, without a fraction; else an error."""
     numbers = INTEGERS.get(dtype.name) or range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
     if (
         isinstance(value, int | float)
@@ -158,7 +180,10 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
 
 
 def float_from_json(value: object, dtype: DType) -> np.generic:
-    """Number of `dtype` for a JSON number (`nearest_bits`), a name, or its bits in hexadecimal."""
+    """Number of `dtype` for a JSON number, a name such as "NaN", or its bits in hexadecimal.
+
+    A JSON number is rounded by `nearest_bits`. Anything else is a FillValueError.
+    """
     form = FLOATS[dtype.name]
     bits = None
     if isinstance(value, str):
@@ -171,12 +196,13 @@ def float_from_json(value: object, dtype: DType) -> np.generic:
     elif isinstance(value, int | float) and not isinstance(value, bool) and value == value:
         bits = nearest_bits(value, form)
     if bits is None or bits >> form.bits:
-        raise fill_value_error(dtype, value, _permitted(dtype))
+        raise fill_value_error(dtype, value, _permitted_floats(dtype))
     number = np.array(bits, f"u{dtype.itemsize}").view(dtype.newbyteorder("="))
     return cast("np.generic", number[()])
 
 
-def _permitted(dtype: DType) -> str:
+def _permitted_floats(dtype: DType) -> str:
+    """The JSON forms of the numbers of a floating-point `dtype`, for a message."""
     form = FLOATS[dtype.name]
     names = '"Infinity", "-Infinity", ' if form.has_infinity else ""
     names += '"NaN" or ' if form.nan is not None else "or "

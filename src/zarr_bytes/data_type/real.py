@@ -31,7 +31,10 @@ _PACKAGE: Final = "ml_dtypes"
 
 @lru_cache
 def ml_dtypes_dtype(name: str, data_type: str) -> DType:
-    """NumPy type of ml_dtypes with the name `name`."""
+    """NumPy type of ml_dtypes with the name `name`, for a Zarr data type.
+
+    A MissingPackageError, which names the data type, if ml_dtypes is missing or too old.
+    """
     try:
         import ml_dtypes
 
@@ -52,6 +55,7 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
 
     @classmethod
     def _native(cls) -> DType:
+        """NumPy type in the byte order of this machine; a MissingPackageError without it."""
         return ml_dtypes_dtype(cls._name_in_package, cls._zarr_v3_name)
 
     @property
@@ -61,7 +65,7 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> Self:
-        """Data type of a NumPy type, if that is the one of ml_dtypes."""
+        """Data type of the NumPy type of ml_dtypes; an error, which zarr catches, for any other."""
         if dtype.type.__module__ != _PACKAGE or dtype.name != cls._name_in_package:
             raise DataTypeValidationError(f"{dtype} is not {cls._zarr_v3_name}")
         return cls()
@@ -139,7 +143,7 @@ class MultiByteDataType(ExtensionDataType, HasEndianness):
         return self._native().newbyteorder(self.endianness)
 
     def cast_scalar(self, data: object) -> Any:
-        """As of `ExtensionDataType`; a TypeError in the other byte order."""
+        """NumPy scalar of a number or a JSON form; a TypeError in the other byte order."""
         if self.endianness != sys.byteorder:
             raise TypeError(
                 f"data type {self._zarr_v3_name!r}: ml_dtypes assigns to arrays of this machine's"
@@ -169,11 +173,18 @@ EXTENSIONS: Final[dict[str, type[ZDType[Any, Any]]]] = {}
 def define_data_type(
     class_name: str, name: str, *bases: type, in_package: str = "", module: str = __name__
 ) -> None:
-    """Make the class of a data type in a module, with the name in ml_dtypes if it is another."""
-    names = {"_zarr_v3_name": name, "_name_in_package": in_package or name}
-    made = type(class_name, bases, {"__module__": module, **names})
-    setattr(sys.modules[module], class_name, made)
-    EXTENSIONS[name] = made
+    """Make the class of an extension data type, in a module and in `EXTENSIONS`.
+
+    `name` is that in metadata, and `in_package` that in ml_dtypes if it is another.
+    """
+    attributes = {
+        "__module__": module,
+        "_zarr_v3_name": name,
+        "_name_in_package": in_package or name,
+    }
+    data_type = type(class_name, bases, attributes)
+    setattr(sys.modules[module], class_name, data_type)
+    EXTENSIONS[name] = data_type
 
 
 # The floats of one byte, by the names of their classes, such as Float8E5M2 for float8_e5m2.
