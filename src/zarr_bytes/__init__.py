@@ -66,8 +66,9 @@ __all__ = [
     "view",
 ]
 
-# Imported at first use, because zarr imports this package for every array.
-_FUNCTIONS = {
+# The modules of functions that are imported at first use, because zarr imports this package for
+# every array.
+_MODULES_OF_FUNCTIONS = {
     name: f"zarr_bytes.commands.{name}"
     for name in ("check", "counting", "explain", "preallocate", "status")
 } | {"view": "zarr_bytes.views"}
@@ -76,8 +77,8 @@ _FUNCTIONS = {
 def __getattr__(name: str) -> object:
     if name == "__version__":
         return metadata.version("zarr-bytes")
-    if name in _FUNCTIONS:
-        return getattr(import_module(_FUNCTIONS[name]), name)
+    if name in _MODULES_OF_FUNCTIONS:
+        return getattr(import_module(_MODULES_OF_FUNCTIONS[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -102,7 +102,7 @@ class MissingPackageError(_MetadataError, ImportError):
 
 
 def causes_of_a_wrong_size(found: int, expected: int) -> str:
-    """Possible causes of a chunk of `found` bytes, for a message."""
+    """Possible causes, for a message, of a chunk of `found` bytes in place of `expected` ones."""
     return (
         f"the stored chunk is {'truncated' if found < expected else 'too long'}, or it was written"
         " with another data type, chunk shape or codec than the metadata names"
@@ -118,7 +118,7 @@ def wrong_size_error(key: str, start: int, stop: int, found: int) -> ChunkSizeEr
 
 
 def shape_mismatch_error(shape: tuple[int, ...], needed: tuple[int, ...]) -> ValueError:
-    """Error for elements of a shape that are assigned to a selection of another one."""
+    """Error for elements of `shape` that are assigned to a selection of the shape `needed`."""
     permitted = (
         "this shape, or one that NumPy broadcasts to it"
         if needed
@@ -131,56 +131,72 @@ def shape_mismatch_error(shape: tuple[int, ...], needed: tuple[int, ...]) -> Val
 
 
 def not_an_array_error(found: object) -> TypeError:
-    """Error for an argument in place of an array, with the way to the array of a known kind."""
-    way = "zarr.open_array(...)"
+    """Error for an argument `found` in place of an array; it says how to open the array.
+
+    For a group, and for what xarray has opened, the call takes the array from there.
+    """
+    call = "zarr.open_array(...)"
     if isinstance(found, zarr.Group):
-        way = 'group["NAME"]'
+        call = 'group["NAME"]'
     elif any(kind.__module__.partition(".")[0] == "xarray" for kind in type(found).__mro__):
         name = getattr(found, "name", None)  # of a DataArray
         path = repr(name) if isinstance(name, str) else '"NAME"'
-        way = f"zarr.open_array(store, path={path}), with the store that xarray has opened"
+        call = f"zarr.open_array(store, path={path}), with the store that xarray has opened"
     return TypeError(
-        f"array is of type {type(found).__qualname__}; permitted is a zarr.Array, such as {way}"
+        f"array is of type {type(found).__qualname__}; permitted is a zarr.Array, such as {call}"
     )
 
 
 def describe_error(error: Exception) -> str:
-    """Text of an error, behind its class where that is not of this package."""
+    """Text of an error for a message; with its class before it, if that is not of this package."""
     if type(error).__module__ == __name__:
         return str(error)
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def short_repr(value: object) -> str:
-    """Short text of a value, for a message."""
+    """`repr` of a value for a message, shortened if it is long."""
     try:
         return reprlib.repr(value)
     except ValueError:  # Python writes no integer of more than 4,300 digits; goes with Python 3.13
         return "an integer of thousands of digits"
 
 
-_CALLED: Final = ("zarr", "zarr_bytes")
+_CALLED_PACKAGES: Final = ("zarr", "zarr_bytes")
 
 
 def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None:
-    """Issue a warning for the line outside zarr and this package that led to this call."""
-    # zarr reads in a thread of its own, so that no number of levels of the stack says which it is.
-    # Without one, as in a callback of an event loop that nobody waits for, this line has to do.
+    """Issue a warning for the line outside zarr and this package that led to this call.
+
+    zarr reads in a thread of its own, so that no `stacklevel` says which line it is.
+    """
+    # Without a caller, as in a callback of an event loop that nobody waits for, it is this line.
     frame = _calling_frame() or sys._getframe()
-    names = frame.f_globals
-    place = frame.f_code.co_filename, frame.f_lineno, names.get("__name__")
-    warnings.warn_explicit(message, category, *place, names.setdefault("__warningregistry__", {}))
+    module_globals = frame.f_globals
+    warnings.warn_explicit(
+        message,
+        category,
+        filename=frame.f_code.co_filename,
+        lineno=frame.f_lineno,
+        module=module_globals.get("__name__"),
+        registry=module_globals.setdefault("__warningregistry__", {}),
+    )
 
 
 def _calling_frame() -> FrameType | None:
+    """The frame that has called zarr or this package: of this thread, else of any; None without."""
     own: FrameType | None = sys._getframe()
     for frame in chain([own], sys._current_frames().values()):
         is_called = False
         while frame is not None:
             package = frame.f_globals.get("__name__", "").partition(".")[0]
-            is_called = is_called or package in _CALLED
-            # The standard library runs coroutines and threads, and is never meant.
-            if is_called and package not in _CALLED and package not in sys.stdlib_module_names:
+            is_called = is_called or package in _CALLED_PACKAGES
+            # The standard library runs coroutines and threads, and is never the caller.
+            if (
+                is_called
+                and package not in _CALLED_PACKAGES
+                and package not in sys.stdlib_module_names
+            ):
                 return frame
             frame = frame.f_back
     return None
