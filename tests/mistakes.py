@@ -462,7 +462,7 @@ MISTAKES = [
     Mistake(
         "indexing/selection.py",
         "selects_all",
-        "if type(axis_selection.indices) is range",
+        "if type(axis.indices) is range",
         "",
         "test_partial_write.py::TestForms::test_as_many_indices_as_a_chunk_is_long_may_leave_some_out",
         "As many indices as the chunk is long, one of them repeated, count as all: the others are lost.",
@@ -495,8 +495,8 @@ MISTAKES = [
     Mistake(
         "indexing/plan.py",
         "SlabPlanner._slab",
-        "(level.indices[first] - level.indices[0])",
-        "(level.indices[0] - level.indices[0])",
+        "(axis.indices[first] - axis.indices[0])",
+        "(axis.indices[0] - axis.indices[0])",
         "test_indexing.py::test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many",
         "A read of more than a MiB has the elements of its first piece in all others.",
     ),
@@ -519,7 +519,7 @@ MISTAKES = [
     Mistake(
         "indexing/plan.py",
         "plan_of",
-        "last[1] == key",
+        "kept.pattern == pattern",
         "True",
         "test_layouts.py::test_a_kept_plan_serves_other_integers_of_a_selection",
         "A read with another slice gives elements of the last slice.",

@@ -3,10 +3,49 @@
 Two neighbours on an axis are fetched together where the bytes between them are at most the gap. So
 ranges and places are composed from the innermost axis outwards, and counted before they are made,
 in slabs of bounded size: time and memory depend on the size of the selection, not of the chunk.
+
+Of a chunk of shape (3, 4), ``chunk[0:3, 1:3]`` selects the elements 1, 2, 5, 6, 9 and 10::
+
+    0 [1  2] 3
+    4 [5  6] 7
+    8 [9 10] 11
+
+1. The inner axis has the indices 1 and 2. No element is between them, so they are one range: they
+   extend over two elements, and the second is one step behind the first.
+2. The outer axis has the indices 0, 1 and 2, four elements apart. Of these four, the inner axis
+   takes two. The two between one row and the next are more than a gap of one, so that each row
+   begins a new range: three ranges, which extend over ten elements. Six elements are fetched, and
+   among these each row is two steps behind the one before it.
+3. With a gap of two, the rows are one range instead. Ten elements are fetched, and each row is four
+   steps behind the one before it.
+
+The same in code, with elements of one byte:
+
+>>> planner = SlabPlanner([range(3), range(1, 3)], strides=(4, 1), item_size=1, gap=1)
+>>> inner, outer = planner.axis_ranges
+>>> inner.step, inner.stats
+(1, RangeStats(extent=2, fetched_elements=2, ranges=1, selected_elements=2))
+>>> outer.step, outer.stats
+(2, RangeStats(extent=10, fetched_elements=6, ranges=3, selected_elements=6))
+
+The first selected element is at byte 1, from which ranges are counted: here ``chunk[0:3, 1:3]``
+becomes a `Slab`, an array in the fetched bytes.
+
+>>> slab = planner.single_slab
+>>> [(start, stop) for start, stop, _ in slab.ranges.ranges()], slab.shape, slab.strides
+([(0, 2), (4, 6), (8, 10)], (3, 2), (2, 1))
+>>> slab = SlabPlanner([range(3), range(1, 3)], strides=(4, 1), item_size=1, gap=2).single_slab
+>>> [(start, stop) for start, stop, _ in slab.ranges.ranges()], slab.shape, slab.strides
+([(0, 10)], (3, 2), (4, 1))
+
+A `Plan` has an `InnerSelection` for each inner chunk with selected elements. Those of the same form
+share a `SlabPlanner`. Once the index of an object is known, a `Fetch` combines the slabs of one or
+several inner chunks. Plans are made and used by any thread, and take no lock.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from functools import cached_property
 from itertools import islice, product
@@ -23,40 +62,71 @@ from zarr_bytes.indexing.selection import Selection, is_basic_selection, outer_i
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from zarr_bytes.indexing.selection import Array, AxisSelection, Indices, Offsets
+    from zarr_bytes.indexing.selection import (
+        Array,
+        AxisSelections,
+        Indices,
+        Offsets,
+    )
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
     from zarr_bytes.settings import RequestCost
 
-RangeBounds: TypeAlias = "tuple[Offsets, Offsets]"  # starts and stops of ranges
-AbsentOutSelection: TypeAlias = (
-    "tuple[Any, ...]"  # index in the view of `out`, of an absent inner chunk
-)
-AxisBounds: TypeAlias = "Sequence[tuple[int, int]]"
+RangeBounds: TypeAlias = "tuple[Offsets, Offsets]"
+"""Starts and stops of ranges, ascending."""
 
-UNLIMITED: Final = 2**62  # bytes of a gap that joins everything in one range
-_PLACE: Final = itemgetter(0)
-_RANGES: Final = frozenset((range,))
-_AT_ONCE: Final = 2**12  # parts that are sorted, ranges that are Python integers
-_COSTS: Final = 8  # of kept plans; more of settings that change at each read
+AxisBounds: TypeAlias = "Sequence[tuple[int, int]]"
+"""For each axis, outermost first, the positions of the first index and of the one after the last:
+(2, 5) are the third to the fifth of the selected indices, whatever these are."""
+
+OutSelection: TypeAlias = "tuple[Any, ...]"
+"""NumPy index in the view of `out` that has the stored order of axes."""
+
+AbsentOutSelection: TypeAlias = OutSelection
+"""The places of an absent inner chunk, which get the fill value."""
+
+PlacedSlab: TypeAlias = "tuple[Slab, OutSelection, int]"
+"""A slab, the places of its elements, and the position of its first byte among the fetched bytes.
+
+A plain tuple, since one is made for each of many inner chunks."""
+
+UNLIMITED: Final = 2**62
+"""A gap, in bytes, that joins everything in one range; a size that nothing exceeds."""
+
+_LOCATION: Final = itemgetter(0)  # of a located inner selection
+_ONLY_RANGES: Final = frozenset((range,))
+_AT_ONCE: Final = 2**12  # inner selections that are sorted, ranges that are Python integers
+_MAX_KEPT_COSTS: Final = 8  # of kept plans; more of settings that change at each read
 
 
 class ByteRanges:
-    """Ranges of a stored object that are fetched together."""
+    """Ranges of bytes that are fetched together, ascending.
+
+    Parameters
+    ----------
+    start : int
+        Offset of the first byte; or any offset from which `bounds_from_start` are counted.
+    nbytes : int
+        Sum of the sizes of all ranges.
+    bounds_from_start : tuple of two arrays, optional
+        Starts and stops of the ranges, counted from `start`; None for one range.
+    """
 
     __slots__ = ("bounds_from_start", "nbytes", "start")
 
-    def __init__(self, start: int, nbytes: int, table: RangeBounds | None = None) -> None:
+    def __init__(
+        self, start: int, nbytes: int, bounds_from_start: RangeBounds | None = None
+    ) -> None:
         self.start = start
-        self.nbytes = nbytes  # of all ranges
-        self.bounds_from_start = table  # from `start`; None for one range
+        self.nbytes = nbytes
+        self.bounds_from_start = bounds_from_start
 
     def number_of_ranges(self) -> int:
         """Number of ranges."""
         return 1 if self.bounds_from_start is None else self.bounds_from_start[0].size
 
     def requests(self, max_request_nbytes: int) -> Iterator[tuple[int, int, int]]:
-        """`ranges`, none of more than `max_request_nbytes` bytes."""
+        """As `ranges`, where longer ones are cut to at most `max_request_nbytes` bytes."""
         if self.nbytes <= max_request_nbytes:
             return self.ranges()
         return (
@@ -73,7 +143,7 @@ class ByteRanges:
         return int((-(-(stops - starts) // max_request_nbytes)).sum())
 
     def bounds(self) -> RangeBounds:
-        """Starts and stops of the ranges in the object."""
+        """Starts and stops of all ranges, counted as `start` is."""
         if self.bounds_from_start is None:
             return np.array([self.start]), np.array([self.start + self.nbytes])
         return self.start + self.bounds_from_start[0], self.start + self.bounds_from_start[1]
@@ -87,32 +157,38 @@ class ByteRanges:
                 position += size
 
     def extract(self, content: Bytes) -> Bytes:
-        """The bytes of the ranges, out of those of the whole object."""
+        """The bytes of the ranges one after another, out of those of the whole object.
+
+        One range is a view of `content`, several are a copy.
+        """
         if self.bounds_from_start is None:
             return content[self.start : self.start + self.nbytes]
         return np.concatenate([content[start:stop] for start, stop, _ in self.ranges()])
 
     def starts_and_sizes(self) -> Iterator[tuple[list[int], list[int]]]:
-        """Starts and sizes, some thousands at a time: Python integers take much memory."""
+        """Starts and sizes of the ranges, some thousands in each pair of lists.
+
+        Not all at once, since Python integers take much memory.
+        """
         if self.bounds_from_start is None:
             yield [self.start], [self.nbytes]
             return
         starts, stops = self.bounds_from_start
         for i in range(0, starts.size, _AT_ONCE):
-            some = starts[i : i + _AT_ONCE]
-            yield (some + self.start).tolist(), (stops[i : i + _AT_ONCE] - some).tolist()
+            block = starts[i : i + _AT_ONCE]
+            yield (block + self.start).tolist(), (stops[i : i + _AT_ONCE] - block).tolist()
 
 
 class RangeStats(NamedTuple):
-    """What combinations of indices take, in elements."""
+    """Sizes of what is fetched for a selection, in elements."""
 
-    extent: int  # from the first to the last selected one
-    fetched_elements: int  # with the gaps that are read over
-    ranges: int
-    selected_elements: int
+    extent: int  # from the first selected element to the last, both included
+    fetched_elements: int  # in all ranges, with the gaps that are read over
+    ranges: int  # number of ranges
+    selected_elements: int  # an element that is selected twice counts twice
 
     def fits(self, max_elements: int, max_ranges: int) -> bool:
-        """Whether these are at most `most` elements and `max_ranges` ranges."""
+        """Whether at most `max_elements` are fetched and selected, in at most `max_ranges`."""
         return (
             self.fetched_elements <= max_elements
             and self.selected_elements <= max_elements
@@ -120,417 +196,703 @@ class RangeStats(NamedTuple):
         )
 
 
-_ONE: Final = RangeStats(1, 1, 1, 1)
+_STATS_OF_ONE_ELEMENT: Final = RangeStats(1, 1, 1, 1)
 
 
-class AxisRanges:
-    """Indices of an axis, combined with all of the axes inside; numbers for a range, or arrays."""
+class AxisPiece(NamedTuple):
+    """Some of the selected indices of an axis that follow each other."""
 
-    starts_new_range: Any  # whether a range begins behind the first index; or at each
-    distance: Any
-    added_ranges: Any  # ranges that an index adds; or the sums
-    step: Any  # of neighbours among the fetched elements; or the places there
+    first: int  # position of the first index
+    last: int  # position of the one after the last
+    stats: RangeStats
 
-    def __init__(self, indices: Indices, stride: int, inside: RangeStats, gap: int) -> None:
-        self.indices, self.stride, self.inner_stats = indices, stride, inside
-        self.is_even = isinstance(indices, range)
-        if self.is_even and len(indices) == 1:
-            self.step, self.starts_new_range, self.distance, self.added_ranges = (
-                inside.fetched_elements,
-                False,
-                0,
-                0,
-            )
-            self.stats = inside
-            return
-        distance: Any = indices.step if isinstance(indices, range) else np.diff(indices)
-        self.distance = distance = distance * stride
-        unread, is_new = distance - inside.extent, distance > 0
-        joined = is_new & (unread <= gap)
-        self.starts_new_range = is_new ^ joined
-        self.step = is_new * inside.fetched_elements + joined * unread
-        self.added_ranges = is_new * inside.ranges - joined
-        if not self.is_even:
-            self.step, self.added_ranges = (
-                np.append(0, np.cumsum(x)) for x in (self.step, self.added_ranges)
-            )
-        self.stats = self.stats_of(0, len(indices))
 
+class AxisRanges(ABC):
+    """The ranges of an axis: its selected indices, each with all that the inner axes select.
+
+    Positions count the selected indices: position 0 is the smallest, whatever it is.
+
+    Attributes
+    ----------
+    indices : range or array
+        The selected indices, ascending; one that is selected twice is there twice.
+    stride : int
+        Elements from an index of the axis to the next one, in the chunk.
+    inner_stats : RangeStats
+        Sizes of one index: those of the axes inside.
+    stats : RangeStats
+        Sizes of all indices.
+    is_even : bool
+        The distances of all neighbours are equal, so pieces of the same length are alike.
+    """
+
+    indices: Indices
+    stats: RangeStats
+    is_even: bool
+
+    def __init__(self, stride: int, inner_stats: RangeStats) -> None:
+        self.stride = stride
+        self.inner_stats = inner_stats
+
+    @abstractmethod
     def stats_of(self, first: int, last: int) -> RangeStats:
-        """What the indices number `first` to `last`, exclusive, take."""
-        inside, n, end = self.inner_stats, last - first, last - 1
-        if self.is_even:
-            far, more, ranges = ((n - 1) * x for x in (self.distance, self.step, self.added_ranges))
-        else:
-            far = int(self.indices[end] - self.indices[first]) * self.stride
-            more, ranges = (int(x[end] - x[first]) for x in (self.step, self.added_ranges))
-        return RangeStats(
-            far + inside.extent,
-            more + inside.fetched_elements,
-            ranges + inside.ranges,
-            n * inside.selected_elements,
-        )
+        """Sizes of the indices at the positions `first` to `last`, exclusive."""
 
-    def split_by_size(
-        self, max_elements: int, max_ranges: int
-    ) -> Iterator[tuple[int, int, RangeStats]]:
-        """All indices, in pieces of at most `max_elements` and `max_ranges`, or of one index."""
-        first, length, n, span = 0, 0, len(self.indices), self.inner_stats
-        while first < n:
-            if not (length and self.is_even and first + length <= n):
-                begin = first
-                length = 1 + bisect_left(
-                    range(first + 2, n + 1),  # at least one index
-                    True,  # noqa: FBT003
-                    key=lambda last: not self.stats_of(begin, last).fits(max_elements, max_ranges),
-                )
-                span = self.stats_of(first, first + length)
-            yield first, first + length, span
+    @abstractmethod
+    def split_by_index(self) -> list[tuple[int, int]]:
+        """First and last position, exclusive, of each index with its repetitions."""
+
+    @abstractmethod
+    def _new_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
+        """Offsets of the indices from the first, without repetitions; which begin a new range.
+
+        Of the latter, there is one fewer, or one for all: the first index isn't among them.
+        """
+
+    def split_by_size(self, max_elements: int, max_ranges: int) -> Iterator[AxisPiece]:
+        """All indices in pieces within both limits, or of one index where that exceeds them."""
+        count = len(self.indices)
+        first = length = 0
+        stats = self.inner_stats
+        while first < count:
+            is_like_last = length > 0 and self.is_even and first + length <= count
+            if not is_like_last:
+                length = self._largest_length(first, max_elements, max_ranges)
+                stats = self.stats_of(first, first + length)
+            yield AxisPiece(first, first + length, stats)
             first += length
 
-    def split_by_index(self) -> list[tuple[int, int]]:
-        """Each index by itself, with its repetitions."""
-        if isinstance(self.indices, range):
-            return [(i, i + 1) for i in range(len(self.indices))]
-        return list(runs_of_equals(self.indices))
+    def _largest_length(self, first: int, max_elements: int, max_ranges: int) -> int:
+        """Largest number of indices from `first` on that are within both limits; at least one."""
+
+        def exceeds(last: int) -> bool:
+            return not self.stats_of(first, last).fits(max_elements, max_ranges)
+
+        longer = range(first + 2, len(self.indices) + 1)
+        return 1 + bisect_left(longer, True, key=exceeds)  # noqa: FBT003 -- the value looked for
 
     def range_bounds(self, first: int, last: int, inside: RangeBounds | None) -> RangeBounds:
-        """The ranges of a piece from its first: those `inner_stats`, again at each index."""
-        starts, stops = inside or (np.zeros(1, np.int64), np.array([self.inner_stats.extent]))
-        if self.is_even:
-            offsets, apart = np.arange(last - first) * self.distance, self.starts_new_range
+        """Starts and stops of the ranges of a piece, counted from its first element.
+
+        `inside` has those of one index, which are repeated at each; None if that is one range.
+        """
+        if inside is None:
+            starts, stops = np.zeros(1, np.int64), np.array([self.inner_stats.extent])
         else:
-            distances = self.distance[first : last - 1]
-            is_new = distances > 0
-            offsets = np.append(0, distances[is_new].cumsum())
-            apart = self.starts_new_range[first : last - 1][is_new]
+            starts, stops = inside
+        offsets, starts_new_range = self._new_offsets(first, last)
+        # Of all ranges at all indices, those that begin or end where two are joined have no bound.
         begins, ends = np.ones((2, offsets.size, starts.size), bool)
-        begins[1:, 0] = ends[:-1, -1] = apart
+        begins[1:, 0] = starts_new_range
+        ends[:-1, -1] = starts_new_range
         return (offsets[:, None] + starts)[begins], (offsets[:, None] + stops)[ends]
 
 
-class Slab(NamedTuple):
-    """Elements of an inner chunk that are fetched together."""
+class EvenAxisRanges(AxisRanges):
+    """The ranges of an axis whose selected indices are a `range`: all neighbours are alike.
 
-    ranges: ByteRanges  # from the first selected element of the inner chunk
-    shape: tuple[int, ...]  # of the elements in the fetched bytes
-    strides: tuple[int, ...]
-    selected_index: (
-        tuple[Any, ...] | None
-    )  # index of the selected ones there, where they lie unevenly
-    axis_bounds: AxisBounds | None  # numbers of the indices along each axis; None for all of them
+    Attributes
+    ----------
+    distance : int
+        Elements from an index to the next selected one, in the chunk; 0 if there is no other.
+    starts_new_range : bool
+        Each index but the first begins a new range.
+    step : int
+        Elements from an index to the next selected one, among those that are fetched: the stride
+        of a slab.
+    added_ranges : int
+        Number of ranges that each index but the first adds: one fewer than it has, where its first
+        range is joined to the last one of its neighbour.
+    """
+
+    is_even = True
+
+    def __init__(self, indices: range, stride: int, inner_stats: RangeStats, gap: int) -> None:
+        super().__init__(stride, inner_stats)
+        self.indices: range = indices
+        self.distance = 0
+        self.starts_new_range = False
+        self.step = inner_stats.fetched_elements
+        self.added_ranges = 0
+        self.stats = inner_stats
+        if len(indices) == 1:
+            return
+        self.distance = indices.step * stride
+        unread = self.distance - inner_stats.extent
+        self.starts_new_range = unread > gap
+        if self.starts_new_range:
+            self.added_ranges = inner_stats.ranges
+        else:
+            self.step += unread
+            self.added_ranges = inner_stats.ranges - 1
+        self.stats = self.stats_of(0, len(indices))
+
+    def stats_of(self, first: int, last: int) -> RangeStats:
+        """Sizes of the indices at the positions `first` to `last`, exclusive."""
+        inner = self.inner_stats
+        others = last - first - 1
+        return RangeStats(
+            inner.extent + others * self.distance,
+            inner.fetched_elements + others * self.step,
+            inner.ranges + others * self.added_ranges,
+            inner.selected_elements * (last - first),
+        )
+
+    def split_by_index(self) -> list[tuple[int, int]]:
+        """First and last position, exclusive, of each index."""
+        return [(i, i + 1) for i in range(len(self.indices))]
+
+    def _new_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
+        return np.arange(last - first) * self.distance, self.starts_new_range
+
+
+class UnevenAxisRanges(AxisRanges):
+    """The ranges of an axis whose selected indices are an array, some of them perhaps repeated.
+
+    Attributes
+    ----------
+    distances : array
+        Elements from each index to the next selected one, in the chunk: 0 to its repetition. One
+        fewer than indices.
+    starts_new_range : array of bool
+        Whether each index but the first begins a new range.
+    steps : array
+        Elements from the first index to each, among those that are fetched.
+    range_counts : array
+        Number of ranges that all indices after the first, up to each, add.
+    """
+
+    is_even = False
+
+    def __init__(self, indices: Offsets, stride: int, inner_stats: RangeStats, gap: int) -> None:
+        super().__init__(stride, inner_stats)
+        self.indices: Offsets = indices
+        self.distances: Offsets = np.diff(indices) * stride
+        unread = self.distances - inner_stats.extent
+        is_new = self.distances > 0
+        is_joined = is_new & (unread <= gap)
+        self.starts_new_range: Array = is_new ^ is_joined
+        # A mask times a number is the number where the mask is true, and 0 elsewhere.
+        steps = is_new * inner_stats.fetched_elements + is_joined * unread
+        added_ranges = is_new * inner_stats.ranges - is_joined
+        self.steps: Offsets = np.append(0, np.cumsum(steps))
+        self.range_counts: Offsets = np.append(0, np.cumsum(added_ranges))
+        self.stats = self.stats_of(0, len(indices))
+
+    def stats_of(self, first: int, last: int) -> RangeStats:
+        """Sizes of the indices at the positions `first` to `last`, exclusive."""
+        inner = self.inner_stats
+        end = last - 1
+        return RangeStats(
+            inner.extent + int(self.indices[end] - self.indices[first]) * self.stride,
+            inner.fetched_elements + int(self.steps[end] - self.steps[first]),
+            inner.ranges + int(self.range_counts[end] - self.range_counts[first]),
+            inner.selected_elements * (last - first),
+        )
+
+    def split_by_index(self) -> list[tuple[int, int]]:
+        """First and last position, exclusive, of each index with its repetitions."""
+        return list(runs_of_equals(self.indices))
+
+    def _new_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
+        distances = self.distances[first : last - 1]
+        is_new = distances > 0
+        offsets = np.append(0, distances[is_new].cumsum())
+        return offsets, self.starts_new_range[first : last - 1][is_new]
+
+
+class Slab(NamedTuple):
+    """Selected elements of an inner chunk that are fetched together, as an array in their bytes.
+
+    A slab doesn't know its inner chunk: the same one serves all inner chunks of the same selection.
+    """
+
+    ranges: ByteRanges  # counted from the first selected element of the inner chunk
+    shape: tuple[int, ...]  # of the array in the fetched bytes
+    strides: tuple[int, ...]  # of that array, in bytes
+    # NumPy index of the selected elements in that array; None where it has these alone.
+    selected_index: tuple[Any, ...] | None
+    axis_bounds: AxisBounds | None  # the part of the selection; None for all of it
 
     def elements(self, fetched: Bytes, at: int, dtype: Any) -> Array:
-        """The selected elements, from `at` on in fetched bytes; a view, unless unevenly."""
+        """The selected elements, whose ranges are in `fetched` from the byte `at` on.
+
+        A view of `fetched`; a copy where there is a `selected_index`.
+        """
         array: Array = np.ndarray(self.shape, dtype, fetched, at, self.strides)
         return array if self.selected_index is None else array[self.selected_index]
 
     def put(self, elements: Array, target: Array) -> None:
-        """Put elements into their places in bytes; of one that is put twice, the last counts."""
+        """Put elements into the bytes of the ranges, which begin with `target`.
+
+        Of an element that is selected twice, the last one counts.
+        """
         array: Array = np.ndarray(self.shape, elements.dtype, target, strides=self.strides)
         array[... if self.selected_index is None else self.selected_index] = elements
 
 
 class SlabPlanner:
-    """The selection of an inner chunk, counted before it is made; shared by those alike."""
+    """Makes the slabs of a selection of an inner chunk, and knows their sizes before.
+
+    Inner chunks with the same selection, or one that is only moved, share it.
+
+    Parameters
+    ----------
+    indices : sequence of range or array
+        The selected indices along each stored axis, ascending; along one axis of offsets for
+        points.
+    strides : sequence of int
+        Strides of the stored axes in the inner chunk, in elements.
+    item_size : int
+        Bytes of an element.
+    gap : int
+        Largest number of unread bytes between two selected elements of one range.
+
+    Attributes
+    ----------
+    axis_ranges : list of AxisRanges
+        The ranges of each axis, innermost first.
+    stats : RangeStats
+        Sizes of the whole selection.
+    item_size : int
+        Bytes of an element.
+    """
 
     def __init__(
         self, indices: Sequence[Indices], strides: Sequence[int], item_size: int, gap: int
     ) -> None:
-        self.axis_ranges: list[AxisRanges] = []  # innermost first
-        self.stats = _ONE
+        self.axis_ranges: list[EvenAxisRanges | UnevenAxisRanges] = []
+        self.stats = _STATS_OF_ONE_ELEMENT
         self.item_size = item_size
+        gap //= item_size
         for along, stride in zip(reversed(indices), reversed(strides), strict=True):
-            self.axis_ranges.append(AxisRanges(along, stride, self.stats, gap // item_size))
-            self.stats = self.axis_ranges[-1].stats
+            axis: EvenAxisRanges | UnevenAxisRanges
+            if isinstance(along, range):
+                axis = EvenAxisRanges(along, stride, self.stats, gap)
+            else:
+                axis = UnevenAxisRanges(along, stride, self.stats, gap)
+            self.axis_ranges.append(axis)
+            self.stats = axis.stats
 
     @cached_property
     def single_slab(self) -> Slab:
-        """The one slab of everything."""
+        """The slab of the whole selection."""
         (slab,) = self._split_by_size(UNLIMITED, UNLIMITED)
         return slab
 
     def split_by_size(self, max_nbytes: int, max_ranges: int) -> Iterable[Slab]:
-        """Boxes of the selection, of at most `max_nbytes` (or one element) and `max_ranges`."""
-        max_nbytes = max(max_nbytes // self.item_size, 1)
-        return (
-            (self.single_slab,)
-            if self.stats.fits(max_nbytes, max_ranges)
-            else self._split_by_size(max_nbytes, max_ranges)
-        )
+        """Slabs of the whole selection, each of at most `max_nbytes` and `max_ranges`.
+
+        A single element may exceed `max_nbytes`.
+        """
+        max_elements = max(max_nbytes // self.item_size, 1)
+        if self.stats.fits(max_elements, max_ranges):
+            return (self.single_slab,)
+        return self._split_by_size(max_elements, max_ranges)
 
     def _split_by_size(self, max_elements: int, max_ranges: int) -> Iterator[Slab]:
-        bounds: list[tuple[int, int]] = []
-        table, span = None, _ONE
-        for level in self.axis_ranges:
-            if not level.stats.fits(max_elements, max_ranges):
+        """Slabs within both limits: all of the inner axes, pieces of one, single indices of others.
+
+        Inner axes are taken whole as long as they are within the limits, and the next one is split.
+        """
+        whole_axes: list[tuple[int, int]] = []  # innermost first
+        bounds: RangeBounds | None = None  # of the whole axes; None for one range
+        stats = _STATS_OF_ONE_ELEMENT
+        for axis in self.axis_ranges:
+            if not axis.stats.fits(max_elements, max_ranges):
                 break
-            span, n = level.stats, len(level.indices)
-            table = level.range_bounds(0, n, table) if span.ranges > 1 and n > 1 else table
-            bounds.append((0, n))
-        if len(bounds) == len(self.axis_ranges):
-            yield self._slab(bounds, table, span)._replace(axis_bounds=None)
+            stats = axis.stats
+            count = len(axis.indices)
+            if stats.ranges > 1 and count > 1:
+                bounds = axis.range_bounds(0, count, bounds)
+            whole_axes.append((0, count))
+        if len(whole_axes) == len(self.axis_ranges):
+            yield self._slab(whole_axes, bounds, stats)._replace(axis_bounds=None)
             return
-        level, outer = self.axis_ranges[len(bounds)], self.axis_ranges[: len(bounds) : -1]
-        pieces, length = list(level.split_by_size(max_elements, max_ranges)), 0
-        for single in product(*[other.split_by_index() for other in outer]):
-            for begin, end, span in pieces:
-                if not (level.is_even and end - begin == length):
-                    inner = level.range_bounds(begin, end, table) if span.ranges > 1 else None
-                    length = end - begin
-                yield self._slab([*bounds, (begin, end), *single[::-1]], inner, span)
+        split_axis = self.axis_ranges[len(whole_axes)]
+        pieces = list(split_axis.split_by_size(max_elements, max_ranges))
+        outer_axes = self.axis_ranges[: len(whole_axes) : -1]
+        length = 0  # of the last piece
+        for outer_bounds in product(*[axis.split_by_index() for axis in outer_axes]):
+            for first, last, stats in pieces:
+                is_like_last = split_axis.is_even and last - first == length
+                if not is_like_last:
+                    length = last - first
+                    piece_bounds = None
+                    if stats.ranges > 1:
+                        piece_bounds = split_axis.range_bounds(first, last, bounds)
+                innermost_first = [*whole_axes, (first, last), *outer_bounds[::-1]]
+                yield self._slab(innermost_first, piece_bounds, stats)
 
     def _slab(
-        self, bounds: list[tuple[int, int]], table: RangeBounds | None, span: RangeStats
+        self,
+        innermost_first: list[tuple[int, int]],
+        bounds: RangeBounds | None,
+        stats: RangeStats,
     ) -> Slab:
-        size, start, is_even = self.item_size, 0, True
-        shape, strides, among = [], [], []
-        bounds.reverse()
-        for level, (first, last) in zip(reversed(self.axis_ranges), bounds, strict=True):
-            start += int(level.indices[first] - level.indices[0]) * level.stride
-            if level.is_even:
+        """The slab of a part of the selection.
+
+        Parameters
+        ----------
+        innermost_first : list of tuple
+            The part, as `AxisBounds`, but with the innermost axis first.
+        bounds : tuple of two arrays or None
+            Ranges of the part in elements, counted from its first one; None for one range.
+        stats : RangeStats
+            Sizes of the part.
+        """
+        size = self.item_size
+        axis_bounds = innermost_first[::-1]
+        start = 0
+        is_even = True
+        shape: list[int] = []
+        strides: list[int] = []
+        selected: list[slice | Offsets] = []
+        for axis, (first, last) in zip(reversed(self.axis_ranges), axis_bounds, strict=True):
+            start += int(axis.indices[first] - axis.indices[0]) * axis.stride
+            if isinstance(axis, EvenAxisRanges):
                 shape.append(last - first)
-                strides.append(level.step * size)
-                among.append(slice(0, last - first))
+                strides.append(axis.step * size)
+                selected.append(slice(0, last - first))
             else:
-                positions, is_even = level.step[first:last] - level.step[first], False
-                shape.append(int(positions[-1]) + 1)
+                # All elements that are fetched are an axis, of which the selected ones are taken.
+                is_even = False
+                steps = axis.steps[first:last] - axis.steps[first]
+                shape.append(int(steps[-1]) + 1)
                 strides.append(size)
-                among.append(positions)
-        if table is not None:
-            table = table[0] * size, table[1] * size
-        ranges = ByteRanges(start * size, span.fetched_elements * size, table)
-        index = None if is_even else outer_index(among)
-        return Slab(ranges, tuple(shape), tuple(strides), index, bounds)
+                selected.append(steps)
+        if bounds is not None:
+            bounds = bounds[0] * size, bounds[1] * size
+        ranges = ByteRanges(start * size, stats.fetched_elements * size, bounds)
+        selected_index = None if is_even else outer_index(selected)
+        return Slab(ranges, tuple(shape), tuple(strides), selected_index, axis_bounds)
 
 
 class InnerSelection:
-    """The selected elements of one inner chunk."""
+    """The selected elements of one inner chunk.
+
+    Attributes
+    ----------
+    inner_chunk_number : int
+        Number of the inner chunk, in the order of the index; 0 in a chunk.
+    start_byte : int
+        Offset of the first selected element in the inner chunk, in bytes.
+    slab_planner : SlabPlanner
+        Makes the slabs; shared with inner chunks of the same selection.
+    axis_selections : tuple of AxisSelection
+        Indices in the inner chunk and their places, along each stored axis; for points, along one
+        axis of offsets.
+    """
 
     __slots__ = ("axis_selections", "inner_chunk_number", "slab_planner", "start_byte")
 
     def __init__(
         self,
-        number: int,
-        start: int,
-        slabs: SlabPlanner,
-        axis_selections: tuple[AxisSelection, ...],
+        inner_chunk_number: int,
+        start_byte: int,
+        slab_planner: SlabPlanner,
+        axis_selections: AxisSelections,
     ) -> None:
-        self.inner_chunk_number = number  # in the index
-        self.start_byte = start  # byte of the first selected element
-        self.slab_planner, self.axis_selections = slabs, axis_selections
+        self.inner_chunk_number = inner_chunk_number
+        self.start_byte = start_byte
+        self.slab_planner = slab_planner
+        self.axis_selections = axis_selections
 
-    def out_selection(self, bounds: AxisBounds | None = None) -> tuple[Any, ...]:
-        """Index in the view of `out`, of all elements or of those of a slab."""
-        if bounds is None:
-            return outer_index(
-                [axis_selection.out_selection for axis_selection in self.axis_selections]
-            )
-        return outer_index(
-            [
-                axis_selection.out_selection_of(*pair)
-                for axis_selection, pair in zip(self.axis_selections, bounds, strict=True)
-            ]
-        )
+    def out_selection(self, axis_bounds: AxisBounds | None = None) -> tuple[Any, ...]:
+        """The places of the elements in the view of `out`: of all, or of a part of them."""
+        if axis_bounds is None:
+            return outer_index([axis.out_selection for axis in self.axis_selections])
+        pairs = zip(self.axis_selections, axis_bounds, strict=True)
+        return outer_index([axis.out_selection_of(first, last) for axis, (first, last) in pairs])
 
 
 class Fetch(NamedTuple):
     """Byte ranges of a stored object, and the slabs in their bytes."""
 
-    ranges: ByteRanges
-    slabs: list[tuple[Slab, tuple[Any, ...], int]]  # index in the view of `out`, place in the bytes
+    ranges: ByteRanges  # in the object
+    slabs: list[PlacedSlab]
 
 
 def coalesce(
     located: list[tuple[int, InnerSelection]], gap: int, max_nbytes: int
 ) -> Iterator[Fetch]:
-    """Located parts fetched together, in one range across a gap, at most `most` bytes at a time."""
+    """Join inner selections to fetches.
+
+    Parameters
+    ----------
+    located : list of tuple
+        The offset of the first selected element in the object, in bytes, and the inner selection.
+        In the order of offsets, ranges of neighbours are joined where the gap permits.
+    gap : int
+        Largest number of unread bytes between two slabs of one range. A slab of several ranges is
+        not joined to others.
+    max_nbytes : int
+        Largest size of a fetch, except for one of a single element.
+    """
     max_ranges = limits.LIMITS.ranges_at_once
-    found: list[ByteRanges] = []
-    slabs: list[tuple[Slab, tuple[Any, ...], int]] = []
-    nbytes = count = 0
-    for base, inner_selection in located:
+    together: list[ByteRanges] = []  # the ranges of the next fetch
+    slabs: list[PlacedSlab] = []
+    nbytes = count = 0  # of `together`
+    for offset, inner_selection in located:
         for slab in inner_selection.slab_planner.split_by_size(max_nbytes, max_ranges):
             ranges = slab.ranges
-            start, size, table = ranges.start + base, ranges.nbytes, ranges.bounds_from_start
-            if found and table is None and (last := found[-1]).bounds_from_start is None:
+            start = offset + ranges.start
+            size = ranges.nbytes
+            bounds = ranges.bounds_from_start
+            if together and bounds is None and (last := together[-1]).bounds_from_start is None:
                 unread = start - last.start - last.nbytes
                 if 0 <= unread <= gap and nbytes + unread + size <= max_nbytes:
-                    found[-1] = ByteRanges(last.start, last.nbytes + unread + size)
-                    slabs.append(
-                        (slab, inner_selection.out_selection(slab.axis_bounds), nbytes + unread)
-                    )
-                    nbytes += unread + size
+                    together[-1] = ByteRanges(last.start, last.nbytes + unread + size)
+                    nbytes += unread
+                    out_selection = inner_selection.out_selection(slab.axis_bounds)
+                    slabs.append((slab, out_selection, nbytes))
+                    nbytes += size
                     continue
-            more = ranges.number_of_ranges()
-            if found and (nbytes + size > max_nbytes or count + more > max_ranges):
-                yield Fetch(concatenate_ranges(found, nbytes), slabs)
-                found, slabs, nbytes, count = [], [], 0, 0
-            found.append(ByteRanges(start, size, table))
+            added = ranges.number_of_ranges()
+            if together and (nbytes + size > max_nbytes or count + added > max_ranges):
+                yield Fetch(concatenate_ranges(together, nbytes), slabs)
+                together = []
+                slabs = []
+                nbytes = count = 0
+            together.append(ByteRanges(start, size, bounds))
             slabs.append((slab, inner_selection.out_selection(slab.axis_bounds), nbytes))
             nbytes += size
-            count += more
-    if found:
-        yield Fetch(concatenate_ranges(found, nbytes), slabs)
+            count += added
+    if together:
+        yield Fetch(concatenate_ranges(together, nbytes), slabs)
 
 
-def concatenate_ranges(found: list[ByteRanges], nbytes: int) -> ByteRanges:
-    """Several ranges as one, of `nbytes` in all."""
-    if len(found) == 1:
-        return found[0]
-    if all(ranges.bounds_from_start is None for ranges in found):
-        starts = np.array([ranges.start for ranges in found])
-        return ByteRanges(0, nbytes, (starts, starts + [ranges.nbytes for ranges in found]))
-    bounds = zip(*[ranges.bounds() for ranges in found], strict=True)
+def concatenate_ranges(together: list[ByteRanges], nbytes: int) -> ByteRanges:
+    """All of these ranges, at least one, in their order; `nbytes` is the sum of their sizes."""
+    if len(together) == 1:
+        return together[0]
+    if all(ranges.bounds_from_start is None for ranges in together):
+        starts = np.array([ranges.start for ranges in together])
+        stops = starts + [ranges.nbytes for ranges in together]
+        return ByteRanges(0, nbytes, (starts, stops))
+    bounds = zip(*[ranges.bounds() for ranges in together], strict=True)
     starts, stops = (np.concatenate(side) for side in bounds)
     return ByteRanges(0, nbytes, (starts, stops))
 
 
 class Plan:
-    """The bytes of a selection, one range without a `cost`, and their places in a view of `out`."""
+    """The bytes of a selection of a stored object, and their places in a view of `out`.
+
+    Nothing but caches changes after it is made, so that threads share it.
+
+    Parameters
+    ----------
+    layout : ObjectLayout
+        Layout of the object.
+    selection : Selection
+        Selected elements.
+    cost : RequestCost or None
+        Largest gap and size of a request. None for one range, as where all bytes are in memory.
+
+    Attributes
+    ----------
+    layout : ObjectLayout
+        Layout of the object.
+    selection : Selection
+        Selected elements. Those of a plan that is `shifted` are elsewhere, in the same places of
+        `out`.
+    gap : int
+        Largest number of unread bytes between two selected elements of one range.
+    max_request_nbytes : int
+        Largest size of a request.
+    nbytes : int
+        Bytes to be fetched if all inner chunks are present, with the gaps within inner chunks;
+        `UNLIMITED` if the selection has too many inner chunks to be counted.
+    ranges : int
+        Number of ranges of these bytes, before those of neighbouring inner chunks are joined;
+        `UNLIMITED` likewise.
+    reads_whole_chunk : bool
+        All bytes of the chunk are read, which proves its size, since that is no slower. Never of a
+        shard.
+    is_small : bool
+        The event loop may read it, if nothing has to be waited for.
+    """
 
     def __init__(
         self, layout: ObjectLayout, selection: Selection, cost: RequestCost | None
     ) -> None:
-        self.layout, self.selection = layout, selection
+        self.layout = layout
+        self.selection = selection
         self.gap, self.max_request_nbytes = (UNLIMITED, UNLIMITED) if cost is None else cost
+        # Of the stored axes of an inner chunk, in elements; points are on one axis of offsets.
         self._strides = (1,) if selection.are_points else layout.grid.element_strides
-        self._slab_planners: dict[Any, SlabPlanner] = {}  # by numbers of indices
-        self._kept: tuple[Any, list[Fetch | AbsentOutSelection]] | None = None
-        self._kept_inner_selections: list[InnerSelection] | None = (
-            None  # the parts, where they are few
-        )
-        self.nbytes = self.ranges = UNLIMITED
+        # By the number of indices along each axis, all of them ranges.
+        self._slab_planners: dict[tuple[int, ...], SlabPlanner] = {}
+        # The fetches of the last index, with what they depend on: the key of the index and the
+        # largest size of a fetch. One tuple: no thread sees half of it.
+        self._kept_fetches: tuple[tuple[Any, int], list[Fetch | AbsentOutSelection]] | None = None
         self._split = layout.grid.split_by_axis(selection)
-        if prod(map(len, self._split)) <= limits.LIMITS.inline_ranges:
+        # None where they are many, and are made again whenever they are needed.
+        self._kept_inner_selections: list[InnerSelection] | None = None
+        self.nbytes = UNLIMITED
+        self.ranges = UNLIMITED
+        thresholds = limits.LIMITS
+        if prod(map(len, self._split)) <= thresholds.inline_ranges:
             self._kept_inner_selections = list(self._generate_inner_selections())
-            spans = [
-                inner_selection.slab_planner.stats
-                for inner_selection in self._kept_inner_selections
-            ]
-            self.nbytes = sum([span.fetched_elements for span in spans]) * layout.item_size
-            self.ranges = sum([span.ranges for span in spans])
-        nbytes = layout.stored_nbytes
-        # All of a chunk proves its size, so it is read where that is no slower.
-        self.reads_whole_chunk = nbytes is not None and nbytes <= max(self.gap, self.nbytes)
+            stats = [one.slab_planner.stats for one in self._kept_inner_selections]
+            self.nbytes = sum([one.fetched_elements for one in stats]) * layout.item_size
+            self.ranges = sum([one.ranges for one in stats])
+        chunk_nbytes = layout.stored_nbytes  # None for a shard
+        self.reads_whole_chunk = chunk_nbytes is not None and chunk_nbytes <= max(
+            self.gap, self.nbytes
+        )
         if self.reads_whole_chunk:
+            # The same inner selections, with slabs of one range.
             self.gap = UNLIMITED
             self._slab_planners.clear()
             self._kept_inner_selections = [
-                self._inner_selection(
-                    inner_selection.inner_chunk_number, inner_selection.axis_selections
-                )
-                for inner_selection in self._kept_inner_selections or ()
+                self._inner_selection(one.inner_chunk_number, one.axis_selections)
+                for one in self._kept_inner_selections or ()
             ]
-            self.nbytes, self.ranges = layout.nbytes, 1
-        # Read on the event loop, if nothing has to be waited for.
-        most = limits.LIMITS
-        has_few = self.ranges <= most.inline_ranges
-        self._is_kept = has_few and self.nbytes <= most.block_nbytes * most.inline_ranges
-        self.is_small = has_few and layout.index_nbytes <= most.assigned_nbytes
+            self.nbytes = layout.nbytes
+            self.ranges = 1
+        has_few_ranges = self.ranges <= thresholds.inline_ranges
+        max_kept_nbytes = thresholds.block_nbytes * thresholds.inline_ranges
+        self._keeps_fetches = has_few_ranges and self.nbytes <= max_kept_nbytes
+        self.is_small = has_few_ranges and layout.index_nbytes <= thresholds.assigned_nbytes
 
     def inner_selections(self) -> Iterable[InnerSelection]:
         """The selected elements of each inner chunk, in the order of the index."""
-        return (
-            self._generate_inner_selections()
-            if self._kept_inner_selections is None
-            else self._kept_inner_selections
-        )
+        if self._kept_inner_selections is None:
+            return self._generate_inner_selections()
+        return self._kept_inner_selections
 
     def inner_selections_by_number(self) -> Callable[[int], InnerSelection | None]:
-        """A function that gives the selected elements of the inner chunk with a number, or None."""
+        """A function of the number of an inner chunk, which gives the selected elements there.
+
+        It gives None for an inner chunk without any.
+        """
         if self._kept_inner_selections is not None:
-            return {
-                inner_selection.inner_chunk_number: inner_selection
-                for inner_selection in self._kept_inner_selections
-            }.get
-        find = self.layout.grid.finder(self._split)
+            return {one.inner_chunk_number: one for one in self._kept_inner_selections}.get
+        axis_selections_in = self.layout.grid.lookup_by_chunk(self._split)
 
-        def inner_selection_at(number: int) -> InnerSelection | None:
-            axis_selections = find(number)
-            return (
-                None if axis_selections is None else self._inner_selection(number, axis_selections)
-            )
+        def inner_selection_in(number: int) -> InnerSelection | None:
+            axis_selections = axis_selections_in(number)
+            if axis_selections is None:
+                return None
+            return self._inner_selection(number, axis_selections)
 
-        return inner_selection_at
+        return inner_selection_in
 
     def _generate_inner_selections(self) -> Iterator[InnerSelection]:
-        return (self._inner_selection(*found) for found in self.layout.grid.chunks_of(self._split))
+        by_chunk = self.layout.grid.split_by_chunk(self._split)
+        return (self._inner_selection(*numbered) for numbered in by_chunk)
 
     def _inner_selection(
-        self, number: int, axis_selections: tuple[AxisSelection, ...]
+        self, inner_chunk_number: int, axis_selections: AxisSelections
     ) -> InnerSelection:
-        indices = [axis_selection.indices for axis_selection in axis_selections]
+        indices = [axis.indices for axis in axis_selections]
         start = sum([int(i[0]) * n for i, n in zip(indices, self._strides, strict=True)])
-        key = tuple(map(len, indices)) if _RANGES.issuperset(map(type, indices)) else None
-        slabs = None if key is None else self._slab_planners.get(key)
-        if slabs is None:
-            slabs = self.slab_planner_of(axis_selections, self.gap)
+        # Ranges of the same lengths have the same steps, which are those of the selection.
+        key = tuple(map(len, indices)) if _ONLY_RANGES.issuperset(map(type, indices)) else None
+        slab_planner = None if key is None else self._slab_planners.get(key)
+        if slab_planner is None:
+            slab_planner = self.slab_planner_of(axis_selections, self.gap)
             if key is not None:
-                self._slab_planners[key] = slabs
-        return InnerSelection(number, start * self.layout.item_size, slabs, axis_selections)
+                self._slab_planners[key] = slab_planner
+        start_byte = start * self.layout.item_size
+        return InnerSelection(inner_chunk_number, start_byte, slab_planner, axis_selections)
 
-    def shifted(self, number: int, start: int) -> Plan:
-        """The plan of the selection that is so many inner chunks and bytes further on."""
-        few = [
+    def shifted(self, chunk_distance: int, byte_distance: int) -> Plan:
+        """The plan of the same selection elsewhere in the object, into the same places of `out`.
+
+        Parameters
+        ----------
+        chunk_distance : int
+            What is added to the numbers of all inner chunks.
+        byte_distance : int
+            What is added to the offsets in all inner chunks, in bytes.
+        """
+        # Attribute by attribute: `copy.copy` takes several times as long, and random rows pay
+        # for it. Slab planners are shared.
+        plan = Plan.__new__(Plan)
+        plan.layout = self.layout
+        plan.selection = self.selection
+        plan.gap = self.gap
+        plan.max_request_nbytes = self.max_request_nbytes
+        plan.nbytes = self.nbytes
+        plan.ranges = self.ranges
+        plan.reads_whole_chunk = self.reads_whole_chunk
+        plan.is_small = self.is_small
+        plan._strides = self._strides
+        plan._split = self._split
+        plan._slab_planners = self._slab_planners
+        plan._keeps_fetches = self._keeps_fetches
+        plan._kept_fetches = None
+        plan._kept_inner_selections = [
             InnerSelection(
-                p.inner_chunk_number + number,
-                p.start_byte + start,
-                p.slab_planner,
-                p.axis_selections,
+                one.inner_chunk_number + chunk_distance,
+                one.start_byte + byte_distance,
+                one.slab_planner,
+                one.axis_selections,
             )
-            for p in self._kept_inner_selections or ()
+            for one in self._kept_inner_selections or ()
         ]
-        plan = object.__new__(Plan)  # in less time than `copy`, which random rows would pay
-        plan.__dict__ = {**self.__dict__, "_kept_inner_selections": few, "_kept": None}
         return plan
 
     def is_fetched_in_ranges(self, *, answers_ranges: bool) -> bool:
-        """Whether ranges are fetched; of a whole chunk, where it is too large for one request."""
+        """Whether byte ranges are requested, rather than the whole object by one request.
+
+        Also of a whole chunk that is too large for one request, if the store `answers_ranges`.
+        """
         return not self.reads_whole_chunk or (
             answers_ranges and self.layout.nbytes > self.max_request_nbytes
         )
 
-    def slab_planner_of(self, axis_selections: tuple[AxisSelection, ...], gap: int) -> SlabPlanner:
-        """Slabs of indices in an inner chunk, with another gap than that of the plan."""
-        return SlabPlanner(
-            [axis_selection.indices for axis_selection in axis_selections],
-            self._strides,
-            self.layout.item_size,
-            gap,
-        )
+    def slab_planner_of(self, axis_selections: AxisSelections, gap: int) -> SlabPlanner:
+        """Slabs of indices in an inner chunk, with a gap in bytes that may not be the plan's."""
+        indices = [axis.indices for axis in axis_selections]
+        return SlabPlanner(indices, self._strides, self.layout.item_size, gap)
 
     def fetches(
         self, index: InnerChunkIndex, max_nbytes: int
     ) -> Iterable[Fetch | AbsentOutSelection]:
-        """What is fetched of an object with this index, at most `most` bytes at a time."""
-        if not self._is_kept:
-            return self._fetches(index, max_nbytes)
-        key, kept = (index.cache_key, max_nbytes), self._kept
+        """All fetches of an object with this index, and the places of absent inner chunks.
+
+        Parameters
+        ----------
+        index : InnerChunkIndex
+            Offsets of the inner chunks. A ShardIndexError, while iterating, if one is impossible.
+        max_nbytes : int
+            Largest size of a fetch, except for one of a single element.
+        """
+        if not self._keeps_fetches:
+            return self._generate_fetches(index, max_nbytes)
+        key = (index.cache_key, max_nbytes)
+        kept = self._kept_fetches
         if kept is None or kept[0] != key:
-            self._kept = kept = key, list(self._fetches(index, max_nbytes))
+            kept = key, list(self._generate_fetches(index, max_nbytes))
+            self._kept_fetches = kept
         return kept[1]
 
-    def _fetches(
+    def _generate_fetches(
         self, index: InnerChunkIndex, max_nbytes: int
     ) -> Iterator[Fetch | AbsentOutSelection]:
         inner_selections = iter(self.inner_selections())
-        while some := list(islice(inner_selections, _AT_ONCE)):
+        while block := list(islice(inner_selections, _AT_ONCE)):
             located = []
-            for inner_selection in some:
-                base = index.offset_of(inner_selection.inner_chunk_number)
-                if base is None:
+            for inner_selection in block:
+                offset = index.offset_of(inner_selection.inner_chunk_number)
+                if offset is None:
                     yield inner_selection.out_selection()
                 else:
-                    located.append((base + inner_selection.start_byte, inner_selection))
+                    located.append((offset + inner_selection.start_byte, inner_selection))
             if len(located) > 1:
-                located.sort(key=_PLACE)
+                located.sort(key=_LOCATION)
             yield from coalesce(located, self.gap, max_nbytes)
 
     def fetches_filling_absent(
         self, index: InnerChunkIndex, view: Array, max_nbytes: int
     ) -> Iterator[Fetch]:
-        """`fetches` of what is there; what is absent becomes the fill value."""
+        """The `fetches` of the inner chunks that are present.
+
+        While iterating, the places of the absent ones in `view` get the fill value.
+        """
         for fetch in self.fetches(index, max_nbytes):
             if isinstance(fetch, Fetch):
                 yield fetch
@@ -547,39 +909,108 @@ class Plan:
         if self.reads_whole_chunk:
             return wrong_size_error(path, 0, self.layout.nbytes, offset)
         (inner_selection,) = self.inner_selections()
-        slabs, first = (
-            inner_selection.slab_planner.split_by_size(UNLIMITED, _AT_ONCE),
-            inner_selection.start_byte,
+        first = inner_selection.start_byte
+        slabs = inner_selection.slab_planner.split_by_size(UNLIMITED, _AT_ONCE)
+        ranges = (bounds for slab in slabs for bounds in slab.ranges.ranges())
+        start, stop = next(
+            (first + start, first + stop) for start, stop, _ in ranges if first + stop > offset
         )
-        ranges = ((first + r[0], first + r[1]) for slab in slabs for r in slab.ranges.ranges())
-        start, stop = next(found for found in ranges if found[1] > offset)
         return wrong_size_error(path, start, stop, max(offset - start, 0))
 
 
 def with_request_sizes(
     fetches: Iterable[Fetch], max_request_nbytes: int, slots: int, objects: int
 ) -> Iterator[tuple[Fetch, int]]:
-    """Fetches, each with the largest size of its requests, `slots` of them at once for `objects`.
+    """Pair each fetch of an object with the largest size of its requests.
 
-    In the last round, when slots become idle, long ranges are cut to the size with which all end.
+    In the last round, when slots would become idle, long ranges are cut smaller.
+
+    Parameters
+    ----------
+    fetches : iterable of Fetch
+        All fetches of the object; a few more than are needed at once are taken in advance.
+    max_request_nbytes : int
+        Largest size of a request; `UNLIMITED` where nothing is to be cut.
+    slots : int
+        Number of requests at the same time.
+    objects : int
+        Number of objects that are read at the same time, and share the slots.
     """
-    fetches, length = iter(fetches), -(-slots // objects)
-    following = list(islice(fetches, length))
-    while some := following:
-        following, size = list(islice(fetches, length)), max_request_nbytes
-        count = sum([fetch.ranges.number_of_requests(max_request_nbytes) for fetch in some])
-        if not following and max_request_nbytes < UNLIMITED and count <= 2 * slots:
-            requests = [r for fetch in some for r in fetch.ranges.requests(max_request_nbytes)]
-            sizes = [stop - start for start, stop, _ in requests]
-            most, piece = max(sizes), limits.LIMITS.min_piece_nbytes
-            size = min(
-                [-(-most // n) for n in range(1, min(-(-most // piece), 2 * slots, _AT_ONCE) + 1)],
-                key=lambda n: (
-                    -(-objects * sum([-(-size // n) for size in sizes]) // slots) * (n + piece)
-                ),
-            )
-        for fetch in some:
+    remaining = iter(fetches)
+    round_length = -(-slots // objects)
+    following = list(islice(remaining, round_length))
+    while this_round := following:
+        following = list(islice(remaining, round_length))
+        size = max_request_nbytes
+        is_last_round = not following
+        if is_last_round and max_request_nbytes < UNLIMITED:
+            all_ranges = [fetch.ranges for fetch in this_round]
+            count = sum([ranges.number_of_requests(max_request_nbytes) for ranges in all_ranges])
+            if count <= 2 * slots:
+                requests = [r for ranges in all_ranges for r in ranges.requests(max_request_nbytes)]
+                sizes = [stop - start for start, stop, _ in requests]
+                size = _size_that_ends_first(sizes, slots, objects)
+        for fetch in this_round:
             yield fetch, size
+
+
+def _size_that_ends_first(sizes: list[int], slots: int, objects: int) -> int:
+    """Largest size of requests with which all bytes have come after the shortest time.
+
+    Each of the `objects` has requests of these `sizes`, in bytes, to be cut to smaller ones. They
+    are sent in rounds of as many requests as there are `slots`. A round takes the time of its
+    largest request: its wait for an answer, and its bytes. The wait is as long as a connection
+    takes for `min_piece_nbytes` bytes. So the time of a size, in bytes of one connection, is the
+    number of rounds times the sum of both.
+
+    The sizes that are tried divide the largest request into equal pieces, none of which is much
+    smaller than `min_piece_nbytes`; of two that take the same time, it is the larger one.
+    """
+    wait = limits.LIMITS.min_piece_nbytes
+    largest = max(sizes)
+
+    def time_of(max_size: int) -> int:
+        requests = objects * sum([-(-size // max_size) for size in sizes])
+        rounds = -(-requests // slots)
+        return rounds * (max_size + wait)
+
+    most_pieces = min(-(-largest // wait), 2 * slots, _AT_ONCE)
+    return min([-(-largest // pieces) for pieces in range(1, most_pieces + 1)], key=time_of)
+
+
+class KeptPlan:
+    """The last plan of integers and slices, and the selection that it is for.
+
+    It doesn't change, so that no thread sees half of another one.
+
+    Parameters
+    ----------
+    chunk_selection : tuple of int and slice
+        The selection, in the axes of the array.
+    pattern : list of int and slice
+        The selection with 0 for each integer: selections of one pattern are alike, in
+        other places.
+    chunk_number, start : int
+        What the integers add to inner chunk numbers and element offsets: `origin_of_integers`.
+    plan : Plan
+        The plan of `chunk_selection`.
+    """
+
+    __slots__ = ("chunk_number", "chunk_selection", "pattern", "plan", "start")
+
+    def __init__(
+        self,
+        chunk_selection: Any,
+        pattern: list[Any],
+        chunk_number: int,
+        start: int,
+        plan: Plan,
+    ) -> None:
+        self.chunk_selection = chunk_selection
+        self.pattern = pattern
+        self.chunk_number = chunk_number
+        self.start = start
+        self.plan = plan
 
 
 def plan_of(
@@ -589,29 +1020,41 @@ def plan_of(
     out_selection: Any = None,
     drop_axes: tuple[int, ...] = (),
 ) -> Plan:
-    """The plan for a selection; the last one of integers and slices is kept, for others alike."""
+    """The plan for a selection of an object.
+
+    The last plan of integers and slices is kept in the layout, and serves others of its pattern.
+
+    Parameters
+    ----------
+    layout : ObjectLayout
+        Layout of the object.
+    chunk_selection : tuple
+        The selection, in one of the four forms of `indexing.selection`.
+    cost : RequestCost or None
+        Largest gap and size of a request; None for one range.
+    out_selection : tuple or array, optional
+        The places of the selected elements in `out`; None where `out` has these alone.
+    drop_axes : tuple of int
+        Axes of the array that `out` does not have.
+    """
     if not is_basic_selection(chunk_selection):
-        return Plan(
-            layout,
-            Selection(layout.shape, layout.order, chunk_selection, out_selection, drop_axes),
-            cost,
-        )
-    last = layout.kept_plans.get(cost)
-    if last is not None and last[0] == chunk_selection:
-        kept: Plan = last[-1]
-        return kept
+        selection = Selection(layout.shape, layout.order, chunk_selection, out_selection, drop_axes)
+        return Plan(layout, selection, cost)
+    kept = layout.kept_plans.get(cost)
+    if kept is not None and kept.chunk_selection == chunk_selection:
+        return kept.plan
     # Integers move the selected elements, and nothing else.
-    key = [0 if type(entry) is int else entry for entry in chunk_selection]
-    number, start = layout.grid.origin_of_integers(layout.in_stored_order(chunk_selection))
-    if last is not None and last[1] == key:
-        _, _, from_number, from_start, kept = last
-        plan = kept.shifted(number - from_number, (start - from_start) * layout.item_size)
+    pattern = [0 if type(entry) is int else entry for entry in chunk_selection]
+    in_stored_order = layout.in_stored_order(chunk_selection)
+    chunk_number, start = layout.grid.origin_of_integers(in_stored_order)
+    if kept is not None and kept.pattern == pattern:
+        byte_distance = (start - kept.start) * layout.item_size
+        plan = kept.plan.shifted(chunk_number - kept.chunk_number, byte_distance)
     else:
         selection = Selection(layout.shape, layout.order, chunk_selection, out_selection, drop_axes)
         plan = Plan(layout, selection, cost)
     if plan.ranges <= limits.LIMITS.inline_ranges:
-        if len(layout.kept_plans) >= _COSTS:
+        if len(layout.kept_plans) >= _MAX_KEPT_COSTS:
             layout.kept_plans.clear()
-        # One tuple: no thread sees half of it.
-        layout.kept_plans[cost] = chunk_selection, key, number, start, plan
+        layout.kept_plans[cost] = KeptPlan(chunk_selection, pattern, chunk_number, start, plan)
     return plan

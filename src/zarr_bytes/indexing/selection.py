@@ -1,8 +1,14 @@
 """The selection of a stored object, and its division by chunk or inner chunk.
 
-It has one of the four forms that zarr sends to a pipeline: integers and slices; one array of
-integers or bools beside slices; arrays as of ``numpy.ix_``; and points, one array of the same
-length for each axis. All are transposed here, and everything below has the stored order of axes.
+It has one of the four forms that zarr sends to a pipeline:
+
+1. integers and slices;
+2. one array of integers or bools, and slices along the other axes;
+3. arrays as of ``numpy.ix_``, one for each axis, of which every combination is selected;
+4. points, one array of the same length for each axis.
+
+Its axes are those of the array. A `Selection`, and the view of the result that
+`view_in_stored_order` makes, have the stored order of axes, as has everything that uses them.
 """
 
 from __future__ import annotations
@@ -22,34 +28,75 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = npt.NDArray[Any]
 Offsets: TypeAlias = npt.NDArray[np.int64]
-Indices: TypeAlias = "range | Offsets"
-AxisSplit: TypeAlias = "list[list[tuple[int, AxisSelection]]]"
 
-_BASIC: Final = frozenset((int, slice))
-_ALL: Final = slice(0, None)  # places from the first on
+Indices: TypeAlias = "range | Offsets"
+"""Indices along an axis, ascending, perhaps with repetitions: at even steps a range, else an array.
+"""
+
+AxisSelections: TypeAlias = "tuple[AxisSelection, ...]"
+"""A selection along each stored axis, outermost first; for points, along one axis of offsets."""
+
+AxisSplit: TypeAlias = "list[list[tuple[int, AxisSelection]]]"
+"""A selection split by chunk, along each stored axis: what the chunks add to their number, and the
+indices in these chunks. For points, one list, with the numbers of the chunks themselves."""
+
+_BASIC_TYPES: Final = frozenset((int, slice))
+_FROM_FIRST: Final = slice(0, None)  # places from the first on
 
 
 class AxisSelection:
-    """Selected indices along an axis, ascending, and their places along the axis of `out`."""
+    """Selected indices along an axis, ascending, and their places along the axis of `out`.
+
+    Parameters
+    ----------
+    indices : range or array
+        The selected indices; one that is selected twice is there twice.
+    out_selection : slice or array
+        The place of each of them, in their order; a slice has a start and step 1.
+    """
 
     __slots__ = ("indices", "out_selection")
 
-    def __init__(self, indices: Indices, out: slice | Offsets) -> None:
+    def __init__(self, indices: Indices, out_selection: slice | Offsets) -> None:
         self.indices = indices
-        self.out_selection = out
+        self.out_selection = out_selection
 
     def out_selection_of(self, first: int, last: int) -> slice | Offsets:
-        """Places of the indices number `first` to `last`, exclusive."""
+        """Places of the indices at the positions `first` to `last`, exclusive, of all indices."""
         out = self.out_selection
         return slice(out.start + first, out.start + last) if type(out) is slice else out[first:last]
 
     def subset(self, indices: Indices, first: int) -> AxisSelection:
-        """A dim with the places of the indices from number `first` on."""
+        """These `indices`, in the places of the indices from position `first` on."""
         return AxisSelection(indices, self.out_selection_of(first, first + len(indices)))
 
 
 class Selection:
-    """Every combination of indices along the stored axes; or points, not sorted."""
+    """The selected elements of a stored object, and their places in a view of `out`.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the object, in the axes of the array.
+    order : sequence of int
+        For each stored axis, the axis of the array that it is.
+    chunk_selection : tuple
+        The selection, in one of the four forms.
+    out_selection : tuple, slice or array, optional
+        The places in `out`, as zarr gives them; None where `out` has the selected elements alone.
+    drop_axes : tuple of int
+        Axes of the array that `out` does not have, though they are not selected by an integer.
+
+    Attributes
+    ----------
+    are_points : bool
+        One element is selected for each position in the arrays of the selection. Otherwise every
+        combination of indices along the axes is.
+    axis_selections : tuple of AxisSelection
+        Indices along each stored axis. Those of points are in the order of the selection.
+    result_axes : list of int
+        For each axis of the result, the stored axis that it is; [0] for points.
+    """
 
     __slots__ = ("are_points", "axis_selections", "result_axes")
 
@@ -58,38 +105,37 @@ class Selection:
         shape: Sequence[int],
         order: Sequence[int],
         chunk_selection: tuple[Any, ...],
-        out_selection: Any = None,  # the one in the selection itself
+        out_selection: Any = None,
         drop_axes: tuple[int, ...] = (),
     ) -> None:
         self.are_points = is_point_selection(chunk_selection)
         if self.are_points:
             if type(out_selection) is tuple:
                 (out_selection,) = out_selection
-            out = _ALL if out_selection is None else out_selection
+            out = _FROM_FIRST if out_selection is None else out_selection
             self.axis_selections = tuple([AxisSelection(chunk_selection[i], out) for i in order])
-            self.result_axes = [0]  # the stored axis that each axis of the result is
+            self.result_axes = [0]
             return
-        places = _out_selection_by_axis(chunk_selection, out_selection, drop_axes)
+        out_selections = _out_selection_by_axis(chunk_selection, out_selection, drop_axes)
         self.axis_selections = tuple(
-            [_axis_selection(chunk_selection[i], shape[i], places[i]) for i in order]
+            [_axis_selection(chunk_selection[i], shape[i], out_selections[i]) for i in order]
         )
-        kept = [i for i, entry in enumerate(chunk_selection) if type(entry) is not int]
-        self.result_axes = [order.index(i) for i in kept]
+        kept_axes = [i for i, entry in enumerate(chunk_selection) if type(entry) is not int]
+        self.result_axes = [order.index(i) for i in kept_axes]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of a view of the selected elements."""
-        axis_selections = self.axis_selections[:1] if self.are_points else self.axis_selections
-        return tuple([len(axis_selection.indices) for axis_selection in axis_selections])
+        """Shape of the view of the selected elements, in the stored order of axes."""
+        axes = self.axis_selections[:1] if self.are_points else self.axis_selections
+        return tuple([len(axis.indices) for axis in axes])
 
 
 def selects_all(axis_selections: Sequence[AxisSelection], shape: Sequence[int]) -> bool:
-    """Whether all indices along axes of these lengths are selected, once; never of points."""
-    sizes = [
-        len(axis_selection.indices)
-        for axis_selection in axis_selections
-        if type(axis_selection.indices) is range
-    ]
+    """Whether all indices along axes of these lengths are selected, each once.
+
+    Never of points, nor of an array of indices that is not at even steps.
+    """
+    sizes = [len(axis.indices) for axis in axis_selections if type(axis.indices) is range]
     return sizes == list(shape)
 
 
@@ -102,23 +148,22 @@ def view_in_stored_order(
 ) -> Array:
     """The view of `out` with an axis for each stored axis, in which a `Selection` has its places.
 
-    Slices of `place` begin at 0 in it.
+    Parameters as of `Selection`. Where `out_selection` has a slice, the view has this part of `out`
+    alone, and the places begin at 0. For points, the view is `out` itself.
     """
     if is_point_selection(chunk_selection):
         return out
     if drop_axes:
         out = np.expand_dims(out, drop_axes)
-    slices = zip(
-        chunk_selection,
-        _out_selection_by_axis(chunk_selection, out_selection, drop_axes),
-        strict=True,
-    )
-    out = out[(*[p if type(entry) in _BASIC else slice(None) for entry, p in slices], ...)]
-    return out.transpose(order)
+    out_selections = _out_selection_by_axis(chunk_selection, out_selection, drop_axes)
+    # For an integer, None is a new axis.
+    entries = zip(chunk_selection, out_selections, strict=True)
+    index = [along if type(entry) in _BASIC_TYPES else slice(None) for entry, along in entries]
+    return out[(*index, ...)].transpose(order)
 
 
 def is_point_selection(chunk_selection: Sequence[Any]) -> bool:
-    """Whether a selection is made of 1-D arrays; other arrays are beside slices."""
+    """Whether a selection of one of the four forms is of points: two or more 1-D arrays alone."""
     for entry in chunk_selection:
         if getattr(entry, "ndim", 0) != 1:
             return False
@@ -127,11 +172,11 @@ def is_point_selection(chunk_selection: Sequence[Any]) -> bool:
 
 def is_basic_selection(chunk_selection: Sequence[Any]) -> bool:
     """Whether a selection is made of integers and slices."""
-    return _BASIC.issuperset(map(type, chunk_selection))
+    return _BASIC_TYPES.issuperset(map(type, chunk_selection))
 
 
 def has_form_of_zarr(chunk_selection: Sequence[Any], shape: Sequence[int]) -> bool:
-    """Whether a selection of a chunk of `shape` has one of the four forms."""
+    """Whether a selection of a chunk of `shape` has one of the four forms, within the chunk."""
     if len(chunk_selection) != len(shape) or not all(
         map(_has_form_of_zarr_along_axis, chunk_selection, shape)
     ):
@@ -145,6 +190,7 @@ def has_form_of_zarr(chunk_selection: Sequence[Any], shape: Sequence[int]) -> bo
         return False
     if is_point_selection(arrays):
         return len({a.shape for a in arrays}) == 1 and bool not in [a.dtype for a in arrays]
+    # As of `numpy.ix_`: each array is long along its own axis.
     n = len(shape)
     return all(a.shape == (*[1] * i, a.size, *[1] * (n - 1 - i)) for i, a in enumerate(arrays))
 
@@ -163,14 +209,15 @@ def _has_form_of_zarr_along_axis(entry: Any, size: int) -> bool:
 
 
 def selection_shape(chunk_selection: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of a selection that `has_form_of_zarr`."""
+    """Shape of the result of a selection that `has_form_of_zarr`: integers have no axis in it."""
     if is_point_selection(chunk_selection):
         return tuple(chunk_selection[0].shape)
-    along = zip(chunk_selection, shape, strict=True)
-    return tuple([_selected_length(entry, n) for entry, n in along if type(entry) is not int])
+    axes = zip(chunk_selection, shape, strict=True)
+    return tuple([_selected_length(entry, n) for entry, n in axes if type(entry) is not int])
 
 
 def _selected_length(entry: Any, size: int) -> int:
+    """Number of indices that a slice or an array selects along an axis of `size` elements."""
     if type(entry) is slice:
         return len(range(*entry.indices(size)))
     return int(np.count_nonzero(entry)) if entry.dtype == bool else entry.size
@@ -193,18 +240,22 @@ def broadcast(value: Array, shape: tuple[int, ...], *, is_element: bool = False)
     if value.shape == shape:
         return value
     elements = np.asarray(value)  # a matrix has two axes in any shape
-    more = elements.ndim - len(shape)
+    extra_axes = elements.ndim - len(shape)
     is_taken_for_one = elements.size == 1 and elements.dtype.type in (np.bool_, np.void)
-    if is_element and more and not is_taken_for_one:
+    if is_element and extra_axes and not is_taken_for_one:
         raise shape_mismatch_error(value.shape, shape)
     try:
-        return np.broadcast_to(elements.squeeze(tuple(range(more))), shape)
+        return np.broadcast_to(elements.squeeze(tuple(range(extra_axes))), shape)
     except ValueError:
         raise shape_mismatch_error(value.shape, shape) from None
 
 
 def outer_index(chunk_selection: Sequence[slice | Offsets]) -> tuple[Any, ...]:
-    """NumPy index of every combination of indices along the axes, with the axes in their order."""
+    """NumPy index of every combination of indices along the axes.
+
+    Its result has the axes in their order: one array or none is used as it is, and several, with
+    the slices beside them, as `numpy.ix_` makes them. Slices have a start and a stop.
+    """
     if sum([type(entry) is not slice for entry in chunk_selection]) < 2:
         return tuple(chunk_selection)
     return np.ix_(
@@ -215,67 +266,107 @@ def outer_index(chunk_selection: Sequence[slice | Offsets]) -> tuple[Any, ...]:
 def _out_selection_by_axis(
     chunk_selection: tuple[Any, ...], out_selection: Any, drop_axes: tuple[int, ...]
 ) -> list[Any]:
-    """The place along each axis; None for an integer, whose axis `out` does not have."""
+    """The places along each axis of the array, out of zarr's, which has no entry for some axes.
+
+    None for an integer, whose axis `out` does not have. An axis in `drop_axes`, which `out` does
+    not have either, has its one place from the first on.
+    """
     if out_selection is None:
-        return [None if type(entry) is int else _ALL for entry in chunk_selection]
-    given = iter(out_selection if type(out_selection) is tuple else (out_selection,))
-    axes = enumerate(chunk_selection)
-    return [None if type(e) is int else _ALL if i in drop_axes else next(given) for i, e in axes]
+        return [None if type(entry) is int else _FROM_FIRST for entry in chunk_selection]
+    out_entries = iter(out_selection if type(out_selection) is tuple else (out_selection,))
+    out_selections: list[Any] = []
+    for axis, entry in enumerate(chunk_selection):
+        if type(entry) is int:
+            out_selections.append(None)
+        elif axis in drop_axes:
+            out_selections.append(_FROM_FIRST)
+        else:
+            out_selections.append(next(out_entries))
+    return out_selections
 
 
 def _axis_selection(entry: Any, size: int, out_selection: Any) -> AxisSelection:
-    """Indices along an axis of `size`, and their places; those of a slice begin at 0."""
+    """Indices along an axis of `size` elements, ascending, and their places.
+
+    The places of an integer or a slice begin at 0, as in `view_in_stored_order`.
+    """
     if type(entry) is slice:
-        within = range(*entry.indices(size))
-        return AxisSelection(within, slice(0, len(within)))
+        selected = range(*entry.indices(size))
+        return AxisSelection(selected, slice(0, len(selected)))
     if type(entry) is int:
         return AxisSelection(range(entry, entry + 1), slice(0, 1))
-    along: Offsets = np.flatnonzero(entry) if entry.dtype == bool else entry.ravel()
-    along = along.astype(np.int64, copy=False)
-    begin = out_selection.start if type(out_selection) is slice else None
-    out: slice | Offsets = (
-        out_selection.ravel() if begin is None else slice(begin, begin + along.size)
-    )
-    steps = np.diff(along)
+    indices: Offsets = np.flatnonzero(entry) if entry.dtype == bool else entry.ravel()
+    indices = indices.astype(np.int64, copy=False)
+    out: slice | Offsets
+    if type(out_selection) is slice:
+        out = slice(out_selection.start, out_selection.start + indices.size)
+    else:
+        out = out_selection.ravel()
+    steps = np.diff(indices)
     if steps.size and steps.min() < 0:
         # NumPy sorts integers of 16 bits ten times as fast. The sort is stable, since the last
         # value counts for an index that is written twice.
-        order = np.argsort(along.astype(np.uint16) if along.max() < 2**16 else along, kind="stable")
-        along, steps = along[order], np.diff(along[order])
+        sorted_by = indices.astype(np.uint16) if indices.max() < 2**16 else indices
+        order = np.argsort(sorted_by, kind="stable")
+        indices = indices[order]
+        steps = np.diff(indices)
         out = order + out.start if type(out) is slice else out[order]
     step = int(steps[0]) if steps.size else 1
     if not step or (steps != step).any():
-        return AxisSelection(along, out)
-    first = int(along[0]) if along.size else 0
-    return AxisSelection(range(first, first + along.size * step, step), out)
+        return AxisSelection(indices, out)
+    first = int(indices[0]) if indices.size else 0
+    return AxisSelection(range(first, first + indices.size * step, step), out)
 
 
 def c_strides(
     shape: Sequence[int], item_size: int = 1, order: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """Strides of an array whose axes are stored in C order, or in `order`, outermost first."""
+    """Strides of a contiguous array, in units of which an element has `item_size`.
+
+    Its axes are stored in C order; or in `order`, the axes from the outermost to the innermost.
+    """
     axes = range(len(shape)) if order is None else order
-    steps = accumulate([shape[i] for i in reversed(axes)], mul, initial=item_size)
-    found = dict(zip(reversed(axes), steps, strict=False))
-    return tuple([found[i] for i in range(len(shape))])
+    products = accumulate([shape[i] for i in reversed(axes)], mul, initial=item_size)
+    by_axis = dict(zip(reversed(axes), products, strict=False))  # the last product is the size
+    return tuple([by_axis[i] for i in range(len(shape))])
 
 
 class Box(NamedTuple):
-    """Elements at even steps along each axis of one chunk: a point, a row, a plane, a block."""
+    """Elements at even steps along each axis of one chunk: a point, a row, a plane, a block.
 
-    chunk_number: int  # of the chunk
-    start: int  # in elements, as all that follow
-    extent: int  # from the first to the last selected one
-    largest_gap: int  # the longest between two selected ones
-    shape: tuple[int, ...]
+    All but the number are in elements.
+    """
+
+    chunk_number: int
+    start: int  # from the first element of the chunk to the first selected one
+    extent: int  # from the first selected element to the last, both included
+    largest_gap: int  # most elements between two selected ones
+    shape: tuple[int, ...]  # with an axis for each stored axis
     strides: tuple[int, ...]
 
 
 class ChunkGrid:
-    """A regular grid of chunks, which are numbered.
+    """A regular grid of numbered chunks.
 
-    The numbers of neighbours along an axis differ by the number stride of the axis: in C order,
-    unless `number_strides` are given.
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the array, or of the stored object.
+    chunk_shape : sequence of int
+        Shape of a chunk, or of an inner chunk.
+    number_strides : sequence of int, optional
+        For each axis, by how much the numbers of neighbours differ; None for C order.
+
+    Attributes
+    ----------
+    chunk_counts : tuple of int
+        Number of chunks along each axis; the last one may be partly outside of the array.
+    chunk_count : int
+        Number of all chunks.
+    element_strides : tuple of int
+        Strides of the axes in a chunk, in elements.
+    axes_by_number : list of int
+        The axes such that numbers ascend in C order of them.
     """
 
     def __init__(
@@ -284,7 +375,8 @@ class ChunkGrid:
         chunk_shape: Sequence[int],
         number_strides: Sequence[int] | None = None,
     ) -> None:
-        self.shape, self.chunk_shape = tuple(shape), tuple(chunk_shape)
+        self.shape = tuple(shape)
+        self.chunk_shape = tuple(chunk_shape)
         self.chunk_counts = tuple(
             [-(-n // size) for n, size in zip(shape, chunk_shape, strict=True)]
         )
@@ -293,7 +385,6 @@ class ChunkGrid:
         )
         self.chunk_count = prod(self.chunk_counts)
         self.element_strides = c_strides(chunk_shape)
-        # In this order, numbers ascend.
         self.axes_by_number = sorted(range(len(self.shape)), key=lambda i: -self.number_strides[i])
         axes = zip(
             self.shape, self.chunk_shape, self.number_strides, self.element_strides, strict=True
@@ -303,15 +394,20 @@ class ChunkGrid:
     def coords_of(self, number: int) -> tuple[int, ...]:
         """Index of a chunk along each axis."""
         axes = zip(self.chunk_counts, self.number_strides, strict=True)
-        return tuple([number // distance % count for count, distance in axes])
+        return tuple([number // number_stride % count for count, number_stride in axes])
 
     def number_of(self, chunk_coords: Sequence[int]) -> int:
         """Number of a chunk, by its index along each axis."""
         return sum(map(mul, chunk_coords, self.number_strides))
 
     def origin_of_integers(self, chunk_selection: Sequence[Any]) -> tuple[int, int]:
-        """What integers add to the numbers of chunks, and to the first element in a chunk."""
-        number = start = 0
+        """What the integers of a selection add to chunk numbers, and to offsets in a chunk.
+
+        Offsets are in elements. Slices add nothing here, nor does an array: selections that differ
+        in integers alone select the same elsewhere. A plain tuple, which random rows pay for.
+        """
+        chunk_number = 0
+        start = 0
         axes = zip(
             chunk_selection,
             self.chunk_shape,
@@ -319,19 +415,26 @@ class ChunkGrid:
             self.element_strides,
             strict=True,
         )
-        for entry, size, distance, stride in axes:
+        for entry, size, number_stride, stride in axes:
             if type(entry) is int:
-                number += entry // size * distance
+                chunk_number += entry // size * number_stride
                 start += entry % size * stride
-        return number, start
+        return chunk_number, start
 
     def box_of(self, chunk_selection: Sequence[Any]) -> Box | None:
-        """Integers and slices in one chunk, in a tenth of the time of a plan; None for others."""
-        number = start = gap = 0
-        extent, shape, strides = 1, [], []
+        """The box of integers and slices in the stored order of axes, without a plan.
+
+        None if nothing is selected, or elements of several chunks. It takes a tenth of the time of
+        a plan.
+        """
+        number = start = largest_gap = 0
+        extent = 1
+        shape = []
+        strides = []
         axes = zip(reversed(chunk_selection), self._innermost_first)  # noqa: B905 -- slower
-        for entry, (n, size, distance, stride) in axes:
-            first, count, step = entry, 1, 1
+        for entry, (n, size, number_stride, stride) in axes:
+            first = entry
+            count = step = 1
             if type(entry) is slice:
                 first, stop, step = entry.indices(n)
                 count = -((first - stop) // step)
@@ -342,77 +445,89 @@ class ChunkGrid:
                 return None
             if count > 1:
                 step *= stride
-                gap = max(gap, step - extent)
+                largest_gap = max(largest_gap, step - extent)
                 extent += (count - 1) * step
-            number += k * distance
+            number += k * number_stride
             start += local * stride
             shape.append(count)
             strides.append(step)
-        return Box(number, start, extent, gap, tuple(shape[::-1]), tuple(strides[::-1]))
+        return Box(number, start, extent, largest_gap, tuple(shape[::-1]), tuple(strides[::-1]))
 
     def split_by_axis(self, selection: Selection) -> AxisSplit:
-        """Indices in chunks along each axis (points: one of offsets), with the chunks' numbers."""
+        """The indices of a selection in each chunk, axis by axis."""
         axis_selections = selection.axis_selections
         if selection.are_points:
             return [list(self._split_points(axis_selections))]
         if self.chunk_count == 1:
-            return [
-                [(0, axis_selection)] if len(axis_selection.indices) else []
-                for axis_selection in axis_selections
-            ]
+            return [[(0, axis)] if len(axis.indices) else [] for axis in axis_selections]
         axes = zip(axis_selections, self.chunk_shape, self.number_strides, strict=True)
         return [
-            [(k * d, part) for k, part in _split_axis(axis_selection, size)]
-            for axis_selection, size, d in axes
+            [(k * number_stride, in_chunk) for k, in_chunk in _split_axis(axis_selection, size)]
+            for axis_selection, size, number_stride in axes
         ]
 
-    def chunks_of(self, along: AxisSplit) -> Iterator[tuple[int, tuple[AxisSelection, ...]]]:
-        """Number of each chunk with selected elements, ascending, and their indices in it."""
-        order = self.axes_by_number if len(along) == len(self.axes_by_number) else [0]
-        back = [order.index(i) for i in range(len(order))]
-        for found in product(*[along[i] for i in order]):
-            yield sum([number for number, _ in found]), tuple([found[i][1] for i in back])
+    def split_by_chunk(self, split: AxisSplit) -> Iterator[tuple[int, AxisSelections]]:
+        """Number of each chunk with selected elements, ascending, and its selection.
 
-    def finder(self, along: AxisSplit) -> Callable[[int], tuple[AxisSelection, ...] | None]:
-        """A function that gives the indices in the chunk with a number, or None without any."""
-        axes = [dict(axis) for axis in along]
+        Plain tuples, since one is made for each of many inner chunks.
+        """
+        order = self.axes_by_number if len(split) == len(self.axes_by_number) else [0]
+        inverse_order = [order.index(i) for i in range(len(order))]
+        for combination in product(*[split[i] for i in order]):
+            number = sum([added for added, _ in combination])
+            yield number, tuple([combination[i][1] for i in inverse_order])
 
-        def dims(number: int) -> tuple[AxisSelection, ...] | None:
-            numbers = [number]
+    def lookup_by_chunk(self, split: AxisSplit) -> Callable[[int], AxisSelections | None]:
+        """A function of the number of a chunk, which gives its selection; None if it has none."""
+        axes = [dict(axis) for axis in split]
+
+        def axis_selections_in(number: int) -> AxisSelections | None:
+            added = [number]
             if len(axes) == len(self.number_strides):
-                numbers = [*map(mul, self.coords_of(number), self.number_strides)]
-            found = [axis.get(part) for axis, part in zip(axes, numbers, strict=True)]
-            return None if None in found else tuple(cast("list[AxisSelection]", found))
+                added = [*map(mul, self.coords_of(number), self.number_strides)]
+            axis_selections = [axis.get(n) for axis, n in zip(axes, added, strict=True)]
+            if None in axis_selections:
+                return None
+            return tuple(cast("list[AxisSelection]", axis_selections))
 
-        return dims
+        return axis_selections_in
 
     def _split_points(
         self, axis_selections: Sequence[AxisSelection]
     ) -> Iterator[tuple[int, AxisSelection]]:
+        """Number of each chunk with points, ascending, and their offsets in it, in elements."""
         out = axis_selections[0].out_selection
         numbers, offsets = np.zeros((2, len(axis_selections[0].indices)), np.int64)
-        for axis_selection, size, distance, stride in zip(
+        axes = zip(
             axis_selections,
             self.chunk_shape,
             self.number_strides,
             self.element_strides,
             strict=True,
-        ):
+        )
+        has_one_chunk = self.chunk_count == 1
+        for axis_selection, size, number_stride, stride in axes:
             indices = np.asarray(axis_selection.indices, np.int64)
-            outer, local = np.divmod(indices, size) if self.chunk_count > 1 else (0, indices)
-            numbers += outer * distance
+            outer, local = (0, indices) if has_one_chunk else np.divmod(indices, size)
+            numbers += outer * number_stride
             offsets += local * stride
         # Stable, since the last value counts for a point that is written twice.
-        is_one = self.chunk_count == 1
-        order = np.argsort(offsets, kind="stable") if is_one else np.lexsort((offsets, numbers))
-        numbers, offsets = numbers[order], offsets[order]
+        if has_one_chunk:
+            order = np.argsort(offsets, kind="stable")
+        else:
+            order = np.lexsort((offsets, numbers))
+        numbers = numbers[order]
+        offsets = offsets[order]
         out = order + out.start if type(out) is slice else out[order]
         for first, last in runs_of_equals(numbers):
             yield int(numbers[first]), AxisSelection(offsets[first:last], out[first:last])
 
 
 def _split_axis(axis_selection: AxisSelection, size: int) -> Iterator[tuple[int, AxisSelection]]:
-    """Numbers of the chunks along an axis, each `size` long, and the indices within each."""
+    """Index of each chunk along an axis, and the selected indices within it.
+
+    Chunks without any are left out; `size` is the length of a chunk.
+    """
     indices = axis_selection.indices
     if not isinstance(indices, range):
         outer = indices // size
@@ -424,18 +539,18 @@ def _split_axis(axis_selection: AxisSelection, size: int) -> Iterator[tuple[int,
             else:
                 yield k, axis_selection.subset(indices[first:last] - k * size, first)
         return
-    step, begin, count = indices.step, 0, len(indices)
-    while begin < count:
-        k, local = divmod(indices[begin], size)
-        end = min(begin + (size - local - 1) // step + 1, count)
-        yield (
-            k,
-            axis_selection.subset(range(local, local + (end - begin - 1) * step + 1, step), begin),
-        )
-        begin = end
+    step = indices.step
+    count = len(indices)
+    first = 0
+    while first < count:
+        k, local = divmod(indices[first], size)
+        last = min(first + (size - local - 1) // step + 1, count)
+        within = range(local, local + (last - first - 1) * step + 1, step)
+        yield k, axis_selection.subset(within, first)
+        first = last
 
 
 def runs_of_equals(ascending: Offsets) -> Iterator[tuple[int, int]]:
-    """First and last, exclusive, of each run of equal numbers."""
+    """First and last position, exclusive, of each run of equal numbers; none of an empty array."""
     edges = np.flatnonzero(np.diff(ascending)) + 1
     return (pair for pair in pairwise([0, *edges.tolist(), ascending.size]) if pair[0] < pair[1])

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from zarr_bytes.data_type.fill_value import DType
+    from zarr_bytes.indexing.plan import KeptPlan
     from zarr_bytes.indexing.selection import Offsets
     from zarr_bytes.layout.elements import Array, Bytes, Endian
+    from zarr_bytes.settings import RequestCost
     from zarr_bytes.zarr_versions import ArraySpec
 
 _ENTRY_NBYTES: Final = 16  # bytes of the index for each inner chunk
@@ -105,7 +107,9 @@ class ObjectLayout:
             self.data_offset = 0 if sharding.index_is_at_end else self.index_nbytes
             self.index_dtype = np.dtype("<u8" if sharding.index_endian == "little" else ">u8")
         self.kept_strategy: deque[Any] = deque(maxlen=1)  # to read; `Reader` takes it out meanwhile
-        self.kept_plans: dict[Any, Any] = {}  # by the cost of a request, with their selections
+        self.kept_plans: dict[
+            RequestCost | None, KeptPlan
+        ] = {}  # by the cost of a request, with their selections
 
     def in_stored_order(self, along: Sequence[Any]) -> tuple[Any, ...]:
         """What the array has along each axis, in the stored order of axes."""
