@@ -1,7 +1,32 @@
 """A selection of an array with NumPy's rules, brought into a form of zarr's and back.
 
-The *canvas* has an axis for each axis of the array, or one for points, as a `Selection` has it. The
-result of NumPy has its elements in other axes.
+NumPy's result and zarr's forms of selection have other axes. Between them is the *gathered* array:
+it has an axis for each axis of the array, ascending, also for an integer; or one for all points.
+Elements are copied between chunks and the gathered array, and NumPy's result is a view of it.
+
+Of an array of shape (4, 5, 6), the result of ``array[2, ::-1, [1, 3]]`` has the shape (2, 5): NumPy
+takes an integer beside an array for an array, and puts the axes of arrays that a slice separates
+first.
+
+>>> grid = ChunkGrid((4, 5, 6), chunk_shape=(4, 5, 2))
+>>> selection = NumpySelection(np.s_[2, ::-1, [1, 3]], grid)
+>>> selection.shape, selection.gathered_shape
+((2, 5), (1, 5, 2))
+
+Each chunk puts its elements into the gathered array, in which slices ascend:
+
+>>> array = np.arange(120).reshape(4, 5, 6)
+>>> chunks = [array[..., :2], array[..., 2:4], array[..., 4:]]
+>>> gathered = np.empty(selection.gathered_shape, int)
+>>> for number, index, gathered_index in selection.chunks(item_size=8):
+...     gathered[gathered_index] = chunks[number][index]
+>>> bool((selection.from_gathered(gathered) == array[2, ::-1, [1, 3]]).all())
+True
+
+Where one chunk has all selected elements, NumPy selects of this chunk instead:
+
+>>> NumpySelection(np.s_[2, ::-1, [2, 3]], grid).in_one_chunk()
+(1, (2, slice(4, None, -1), array([0, 1])))
 """
 
 from __future__ import annotations
@@ -10,41 +35,80 @@ from contextlib import suppress
 from functools import cached_property
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from zarr_bytes.errors import short_repr
-from zarr_bytes.indexing.selection import Selection, outer_index
+from zarr_bytes.indexing.selection import ChunkGrid, Selection, outer_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from zarr_bytes.indexing.selection import Array, AxisSelection, ChunkGrid, Offsets
+    from zarr_bytes.indexing.selection import Array, AxisSelection, Offsets
 
-Entry: TypeAlias = "int | range | Offsets"  # without negative integers
+Entry: TypeAlias = "int | range | Offsets"
+"""What is selected along an axis, counted from its beginning: no negative integers, no bools. Only
+a range may descend. Arrays have any number of axes."""
 
 FORMS: Final = "permitted are integers, slices, `...` and arrays of integers"
-_PIECE: Final = 2**20  # bytes that are gathered at once and stay in the cache
+_MAX_GATHERED_NBYTES: Final = 2**20  # gathered at once, which stay in the processor's cache
+
+
+class ChunkPart(NamedTuple):
+    """The selected elements of one chunk, or some of them."""
+
+    chunk_number: int
+    chunk_index: tuple[Any, ...]  # NumPy index of the chunk
+    gathered_index: tuple[Any, ...]  # NumPy index of the gathered array
+
+
+class Entries(NamedTuple):
+    """The entries of a selection."""
+
+    along_axes: list[Entry]  # one for each axis of the array
+    ellipsis_position: int  # position of `...`, by axis; -1 without one
 
 
 class NumpySelection:
-    """A selection, as in ``array[selection]``, divided by chunk; an empty one has a shape alone."""
+    """A selection of an array, as in ``array[selection]``, divided by chunk.
+
+    Of a selection of no elements, only `shape` and `has_arrays` may be used.
+
+    Parameters
+    ----------
+    selection : object
+        What is between the brackets.
+    grid : ChunkGrid
+        Chunks of the array, with axes in the order of the array.
+
+    Attributes
+    ----------
+    ellipsis_position : int
+        Axis at which the selection has `...`; -1 without one.
+
+    Raises
+    ------
+    IndexError
+        If NumPy does not permit the selection; or if it has points beside slices, or a mask of
+        several axes, which NumPy permits.
+    """
 
     def __init__(self, selection: object, grid: ChunkGrid) -> None:
         self._grid = grid
         self._entries, self.ellipsis_position = _entries(selection, grid.shape)
-        self._arrays = arrays = [e for e in self._entries if isinstance(e, np.ndarray)]
+        arrays = [entry for entry in self._entries if isinstance(entry, np.ndarray)]
+        self._arrays = arrays
         try:
-            self._together = np.broadcast(*arrays).shape if arrays else ()
+            self._broadcast_shape = np.broadcast(*arrays).shape if arrays else ()
         except ValueError:
             shapes = " and ".join([str(array.shape) for array in arrays])
             raise IndexError(
                 f"arrays of indices of shapes {shapes} cannot be broadcast against each other"
             ) from None
         # Arrays that are long along other axes each are combined, as by `numpy.ix_`.
-        long = [axis for array in arrays for axis in _long_axes(array)]
-        self._are_points = len(set(long)) < len(long)
+        long_axes = [axis for array in arrays for axis in _long_axes(array)]
+        self._are_points = len(set(long_axes)) < len(long_axes)
         if self._are_points and any(isinstance(entry, range) for entry in self._entries):
             raise IndexError(
                 f"{FORMS}, the arrays along one axis or along all; found other arrays along several"
@@ -57,44 +121,46 @@ class NumpySelection:
             )
 
     def in_one_chunk(self) -> tuple[int, tuple[Any, ...]] | None:
-        """Number of the chunk that has the whole selection, and the selection of the chunk."""
+        """Number of the chunk that has all selected elements, and NumPy index of it.
+
+        The index gives NumPy's result without a gathered array. None if several chunks have them.
+        """
         number = 0
-        local: list[Any] = []
+        index_in_chunk: list[Any] = []
         axes = zip(self._entries, self._grid.chunk_shape, self._grid.number_strides, strict=True)
-        for entry, size, distance in axes:
+        for entry, size, number_stride in axes:
             if isinstance(entry, int):
                 low = high = entry
             elif isinstance(entry, range):
                 low, high = sorted((entry[0], entry[-1]))
             else:
-                low, high = int(entry.min()), int(entry.max())
+                low = int(entry.min())
+                high = int(entry.max())
             k = low // size
             if high // size != k:
                 return None
-            number += k * distance
-            local.append(_moved(entry, -k * size))
+            number += k * number_stride
+            index_in_chunk.append(_shifted_index(entry, -k * size))
         if self.ellipsis_position >= 0:  # with which the result of NumPy is never a scalar
-            local.insert(self.ellipsis_position, ...)
-        return number, tuple(local)
+            index_in_chunk.insert(self.ellipsis_position, ...)
+        return number, tuple(index_in_chunk)
 
-    def chunks(self, item_size: int) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
-        """Number of each chunk, NumPy index of its selection, and NumPy index of the canvas."""
+    def chunks(self, item_size: int) -> Iterator[ChunkPart]:
+        """All selected elements, chunk by chunk, in the order of chunk numbers.
+
+        An element has `item_size` bytes. Many elements of one chunk come in several parts.
+        """
         grid = self._grid
-        for number, axis_selections in grid.chunks_of(grid.split_by_axis(self._selection)):
+        for number, axis_selections in grid.split_by_chunk(grid.split_by_axis(self._selection)):
             if self._are_points:
-                yield (
-                    number,
-                    np.unravel_index(axis_selections[0].indices, grid.chunk_shape),
-                    (axis_selections[0].out_selection,),
-                )
+                (points,) = axis_selections
+                index = np.unravel_index(points.indices, grid.chunk_shape)
+                yield ChunkPart(number, index, (points.out_selection,))
                 continue
-            for piece in _pieces(axis_selections, item_size):
-                local: list[Any] = [_moved(axis_selection.indices, 0) for axis_selection in piece]
-                yield (
-                    number,
-                    outer_index(local),
-                    outer_index([axis_selection.out_selection for axis_selection in piece]),
-                )
+            for part in _split_by_size(axis_selections, item_size):
+                along_axes: list[Any] = [_shifted_index(axis.indices, 0) for axis in part]
+                gathered_index = outer_index([axis.out_selection for axis in part])
+                yield ChunkPart(number, outer_index(along_axes), gathered_index)
 
     @property
     def has_arrays(self) -> bool:
@@ -105,69 +171,82 @@ class NumpySelection:
     def shape(self) -> tuple[int, ...]:
         """Shape of ``array[selection]``."""
         sizes = [len(entry) for entry in self._entries if isinstance(entry, range)]
-        return (*sizes[: self._before], *self._together, *sizes[self._before :])
+        before = self._axes_before_arrays
+        return (*sizes[:before], *self._broadcast_shape, *sizes[before:])
 
     @property
     def gathered_shape(self) -> tuple[int, ...]:
-        """Shape of the canvas."""
+        """Shape of the gathered array."""
         if self._are_points:
-            return (prod(self._together),)
+            return (prod(self._broadcast_shape),)
         return tuple([len(e) if isinstance(e, range) else np.size(e) for e in self._entries])
 
     def from_gathered(self, gathered: Array) -> Array:
-        """The result of NumPy; a view."""
-        split = gathered[self._turned].reshape([self.shape[axis] for axis in self._order])
-        return split.transpose(np.argsort(self._order))
+        """The result of NumPy, a view of the gathered array."""
+        order = self._result_axes_as_gathered
+        with_all_axes = gathered[self._reversing_index].reshape([self.shape[i] for i in order])
+        return with_all_axes.transpose(np.argsort(order))
 
     def to_gathered(self, values: Array) -> Array:
-        """The canvas of values that have the shape of the result; where possible, a view."""
-        return values.transpose(self._order).reshape(self.gathered_shape)[self._turned]
+        """The gathered array of values that have the shape of the result; a view if possible."""
+        in_order = values.transpose(self._result_axes_as_gathered)
+        return in_order.reshape(self.gathered_shape)[self._reversing_index]
 
     @property
-    def _turned(self) -> tuple[slice, ...]:
-        """NumPy index that turns the canvas, which ascends, along slices of negative steps."""
+    def _reversing_index(self) -> tuple[slice, ...]:
+        """NumPy index that reverses the gathered array along slices of negative steps.
+
+        In the gathered array these ascend; reversed once more, it is as it was.
+        """
         entries = () if self._are_points else self._entries
-        descend = [isinstance(entry, range) and entry.step < 0 for entry in entries]
-        return tuple([slice(None, None, -1 if descends else 1) for descends in descend])
+        descends = [isinstance(entry, range) and entry.step < 0 for entry in entries]
+        return tuple([slice(None, None, -1 if is_reversed else 1) for is_reversed in descends])
 
     @cached_property
-    def _order(self) -> list[int]:
-        """The axes of the result in the order of the canvas; then those of length 1."""
-        behind, count = self._before + len(self._together), len(self.shape)
-        slices = iter([*range(self._before), *range(behind, count)])
-        found: list[int] = []
+    def _result_axes_as_gathered(self) -> list[int]:
+        """The axes of the result in the order of the gathered array; then those of length 1.
+
+        Several of them are one axis of the gathered array where an array has several long axes.
+        """
+        count = len(self.shape)
+        before = self._axes_before_arrays
+        after_arrays = before + len(self._broadcast_shape)
+        slice_axes = iter([*range(before), *range(after_arrays, count)])
+        axes: list[int] = []
         for entry in self._entries:
             if isinstance(entry, range):
-                found.append(next(slices))
+                axes.append(next(slice_axes))
             elif isinstance(entry, np.ndarray) and not self._are_points:
-                found += [behind + axis for axis in _long_axes(entry)]
-        return found + [axis for axis in range(count) if axis not in found]
+                axes += [after_arrays + axis for axis in _long_axes(entry)]
+        return axes + [axis for axis in range(count) if axis not in axes]
 
     @cached_property
-    def _before(self) -> int:
+    def _axes_before_arrays(self) -> int:
         """Number of axes of the result before those of the arrays."""
         if not self._arrays:
             return 0
-        others = [i for i, e in enumerate(self._entries) if not isinstance(e, range)]
-        first, last = others[0], others[-1]
+        others = [i for i, entry in enumerate(self._entries) if not isinstance(entry, range)]
+        first = others[0]
+        last = others[-1]
         # A slice between arrays separates them, and `...` also where it stands for no axis.
-        is_split = len(others) <= last - first or first < self.ellipsis_position <= last
-        return 0 if is_split else first
+        has_slice_between = len(others) <= last - first
+        has_ellipsis_between = first < self.ellipsis_position <= last
+        return 0 if has_slice_between or has_ellipsis_between else first
 
     @cached_property
     def _selection(self) -> Selection:
-        """The selection in a form of zarr's, whose slices ascend."""
-        found: list[Any] = []
+        """The selection in one of the forms of zarr, whose slices ascend."""
+        along_axes: list[Any] = []
         for entry in self._entries:
             if self._are_points:
-                found.append(np.broadcast_to(entry, self._together).reshape(-1))
+                along_axes.append(np.broadcast_to(entry, self._broadcast_shape).reshape(-1))
             elif isinstance(entry, np.ndarray):
-                found.append(entry.reshape(1, -1))  # of 1-D arrays alone, it would be points
+                along_axes.append(entry.reshape(1, -1))  # of 1-D arrays alone, it would be points
             elif isinstance(entry, range) and entry.step < 0:
-                found.append(_moved(entry[::-1], 0))
+                along_axes.append(_shifted_index(entry[::-1], 0))
             else:
-                found.append(_moved(entry, 0))
-        return Selection(self._grid.shape, range(len(found)), tuple(found))
+                along_axes.append(_shifted_index(entry, 0))
+        return Selection(self._grid.shape, range(len(along_axes)), tuple(along_axes))
 
 
 def _long_axes(array: Offsets) -> list[int]:
@@ -175,56 +254,60 @@ def _long_axes(array: Offsets) -> list[int]:
     return [axis for axis in range(-array.ndim, 0) if array.shape[axis] > 1]
 
 
-def _moved(entry: Entry, distance: int) -> int | slice | Offsets:
-    """NumPy index of indices plus a distance."""
+def _shifted_index(entry: Entry, distance: int) -> int | slice | Offsets:
+    """NumPy index of what is selected along an axis, plus a distance."""
     if not isinstance(entry, range):
         return entry + distance if distance else entry
     stop = entry[-1] + distance + (1 if entry.step > 0 else -1)
     return slice(entry.start + distance, None if stop < 0 else stop, entry.step)
 
 
-def _pieces(
+def _split_by_size(
     axis_selections: Sequence[AxisSelection], item_size: int
 ) -> Iterator[Sequence[AxisSelection]]:
-    """The indices of a chunk in pieces, along its one array: NumPy gathers in new memory."""
-    arrays = [
-        i
-        for i, axis_selection in enumerate(axis_selections)
-        if not isinstance(axis_selection.indices, range)
-    ]
-    nbytes = item_size * prod([len(axis_selection.indices) for axis_selection in axis_selections])
-    if len(arrays) != 1 or nbytes <= _PIECE:
+    """The selection of a chunk in pieces of bounded size, where NumPy gathers it in new memory.
+
+    That is, along the one array of indices. Slices alone are a view, and stay whole.
+    """
+    arrays = [i for i, axis in enumerate(axis_selections) if not isinstance(axis.indices, range)]
+    nbytes = item_size * prod([len(axis.indices) for axis in axis_selections])
+    if len(arrays) != 1 or nbytes <= _MAX_GATHERED_NBYTES:
         yield axis_selections
         return
     i = arrays[0]
     indices = axis_selections[i].indices
-    count = max(_PIECE * len(indices) // nbytes, 1)
+    count = max(_MAX_GATHERED_NBYTES * len(indices) // nbytes, 1)
     for first in range(0, len(indices), count):
-        yield [
-            *axis_selections[:i],
-            axis_selections[i].subset(indices[first : first + count], first),
-            *axis_selections[i + 1 :],
-        ]
+        piece = axis_selections[i].subset(indices[first : first + count], first)
+        yield [*axis_selections[:i], piece, *axis_selections[i + 1 :]]
 
 
-def _entries(selection: object, shape: tuple[int, ...]) -> tuple[list[Entry], int]:
-    """An entry for each axis of an array of `shape`, and the place of `...`, or -1 without it."""
-    given: list[Any] = list(selection) if isinstance(selection, tuple) else [selection]
-    dots = [i for i, entry in enumerate(given) if entry is Ellipsis]
-    count = len(given) - len(dots)
-    if any(entry is None for entry in given):
+def _entries(selection: object, shape: tuple[int, ...]) -> Entries:
+    """The entries of a selection, one for each axis of an array of `shape`."""
+    entries: list[Any] = list(selection) if isinstance(selection, tuple) else [selection]
+    dots = [i for i, entry in enumerate(entries) if entry is Ellipsis]
+    count = len(entries) - len(dots)
+    if any(entry is None for entry in entries):
         raise IndexError(f"{FORMS}, and no new axes: add these to the result")
     if len(dots) > 1:
         raise IndexError(f"{FORMS}, and `...` at most once")
     if count > len(shape):
         raise IndexError(f"the selection has {count} entries, and the array {len(shape)} axes")
-    at = dots[0] if dots else count
-    given[at : at + len(dots)] = [slice(None)] * (len(shape) - count)
-    entries = zip(given, shape, strict=True)
-    return [_entry(e, n, axis) for axis, (e, n) in enumerate(entries)], at if dots else -1
+    ellipsis_position = dots[0] if dots else -1
+    all_indices = [slice(None)] * (len(shape) - count)  # of axes that the selection doesn't name
+    if dots:
+        entries[ellipsis_position : ellipsis_position + 1] = all_indices
+    else:
+        entries += all_indices
+    axes = enumerate(zip(entries, shape, strict=True))
+    return Entries([_entry(entry, n, axis) for axis, (entry, n) in axes], ellipsis_position)
 
 
 def _entry(entry: Any, n: int, axis: int) -> Entry:
+    """An entry of a selection along an axis of `n` elements, counted from its beginning.
+
+    An IndexError if it is of a type that is not permitted, or outside of the axis.
+    """
     if isinstance(entry, slice):
         try:
             return range(*entry.indices(n))
@@ -237,12 +320,12 @@ def _entry(entry: Any, n: int, axis: int) -> Entry:
         )
     if not isinstance(entry, bool):
         with suppress(TypeError):
-            return _index_in(index(entry), n, axis)
+            return _index_from_start(index(entry), n, axis)
     return _indices(entry, n, axis)
 
 
 def _indices(entry: Any, n: int, axis: int) -> Offsets:
-    """An array of indices along an axis of `n` elements."""
+    """Indices along an axis of `n` elements out of an array or list of integers or bools."""
     try:
         indices = np.asarray(entry)
     except ValueError:  # lists of several lengths
@@ -259,14 +342,18 @@ def _indices(entry: Any, n: int, axis: int) -> Offsets:
     if indices.dtype.kind not in "iu" and not (is_empty and isinstance(entry, list)):
         raise IndexError(f"{FORMS}; found {entry!r} of type {type(entry).__qualname__}")
     low = 0 if is_empty else int(indices.min())
-    for i in () if is_empty else (low, int(indices.max())):
-        _index_in(i, n, axis)
+    if not is_empty:
+        _index_from_start(low, n, axis)
+        _index_from_start(int(indices.max()), n, axis)
     indices = indices.astype(np.int64, copy=False)
     return np.where(indices < 0, indices + n, indices) if low < 0 else indices
 
 
-def _index_in(i: int, n: int, axis: int) -> int:
-    """An index along an axis of `n` elements, counted from its beginning."""
+def _index_from_start(i: int, n: int, axis: int) -> int:
+    """An index along an axis of `n` elements, counted from its beginning.
+
+    An IndexError if it is outside of the axis.
+    """
     if -n <= i < n:
         return i + n if i < 0 else i
     raise IndexError(f"index {i} is outside axis {axis}, which has {n} elements")
