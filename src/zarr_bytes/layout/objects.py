@@ -1,8 +1,10 @@
-"""The format of a stored object: a chunk, or a shard of uncompressed inner chunks and their index.
+"""The layout of a stored object: a chunk, or a shard of uncompressed inner chunks and their index.
 
-A chunk is a shard of one inner chunk at offset 0, whose index is a constant. Specification:
-sharding codec 1.0, "Binary shard format": an index has the offset and the size of each inner chunk
-in C order, as unsigned integers of 64 bits, all bits of both being 1 for an absent one.
+A chunk is treated as a shard of one inner chunk at offset 0, whose index is a constant.
+
+Specification: sharding codec 1.0, "Binary shard format": an index has the offset and the size of
+each inner chunk in C order, as unsigned integers of 64 bits, all bits of both being 1 for an absent
+one. With a `transpose` codec before the sharding codec, that is C order of the transposed axes.
 """
 
 from __future__ import annotations
@@ -36,19 +38,19 @@ if TYPE_CHECKING:
     from zarr_bytes.settings import RequestCost
     from zarr_bytes.zarr_versions import ArraySpec
 
-_ENTRY_NBYTES: Final = 16  # bytes of the index for each inner chunk
-_CHECKSUM_NBYTES: Final = 4  # bytes
+_ENTRY_NBYTES: Final = 16  # of the index, for each inner chunk
+_CHECKSUM_NBYTES: Final = 4
 _ABSENT: Final = 2**64 - 1  # offset and size of an inner chunk that is missing
-_MAX_OFFSET: Final = 2**63 - 1  # offset in a file
-_MAX_LAYOUTS: Final = 128  # that are kept, of chunks of several shapes
+_MAX_OFFSET: Final = 2**63 - 1  # in a file
+_MAX_LAYOUTS: Final = 128  # that are kept for chunks of several shapes
 
 
 class ShardingConfig(NamedTuple):
     """The configuration of the sharding codec, with the `transpose` codecs around it."""
 
-    inner_chunk_shape: tuple[int, ...]  # of an inner chunk, in the axes of the array
-    index_order: tuple[int, ...]  # axis of the array that each axis of the index is
-    index_is_at_end: bool  # the index is behind the inner chunks
+    inner_chunk_shape: tuple[int, ...]  # in the axes of the array
+    index_order: tuple[int, ...]  # for each axis of the index, the axis of the array that it is
+    index_is_at_end: bool  # behind the inner chunks, rather than before them
     index_endian: Endian
     index_has_checksum: bool  # crc32c codec 1.0, behind the index
     # Elements behind the edge of the array are kept where all within it is written, as zarr keeps
@@ -64,60 +66,113 @@ class ShardingConfig(NamedTuple):
 class ObjectLayout:
     """The layout of stored objects of one chunk shape, data type and fill value.
 
-    Shapes are in the axes of the array; `grid` has the axes in their stored order. `order` has, for
-    each stored axis, the axis of the array that it is. `stored_fill_value` has the stored bytes of
-    the fill value.
+    It doesn't change, except for the two caches in it.
+
+    Parameters
+    ----------
+    encoding : ChunkEncoding
+        Byte order, order of axes and sharding.
+    shape : tuple of int
+        Shape of a chunk or shard, in the axes of the array.
+    dtype : DType
+        Data type of the array, in memory.
+    fill_value : bytes
+        Bytes of the fill value in memory, as of `dtype`.
+
+    Attributes
+    ----------
+    order : tuple of int
+        For each stored axis, the axis of the array that it is.
+    inverse_order : tuple of int
+        For each axis of the array, the stored axis that it is.
+    inner_chunk_shape : tuple of int
+        Shape of an inner chunk, in the axes of the array.
+    grid : ChunkGrid
+        The inner chunks, in the stored order of axes, and numbered as in the index.
+    element_layout : ElementLayout
+        Layout of an element.
+    stored_dtype : DType
+        Data type in which NumPy sees stored elements: that of the array in the stored byte order,
+        where it converts them exactly. `dtype` where it doesn't, and `decode` must.
+    fill_value : scalar
+        The fill value, of `dtype`.
+    accepts_any_bytes : bool
+        Stored elements need no check, and no change but of their byte order.
+    assigns_directly : bool
+        NumPy assigns stored elements as they are, from arrays of `stored_dtype`.
+    nbytes : int
+        Size of all elements in bytes: that of a chunk.
+    inner_chunk_nbytes : int
+        Size of an inner chunk in bytes.
+    stored_nbytes : int or None
+        Size of an object in bytes; None for shards, whose inner chunks may be absent.
+    index_nbytes : int
+        Size of the index in bytes, with its checksum; 0 for chunks.
+    data_offset : int
+        Offset of the first byte behind an index at the beginning; 0 without one.
+    index_dtype : DType
+        Unsigned integers of the index. Shards alone have it.
+    keeps_padding : bool
+        As of `ShardingConfig`; False for chunks.
+    kept_strategy : deque
+        The last way of a read, at most one; `Reader` takes it out while it reads.
+    kept_plans : dict
+        The last plan of integers and slices for each cost of a request. For `plan_of` alone.
     """
 
     def __init__(
         self, encoding: ChunkEncoding, shape: tuple[int, ...], dtype: DType, fill_value: bytes
     ) -> None:
-        endian, order, sharding = encoding.endian, encoding.order, encoding.sharding
-        self.shape, self.dtype, self.endian, self.sharding = shape, dtype, endian, sharding
-        self.order = tuple(range(len(shape))) if order is None else order
+        sharding = encoding.sharding
+        endian = encoding.endian
+        self.shape = shape
+        self.dtype = dtype
+        self.endian = endian
+        self.sharding = sharding
+        self.order = tuple(range(len(shape))) if encoding.order is None else encoding.order
         self.inverse_order = tuple([self.order.index(i) for i in range(len(shape))])
         self.inner_chunk_shape = shape if sharding is None else sharding.inner_chunk_shape
         counts = [-(-n // size) for n, size in zip(shape, self.inner_chunk_shape, strict=True)]
-        # Inner chunks are numbered as in the index.
-        distances = c_strides(counts, order=None if sharding is None else sharding.index_order)
+        number_strides = c_strides(counts, order=None if sharding is None else sharding.index_order)
         self.grid = ChunkGrid(
-            *map(self.in_stored_order, (shape, self.inner_chunk_shape, distances))
+            self.in_stored_order(shape),
+            self.in_stored_order(self.inner_chunk_shape),
+            self.in_stored_order(number_strides),
         )
         self.inner_chunk_count = self.grid.chunk_count
-        self.element_layout = element_layout = element_layout_of(dtype, endian)
+        element_layout = element_layout_of(dtype, endian)
+        self.element_layout = element_layout
         self.item_size = element_layout.item_size
         self.stored_dtype = element_layout.numpy_dtype or dtype
         self._fill_array = np.frombuffer(fill_value, dtype)
         self.fill_value = self._fill_array[0]
-        # Whether stored elements need no check or change but of their byte order; and whether
-        # NumPy assigns them as they are stored.
         self.accepts_any_bytes = not (element_layout.bool_offsets or element_layout.narrow_bytes)
         self.assigns_directly = self.accepts_any_bytes and element_layout.numpy_dtype is not None
-        self.nbytes = prod(shape) * self.item_size  # of the elements
+        self.nbytes = prod(shape) * self.item_size
         self.inner_chunk_nbytes = prod(self.inner_chunk_shape) * self.item_size
-        self.stored_nbytes: int | None = self.nbytes  # None where inner chunks may be absent
-        self.index_nbytes = self.data_offset = 0
-        self.keeps_padding = sharding is not None and sharding.keeps_padding
+        self.stored_nbytes: int | None = self.nbytes
+        self.index_nbytes = 0
+        self.data_offset = 0
+        self.keeps_padding = False
         if sharding is not None:
             self.stored_nbytes = None
-            self.index_nbytes = (
-                _ENTRY_NBYTES * self.inner_chunk_count
-                + _CHECKSUM_NBYTES * sharding.index_has_checksum
-            )
-            self.data_offset = 0 if sharding.index_is_at_end else self.index_nbytes
+            self.index_nbytes = _ENTRY_NBYTES * self.inner_chunk_count
+            if sharding.index_has_checksum:
+                self.index_nbytes += _CHECKSUM_NBYTES
+            if not sharding.index_is_at_end:
+                self.data_offset = self.index_nbytes
             self.index_dtype = np.dtype("<u8" if sharding.index_endian == "little" else ">u8")
-        self.kept_strategy: deque[Any] = deque(maxlen=1)  # to read; `Reader` takes it out meanwhile
-        self.kept_plans: dict[
-            RequestCost | None, KeptPlan
-        ] = {}  # by the cost of a request, with their selections
+            self.keeps_padding = sharding.keeps_padding
+        self.kept_strategy: deque[Any] = deque(maxlen=1)
+        self.kept_plans: dict[RequestCost | None, KeptPlan] = {}
 
-    def in_stored_order(self, along: Sequence[Any]) -> tuple[Any, ...]:
-        """What the array has along each axis, in the stored order of axes."""
-        return tuple([along[i] for i in self.order])
+    def in_stored_order(self, along_axes: Sequence[Any]) -> tuple[Any, ...]:
+        """What belongs to each axis of the array, in the stored order of axes."""
+        return tuple([along_axes[i] for i in self.order])
 
     @cached_property
     def numbers_in_write_order(self) -> range | Offsets:
-        """Numbers of the inner chunks, in the order in which a new object has them."""
+        """Numbers of the inner chunks, as of the index, in the order of a new object."""
         if self.sharding is None:
             return range(1)
         counts = [-(-self.shape[i] // self.inner_chunk_shape[i]) for i in self.sharding.index_order]
@@ -129,11 +184,14 @@ class ObjectLayout:
         return encode_elements(self._fill_array, self.endian).tobytes()
 
     def index_offset(self, size: int) -> int:
-        """Offset of the index in an object of `size` bytes."""
+        """Offset of the index in an object of `size` bytes, which may be too small for it."""
         return 0 if self.data_offset else max(size - self.index_nbytes, 0)
 
     def parse_index(self, content: Bytes, key: str) -> InnerChunkIndex:
-        """The index of an object, out of all of its bytes."""
+        """The index of an object, out of all of its bytes; `key` names it in messages.
+
+        A ShardIndexError if the object is too short, or the checksum differs.
+        """
         if not self.index_nbytes:
             return SINGLE_CHUNK_INDEX
         start = self.index_offset(content.size)
@@ -142,9 +200,9 @@ class ObjectLayout:
         return ShardIndex(self, key, entries, content.size)
 
     def encode_index(self, offsets: Offsets | None = None) -> bytes:
-        """The bytes of an index.
+        """The bytes of an index, with its checksum; none for a chunk.
 
-        `starts` has the offset of each inner chunk, and -1 for an absent one; None is for a new
+        `offsets` has the offset of each inner chunk, and -1 for an absent one; None is for a new
         object that has all of them.
         """
         if not self.index_nbytes:
@@ -155,9 +213,9 @@ class ObjectLayout:
                 self.data_offset + np.arange(self.inner_chunk_count) * self.inner_chunk_nbytes
             )
         entries = np.full((self.inner_chunk_count, 2), _ABSENT, self.index_dtype)
-        is_there = offsets >= 0
-        entries[is_there, 0] = offsets[is_there]
-        entries[is_there, 1] = self.inner_chunk_nbytes
+        is_present = offsets >= 0
+        entries[is_present, 0] = offsets[is_present]
+        entries[is_present, 1] = self.inner_chunk_nbytes
         content = entries.tobytes()
         if self.index_nbytes > len(content):
             content += google_crc32c.value(content).to_bytes(_CHECKSUM_NBYTES, "little")
@@ -172,7 +230,10 @@ class ObjectLayout:
         )
 
     def decode(self, array: Array) -> Array:
-        """Stored elements as the array has them, without a check of bools."""
+        """Elements of `stored_dtype` such as the array has them, where possible a view.
+
+        Bools must have been checked.
+        """
         if self.element_layout.numpy_dtype is None or self.element_layout.narrow_bytes:
             encoded = array.ravel().view(np.uint8)
             return decode_elements(encoded, self.dtype, array.shape, self.endian)
@@ -186,51 +247,80 @@ class ObjectLayout:
         )
 
     def bitwise_target(self, view: Array) -> tuple[Array, DType] | None:
-        """A view, and the type of stored elements, such that NumPy assigns them bit for bit.
+        """A view of `view` and a data type of stored elements, which NumPy assigns bit for bit.
 
         Plain numbers with one more axis, where possible, are swapped two to three times as fast.
+        None if elements must be checked or converted, or `view` has another data type.
         """
-        found = (
-            _bitwise_dtypes(view.dtype, self.dtype, self.endian) if self.accepts_any_bytes else None
-        )
-        if found is None or view.ndim == 64:  # as many axes as NumPy has
+        if not self.accepts_any_bytes or view.ndim == 64:  # as many axes as NumPy has
             return None
-        number, stored = found
-        return (view[..., np.newaxis] if stored.shape else view).view(number), stored
+        dtypes = _bitwise_dtypes(view.dtype, self.dtype, self.endian)
+        if dtypes is None:
+            return None
+        if dtypes.stored.shape:
+            view = view[..., np.newaxis]
+        return view.view(dtypes.in_memory), dtypes.stored
+
+
+class _BitwiseDtypes(NamedTuple):
+    """Data types without a value, whose elements NumPy copies bit for bit, or swaps."""
+
+    in_memory: DType
+    stored: DType  # with a shape of numbers, where an element has several or is swapped as one
 
 
 @lru_cache(maxsize=1024)
-def _bitwise_dtypes(dtype: DType, own: DType, endian: Endian | None) -> tuple[DType, DType] | None:
-    """Types of numbers in memory and as stored, for a view of `dtype`."""
-    if dtype.newbyteorder("=") != own.newbyteorder("="):
+def _bitwise_dtypes(
+    dtype: DType, layout_dtype: DType, endian: Endian | None
+) -> _BitwiseDtypes | None:
+    """Data types of numbers for a view of `dtype` and objects of `layout_dtype`.
+
+    None if these differ by more than their byte order, or NumPy doesn't know the byte order.
+    """
+    if dtype.newbyteorder("=") != layout_dtype.newbyteorder("="):
         return None
     element_layout = element_layout_of(dtype, endian)
     is_foreign = element_layout.numpy_dtype is None or dtype.num >= FIRST_USER_TYPE
     if is_foreign and not dtype.isnative:
         return None  # types of other packages have one byte order; NumPy decides
-    if element_layout.swap_dtype is None or element_layout.is_stored_as_is:
-        return element_layout.raw_dtype, element_layout.stored_raw_dtype
-    count = dtype.itemsize // element_layout.swap_dtype.itemsize
-    return element_layout.swap_dtype, np.dtype((element_layout.swap_dtype.newbyteorder(), (count,)))
+    swap_dtype = element_layout.swap_dtype
+    if swap_dtype is None or element_layout.is_stored_as_is:
+        return _BitwiseDtypes(element_layout.raw_dtype, element_layout.stored_raw_dtype)
+    count = dtype.itemsize // swap_dtype.itemsize
+    return _BitwiseDtypes(swap_dtype, np.dtype((swap_dtype.newbyteorder(), (count,))))
 
 
 class ChunkEncoding:
-    """The storage of the chunks of an array, as its codecs name it, and their formats."""
+    """How the codecs of an array store its chunks, and the layouts of these.
+
+    Parameters
+    ----------
+    endian : "little", "big" or None
+        Byte order; None for that of the data type.
+    order : tuple of int, optional
+        For each stored axis, the axis of the array that it is; None for C order.
+    sharding : ShardingConfig, optional
+        None for chunks that aren't shards.
+    """
 
     def __init__(
         self,
-        endian: Endian | None,  # None is that of the data type
-        order: tuple[int, ...] | None = None,  # None is C order
+        endian: Endian | None,
+        order: tuple[int, ...] | None = None,
         sharding: ShardingConfig | None = None,
     ) -> None:
-        self.endian, self.order, self.sharding = endian, order, sharding
-        self._layouts: dict[Any, ObjectLayout] = {}
-        self._last: tuple[ArraySpec, ObjectLayout] | None = (
-            None  # one tuple: no thread sees half of it
-        )
+        self.endian = endian
+        self.order = order
+        self.sharding = sharding
+        self._layouts: dict[Any, ObjectLayout] = {}  # by shape, data type and bytes of fill value
+        # The last spec and its layout. One tuple: no thread sees half of it.
+        self._last: tuple[ArraySpec, ObjectLayout] | None = None
 
     def layout_of(self, spec: ArraySpec) -> ObjectLayout:
-        """Format of the chunks of a spec; zarr makes a spec for each read."""
+        """Layout of the chunks of a spec: the same one for equal specs, as zarr makes many.
+
+        Any thread may call it, without a lock: at worst two of them make a layout each.
+        """
         if (kept := self._last) is not None:
             last, layout = kept
             if spec is last or (
@@ -239,29 +329,48 @@ class ChunkEncoding:
                 and spec.fill_value is last.fill_value
             ):
                 return layout
-        dtype, fill_value = spec.dtype.to_native_dtype(), spec.fill_value
+        dtype = spec.dtype.to_native_dtype()
+        fill_value = spec.fill_value
         if fill_value is None:  # as zarr has it
             fill_value = spec.dtype.default_scalar()
-        key = spec.shape, dtype, np.full(1, fill_value, dtype).tobytes()
-        found = self._layouts.get(key)
-        if found is None:
-            shape, _, fill = key
-            found = ObjectLayout(self, shape, dtype, fill)
+        fill_bytes = np.full(1, fill_value, dtype).tobytes()
+        key = (spec.shape, dtype, fill_bytes)
+        layout_or_none = self._layouts.get(key)
+        if layout_or_none is None:
+            layout = ObjectLayout(self, spec.shape, dtype, fill_bytes)
             if len(self._layouts) >= _MAX_LAYOUTS:
                 self._layouts.clear()
             # Not to be looked up: another thread may clear them.
-            self._layouts[key] = found
-        self._last = spec, found
-        return found
+            self._layouts[key] = layout
+        else:
+            layout = layout_or_none
+        self._last = spec, layout
+        return layout
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ChunkEncoding, (self.endian, self.order, self.sharding)
 
 
 class InnerChunkIndex:
-    """The index of a new object that has all inner chunks, such as a chunk: no bytes of it exist.
+    """The offsets of the inner chunks of an object that has all of them, without a stored index.
 
-    `positions` has for each inner chunk how many others are before it; None is for C order.
+    Such an object is a chunk, or a new shard.
+
+    Parameters
+    ----------
+    data_offset : int
+        Offset of the first inner chunk in the object, in bytes.
+    inner_chunk_nbytes : int
+        Size of an inner chunk in bytes.
+    inner_chunk_count : int
+        Number of inner chunks.
+    positions : array, optional
+        For each inner chunk, how many others are before it; None for the order of their numbers.
+
+    Attributes
+    ----------
+    cache_key : hashable
+        Equal for indexes with the same offsets, among those of one layout.
     """
 
     cache_key: Any = None
@@ -273,33 +382,57 @@ class InnerChunkIndex:
         inner_chunk_count: int = 1,
         positions: Offsets | None = None,
     ) -> None:
-        self._first, self._inner_nbytes = data_offset, inner_chunk_nbytes
-        self._count, self._positions = inner_chunk_count, positions
+        self._data_offset = data_offset
+        self._inner_chunk_nbytes = inner_chunk_nbytes
+        self._inner_chunk_count = inner_chunk_count
+        self._positions = positions
 
     @property
     def present_count(self) -> int:
-        """Number of inner chunks that are there."""
-        return self._count
+        """Number of inner chunks that are present."""
+        return self._inner_chunk_count
 
     def offset_of(self, inner_chunk_number: int) -> int | None:
-        """Offset of an inner chunk in its object, in bytes; None if it is absent."""
-        position = (
-            inner_chunk_number
-            if self._positions is None
-            else int(self._positions[inner_chunk_number])
-        )
-        return self._first + position * self._inner_nbytes
+        """Offset of an inner chunk in its object, in bytes; None if it is absent.
+
+        A ShardIndexError if a stored index has an impossible entry for it.
+        """
+        position = inner_chunk_number
+        if self._positions is not None:
+            position = int(self._positions[inner_chunk_number])
+        return self._data_offset + position * self._inner_chunk_nbytes
 
     def share_no_bytes(self, offsets: list[int]) -> bool:  # noqa: ARG002
-        """Whether no other inner chunk has bytes of those at `starts`, which an index permits."""
+        """Whether no other inner chunk has bytes of those at `offsets`, which an index permits.
+
+        `offsets` are those of inner chunks that are present.
+        """
         return True
 
 
 class ShardIndex(InnerChunkIndex):
-    """The index of one shard, of `size` bytes, where that is known."""
+    """The stored index of one shard. Its entries are checked as they are used.
+
+    Parameters
+    ----------
+    layout : ObjectLayout
+        Layout of the shard.
+    key : str
+        Name of the shard in messages.
+    content : array of uint8
+        Bytes of the index, which are kept, and must not change.
+    size : int or None
+        Size of the shard in bytes; None if it isn't known.
+
+    Raises
+    ------
+    ShardIndexError
+        If it has another size than the metadata says, or another checksum than its bytes.
+    """
 
     def __init__(self, layout: ObjectLayout, key: str, content: Bytes, size: int | None) -> None:
-        self._layout, self._key = layout, key
+        self._layout = layout
+        self._key = key
         if content.size != layout.index_nbytes:
             raise ShardIndexError(
                 f"the index of the shard {key} takes {layout.index_nbytes} bytes for"
@@ -317,24 +450,26 @@ class ShardIndex(InnerChunkIndex):
                     " other shapes or codecs than the metadata names"
                 )
         self._entries = entries.view(layout.index_dtype)
-        self._first = layout.data_offset
-        self._last = size  # where an inner chunk must have ended
+        self._data_offset = layout.data_offset
+        self._data_end = size  # where all inner chunks must have ended; None if it isn't known
         if size is not None and not layout.data_offset:
-            self._last = size - layout.index_nbytes
+            self._data_end = size - layout.index_nbytes
 
     @property
     def cache_key(self) -> tuple[int | None, bytes]:
-        """The places of all inner chunks, and their end; a copy, which keeps no shard in memory."""
-        return self._last, self._entries.tobytes()
+        """The end of the inner chunks, and all entries: a copy, which keeps no shard in memory."""
+        return self._data_end, self._entries.tobytes()
 
     @property
     def present_count(self) -> int:
-        """Number of inner chunks that are there."""
+        """Number of inner chunks that are present."""
         return self._present.size
 
     def share_no_bytes(self, offsets: list[int]) -> bool:
-        """Whether no other inner chunk has bytes of those at `starts`, which an index permits."""
-        nbytes, begin = self._layout.inner_chunk_nbytes, np.array(offsets)
+        """Whether no other inner chunk has bytes of those at `offsets`, which an index permits."""
+        nbytes = self._layout.inner_chunk_nbytes
+        begin = np.array(offsets)
+        # One of the inner chunks that begin less than their size before or behind it is itself.
         first = np.searchsorted(self._present, begin - nbytes, "right")
         return bool((np.searchsorted(self._present, begin + nbytes) == first + 1).all())
 
@@ -346,24 +481,28 @@ class ShardIndex(InnerChunkIndex):
         return np.sort(present, kind="stable")  # fast where they are in order
 
     def offset_of(self, inner_chunk_number: int) -> int | None:
-        """Offset of an inner chunk in its shard, in bytes; None if it is absent."""
+        """Offset of an inner chunk in its shard, in bytes; None if it is absent.
+
+        A ShardIndexError if it has another size than the metadata says, or is within the index or
+        behind the end of the shard.
+        """
         start, nbytes = self._entries[2 * inner_chunk_number : 2 * inner_chunk_number + 2].tolist()
         if start == nbytes == _ABSENT:
             return None
         expected = self._layout.inner_chunk_nbytes
         if nbytes != expected:
             fault = f"has {nbytes} bytes, and must have {expected}"
-        elif start < self._first:
-            fault = f"begins at byte {start}, within the index, which ends at {self._first}"
-        elif self._last is not None and start + nbytes > self._last:
-            fault = f"ends at byte {start + nbytes}, and the inner chunks end at {self._last}"
+        elif start < self._data_offset:
+            fault = f"begins at byte {start}, within the index, which ends at {self._data_offset}"
+        elif self._data_end is not None and start + nbytes > self._data_end:
+            fault = f"ends at byte {start + nbytes}, and the inner chunks end at {self._data_end}"
         elif start + nbytes > _MAX_OFFSET:
             fault = f"begins at byte {start}, where no file ends"
         else:
             return int(start)
         layout = self._layout
-        place = layout.grid.coords_of(inner_chunk_number)
-        names = ", ".join([str(place[i]) for i in layout.inverse_order])
+        coords = layout.grid.coords_of(inner_chunk_number)
+        names = ", ".join([str(coords[i]) for i in layout.inverse_order])
         raise ShardIndexError(
             f"inner chunk ({names}) of the shard {self._key} {fault}, says its index: the shard is"
             " damaged, or it was written with other shapes or codecs than the metadata names"
@@ -371,3 +510,4 @@ class ShardIndex(InnerChunkIndex):
 
 
 SINGLE_CHUNK_INDEX: Final = InnerChunkIndex()
+"""The index of every chunk that is no shard."""
