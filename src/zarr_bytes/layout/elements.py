@@ -1,9 +1,12 @@
 """The elements of a chunk to bytes and back.
 
-Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types". The numbers in an
-element are its *units*: two of a complex number, one for each character of a UTF-32 string. Arrays
-of other libraries (GPU arrays) have no types in the other byte order: there the bytes of each unit
-are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``copy`` alone.
+Specification: bytes codec 1.0, "Format and algorithm" and "Supported data types": elements follow
+each other in C order, and each number of several bytes has the byte order that the codec names. The
+numbers in an element are its *units*: two of a complex number, one for each character of a UTF-32
+string. Everything is copied at most once.
+
+Arrays of other libraries (GPU arrays) have no types in the other byte order: there the bytes of
+each unit are reversed, with indexing, ``view``, ``reshape``, ``ravel`` and ``copy`` alone.
 """
 
 from __future__ import annotations
@@ -31,6 +34,14 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Endian: TypeAlias = Literal["little", "big"]
 
 
+class NarrowByte(NamedTuple):
+    """A byte of an element whose upper bits are unused, as of int4."""
+
+    offset: int  # in the element
+    unused_bits: int  # number of these bits
+    is_signed: bool  # they repeat the sign bit when they are stored
+
+
 class ElementLayout(NamedTuple):
     """The layout of one element of a data type in the bytes of a chunk."""
 
@@ -49,9 +60,7 @@ class ElementLayout(NamedTuple):
     numpy_dtype: DType | None
     needs_endian: bool  # any unit is longer than one byte, so that `endian` is required
     bool_offsets: tuple[int, ...]  # of the bytes in an element that must be 0 or 1
-    # For each byte with unused upper bits: its offset in an element; the number of these bits; and
-    # whether they repeat the sign bit when they are stored.
-    narrow_bytes: tuple[tuple[int, int, bool], ...]
+    narrow_bytes: tuple[NarrowByte, ...]
 
 
 def has_fixed_size(dtype: DType) -> bool:
@@ -61,30 +70,40 @@ def has_fixed_size(dtype: DType) -> bool:
 
 @lru_cache(maxsize=1024)  # decided once for a data type, not for every chunk
 def element_layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
-    """Layout of the elements of `dtype`, stored in the byte order `endian`."""
+    """Layout of the elements of `dtype`, stored in the byte order `endian`.
+
+    None is the byte order of `dtype`. A ValueError if elements have no fixed size, or an unknown
+    byte order.
+    """
     if not has_fixed_size(dtype):
         raise ValueError(f"elements of {dtype} have no fixed size")
-    units = _raw_dtype(dtype)
-    stored = units if endian is None else units.newbyteorder(endian)
-    number, leaves = _swap_dtype(units), list(_scalar_fields(dtype))
-    unit_types = [unit for _, unit in _scalar_fields(units)]
-    unused = [(offset, unused_bits(leaf)) for offset, leaf in leaves]
-    if units == stored:
-        view: DType | None = dtype
-    else:
-        is_slow = dtype.names is not None and number is not None and number.itemsize == 2
-        is_exact = all(leaf.num < FIRST_USER_TYPE and leaf.kind not in "mM" for _, leaf in leaves)
-        view = dtype.newbyteorder(endian) if endian and is_exact and not is_slow else None
+    raw_dtype = _raw_dtype(dtype)
+    stored_raw_dtype = raw_dtype if endian is None else raw_dtype.newbyteorder(endian)
+    is_stored_as_is = raw_dtype == stored_raw_dtype
+    swap_dtype = _swap_dtype(raw_dtype)
+    fields = list(_scalar_fields(dtype))
+    units = [unit for _, unit in _scalar_fields(raw_dtype)]
+    unused = [(offset, unused_bits(field)) for offset, field in fields]
+    numpy_dtype: DType | None = None
+    if is_stored_as_is:
+        numpy_dtype = dtype
+    elif endian is not None:
+        is_slow = dtype.names is not None and swap_dtype is not None and swap_dtype.itemsize == 2
+        is_exact = all(f.num < FIRST_USER_TYPE and f.kind not in "mM" for _, f in fields)
+        if is_exact and not is_slow:
+            numpy_dtype = dtype.newbyteorder(endian)
     return ElementLayout(
         item_size=dtype.itemsize,
-        raw_dtype=units,
-        stored_raw_dtype=stored,
-        swap_dtype=number,
-        is_stored_as_is=units == stored,
-        numpy_dtype=view,
-        needs_endian=any(unit.kind not in "SV" and unit.itemsize > 1 for unit in unit_types),
-        bool_offsets=tuple(offset for offset, leaf in leaves if leaf.kind == "b"),
-        narrow_bytes=tuple([(offset, *bits) for offset, bits in unused if bits is not None]),
+        raw_dtype=raw_dtype,
+        stored_raw_dtype=stored_raw_dtype,
+        swap_dtype=swap_dtype,
+        is_stored_as_is=is_stored_as_is,
+        numpy_dtype=numpy_dtype,
+        needs_endian=any(unit.kind not in "SV" and unit.itemsize > 1 for unit in units),
+        bool_offsets=tuple(offset for offset, field in fields if field.kind == "b"),
+        narrow_bytes=tuple(
+            [NarrowByte(offset, *bits) for offset, bits in unused if bits is not None]
+        ),
     )
 
 
@@ -101,11 +120,17 @@ def viewable_dtype(dtype: DType, endian: Endian | None) -> DType | None:
 
 
 def _raw_dtype(dtype: DType) -> DType:
+    """`ElementLayout.raw_dtype` of a data type; a ValueError if its byte order isn't known."""
     if dtype.names is not None:
         fields = [dtype.fields[name] for name in dtype.names] if dtype.fields else []
-        units, offsets = [_raw_dtype(field[0]) for field in fields], [field[1] for field in fields]
-        names, size = list(dtype.names), dtype.itemsize
-        return np.dtype({"names": names, "formats": units, "offsets": offsets, "itemsize": size})
+        return np.dtype(
+            {
+                "names": list(dtype.names),
+                "formats": [_raw_dtype(field[0]) for field in fields],
+                "offsets": [field[1] for field in fields],
+                "itemsize": dtype.itemsize,
+            }
+        )
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return np.dtype((_raw_dtype(base), shape))
@@ -127,16 +152,17 @@ def _raw_dtype(dtype: DType) -> DType:
     return np.dtype([("real", unit), ("imaginary", unit)]) if is_complex else unit
 
 
-def _swap_dtype(units: DType) -> DType | None:
-    """`ElementLayout.swap_dtype` of `raw_dtype`."""
-    numbers, end = set(), 0
-    for offset, unit in sorted(_scalar_fields(units), key=itemgetter(0)):
-        parts = {"u": 1, "c": 2, "U": unit.itemsize // 4}.get(unit.kind, 0)
-        if offset != end or parts == 0 or unit.itemsize // parts > 8:
+def _swap_dtype(raw_dtype: DType) -> DType | None:
+    """`ElementLayout.swap_dtype` of a `raw_dtype`: None if units differ or leave a gap."""
+    unit_dtypes = set()
+    end = 0
+    for offset, field in sorted(_scalar_fields(raw_dtype), key=itemgetter(0)):
+        unit_count = {"u": 1, "c": 2, "U": field.itemsize // 4}.get(field.kind, 0)
+        if offset != end or unit_count == 0 or field.itemsize // unit_count > 8:
             return None
-        numbers.add(_unsigned(unit, unit.itemsize // parts))
-        end += unit.itemsize
-    return numbers.pop() if len(numbers) == 1 and end == units.itemsize else None
+        unit_dtypes.add(_unsigned(field, field.itemsize // unit_count))
+        end += field.itemsize
+    return unit_dtypes.pop() if len(unit_dtypes) == 1 and end == raw_dtype.itemsize else None
 
 
 def _unsigned(dtype: DType, size: int) -> DType:
@@ -158,7 +184,10 @@ def _scalar_fields(dtype: DType, start: int = 0) -> Iterator[tuple[int, DType]]:
 
 
 def encode_elements(array: Array, endian: Endian | None) -> Bytes:
-    """Bytes of the elements in C order and in one byte order; where possible, a view."""
+    """Bytes of the elements in C order, in the byte order `endian`; where possible, a view.
+
+    None is the byte order of the array. Bools become 0 or 1.
+    """
     element_layout = element_layout_of(array.dtype, endian)
     if element_layout.is_stored_as_is:
         encoded = array.ravel().view(np.uint8)
@@ -181,8 +210,12 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
 
 
 def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
-    """`encode_elements`, in blocks of bounded size, or as a whole where that is a view."""
-    element_layout, is_flat = element_layout_of(array.dtype, endian), array.flags.c_contiguous
+    """`encode_elements`, in blocks of bounded size, or as a whole where that is a view.
+
+    The blocks follow each other in C order. There is at least one, also of an empty array.
+    """
+    element_layout = element_layout_of(array.dtype, endian)
+    is_flat = array.flags.c_contiguous
     is_as_is = element_layout.is_stored_as_is and not (
         element_layout.bool_offsets or element_layout.narrow_bytes
     )
@@ -203,7 +236,11 @@ def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
 def decode_elements(
     encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: Endian | None
 ) -> Array:
-    """Array of `shape` of the elements in `encoded`, at any alignment; where possible, a view."""
+    """Array of `shape` and `dtype` of the elements in `encoded`, at any alignment.
+
+    A view where nothing is swapped or changed, else a new array. A ChunkSizeError if `encoded` has
+    another size, a BoolValueError if a bool is neither 0 nor 1.
+    """
     element_layout = element_layout_of(dtype, endian)
     check_chunk_nbytes(encoded.size, dtype, shape)
     if (byte := find_invalid_bool(encoded, element_layout)) is not None:
@@ -228,7 +265,10 @@ def decode_elements(
 
 
 def _reverse_numbers(encoded: Bytes, element_layout: ElementLayout) -> Bytes:
-    """The bytes of each number in reverse, as a new 1-D array."""
+    """The bytes of each number in reverse, as a new 1-D array.
+
+    For arrays of other libraries. A TypeError if the units of an element differ.
+    """
     if element_layout.swap_dtype is None:
         raise TypeError(
             f"the byte order of {element_layout.raw_dtype} can be changed in NumPy arrays only,"
@@ -240,44 +280,55 @@ def _reverse_numbers(encoded: Bytes, element_layout: ElementLayout) -> Bytes:
 
 
 def set_unused_bits(encoded: Bytes, element_layout: ElementLayout, *, repeat_sign: bool) -> Bytes:
-    """`encoded`, where the unused upper bits of narrow numbers are zeros, or repeat the sign."""
+    """`encoded`, where the unused upper bits of narrow numbers are zeros, or repeat the sign.
+
+    A copy if the data type has such numbers.
+    """
     # ml_dtypes has zeros in memory, TensorStore stores the sign; the specification permits any.
     if not element_layout.narrow_bytes:
         return encoded
     encoded = encoded.copy()
     elements = encoded.reshape(-1, element_layout.item_size)
-    for offset, unused, is_signed in element_layout.narrow_bytes:
-        numbers = elements[:, offset]
-        numbers &= 0xFF >> unused
-        if is_signed and repeat_sign:
-            sign = 0x80 >> unused
+    for narrow_byte in element_layout.narrow_bytes:
+        numbers = elements[:, narrow_byte.offset]
+        numbers &= 0xFF >> narrow_byte.unused_bits
+        if narrow_byte.is_signed and repeat_sign:
+            sign = 0x80 >> narrow_byte.unused_bits
             numbers ^= sign
             numbers -= sign  # which wraps, where the sign was set
     return encoded
 
 
-def check_chunk_nbytes(found: int, dtype: DType, shape: tuple[int, ...]) -> None:
-    """Check the size of a chunk against its shape."""
+def check_chunk_nbytes(nbytes: int, dtype: DType, shape: tuple[int, ...]) -> None:
+    """Check the size of a chunk in bytes against its shape: a ChunkSizeError if they differ."""
     expected = prod(shape) * dtype.itemsize
-    if found != expected:
+    if nbytes != expected:
         raise ChunkSizeError(
-            f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found {found}"
-            f": {causes_of_a_wrong_size(found, expected)}"
+            f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found {nbytes}"
+            f": {causes_of_a_wrong_size(nbytes, expected)}"
         )
 
 
-def invalid_bool_error(found: int, index: tuple[int, ...], of: str, byte: int) -> BoolValueError:
-    """Error for a bool stored as `found`, at an index and a byte of a chunk or selection."""
+def invalid_bool_error(value: int, index: tuple[int, ...], of: str, byte: int) -> BoolValueError:
+    """Error for a bool stored as `value`, at an index and a byte of a chunk or selection.
+
+    `of` says what the index and the offset `byte` are in: "chunk" or "selection".
+    """
     return BoolValueError(
-        f"a bool is stored as 0 or 1, found {found} at index {index} of the {of} (byte {byte})"
+        f"a bool is stored as 0 or 1, found {value} at index {index} of the {of} (byte {byte})"
     )
 
 
 def find_invalid_bool(encoded: Bytes, element_layout: ElementLayout) -> int | None:
-    """Offset of the first bool in `encoded`, whole elements in C order, that is neither 0 nor 1."""
-    elements, size = encoded.reshape(-1, element_layout.item_size), element_layout.item_size
-    wrong = [i for i in element_layout.bool_offsets if max_or_zero(elements[:, i]) > 1]
-    return min([int((elements[:, i] > 1).argmax()) * size + i for i in wrong], default=None)
+    """Offset in `encoded` of the first bool that is neither 0 nor 1; None without one.
+
+    `encoded` has whole elements in C order.
+    """
+    item_size = element_layout.item_size
+    elements = encoded.reshape(-1, item_size)
+    invalid = [i for i in element_layout.bool_offsets if max_or_zero(elements[:, i]) > 1]
+    first_of_each = [int((elements[:, i] > 1).argmax()) * item_size + i for i in invalid]
+    return min(first_of_each, default=None)
 
 
 def max_or_zero(flags: Bytes) -> int:
