@@ -1,7 +1,7 @@
 """The orders in which zarr stores the inner chunks of a new shard.
 
-An order says only where new inner chunks go. They are found by the index of their shard, whatever
-the order is, and metadata does not have it.
+An order says only where new inner chunks go. Readers find inner chunks by the index of their shard,
+whatever the order is, and metadata does not record it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def numbers_in_write_order(counts: Sequence[int], order: WriteOrder) -> range | 
 
 
 def _morton_codes(counts: Sequence[int]) -> Offsets:
-    """The Morton code of each inner chunk.
+    """The Morton code of each inner chunk, as an array with the shape `counts`.
 
     A code has the bits of all indices in turn, from the lowest bit of the first axis on. An axis
     has no more bits than its last index, so that the bits of longer axes follow one another.
