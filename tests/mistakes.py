@@ -296,8 +296,8 @@ MISTAKES = [
     Mistake(
         "io/requests.py",
         "ChunkRequests.__init__",
-        "self.memory = slots.for_fetched_bytes",
-        "self.memory = _NO_SLOT",
+        "self.fetch_slot = slots.for_fetched_bytes",
+        "self.fetch_slot = _NO_SLOT",
         "test_remote.py::test_memory_of_a_remote_read_is_that_of_the_result_and_of_a_request_for_each_slot",
         "A read of many chunks holds the bytes of all of them in memory, besides the result.",
     ),
@@ -345,7 +345,7 @@ MISTAKES = [
     # Mappings.
     Mistake(
         "io/mapping.py",
-        "copied_if_mapped",
+        "copy_if_mapped",
         "return array.copy() if identity in map(_identity_at, paths) else array",
         "return array",
         "test_partial_write.py::TestForms::test_values_that_map_the_chunk_file_itself_are_written",
@@ -536,7 +536,7 @@ MISTAKES = [
     Mistake(
         "read.py",
         "read_batch",
-        "target = copied_if_mapped(out, paths, is_read=True)",
+        "target = copy_if_mapped(out, paths, is_read=True)",
         "target = out",
         "test_pipeline.py::TestReadingIntoABufferOfTheCaller::test_a_read_fills_a_buffer_that_maps_the_file_itself",
         "A read into a mapping of the same file changes the file while it is read.",

@@ -35,7 +35,7 @@ from zarr.storage import LocalStore, MemoryStore
 from zarr_bytes import ChunkFileError, ChunkSizeError, counting, limits, read
 from zarr_bytes.indexing import plan
 from zarr_bytes.io import counters, index_cache, known_stores
-from zarr_bytes.io.tasks import number_of_threads
+from zarr_bytes.io.tasks import max_threads
 from zarr_bytes.layout import objects
 from zarr_bytes.limits import LIMITS, Limits
 
@@ -227,7 +227,7 @@ class TestFileSystems:
             assert not is_read_here(tmp_path / "a", array)
             for number in range(1001):
                 assert number % 100 or is_read_here(tmp_path / "a", array)
-                known_stores.record_file_system(file.fileno(), str(number))
+                known_stores.find_file_system(file.fileno(), str(number))
             assert not is_read_here(tmp_path / "a", array)
 
     @pytest.mark.parametrize("major", [8, 0], ids=["of a disk", "of no disk"])
@@ -335,7 +335,7 @@ class TestSeveralThreads:
     def test_threads_are_as_many_as_cores_where_zarr_has_no_number(self):
         for number, expected in (3, 3), (1, 1), (None, os.cpu_count()), (0, os.cpu_count()):
             with zarr.config.set({"codec_pipeline.max_workers": number}):
-                assert number_of_threads() == expected
+                assert max_threads() == expected
 
     @pytest.mark.parametrize(
         ("kind", "settings", "columns", "count"),

@@ -19,24 +19,24 @@ from zarr_bytes import limits
 from zarr_bytes.indexing.plan import UNLIMITED, Fetch, plan_of, with_request_sizes
 from zarr_bytes.indexing.selection import (
     c_strides,
-    has_form_of_zarr,
     is_basic_selection,
+    is_sent_by_zarr,
     selection_shape,
     view_in_stored_order,
 )
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.files import EndOfFileError, open_chunk
+from zarr_bytes.io.files import EndOfFileError, open_chunk_file
 from zarr_bytes.io.known_stores import is_local_file_system, may_read_inline
-from zarr_bytes.io.mapping import copied_if_mapped
+from zarr_bytes.io.mapping import copy_if_mapped
 from zarr_bytes.io.requests import ChunkRequests, MissingChunkError
 from zarr_bytes.io.tasks import (
-    concurrent_objects,
     map_concurrently,
     map_in_threads,
     max_concurrent_requests,
-    number_of_threads,
+    max_threads,
+    objects_in_same_round,
     result_without_waiting,
 )
 from zarr_bytes.layout.elements import find_invalid_bool, invalid_bool_error
@@ -103,21 +103,21 @@ async def read_batch(
     """
     driver = driver_of(batch[0].store_path.store)
     target = out
-    if driver.root and out.base is not None:  # zarr's own is no view
-        paths = (f"{driver.root}/{projection.store_path.path}" for projection in batch)
-        target = copied_if_mapped(out, paths, is_read=True)
+    if driver.files_root and out.base is not None:  # zarr's own is no view
+        paths = (f"{driver.files_root}/{projection.store_path.path}" for projection in batch)
+        target = copy_if_mapped(out, paths, is_read=True)
     reader = Reader(
         target, drop_axes, driver, prototype, index_cache, is_whole_batch=is_whole_batch
     )
-    if not driver.root:
+    if not driver.files_root:
         count = len(batch) if is_whole_batch else UNKNOWN_COUNT
         slots = max_concurrent_requests()
-        objects_at_once = [concurrent_objects(i, count, slots) for i in range(len(batch))]
+        objects_at_once = [objects_in_same_round(i, count, slots) for i in range(len(batch))]
         # Before any index is fetched, which may take the place of another one in the cache.
         indexes = [reader.kept_index(one.store_path, one.layout) for one in batch]
         arguments = [*zip(batch, objects_at_once, indexes, strict=True)]
         return await map_concurrently(lambda each: reader.read_object(*each), arguments)
-    root = driver.root
+    root = driver.files_root
     nbytes = out.nbytes
     exists: list[bool] = []
     if nbytes <= max(
@@ -147,10 +147,10 @@ def read_sync(projection: ChunkProjection, out: Array, prototype: BufferPrototyp
     """
     driver = driver_of(projection.store_path.store)
     reader = Reader(out, (), driver, prototype, is_whole_batch=False)
-    if not reader.root:
+    if not reader.files_root:
         return result_without_waiting(reader.read_object(projection, is_sync=True))
     (is_there,) = reader.read_files([projection])
-    counters.count(reader.root, chunks=1, opens=int(is_there))
+    counters.count(reader.files_root, chunks=1, opens=int(is_there))
     return is_there
 
 
@@ -176,7 +176,7 @@ def prepare_codec_read(
     if not isinstance(chunk_selection, tuple):
         chunk_selection = (chunk_selection,)
     selection_of_out: Any = ...
-    if not has_form_of_zarr(chunk_selection, layout.shape):
+    if not is_sent_by_zarr(chunk_selection, layout.shape):
         selection_of_out = chunk_selection
         chunk_selection = (slice(None),) * len(layout.shape)
     out = empty(selection_shape(chunk_selection, layout.shape), layout.dtype)
@@ -194,7 +194,7 @@ def threads_for_files(root: str, count: int, *, is_small: bool) -> int:
     since threads wait there.
     """
     if is_local_file_system(root):
-        return 1 if is_small else min(number_of_threads(), count)
+        return 1 if is_small else min(max_threads(), count)
     return min(max_concurrent_requests(), count)
 
 
@@ -219,12 +219,12 @@ class Reader:
         self.prototype = prototype
         self._index_cache = index_cache
         self.driver = driver
-        self.root = driver.root
+        self.files_root = driver.files_root
         # Whether whole chunks may come in parts: known when the read begins, and so for all of its
         # chunks, whichever comes first.
-        self.answers_ranges = is_whole_batch and not self.root and driver.answers_ranges()
+        self.answers_ranges = is_whole_batch and not self.files_root and driver.answers_ranges()
         # Not in a thread, where a warning could not point at the line that has called zarr.
-        self.cost = driver.request_cost() if self.root else None
+        self.cost = driver.request_cost() if self.files_root else None
         # What a kept strategy depends on, besides the layout and the selections.
         self.strategy_key = self.cost, limits.LIMITS, out.dtype, out.strides, out.flags.behaved
         # Whether a read without blocking has met more bytes, with gaps, than are for one thread.
@@ -241,7 +241,7 @@ class Reader:
         """
         strategy: _ReadStrategy | None = None
         out = self.out
-        root = self.root
+        root = self.files_root
         fetched_nbytes = 0
         for store_path, layout, chunk_selection, out_selection, _ in batch:
             if strategy is None or not strategy.applies_to(layout, chunk_selection, out_selection):
@@ -254,7 +254,7 @@ class Reader:
                 if self.needs_threads or not plan.is_small:
                     raise BlockingIOError
             path = f"{root}/{store_path.path}"
-            file = open_chunk(path, root, may_block=may_block)
+            file = open_chunk_file(path, root, may_block=may_block)
             if file is None:
                 out[out_selection] = layout.fill_value
                 yield False
@@ -354,7 +354,7 @@ class Reader:
             content, shard_nbytes = await requests.fetch_index(layout)
         else:
             content = kept
-        index = ShardIndex(layout, requests.key, content, shard_nbytes)
+        index = ShardIndex(layout, requests.object_name, content, shard_nbytes)
         # Not before its check: what was damaged on its way is fetched again by the next read. And
         # not of a shard that has come whole, as it will again.
         if self._index_cache is not None and shard_nbytes is None:
@@ -374,21 +374,21 @@ class Reader:
         A MissingChunkError if the object is missing.
         """
         is_chunk = not plan.layout.index_nbytes
-        if is_chunk and not plan.is_fetched_in_ranges(answers_ranges=self.answers_ranges):
+        if is_chunk and not plan.fetches_ranges(answers_ranges=self.answers_ranges):
             await requests.fetch_whole()
         place = element_placer(plan, view)
         max_request_nbytes = plan.max_request_nbytes
 
         async def fetch_and_place(sized_fetch: tuple[Fetch, int]) -> None:
             fetch, request_nbytes = sized_fetch
-            async with requests.memory:
+            async with requests.fetch_slot:
                 place(fetch, await requests.fetch(fetch.ranges, request_nbytes))
 
         fetches = plan.fetches_filling_absent(index, view, max_request_nbytes)
         await map_concurrently(
             fetch_and_place,
-            with_request_sizes(fetches, max_request_nbytes, requests.slots, objects_at_once),
-            requests.slots,
+            with_request_sizes(fetches, max_request_nbytes, requests.max_requests, objects_at_once),
+            requests.max_requests,
         )
 
     def forecast(
@@ -402,13 +402,13 @@ class Reader:
         cost = self.driver.request_cost_of(store_path.path)
         plan = self._plan(layout, chunk_selection, out_selection, cost)
         max_request_nbytes = plan.max_request_nbytes
-        if self.root:
+        if self.files_root:
             view = self._out_view(layout, chunk_selection, out_selection)
             max_fetch_nbytes = _max_fetch_nbytes(view)
             is_whole = plan.reads_whole_chunk and layout.nbytes <= limits.LIMITS.assigned_nbytes
         else:
             max_fetch_nbytes = max_request_nbytes
-            is_whole = not plan.is_fetched_in_ranges(answers_ranges=self.answers_ranges)
+            is_whole = not plan.fetches_ranges(answers_ranges=self.answers_ranges)
         range_count = 1
         nbytes = layout.nbytes
         if not is_whole:
@@ -416,13 +416,13 @@ class Reader:
                 fetch for fetch in plan.fetches(index, max_fetch_nbytes) if isinstance(fetch, Fetch)
             ]
             sized: Iterable[tuple[Fetch, int]] = zip(fetches, repeat(max_request_nbytes))
-            if not self.root:  # a file has no slots
+            if not self.files_root:  # a file has no slots
                 sized = with_request_sizes(
                     fetches, max_request_nbytes, max_concurrent_requests(), objects_at_once
                 )
             range_count = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
             nbytes = sum([fetch.ranges.nbytes for fetch in fetches])
-        if self.root:
+        if self.files_root:
             return Counts(ranges=range_count, bytes_fetched=nbytes)
         ranges = 0 if is_whole else range_count
         return Counts(requests=range_count, ranges=ranges, bytes_fetched=nbytes)

@@ -222,7 +222,7 @@ def checked_value(values: Mapping[str, object], name: str) -> Any:
     raise error_class(f"{name} is {short_repr(value)}; permitted {permitted_text}")
 
 
-is_strict = ContextVar("is_strict", default=False)
+reads_fill_values_strictly = ContextVar("reads_fill_values_strictly", default=False)
 """Whether fill values are read as with "strict", whatever the setting is: in tasks of `check`."""
 
 # What has been warned of: names of unknown settings, and the text of the other warning.
@@ -230,11 +230,11 @@ _warned: Final[set[str]] = set()
 
 
 def _given_settings_with_warnings() -> dict[str, object]:
-    """`given_settings`, with a warning where zarr's configuration takes none of this package.
+    """`configured_settings`, with a warning where zarr's configuration takes none of this package.
 
     Warns of unknown settings, too. Each warning comes once in a process.
     """
-    values = given_settings()
+    values = configured_settings()
     if _own_configuration is not None and _SEPARATE_CONFIGURATION_WARNING not in _warned:
         _warned.add(_SEPARATE_CONFIGURATION_WARNING)
         warn_caller(_SEPARATE_CONFIGURATION_WARNING)
@@ -254,7 +254,7 @@ def unknown_settings(values: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def given_settings() -> dict[str, object]:
+def configured_settings() -> dict[str, object]:
     """Everything that is set under ``zarr_bytes``, by name; not checked, and without defaults."""
     section = configuration().get("zarr_bytes", {})
     return {} if section == {} else dict(_leaves("zarr_bytes", section))  # the usual case is fast

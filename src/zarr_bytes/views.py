@@ -323,7 +323,7 @@ class _Blocks:
     ) -> None:
         self._driver = driver_of(array.store)
         self._changed = changed
-        if not (self._driver.root or self._driver.is_memory):
+        if not (self._driver.files_root or self._driver.is_memory):
             kind = type(array.store).__name__
             raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
         chain, metadata, spec = uncompressed_parts(array)

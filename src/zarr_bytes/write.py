@@ -40,9 +40,9 @@ from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import write_file
-from zarr_bytes.io.files import EndOfFileError, open_chunk, record_file_system_of_root
+from zarr_bytes.io.files import EndOfFileError, find_file_system_of_root, open_chunk_file
 from zarr_bytes.io.known_stores import location_is_known
-from zarr_bytes.io.mapping import copied_if_mapped
+from zarr_bytes.io.mapping import copy_if_mapped
 from zarr_bytes.io.range_writing import (
     PartlyWrittenError,
     RangeUpdate,
@@ -118,13 +118,13 @@ async def write_batch(
     goes_to_files = not driver.why_not_in_place()
     array: Any = value.as_ndarray_like()
     shape = _shape_of_selection(batch)
-    root = driver.root
+    root = driver.files_root
     last: SelectionUpdate | None = None
     may_overlap = goes_to_files and in_place and array.shape != ()
     if not isinstance(array, np.ndarray) and (may_overlap or array.shape not in ((), shape)):
         array = await _load_elements(array)
     if may_overlap:  # before any file is changed
-        array = copied_if_mapped(
+        array = copy_if_mapped(
             array, (f"{root}/{projection.store_path.path}" for projection in batch)
         )
     array = _broadcast_to_selection(array, shape, batch[0].layout.dtype)
@@ -157,7 +157,7 @@ async def write_batch(
         await map_concurrently(lambda item: edit(item).to_store(item.store_path, prototype), batch)
         return
     if len(batch) > 1 and not location_is_known(root):
-        await asyncio.to_thread(record_file_system_of_root, root)
+        await asyncio.to_thread(find_file_system_of_root, root)
     # A rename waits for the file system (ext4 allocates the blocks then), so that several threads
     # pay from the second chunk on. Writing in place to a local file waits for nothing.
     nbytes = prod(shape) * value.dtype.itemsize
@@ -708,7 +708,7 @@ def complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
     if layout.stored_nbytes is not None:
         return False
     completion = _ShardCompletion(layout)
-    with open_chunk(path, root, may_block=True) or nullcontext() as file:
+    with open_chunk_file(path, root, may_block=True) or nullcontext() as file:
         if file is not None and completion.ranges_in_file(file) is not None:
             return False
     return write_file(path, root, completion, in_place=True) > 0

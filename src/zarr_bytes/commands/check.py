@@ -38,7 +38,7 @@ from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.tasks import map_concurrently
 from zarr_bytes.layout.elements import find_invalid_bool
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
-from zarr_bytes.settings import CLASSES, is_strict, setting_of_zarr
+from zarr_bytes.settings import CLASSES, reads_fill_values_strictly, setting_of_zarr
 from zarr_bytes.zarr_versions import chunk_spec_of, sync
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class _Check:
 
     async def reports(self) -> list[ArrayReport]:
         """Reports of arrays, and of groups and other documents with findings, sorted by path."""
-        is_strict.set(True)  # in this task and its own
+        reads_fill_values_strictly.set(True)  # in this task and its own
         self._nodes = await list_nodes(self._store)
         # Members come before their groups, whose copies of documents are compared with them.
         for path in sorted(self._nodes, reverse=True):

@@ -82,8 +82,8 @@ def counting() -> Iterator[Counted]:
     (2, 400)
     """
     counted = Counted()
-    counters.active[id(counted)] = counted.count
+    counters.active_counters[id(counted)] = counted.count
     try:
         yield counted
     finally:
-        del counters.active[id(counted)]
+        del counters.active_counters[id(counted)]

@@ -35,7 +35,7 @@ from zarr_bytes.io.file_writing import CAN_WRITE_IN_PLACE, NOT_WRITABLE_ERRNOS, 
 from zarr_bytes.io.files import READ_FLAGS, WRITE_FLAGS, ChunkFile, open_descriptor
 from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.store_names import path_name
-from zarr_bytes.io.tasks import concurrent_objects, max_concurrent_requests
+from zarr_bytes.io.tasks import max_concurrent_requests, objects_in_same_round
 from zarr_bytes.layout.objects import InnerChunkIndex
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import (
@@ -427,7 +427,7 @@ class _Forecast:
             self._why_replaced = "this system has no hard links, so that chunks are replaced"
         else:
             self._why_replaced = ""
-        self._uses_files = not why_not_files if is_write else bool(self._driver.root)
+        self._uses_files = not why_not_files if is_write else bool(self._driver.files_root)
         is_sharded = self._encoding is not None and self._encoding.sharding is not None
         self._is_sharded = is_sharded
         looks_at_files = self._uses_files and (is_write or is_sharded)
@@ -513,7 +513,9 @@ class _Forecast:
             projection = prepared.projection
             reader = Reader(prepared.out, (), driver, is_whole_batch=False)
             chunk_count = UNKNOWN_COUNT  # zarr calls the codec chunk by chunk: no round is the last
-        objects = concurrent_objects(self.counts.chunks - 1, chunk_count, max_concurrent_requests())
+        objects = objects_in_same_round(
+            self.counts.chunks - 1, chunk_count, max_concurrent_requests()
+        )
         self.counts.add(reader.forecast(projection, index, objects))
 
     def _add_write(
@@ -566,7 +568,7 @@ class _Forecast:
         if self._why_replaced or not self.counts.chunks:
             return False
         all_in_place = self.chunks_in_place == self.counts.chunks and not self.chunks_assumed
-        return all_in_place or can_lock(f"{self._driver.root}/{self._array.path}")
+        return all_in_place or can_lock(f"{self._driver.files_root}/{self._array.path}")
 
     def why_more_is_fetched(self, selected_nbytes: int) -> str:
         """The first reason why a read fetches more than the selected bytes; empty if it doesn't."""
@@ -617,7 +619,7 @@ class _Forecast:
             self.chunks_assumed += 1
             return _FileState(self._assumed_index(layout), "")
         self._files_to_look_at -= 1
-        root = self._driver.root
+        root = self._driver.files_root
         path = f"{root}/{store_path.path}"
         why = ""
         try:

@@ -167,14 +167,14 @@ def _make_chunks(
     chain, _, spec = uncompressed_parts(array)
     layout = encoding_of(chain).layout_of(spec)
     grid = ChunkGrid(array.shape, spec.shape)
-    if not any_size and (reason := _why_too_much(array, driver.root, layout, grid)):
+    if not any_size and (reason := _why_too_much(array, driver.files_root, layout, grid)):
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")
     write = fill_value_object_writer(layout)
-    for done, path in enumerate(_chunk_paths(array, driver.root, grid), 1):
+    for done, path in enumerate(_chunk_paths(array, driver.files_root, grid), 1):
         if create_file(path, write):
             allocated.made += 1
-        elif complete_shard(path, driver.root, layout):
+        elif complete_shard(path, driver.files_root, layout):
             allocated.completed += 1
         allocated.chunks += 1
         progress(Progress(array.path, 0, 1, done, grid.chunk_count))

@@ -34,7 +34,7 @@ from zarr_bytes.settings import (
     SETTINGS,
     checked_value,
     configuration,
-    given_settings,
+    configured_settings,
     has_configuration_file,
     setting_of_zarr,
     unknown_settings,
@@ -206,7 +206,7 @@ def status() -> Status:
     >>> codec.name, codec.found
     ('bytes', 'zarr_bytes.codec.BytesCodec')
     """
-    given = given_settings()
+    given = configured_settings()
     codecs = [InForce(name, _class_in_force(name), source_of(key)) for name, key in _KEYS.items()]
     problems = list(_problems(given, codecs[-1]))
     advice = list(_advice(codecs))

@@ -21,7 +21,7 @@ from zarr.storage import StorePath
 from zarr_bytes.data_type.fill_value import from_json, to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, short_repr, warn_caller
 from zarr_bytes.io.store_names import path_name
-from zarr_bytes.settings import call_to_set, is_strict, setting
+from zarr_bytes.settings import call_to_set, reads_fill_values_strictly, setting
 from zarr_bytes.zarr_versions import is_parameter_of_codec, path_of_metadata_being_parsed
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def warn_of_fill_value(scalar: Any, data: object, refusal: FillValueError) -> No
     with the setting that lets the value be read. The warning names the array that zarr opens.
     """
     value = short_repr(scalar.item())
-    if is_strict.get() or setting("zarr_bytes.fill_values") == "strict":
+    if reads_fill_values_strictly.get() or setting("zarr_bytes.fill_values") == "strict":
         hint = f"{call_to_set('zarr_bytes.fill_values', value='lenient')} reads it as {value}."
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
     path = path_of_metadata_being_parsed()

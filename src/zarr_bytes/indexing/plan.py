@@ -835,7 +835,7 @@ class Plan:
         ]
         return plan
 
-    def is_fetched_in_ranges(self, *, answers_ranges: bool) -> bool:
+    def fetches_ranges(self, *, answers_ranges: bool) -> bool:
         """Whether byte ranges are requested, rather than the whole object by one request.
 
         Also of a whole chunk that is too large for one request, if the store `answers_ranges`.

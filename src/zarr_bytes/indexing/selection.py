@@ -175,7 +175,7 @@ def is_basic_selection(chunk_selection: Sequence[Any]) -> bool:
     return _BASIC_TYPES.issuperset(map(type, chunk_selection))
 
 
-def has_form_of_zarr(chunk_selection: Sequence[Any], shape: Sequence[int]) -> bool:
+def is_sent_by_zarr(chunk_selection: Sequence[Any], shape: Sequence[int]) -> bool:
     """Whether a selection of a chunk of `shape` has one of the four forms, within the chunk."""
     if len(chunk_selection) != len(shape) or not all(
         map(_has_form_of_zarr_along_axis, chunk_selection, shape)
@@ -209,7 +209,7 @@ def _has_form_of_zarr_along_axis(entry: Any, size: int) -> bool:
 
 
 def selection_shape(chunk_selection: Sequence[Any], shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of the result of a selection that `has_form_of_zarr`: integers have no axis in it."""
+    """Shape of the result of a selection that `is_sent_by_zarr`: integers have no axis in it."""
     if is_point_selection(chunk_selection):
         return tuple(chunk_selection[0].shape)
     axes = zip(chunk_selection, shape, strict=True)

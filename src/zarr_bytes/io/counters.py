@@ -53,7 +53,7 @@ class Counts:
         self.bytes_written += other.bytes_written
 
 
-active: dict[int, Callable[[str | None, Counts], None]] = {}
+active_counters: dict[int, Callable[[str | None, Counts], None]] = {}
 """The active counters, by their `id`. Each is called with the name of a store (None for what zarr
 reads by itself) and what is to be added for it."""
 
@@ -77,10 +77,10 @@ def count(store: object | None, **numbers: int) -> None:
 
     `store` is a store, the path of a folder, or None for chunks that zarr reads by itself.
     """
-    if not active:
+    if not active_counters:
         return
     counts = Counts(**numbers)
     name = store if store is None or isinstance(store, str) else store_name(store)
     with lock:
-        for add_counts in [*active.values()]:
+        for add_counts in [*active_counters.values()]:
             add_counts(name, counts)

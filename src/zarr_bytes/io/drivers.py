@@ -42,7 +42,9 @@ class Driver:
     """A store of any class: its `get` is asked for byte ranges, and its `set` takes new objects."""
 
     cost_kind: CostKind = "remote"  # whose settings have the cost of a request
-    root = ""  # folder whose files are opened without the store, in threads; empty if there is none
+    files_root = (
+        ""  # folder whose files are opened without the store, in threads; empty if there is none
+    )
     is_memory = False  # whether objects are buffers of this process
     origin = ""  # the host or service behind the store, as of `origin_of`; empty if there is none
 
@@ -104,7 +106,7 @@ class FileDriver(_LocalMediaDriver):
 
     def __init__(self, store: LocalStore) -> None:
         super().__init__(store)
-        self.root = str(store.root)
+        self.files_root = str(store.root)
 
     def why_not_in_place(self) -> str:
         """Why the files are not written: a read-only store, or a system without `os.pwrite`."""
@@ -116,7 +118,7 @@ class FileDriver(_LocalMediaDriver):
         self, key: str, nbytes: int | None, changed: ChangedFiles | None
     ) -> Bytes | None:
         """The bytes of a file, mapped, as of `map_file`."""
-        return map_file(f"{self.root}/{key}", nbytes, changed)
+        return map_file(f"{self.files_root}/{key}", nbytes, changed)
 
 
 class MemoryDriver(Driver):

@@ -35,10 +35,10 @@ from zarr_bytes.io.files import (
     ChunkFile,
     is_temporary,
     not_a_file_error,
-    open_chunk,
+    open_chunk_file,
     open_descriptor,
 )
-from zarr_bytes.io.known_stores import record_file_system
+from zarr_bytes.io.known_stores import find_file_system
 from zarr_bytes.io.locks import lock_if_supported, unlock
 from zarr_bytes.io.range_writing import PartlyWrittenError, write_ranges
 
@@ -124,7 +124,7 @@ def write_file(path: str, root: str, update: FileUpdate, *, in_place: bool) -> i
         If the write is cancelled while it waits for a lock; nothing has been written.
     """
     if not in_place or not CAN_WRITE_IN_PLACE:
-        file = None if update.replaces_all else open_chunk(path, root, may_block=True)
+        file = None if update.replaces_all else open_chunk_file(path, root, may_block=True)
         counters.count(root, opens=int(file is not None))
         with file or nullcontext():
             return _replace(path, update, file, _publish_by_rename, is_dense=in_place)
@@ -193,7 +193,7 @@ def _write_locked(path: str, root: str, update: FileUpdate, *, is_shared: bool) 
     if descriptor is None:  # a symbolic link to nothing: its folder is locked
         descriptor = os.open(os.path.dirname(path), READ_FLAGS)  # noqa: PTH120
     with ChunkFile(descriptor, path, root) as file:
-        record_file_system(descriptor, root)
+        find_file_system(descriptor, root)
         lock_if_supported(descriptor, path, root, is_shared=is_shared)
         try:
             if is_missing:

@@ -23,7 +23,7 @@ import numpy as np
 from zarr_bytes import limits
 from zarr_bytes.errors import ChunkFileError, wrong_size_error
 from zarr_bytes.io import counters
-from zarr_bytes.io.known_stores import avoid_inline_reads, record_file_system
+from zarr_bytes.io.known_stores import avoid_inline_reads, find_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,14 +132,14 @@ def not_a_file_error(path: str, mode: int) -> ChunkFileError:
     )
 
 
-def record_file_system_of_root(root: str) -> None:
+def find_file_system_of_root(root: str) -> None:
     """Find out where the folder `root` of a store is, by itself; in a thread, which may wait.
 
     Nothing is found out if it cannot be opened. Before a write, of which no file may be open yet.
     """
     # A missing folder will be made, and other errors are those of a chunk, for the caller.
     with suppress(OSError), closing_descriptor(os.open(root, READ_FLAGS)) as descriptor:
-        record_file_system(descriptor, root)
+        find_file_system(descriptor, root)
 
 
 class EndOfFileError(Exception):
@@ -153,7 +153,7 @@ class EndOfFileError(Exception):
         self.offset = offset
 
 
-def open_chunk(path: str, root: str, *, may_block: bool) -> ChunkFile | None:
+def open_chunk_file(path: str, root: str, *, may_block: bool) -> ChunkFile | None:
     """The open file at `path`, None if it is missing; to be closed as a context.
 
     With `may_block`, in a thread: it may wait, and finds out where the `root` of the store is.
@@ -166,7 +166,7 @@ def open_chunk(path: str, root: str, *, may_block: bool) -> ChunkFile | None:
     file = ChunkFile(descriptor, path, root, may_block=may_block)
     if may_block:
         try:
-            record_file_system(descriptor, root)
+            find_file_system(descriptor, root)
         except OSError as error:
             file.__exit__(None, error, None)
             raise
@@ -241,13 +241,13 @@ class ChunkFile:
             self.check_size(nbytes)
             if nbytes:  # the file has its size now
                 self._fill(memory, 0)
-        if counters.active:
+        if counters.active_counters:
             counters.count(self._root, ranges=1, bytes_fetched=nbytes)
 
     def read_range(self, memory: memoryview, start: int) -> None:
         """Fill `memory` with the bytes from `start` on."""
         self._fill(memory, start)
-        if counters.active:
+        if counters.active_counters:
             counters.count(self._root, ranges=1, bytes_fetched=len(memory))
 
     def _fill(self, memory: memoryview, start: int) -> None:
@@ -279,7 +279,7 @@ class ChunkFile:
                 count = self._read((memory[position:end],), start)
                 if count < stop - start:
                     self._fill(memory[position + count : end], start + count)
-        if counters.active:
+        if counters.active_counters:
             range_count = ranges.number_of_requests(max_request_nbytes)
             counters.count(self._root, ranges=range_count, bytes_fetched=ranges.nbytes)
         return fetched

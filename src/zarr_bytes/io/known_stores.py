@@ -3,7 +3,7 @@
 Opening a file on another machine may wait, and a mapped page of one is sent whole. So files are
 read on the event loop, and written through a mapping, only where the file system is this machine's.
 
-A thread that has opened a file finds out where it is (`record_file_system`), and that is trusted
+A thread that has opened a file finds out where it is (`find_file_system`), and that is trusted
 for a minute. The event loop only looks that up. No lock is taken: each entry is replaced whole, and
 at worst two threads find out the same. Nothing else that a process finds out is kept by a module.
 """
@@ -90,7 +90,7 @@ def _type_of(descriptor: int) -> str:
     return name
 
 
-def record_file_system(descriptor: int, root: str) -> None:
+def find_file_system(descriptor: int, root: str) -> None:
     """Find out where the `root` of a store is, from an open file below it, unless it is known.
 
     In a thread, as it reads files of the system.
@@ -103,7 +103,7 @@ def record_file_system(descriptor: int, root: str) -> None:
 
 
 def location_is_known(root: str) -> bool:
-    """Whether `record_file_system` has looked within the last minute, with whatever result."""
+    """Whether `find_file_system` has looked within the last minute, with whatever result."""
     return monotonic() <= file_systems.by_root.get(root, _UNKNOWN).trusted_until
 
 

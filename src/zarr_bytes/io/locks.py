@@ -17,8 +17,8 @@ from typing import Final
 from zarr_bytes import limits
 from zarr_bytes.errors import ChunkFileError
 from zarr_bytes.io.files import closing_descriptor, is_temporary, open_descriptor
-from zarr_bytes.io.known_stores import has_advisory_locks, record_file_system
-from zarr_bytes.io.tasks import WorkCancelledError, is_work_cancelled
+from zarr_bytes.io.known_stores import find_file_system, has_advisory_locks
+from zarr_bytes.io.tasks import WorkCancelledError, work_cancelled_check
 
 try:
     import fcntl
@@ -44,7 +44,7 @@ def lock_if_supported(descriptor: int, path: str, root: str, *, is_shared: bool)
     descriptor, path
         Of the open file.
     root
-        Of the store; `record_file_system` says where it is.
+        Of the store; `find_file_system` says where it is.
     is_shared
         Whether others may have a shared lock meanwhile; otherwise the lock is exclusive.
 
@@ -84,7 +84,7 @@ def _retry_lock(descriptor: int, path: str, operation: int) -> int:
     last_state = None
     until = monotonic() + seconds / 2
     while (error_number := _try_lock(descriptor, operation)) in _IS_HELD:
-        if is_work_cancelled.get()():
+        if work_cancelled_check.get()():
             raise WorkCancelledError
         if monotonic() >= until:
             state = _state_of(path)
@@ -144,7 +144,7 @@ def can_lock(path: str) -> bool:
     if descriptor is None:
         return can_lock(folder)
     with closing_descriptor(descriptor):
-        record_file_system(descriptor, folder)
+        find_file_system(descriptor, folder)
         if not has_advisory_locks(descriptor, folder):
             return False
         return _try_lock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB) in (0, *_IS_HELD)

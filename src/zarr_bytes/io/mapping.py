@@ -43,7 +43,7 @@ _OPTIONS: Final[dict[str, Any]] = (
 )
 
 
-class Mapping(mmap.mmap):
+class MappedFile(mmap.mmap):
     """A mapping of the file of a chunk, with the identity of this file."""
 
     identity: _Identity
@@ -61,7 +61,7 @@ def chain_of_bases(array: Array) -> Iterator[object]:
         owner = getattr(owner, "obj" if isinstance(owner, memoryview) else "base", None)
 
 
-def copied_if_mapped(array: Array, paths: Iterable[str], *, is_read: bool = False) -> Array:
+def copy_if_mapped(array: Array, paths: Iterable[str], *, is_read: bool = False) -> Array:
     """The array, or a copy if it may share memory with a file at one of `paths`.
 
     Parameters
@@ -74,7 +74,7 @@ def copied_if_mapped(array: Array, paths: Iterable[str], *, is_read: bool = Fals
         Whether the files are read into `array`. Memory of unknown origin is not copied then.
     """
     for owner in chain_of_bases(array):
-        identity = owner.identity if isinstance(owner, Mapping) else None
+        identity = owner.identity if isinstance(owner, MappedFile) else None
         if isinstance(owner, np.memmap) and owner.filename is not None:
             identity = _identity_at(owner.filename)
         if identity is not None:
@@ -105,9 +105,9 @@ class ChangedFiles:
     def __init__(self) -> None:
         # Mappings by the path and the identity of their file. The identity is None after
         # `accept_replaced_files`: any file at the path is synced then.
-        self._mappings: dict[tuple[str, _Identity | None], WeakSet[Mapping]] = {}
+        self._mappings: dict[tuple[str, _Identity | None], WeakSet[MappedFile]] = {}
 
-    def add(self, path: str, mapping: Mapping) -> None:
+    def add(self, path: str, mapping: MappedFile) -> None:
         """Keep a file that has been mapped, by its path and identity."""
         with counters.lock:
             self._mappings.setdefault((path, mapping.identity), WeakSet()).add(mapping)
@@ -115,7 +115,7 @@ class ChangedFiles:
     def accept_replaced_files(self) -> None:
         """Let `sync` accept whatever files are at the paths by then, replaced ones among them."""
         with counters.lock:
-            accepted: dict[tuple[str, _Identity | None], WeakSet[Mapping]] = {}
+            accepted: dict[tuple[str, _Identity | None], WeakSet[MappedFile]] = {}
             for (path, _), mappings in self._mappings.items():
                 accepted.setdefault((path, None), WeakSet()).update(mappings)
             self._mappings = accepted
@@ -194,7 +194,7 @@ def map_file(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Byt
         if not status.st_size:  # no system maps an empty file
             return np.empty(0, np.uint8)
         access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
-        mapping = Mapping(descriptor, status.st_size, access=access, **_OPTIONS)
+        mapping = MappedFile(descriptor, status.st_size, access=access, **_OPTIONS)
         mapping.identity = status.st_dev, status.st_ino
     finally:
         for descriptor in held:

@@ -110,13 +110,13 @@ class ChunkRequests:
         self._requests_whole = cost is None
         self._takes_slots = not (driver.is_memory or is_sync)
         self._request_slot: AbstractAsyncContextManager[object] = _NO_SLOT
-        self.memory: AbstractAsyncContextManager[object] = _NO_SLOT
+        self.fetch_slot: AbstractAsyncContextManager[object] = _NO_SLOT
         # A store may read another array for its answer, and would wait for the slot that it has.
         if self._takes_slots and not _is_in_request.get():
             slots = slots_of_loop()
             self._request_slot = slots.for_request
             # For the bytes of a fetch: those of no more fetches are in memory than there are slots.
-            self.memory = slots.for_fetched_bytes
+            self.fetch_slot = slots.for_fetched_bytes
         # The whole object, once it has come: then nothing more is requested.
         self._whole_chunk: Bytes | None = None
         self._has_answer = False  # whether an object was there for any request
@@ -131,12 +131,12 @@ class ChunkRequests:
         counters.count(store_path.store, chunks=1)
 
     @property
-    def key(self) -> str:
+    def object_name(self) -> str:
         """The store and the key of the chunk, for messages."""
         return path_name(self._store_path)
 
     @property
-    def slots(self) -> int:
+    def max_requests(self) -> int:
         """Most requests for this chunk at once; 1 in memory, and once all of the chunk has come."""
         return max_concurrent_requests() if self._takes_slots and self._whole_chunk is None else 1
 
@@ -192,7 +192,9 @@ class ChunkRequests:
             fetched[position : position + content.size] = content
 
         try:
-            await map_concurrently(fetch_request, ranges.requests(max_request_nbytes), self.slots)
+            await map_concurrently(
+                fetch_request, ranges.requests(max_request_nbytes), self.max_requests
+            )
         except StopRequestsError:
             if self._whole_chunk is None:
                 raise
@@ -227,8 +229,8 @@ class ChunkRequests:
             elif may_be_range and size not in (expected, stored):
                 if stored is not None and size > expected:
                     object_nbytes = start + size if is_open_ended else size
-                    raise wrong_size_error(self.key, 0, stored, object_nbytes)
-                raise wrong_size_error(self.key, start, stop, size)
+                    raise wrong_size_error(self.object_name, 0, stored, object_nbytes)
+                raise wrong_size_error(self.object_name, start, stop, size)
         except ChunkSizeError:
             if not await self._fetch_whole_once():
                 raise
@@ -316,10 +318,10 @@ class ChunkRequests:
         stop = getattr(request, "end", self._stored_nbytes or 0)
         size = await _object_size(self._store_path) if self._takes_slots else None
         if size is not None and size < stop:
-            raise wrong_size_error(self.key, start, stop, max(size - start, 0)) from error
+            raise wrong_size_error(self.object_name, start, stop, max(size - start, 0)) from error
         first = getattr(request, "offset", start)
         if size is None and self._takes_slots and await self._ends_before(first):
-            raise wrong_size_error(self.key, first, stop, 0) from error
+            raise wrong_size_error(self.object_name, first, stop, 0) from error
         is_of_inner_chunk = self._has_requested_range and not self._stored_nbytes
         if is_of_inner_chunk or getattr(error, "status", 0) != 416:
             raise error
@@ -345,8 +347,8 @@ class ChunkRequests:
         """Raise a ChunkSizeError if a part of the chunk has come, after a MissingChunkError."""
         if self._has_answer:
             raise ChunkSizeError(
-                f"some byte ranges of {self.key} are there and others are missing: the chunk"
-                " was deleted or replaced while it was read"
+                f"some byte ranges of {self.object_name} are there and others are missing: the"
+                " chunk was deleted or replaced while it was read"
             )
 
     def _keep_whole_chunk(self, chunk: Bytes) -> None:
@@ -356,7 +358,7 @@ class ChunkRequests:
         """
         expected = self._stored_nbytes
         if expected is not None and chunk.size != expected:
-            raise wrong_size_error(self.key, 0, expected, chunk.size)
+            raise wrong_size_error(self.object_name, 0, expected, chunk.size)
         self._whole_chunk = chunk
         self._answer_is_known.set()
 
@@ -365,7 +367,9 @@ class ChunkRequests:
         if self._stored_nbytes is None:  # a shard, whose size is not known before
             for start, stop, _ in ranges.ranges():
                 if stop > chunk.size:
-                    raise wrong_size_error(self.key, start, stop, max(chunk.size - start, 0))
+                    raise wrong_size_error(
+                        self.object_name, start, stop, max(chunk.size - start, 0)
+                    )
         return ranges.extract(chunk)
 
     def _warn_of_whole_object(self) -> None:

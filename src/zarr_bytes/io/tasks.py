@@ -41,8 +41,8 @@ class WorkCancelledError(Exception):
     """Work in a thread has ended early, since nobody needs it. It steers, and no caller sees it."""
 
 
-is_work_cancelled: ContextVar[Callable[[], bool]] = ContextVar(
-    "is_work_cancelled", default=lambda: False
+work_cancelled_check: ContextVar[Callable[[], bool]] = ContextVar(
+    "work_cancelled_check", default=lambda: False
 )
 """In a thread of `map_in_threads`, a function that says whether nobody needs its work any more.
 
@@ -131,7 +131,7 @@ def max_concurrent_requests() -> int:
     )
 
 
-def concurrent_objects(object_number: int, count: int, slots: int) -> int:
+def objects_in_same_round(object_number: int, count: int, slots: int) -> int:
     """How many of `count` objects are under way with this one, itself included; in any thread.
 
     Objects are read `slots` at a time, from number 0 on. In the last round they are fewer: of 25
@@ -184,7 +184,7 @@ def result_without_waiting(coroutine: Coroutine[object, None, T]) -> T:
     raise RuntimeError("a coroutine that must not wait has waited")
 
 
-def number_of_threads() -> int:
+def max_threads() -> int:
     """Number of zarr's threads for computing: ``codec_pipeline.max_workers``, or one a core."""
     setting = setting_of_zarr("codec_pipeline.max_workers")
     return setting if isinstance(setting, int) and setting >= 1 else os.cpu_count() or 1
@@ -201,7 +201,7 @@ async def map_in_threads(
     `work` is called `threads` times, in as many threads of the `executor`; None is that of the
     event loop. It gets an iterator over items that no other thread takes, and yields the result of
     each before it takes the next, as ``partial(map, function)`` does. It sees the context variables
-    of the caller, and `is_work_cancelled`. The caller's task waits on its event loop meanwhile.
+    of the caller, and `work_cancelled_check`. The caller's task waits on its event loop meanwhile.
 
     After an error, or where the caller is cancelled, no other item is begun. Those that have begun
     are waited for, and then the error is raised, of several threads that of the first in their
@@ -225,7 +225,7 @@ async def map_in_threads(
                     i, item = waiting.popleft()
                     yield item
 
-        is_work_cancelled.set(is_cancelled.is_set)
+        work_cancelled_check.set(is_cancelled.is_set)
         with suppress(WorkCancelledError):
             try:
                 for result in work(next_items()):
