@@ -638,6 +638,15 @@ MISTAKES = [
         "test_partial_write.py::TestNewAndEmptyChunks::test_numbers_equal_to_the_fill_value_with_other_bits_are_stored",
         "A chunk of -0.0 counts as empty, and reads as 0.0.",
     ),
+    # Kept indexes of shards: they belong to one open array of a read-only store.
+    Mistake(
+        "io/index_cache.py",
+        "IndexCache.keep",
+        "if not store.read_only:",
+        "if store is None:",
+        "test_remote.py::TestIndexCacheOfAStoreThatChanges::test_a_write_is_seen_by_arrays_that_are_open",
+        "A shard that is written moves its inner chunks, and an old index reads others for them.",
+    ),
     # The pipeline, the codec and the chains: what is left to zarr.
     Mistake(
         "pipeline.py",

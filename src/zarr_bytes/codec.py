@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import copy
 from functools import cached_property
 from importlib import import_module
@@ -213,7 +214,8 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             return self
         codec = copy(self)  # with the configuration that was read, and the attributes of a subclass
         object.__setattr__(codec, "endian", None)
-        vars(codec).pop("_encoding", None)
+        with suppress(AttributeError):  # kept only once it was used
+            object.__delattr__(codec, "_encoding")
         return codec
 
     def validate(

@@ -400,8 +400,9 @@ class ChunkUpdate:
     ) -> None:
         self._layout = selection_update.layout
         # zarr compares the names of types, so that an equal one converts nothing.
-        given, dtype = elements.dtype, self._layout.dtype
-        if given != dtype and given.newbyteorder("=") != dtype.newbyteorder("="):
+        value_dtype = elements.dtype
+        dtype = self._layout.dtype
+        if value_dtype != dtype and value_dtype.newbyteorder("=") != dtype.newbyteorder("="):
             elements = elements.astype(dtype)
         self._elements = broadcast(elements, selection_update.shape)
         self._selection_update = selection_update
@@ -619,7 +620,8 @@ class ChunkUpdate:
 
     def _is_fill_value(self, data: Bytes) -> bool:
         """Whether the bytes of elements are those of fill values: -0.0 or another NaN is not."""
-        fill, size = self._layout.stored_fill_value, self._layout.item_size
+        fill = self._layout.stored_fill_value
+        size = self._layout.item_size
         step = max(limits.LIMITS.compared_nbytes // size, 1) * size
         return all(
             piece[:size].tobytes() == fill and np.array_equal(piece[size:], piece[:-size])

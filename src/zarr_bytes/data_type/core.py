@@ -100,7 +100,8 @@ class RawBits(ExactFillValues, zarr_dtype.RawBytes):
         # Only names of raw data types begin with an "r" without a letter after it.
         if not isinstance(data, str) or not re.match("r[^a-zA-Z_]", data):
             raise DataTypeValidationError(f"{data!r} is not a raw data type: r8, r16, r24, ...")
-        bits, name = data[1:], f"data type {reprlib.repr(data)}"
+        bits = data[1:]
+        name = f"data type {reprlib.repr(data)}"
         if not re.fullmatch("[1-9][0-9]*", bits) or (len(bits) < 12 and int(bits) % 8):
             raise DataTypeNameError(
                 f"{name}: 'r' is followed by digits alone, without a leading zero: a number of bits"

@@ -1040,7 +1040,7 @@ def plan_of(
     if not is_basic_selection(chunk_selection):
         selection = Selection(layout.shape, layout.order, chunk_selection, out_selection, drop_axes)
         return Plan(layout, selection, cost)
-    kept = layout.kept_plans.get(cost)
+    kept: KeptPlan | None = layout.kept_plans.get(cost)
     if kept is not None and kept.chunk_selection == chunk_selection:
         return kept.plan
     # Integers move the selected elements, and nothing else.

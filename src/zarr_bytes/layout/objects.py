@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from zarr_bytes.data_type.fill_value import DType
-    from zarr_bytes.indexing.plan import KeptPlan
     from zarr_bytes.indexing.selection import Offsets
     from zarr_bytes.layout.elements import Array, Bytes, Endian
     from zarr_bytes.settings import RequestCost
@@ -164,7 +163,8 @@ class ObjectLayout:
             self.index_dtype = np.dtype("<u8" if sharding.index_endian == "little" else ">u8")
             self.keeps_padding = sharding.keeps_padding
         self.kept_strategy: deque[Any] = deque(maxlen=1)
-        self.kept_plans: dict[RequestCost | None, KeptPlan] = {}
+        # By the cost of a request: each is a `KeptPlan` of `indexing.plan`, which knows this class.
+        self.kept_plans: dict[RequestCost | None, Any] = {}
 
     def in_stored_order(self, along_axes: Sequence[Any]) -> tuple[Any, ...]:
         """What belongs to each axis of the array, in the stored order of axes."""
