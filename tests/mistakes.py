@@ -123,7 +123,7 @@ MISTAKES = [
     ),
     Mistake(
         "io/file_writing.py",
-        "_write_locked",
+        "_try_write_locked",
         "lock_if_supported(descriptor, path, root, is_shared=is_shared)",
         "lock_if_supported(descriptor, path, root, is_shared=True)",
         "test_locks.py::test_a_write_in_place_and_a_replacement_of_the_file_wait_for_each_other",
@@ -428,7 +428,7 @@ MISTAKES = [
     ),
     Mistake(
         "layout/objects.py",
-        "ObjectLayout.parse_index",
+        "ObjectLayout.index_in_object",
         ".copy()",
         "",
         "test_view.py::TestFaults::test_a_shard_index_that_changes_after_its_check_is_not_used_by_a_view",
@@ -477,7 +477,7 @@ MISTAKES = [
     ),
     Mistake(
         "indexing/selection.py",
-        "ChunkGrid._split_points",
+        "ChunkGrid._flat_offsets_by_chunk",
         "offsets += local * stride",
         "offsets += indices * stride",
         "test_cost.py::TestReading::test_a_file_is_read_at_the_selected_byte_ranges",
@@ -699,7 +699,7 @@ MISTAKES = [
     ),
     Mistake(
         "views.py",
-        "_as_stored",
+        "_values_to_assign",
         "values = values.copy()",
         "pass",
         "test_view.py::TestWriting::test_a_value_assigned_to_a_view_may_overlap_its_target",

@@ -18,7 +18,7 @@ from zarr.storage import LocalStore, MemoryStore
 
 import zarr_bytes
 from zarr_bytes import BatchedBytesPipeline, BytesCodec, EndianCodec
-from zarr_bytes.zarr_versions import unknown_part_of_pipeline
+from zarr_bytes.zarr_versions import why_pipeline_is_unknown
 
 pytestmark = pytest.mark.zarr
 
@@ -276,7 +276,7 @@ def test_an_unknown_signature_of_zarrs_pipeline_is_named():
         ({"write": with_a_result}, "its `write` takes self, batch_info, out, drop_axes"),
         ({"write": lambda self, batch_info, value, drop_axes: ()}, "its `write` is not awaited"),
     ):
-        assert unknown_part_of_pipeline(pipeline_with(**changes)) == said
+        assert why_pipeline_is_unknown(pipeline_with(**changes)) == said
 
 
 def test_zarrs_pipeline_of_an_unknown_signature_is_used_with_one_warning():

@@ -15,7 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zarr_bytes import FillValueError
-from zarr_bytes.data_type.fill_value import float_from_json, from_json, raw_from_json, to_json
+from zarr_bytes.data_type.fill_value import (
+    float_from_json,
+    number_from_json,
+    number_to_json,
+    raw_from_json,
+)
 
 pytestmark = pytest.mark.zarr
 
@@ -28,12 +33,12 @@ def bits_of(scalar):
 
 def through_json(scalar):
     """A fill value written as JSON, and read from it."""
-    written = json.loads(json.dumps(to_json(scalar), allow_nan=False))
-    return from_json(written, scalar.dtype)
+    written = json.loads(json.dumps(number_to_json(scalar), allow_nan=False))
+    return number_from_json(written, scalar.dtype)
 
 
 def test_a_nan_with_other_bits_is_written_as_its_hexadecimal_digits():
-    assert to_json(np.uint32(0x7FC00001).view("f4")) == "0x7fc00001"
+    assert number_to_json(np.uint32(0x7FC00001).view("f4")) == "0x7fc00001"
 
 
 @pytest.mark.slow
@@ -129,7 +134,11 @@ JSON = st.recursive(
 def test_any_other_json_is_a_fill_value_error_with_what_is_permitted(value):
     for name in ("bool", "int8", "float64", "complex64", "r16"):
         try:
-            scalar = raw_from_json(value, 2) if name == "r16" else from_json(value, np.dtype(name))
+            scalar = (
+                raw_from_json(value, 2)
+                if name == "r16"
+                else number_from_json(value, np.dtype(name))
+            )
         except FillValueError as error:
             of = "(complex64|float32)" if name == "complex64" else name
             assert re.search(f"{of}: permitted is", str(error))  # noqa: PT017 -- some are read

@@ -30,7 +30,7 @@ from zarr_bytes.errors import (
     StoreError,
 )
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.settings import config, say_where_undecided
+from zarr_bytes.settings import config, log_how_to_activate_if_undecided
 
 if TYPE_CHECKING:
     from zarr_bytes.commands.check import check
@@ -96,4 +96,4 @@ for _codec in (BytesCodec, EndianCodec):
     register_codec(_codec.name, _codec)
 register_pipeline(BatchedBytesPipeline)
 
-say_where_undecided()
+log_how_to_activate_if_undecided()

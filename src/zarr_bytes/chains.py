@@ -171,7 +171,7 @@ def _other_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
             yield codec
 
 
-def encoding_of(codecs: Sequence[Codec]) -> ChunkEncoding:
+def encoding_of_uncompressed(codecs: Sequence[Codec]) -> ChunkEncoding:
     """How a chain that `is_uncompressed` stores chunks."""
     from zarr_bytes.layout.objects import ChunkEncoding, ShardingConfig
 

@@ -18,7 +18,12 @@ from zarr.codecs import ShardingCodec
 from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
 
-from zarr_bytes.chains import encoding_of, is_uncompressed, why_unreadable, with_own_codecs
+from zarr_bytes.chains import (
+    encoding_of_uncompressed,
+    is_uncompressed,
+    why_unreadable,
+    with_own_codecs,
+)
 from zarr_bytes.codec import ChosenOnUnpickling, Immutable, uses_cpu_buffers
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io.index_cache import IndexCache
@@ -27,7 +32,7 @@ from zarr_bytes.zarr_versions import (
     PIPELINES,
     BatchedCodecPipeline,
     chunk_spec_of,
-    unknown_part_of_pipeline,
+    why_pipeline_is_unknown,
 )
 
 if TYPE_CHECKING:
@@ -140,7 +145,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     @cached_property
     def encoding(self) -> ChunkEncoding:
         """How the codecs store the chunks."""
-        return encoding_of((*self.array_array_codecs, self.array_bytes_codec))
+        return encoding_of_uncompressed((*self.array_array_codecs, self.array_bytes_codec))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # As the codec, so that the array is read where this package is not installed. What is
@@ -258,7 +263,7 @@ def _refuse_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> None:
 @cache
 def _knows_pipeline_of_zarr() -> bool:
     """Whether zarr's pipeline is one that this package can derive from; warns once if not."""
-    if unknown := unknown_part_of_pipeline(BatchedCodecPipeline):
+    if unknown := why_pipeline_is_unknown(BatchedCodecPipeline):
         warn_caller(
             f"zarr-bytes {metadata.version('zarr-bytes')} does not know the pipeline of zarr"
             f" {zarr.__version__} ({unknown}), so that zarr's own pipeline is used, and only the"

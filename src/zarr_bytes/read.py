@@ -28,7 +28,7 @@ from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, open_chunk_file
-from zarr_bytes.io.known_stores import is_local_file_system, may_read_inline
+from zarr_bytes.io.known_stores import is_known_as_local, may_read_inline
 from zarr_bytes.io.mapping import copy_if_mapped
 from zarr_bytes.io.requests import ChunkRequests, MissingChunkError
 from zarr_bytes.io.tasks import (
@@ -39,7 +39,7 @@ from zarr_bytes.io.tasks import (
     objects_in_same_round,
     result_without_waiting,
 )
-from zarr_bytes.layout.elements import find_invalid_bool, invalid_bool_error
+from zarr_bytes.layout.elements import invalid_bool_error, offset_of_invalid_bool
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def threads_for_files(root: str, count: int, *, is_small: bool) -> int:
     As many as cores for local files, and one if the work `is_small`. Elsewhere as many as requests,
     since threads wait there.
     """
-    if is_local_file_system(root):
+    if is_known_as_local(root):
         return 1 if is_small else min(max_threads(), count)
     return min(max_concurrent_requests(), count)
 
@@ -319,7 +319,7 @@ class Reader:
         )
         try:
             if plan is None:
-                content = await requests.fetch_whole()
+                content = await requests.fetch_and_keep_whole()
                 elements = np.ndarray(layout.grid.shape, layout.stored_dtype, content)
                 selected = elements.transpose(layout.inverse_order)[(*chunk_selection, ...)]
                 if self.drop_axes:
@@ -375,7 +375,7 @@ class Reader:
         """
         is_chunk = not plan.layout.index_nbytes
         if is_chunk and not plan.fetches_ranges(answers_ranges=self.answers_ranges):
-            await requests.fetch_whole()
+            await requests.fetch_and_keep_whole()
         place = element_placer(plan, view)
         max_request_nbytes = plan.max_request_nbytes
 
@@ -665,7 +665,7 @@ def _invalid_bool_error(
     """
     layout = plan.layout
     encoded = stored.ravel().view(np.uint8)
-    invalid_byte = find_invalid_bool(encoded, layout.element_layout) or 0
+    invalid_byte = offset_of_invalid_bool(encoded, layout.element_layout) or 0
     element_number, offset_in_element = divmod(invalid_byte, layout.item_size)
     index_in_slab = np.unravel_index(element_number, stored.shape)
     index_in_view = [

@@ -230,11 +230,11 @@ _warned: Final[set[str]] = set()
 
 
 def _given_settings_with_warnings() -> dict[str, object]:
-    """`configured_settings`, with a warning where zarr's configuration takes none of this package.
+    """`settings_without_defaults`, with warnings.
 
-    Warns of unknown settings, too. Each warning comes once in a process.
+    One where zarr's configuration takes no settings of this package, and of unknown ones. Each warning comes once in a process.
     """
-    values = configured_settings()
+    values = settings_without_defaults()
     if _own_configuration is not None and _SEPARATE_CONFIGURATION_WARNING not in _warned:
         _warned.add(_SEPARATE_CONFIGURATION_WARNING)
         warn_caller(_SEPARATE_CONFIGURATION_WARNING)
@@ -254,7 +254,7 @@ def unknown_settings(values: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def configured_settings() -> dict[str, object]:
+def settings_without_defaults() -> dict[str, object]:
     """Everything that is set under ``zarr_bytes``, by name; not checked, and without defaults."""
     section = configuration().get("zarr_bytes", {})
     return {} if section == {} else dict(_leaves("zarr_bytes", section))  # the usual case is fast
@@ -269,19 +269,19 @@ def _leaves(name: str, section: object) -> Iterator[tuple[str, object]]:
         yield name, section
 
 
-def has_configuration_file() -> bool:
+def has_own_configuration_file() -> bool:
     """Whether the configuration file of this package is where zarr looks for such files."""
     files = [f"{folder}/zarr-bytes.yaml" for folder in configuration().paths]
     return any(map(os.path.isfile, files))  # False in a folder of another user, unlike `Path`'s
 
 
-def say_where_undecided() -> None:
+def log_how_to_activate_if_undecided() -> None:
     """Log how to activate the package, if nothing has chosen a class for the codec ``bytes``."""
     # No warning: where these are errors, the array for which zarr imports this would not open.
     # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
     default = default_of_zarr("codecs.bytes")
     if default is not None and setting_of_zarr("codecs.bytes") is default:
-        if has_configuration_file():
+        if has_own_configuration_file():
             advice = f"{RESTART}.\n  Or in this process: {_CALL_TO_CHOOSE}"
         else:
             in_code = f"Before or after zarr_bytes is imported: {_CALL_TO_CHOOSE}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import zarr
 
-from zarr_bytes.chains import encoding_of, uncompressed_parts
+from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_parts
 from zarr_bytes.errors import StoreError, not_an_array_error, shape_mismatch_error
 from zarr_bytes.indexing.numpy_selection import NumpySelection
 from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
@@ -191,7 +191,7 @@ class ArrayView:
             number, block_selection = in_one_block
             return self._load_block(number)[block_selection]
         gathered = np.empty(selected.gathered_shape, self.dtype)
-        for number, block_selection, out_selection in selected.chunks(self.dtype.itemsize):
+        for number, block_selection, out_selection in selected.parts_by_chunk(self.dtype.itemsize):
             gathered[out_selection] = self._load_block(number)[block_selection]
         return selected.from_gathered(gathered)
 
@@ -202,7 +202,7 @@ class ArrayView:
                 " `array[...] = ...` of zarr writes any"
             )
         selected = NumpySelection(selection, self._grid)
-        values = _as_stored(value, self.dtype, selected)
+        values = _values_to_assign(value, self.dtype, selected)
         if not values.size:
             return
         if (in_one_block := selected.in_one_chunk()) is not None:
@@ -210,16 +210,16 @@ class ArrayView:
             if selected.ellipsis_position < 0:
                 # With `...`, elements are copied, and not converted to Python and back.
                 block_selection = (*block_selection, ...)
-            self._load_writable_block(number)[block_selection] = values
+            self._load_block_unless_read_only(number)[block_selection] = values
             return
-        projections = list(selected.chunks(values.itemsize))
+        projections = list(selected.parts_by_chunk(values.itemsize))
         for number, _, _ in projections:  # errors come before any change
-            self._load_writable_block(number)
+            self._load_block_unless_read_only(number)
         gathered = selected.to_gathered(values)
         for number, block_selection, out_selection in projections:
-            self._load_writable_block(number)[block_selection] = gathered[out_selection]
+            self._load_block_unless_read_only(number)[block_selection] = gathered[out_selection]
 
-    def _load_writable_block(self, number: int) -> Array:
+    def _load_block_unless_read_only(self, number: int) -> Array:
         """The block with a number; a ValueError if it is missing or shares bytes with another."""
         block = self._load_block(number)
         if not block.flags.writeable:
@@ -327,7 +327,7 @@ class _Blocks:
             kind = type(array.store).__name__
             raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
         chain, metadata, spec = uncompressed_parts(array)
-        self._layout = layout = encoding_of(chain).layout_of(spec)
+        self._layout = layout = encoding_of_uncompressed(chain).layout_of(spec)
         dtype = viewable_dtype(layout.dtype, layout.endian)
         if dtype is None:
             stored = f"{layout.dtype} is stored {layout.endian}-endian"
@@ -382,7 +382,7 @@ class _Blocks:
         if content is None:
             return _Object(None, SINGLE_CHUNK_INDEX)
         name = f"{store_name(self._driver.store)}/{key}"
-        return _Object(content, self._layout.parse_index(content, name))
+        return _Object(content, self._layout.index_in_object(content, name))
 
 
 class BlockViews:
@@ -429,7 +429,7 @@ class BlockViews:
         return f"<BlockViews shape={self.shape}>"
 
 
-def _as_stored(value: object, dtype: DType, selected: NumpySelection) -> Array:
+def _values_to_assign(value: object, dtype: DType, selected: NumpySelection) -> Array:
     """The elements that ``array[selection] = value`` stores, in the shape of the selection.
 
     Whatever NumPy may refuse is converted here, before any chunk is changed. The result is a view

@@ -127,7 +127,7 @@ async def write_batch(
         array = copy_if_mapped(
             array, (f"{root}/{projection.store_path.path}" for projection in batch)
         )
-    array = _broadcast_to_selection(array, shape, batch[0].layout.dtype)
+    array = _broadcast_unless_scalar(array, shape, batch[0].layout.dtype)
 
     def edit(projection: ChunkProjection) -> ChunkUpdate:
         # Called by several threads, so that `last` is read once.
@@ -178,7 +178,7 @@ async def _load_elements(array: Any) -> Array:
     return cast("Array", elements)
 
 
-def _broadcast_to_selection(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _broadcast_unless_scalar(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     """The array in the shape of the whole selection, before any of it is cut; a scalar stays one.
 
     A ValueError if it does not fit. zarr cuts an array before NumPy broadcasts it, so that of a
@@ -306,7 +306,7 @@ class SelectionUpdate:
         if self.replaces_all or (index is None and not in_place):
             counts.bytes_written = minimal_nbytes
         elif index is None:
-            counts.bytes_written = new_object_nbytes(layout, selected_nbytes)
+            counts.bytes_written = nbytes_written_to_new_object(layout, selected_nbytes)
         elif not why:
             keeps_empty_chunks = True
             counts.bytes_written = selected_nbytes
@@ -425,7 +425,7 @@ class ChunkUpdate:
             content = existing.as_numpy_array()
             if layout.stored_nbytes is not None:
                 check_chunk_nbytes(content.size, layout.dtype, layout.shape)
-            index = layout.parse_index(content, path_name(store_path))
+            index = layout.index_in_object(content, path_name(store_path))
             nbytes = layout.inner_chunk_nbytes
 
             def copy_from(start: int) -> Bytes:
@@ -452,7 +452,9 @@ class ChunkUpdate:
         """
         return self._ranges_at(self._index_in(file))
 
-    def writer_of_new_file(self, file: ChunkFile | None, *, is_dense: bool) -> NewFileWriter | None:
+    def writer_unless_empty(
+        self, file: ChunkFile | None, *, is_dense: bool
+    ) -> NewFileWriter | None:
         """The function that writes the whole new object; None if nothing is to be stored.
 
         Parameters
@@ -570,7 +572,7 @@ class ChunkUpdate:
                     inner_selection,
                     read_inner_chunk,
                     skips_empty_chunks=skips_empty_chunks,
-                    is_unsplit=is_unsplit,
+                    as_one_block=is_unsplit,
                 )
             else:
                 inner = read_inner_chunk(number)
@@ -592,7 +594,7 @@ class ChunkUpdate:
         read_inner_chunk: _ReadInnerChunk,
         *,
         skips_empty_chunks: bool,
-        is_unsplit: bool,
+        as_one_block: bool,
     ) -> Iterable[Bytes] | None:
         """The bytes of an inner chunk with its new elements, in blocks; None if it is skipped.
 
@@ -601,7 +603,7 @@ class ChunkUpdate:
         layout = self._layout
         values = self._values_of(inner_selection)
         is_whole = selects_all(inner_selection.axis_selections, layout.grid.chunk_shape)
-        if is_whole and not is_unsplit:
+        if is_whole and not as_one_block:
             blocks = encode_in_blocks(values, layout.endian)
             first = next(blocks)
             if not skips_empty_chunks or not self._is_fill_value(first):
@@ -637,7 +639,7 @@ def fill_value_object_writer(
 
     `ranges_at` gives, by the index of the new object, the ranges of it that have other elements,
     and their new bytes; None if there are none. The function takes a descriptor, and returns the
-    number of bytes as `new_object_nbytes` has it. It raises a PartlyWrittenError.
+    number of bytes as `nbytes_written_to_new_object` has it. It raises a PartlyWrittenError.
     """
     index = layout.encode_index()
     range_update = None if ranges_at is None else ranges_at(layout.full_index())
@@ -645,7 +647,7 @@ def fill_value_object_writer(
     fill_value = layout.stored_fill_value
     size = layout.nbytes + len(index)
     index_offset = layout.index_offset(size)
-    written = new_object_nbytes(layout, ranges.nbytes)
+    written = nbytes_written_to_new_object(layout, ranges.nbytes)
 
     def write(file: int) -> int:
         try:
@@ -669,7 +671,7 @@ def _write_fill_values(file: int, fill_value: bytes, offset: int, nbytes: int) -
         write_block(file, block[: nbytes - start], offset + start, 0)
 
 
-def new_object_nbytes(layout: ObjectLayout, selected_nbytes: int) -> int:
+def nbytes_written_to_new_object(layout: ObjectLayout, selected_nbytes: int) -> int:
     """Number of bytes that `fill_value_object_writer` writes, ranges of other elements included.
 
     Fill values of zero bytes are a hole in the file. Others are written first, and the ranges over

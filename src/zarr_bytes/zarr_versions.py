@@ -138,7 +138,7 @@ _METHOD_PARAMETERS: Final = {
 }
 
 
-def unknown_part_of_pipeline(pipeline: type) -> str | None:
+def why_pipeline_is_unknown(pipeline: type) -> str | None:
     """How a pipeline of zarr differs from the one that this package expects; None if it doesn't.
 
     A clause for a message, about the first difference.
@@ -275,7 +275,7 @@ def axis_indexers_of(indexer: Indexer) -> list[Iterable[object]]:
     return list(getattr(indexer, "dim_indexers", ()))
 
 
-def zip_directory(store: ZipStore) -> ZipFile | None:
+def read_zip_directory(store: ZipStore) -> ZipFile | None:
     """The directory of a zip file, for its `getinfo`; None if the file can't be opened.
 
     The result may be closed: members can't be read through it. A store that is not open yet stays
@@ -399,7 +399,7 @@ def path_of_metadata_being_parsed() -> StorePath | str | None:
     return text
 
 
-def is_parameter_of_codec() -> bool:
+def is_called_for_codec_parameter() -> bool:
     """Whether the function that called the caller of this one is in a codec of zarr.
 
     Some codecs read their parameters as fill values of a data type.

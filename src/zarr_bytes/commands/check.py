@@ -22,7 +22,7 @@ from zarr.api.asynchronous import open_array, open_group
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
-from zarr_bytes.chains import codec_name, encoding_of, is_uncompressed, why_undivided
+from zarr_bytes.chains import codec_name, encoding_of_uncompressed, is_uncompressed, why_undivided
 from zarr_bytes.commands.result import (
     Progress,
     Result,
@@ -36,7 +36,7 @@ from zarr_bytes.commands.stores import METADATA_KEY, join_key, list_nodes, open_
 from zarr_bytes.errors import FillValueError, describe_error, wrong_size_error
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.tasks import map_concurrently
-from zarr_bytes.layout.elements import find_invalid_bool
+from zarr_bytes.layout.elements import offset_of_invalid_bool
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 from zarr_bytes.settings import CLASSES, reads_fill_values_strictly, setting_of_zarr
 from zarr_bytes.zarr_versions import chunk_spec_of, sync
@@ -265,15 +265,17 @@ class _Check:
         elif why_undivided(codecs, spec):
             report.not_checked = "inner chunks do not divide shards"
         elif names:
-            layout = encoding_of(codecs).layout_of(spec)
+            layout = encoding_of_uncompressed(codecs).layout_of(spec)
             grid = ChunkGrid(metadata.shape, spec.shape)
             report.chunks = min(grid.chunk_count, _MAX_CHUNKS)
             report.stored_chunks = 0
             stored = [name for name in names if _is_chunk_key(name, metadata, grid.chunk_counts)]
-            results = await map_concurrently(partial(self._check_chunk, report, layout), stored)
+            results = await map_concurrently(
+                partial(self._check_chunk_and_report_progress, report, layout), stored
+            )
             report.findings += filter(None, results)
 
-    async def _check_chunk(
+    async def _check_chunk_and_report_progress(
         self, report: ArrayReport, layout: ObjectLayout, name: str
     ) -> Finding | None:
         """The finding for a stored object, and progress; None if it conforms or is missing.
@@ -324,7 +326,7 @@ class _Check:
                 continue
             for first in range(start, start + nbytes, step):
                 content = await self._read_range(key, first, min(first + step, start + nbytes))
-                if (byte := find_invalid_bool(content, layout.element_layout)) is not None:
+                if (byte := offset_of_invalid_bool(content, layout.element_layout)) is not None:
                     text = f"a bool of {content[byte]} at byte {first + byte:,}"
                     return Finding(name, text, "0 or 1")
         return None

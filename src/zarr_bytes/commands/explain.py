@@ -21,7 +21,7 @@ from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec
 from zarr.registry import get_buffer_class
 
-from zarr_bytes.chains import encoding_of, uncompressed_codecs, why_undivided
+from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_codecs, why_undivided
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import Result, Table, brief, class_path, verdict, with_thousands
 from zarr_bytes.commands.status import source_of
@@ -405,7 +405,7 @@ class _Forecast:
             self.is_known = False
             self._why_zarr = why_not_read
         elif own_pipeline is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
-            self._encoding = encoding_of(chain)
+            self._encoding = encoding_of_uncompressed(chain)
         else:
             self.is_known = not isinstance(chain[-1], ShardingCodec)
             self._why_zarr = _why_zarr()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 
-from zarr_bytes.chains import encoding_of, uncompressed_parts
+from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_parts
 from zarr_bytes.commands.result import (
     Progress,
     Result,
@@ -165,7 +165,7 @@ def _make_chunks(
     if reason := driver.why_not_in_place():
         raise StoreError(reason)
     chain, _, spec = uncompressed_parts(array)
-    layout = encoding_of(chain).layout_of(spec)
+    layout = encoding_of_uncompressed(chain).layout_of(spec)
     grid = ChunkGrid(array.shape, spec.shape)
     if not any_size and (reason := _why_too_much(array, driver.files_root, layout, grid)):
         option = "`any_size=True`, or --any-size on the command line, makes them"

@@ -34,9 +34,9 @@ from zarr_bytes.settings import (
     SETTINGS,
     checked_value,
     configuration,
-    configured_settings,
-    has_configuration_file,
+    has_own_configuration_file,
     setting_of_zarr,
+    settings_without_defaults,
     unknown_settings,
     where_to_set,
 )
@@ -155,7 +155,7 @@ class Status(Result):
         if (setter := where_to_set(self.settings[0].name)) != "zarr.config.set":
             text = f"zarr {self.versions['zarr']} takes none of other packages."
             yield ("Settings ", "bold"), (f"are set by {setter}: {text}", "yellow")
-        settings = [setting._row(_text_of_setting(setting)) for setting in self.settings]
+        settings = [setting._row(_value_text(setting)) for setting in self.settings]
         yield Table(("Setting", "Value", "Decided by"), settings)
         texts = [*self.problems, *self.unknown, *self.advice]
         if texts:
@@ -181,7 +181,7 @@ class Status(Result):
         return ("Data types: ", "bold"), own, (other, "yellow"), ("; --verbose lists them", "dim")
 
 
-def _text_of_setting(setting: InForce) -> str:
+def _value_text(setting: InForce) -> str:
     """The value of a setting; a number with separators, or in binary units if it is a size."""
     if type(setting.found) is not int:
         return str(setting.found)
@@ -206,10 +206,10 @@ def status() -> Status:
     >>> codec.name, codec.found
     ('bytes', 'zarr_bytes.codec.BytesCodec')
     """
-    given = configured_settings()
+    given = settings_without_defaults()
     codecs = [InForce(name, _class_in_force(name), source_of(key)) for name, key in _KEYS.items()]
     problems = list(_problems(given, codecs[-1]))
-    advice = list(_advice(codecs))
+    advice = list(_how_to_activate(codecs))
     return Status(
         is_active=not (problems or advice),
         versions={"Python": platform.python_version()}
@@ -260,14 +260,14 @@ def _problems(given: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
         yield f"codec_pipeline.path is {setting_of_zarr('codec_pipeline')!r}: {pipeline.found}"
 
 
-def _advice(codecs: list[InForce]) -> Iterator[str]:
+def _how_to_activate(codecs: list[InForce]) -> Iterator[str]:
     """What to do, if zarr uses another class for `bytes`: sentences, then lines for a shell."""
     others = [codec for codec in codecs if codec.found != _OWN_CLASSES[codec.name]]
     if codecs[0] not in others:
         return
     sources = list(dict.fromkeys(codec.source for codec in others))
     sentences = [_sentence_on(source) for source in sources]
-    if has_configuration_file():  # which decides in a new process, where nothing else does
+    if has_own_configuration_file():  # which decides in a new process, where nothing else does
         others = [codec for codec in others if codec.source != _DEFAULT]
     if others:
         sentences.append("Run before Python starts:")
@@ -287,7 +287,7 @@ def _advice(codecs: list[InForce]) -> Iterator[str]:
 def _sentence_on(source: str) -> str:
     """Why a source has not chosen this package, or what to do about it."""
     if source == _DEFAULT:
-        text = RESTART if has_configuration_file() else NOT_FOUND
+        text = RESTART if has_own_configuration_file() else NOT_FOUND
         return f"{text[0].upper()}{text[1:]}."
     if source == _CODE:
         return f"Remove the call of {_CODE} that has chosen another class."

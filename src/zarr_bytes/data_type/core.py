@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import TBaseDType
 
 
-class _Core(ReplacesZarrDataType):
+class _CoreDataType(ReplacesZarrDataType):
     """A core data type: a bool or a number."""
 
     def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
@@ -62,8 +62,8 @@ class _Core(ReplacesZarrDataType):
             ) from None
 
 
-CORE_TYPES: Final[dict[str, type[_Core]]] = {
-    name: type(name, (_Core, getattr(zarr_dtype, name)), {"__module__": __name__})
+CORE_TYPES: Final[dict[str, type[_CoreDataType]]] = {
+    name: type(name, (_CoreDataType, getattr(zarr_dtype, name)), {"__module__": __name__})
     for name in (
         *("Bool", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"),
         *("Float16", "Float32", "Float64", "Complex64", "Complex128"),
@@ -168,7 +168,7 @@ if HAS_STRUCT:
 
         def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
             if isinstance(data, Mapping):
-                return self._from_fields(data, "_read_either_way")
+                return self._from_fields(data, "_read_exactly_or_as_zarr")
             return super()._read_as_zarr(data, refusal)
 
         def _from_fields(self, data: Mapping[str, JSON], method: str) -> np.void:

@@ -18,11 +18,11 @@ import numpy as np
 from zarr import dtype as zarr_dtype
 from zarr.storage import StorePath
 
-from zarr_bytes.data_type.fill_value import from_json, to_json
+from zarr_bytes.data_type.fill_value import number_from_json, number_to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, short_repr, warn_caller
 from zarr_bytes.io.store_names import path_name
 from zarr_bytes.settings import call_to_set, reads_fill_values_strictly, setting
-from zarr_bytes.zarr_versions import is_parameter_of_codec, path_of_metadata_being_parsed
+from zarr_bytes.zarr_versions import is_called_for_codec_parameter, path_of_metadata_being_parsed
 
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat
@@ -33,7 +33,7 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
 
     def _read_exactly(self, data: JSON) -> Any:
         """Scalar of a fill value that is permitted; a `FillValueError` for any other."""
-        return from_json(data, self.to_native_dtype(), self._zarr_v3_name)
+        return number_from_json(data, self.to_native_dtype(), self._zarr_v3_name)
 
     def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
         """Scalar of a fill value that `_read_exactly` has refused with `refusal`.
@@ -44,7 +44,7 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
             return self.default_scalar()
         raise refusal
 
-    def _read_either_way(self, data: JSON) -> Any:
+    def _read_exactly_or_as_zarr(self, data: JSON) -> Any:
         """Scalar of a fill value that is permitted or that zarr reads; else a FillValueError."""
         try:
             return self._read_exactly(data)
@@ -63,7 +63,7 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
             return self._read_exactly(data)
         except FillValueError as refusal:
             scalar = self._read_as_zarr(data, refusal)
-            if not is_parameter_of_codec():
+            if not is_called_for_codec_parameter():
                 warn_of_fill_value(scalar, data, refusal)
             return scalar
 
@@ -71,7 +71,7 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
         """JSON form of a fill value: a number, a name, or the bits of a NaN; two if complex."""
         if zarr_format != 3:
             return super().to_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
-        return to_json(self.cast_scalar(data))
+        return number_to_json(self.cast_scalar(data))
 
 
 # How a pickled data type is made again, in a process with this package or without it.

@@ -140,7 +140,7 @@ def _nearest_positive(numerator: int, denominator: int, form: FloatFormat) -> in
     return max(bits, 0)  # -1 below the smallest number, without a zero
 
 
-def from_json(value: object, dtype: DType, name: str = "") -> np.generic:
+def number_from_json(value: object, dtype: DType, name: str = "") -> np.generic:
     """Number or bool of `dtype` for the JSON form of a fill value; a FillValueError for others.
 
     `name` is that of the data type for messages, if NumPy's is another.
@@ -156,7 +156,7 @@ def from_json(value: object, dtype: DType, name: str = "") -> np.generic:
     return complex_from_json(value, dtype, name)
 
 
-def to_json(value: np.generic) -> Any:
+def number_to_json(value: np.generic) -> Any:
     """JSON form of a number or bool; of a complex number, those of its two components."""
     dtype = value.dtype
     if dtype.name in FLOATS:

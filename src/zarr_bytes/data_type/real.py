@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
 import numpy as np
 
 from zarr_bytes.data_type.exact import ExactFillValues
-from zarr_bytes.data_type.fill_value import FLOATS, from_json, raw_from_json, to_json
+from zarr_bytes.data_type.fill_value import FLOATS, number_from_json, number_to_json, raw_from_json
 from zarr_bytes.errors import HOW_TO_INSTALL, FillValueError, MissingPackageError
 from zarr_bytes.zarr_versions import DataTypeValidationError, HasEndianness, HasItemSize
 
@@ -94,7 +94,7 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
         return name if zarr_format == 3 else {"name": name, "object_codec_id": None}
 
     def _read_exactly(self, data: JSON) -> Any:
-        return from_json(data, self._native(), self._zarr_v3_name)
+        return number_from_json(data, self._native(), self._zarr_v3_name)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
         """Fill value from a metadata document, in either format in the form of core data types."""
@@ -102,7 +102,7 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
         """JSON form of a fill value, given in any form that `cast_scalar` accepts."""
-        return to_json(self.cast_scalar(data))
+        return number_to_json(self.cast_scalar(data))
 
     def default_scalar(self) -> Any:
         """Element with all bits 0: the number 0, if the type has a zero."""

@@ -145,7 +145,7 @@ class NumpySelection:
             index_in_chunk.insert(self.ellipsis_position, ...)
         return number, tuple(index_in_chunk)
 
-    def chunks(self, item_size: int) -> Iterator[ChunkPart]:
+    def parts_by_chunk(self, item_size: int) -> Iterator[ChunkPart]:
         """All selected elements, chunk by chunk, in the order of chunk numbers.
 
         An element has `item_size` bytes. Many elements of one chunk come in several parts.

@@ -798,7 +798,7 @@ class Plan:
         start_byte = start * self.layout.item_size
         return InnerSelection(inner_chunk_number, start_byte, slab_planner, axis_selections)
 
-    def shifted(self, chunk_distance: int, byte_distance: int) -> Plan:
+    def shifted(self, inner_chunk_distance: int, byte_distance: int) -> Plan:
         """The plan of the same selection elsewhere in the object, into the same places of `out`.
 
         Parameters
@@ -826,7 +826,7 @@ class Plan:
         plan._kept_fetches = None
         plan._kept_inner_selections = [
             InnerSelection(
-                one.inner_chunk_number + chunk_distance,
+                one.inner_chunk_number + inner_chunk_distance,
                 one.start_byte + byte_distance,
                 one.slab_planner,
                 one.axis_selections,

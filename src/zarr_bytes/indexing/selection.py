@@ -457,7 +457,7 @@ class ChunkGrid:
         """The indices of a selection in each chunk, axis by axis."""
         axis_selections = selection.axis_selections
         if selection.are_points:
-            return [list(self._split_points(axis_selections))]
+            return [list(self._flat_offsets_by_chunk(axis_selections))]
         if self.chunk_count == 1:
             return [[(0, axis)] if len(axis.indices) else [] for axis in axis_selections]
         axes = zip(axis_selections, self.chunk_shape, self.number_strides, strict=True)
@@ -492,7 +492,7 @@ class ChunkGrid:
 
         return axis_selections_in
 
-    def _split_points(
+    def _flat_offsets_by_chunk(
         self, axis_selections: Sequence[AxisSelection]
     ) -> Iterator[tuple[int, AxisSelection]]:
         """Number of each chunk with points, ascending, and their offsets in it, in elements."""

@@ -20,13 +20,13 @@ from zarr_bytes.io.file_writing import CAN_WRITE_FILES
 from zarr_bytes.io.known_stores import (
     is_known_to_answer_ranges,
     is_known_to_ignore_ranges,
-    origin_of,
+    origin_of_range_answers,
 )
 from zarr_bytes.io.mapping import map_file
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.io.tasks import result_without_waiting
 from zarr_bytes.settings import request_cost
-from zarr_bytes.zarr_versions import MEMORY_STORES, zip_directory
+from zarr_bytes.zarr_versions import MEMORY_STORES, read_zip_directory
 
 if TYPE_CHECKING:
     from zipfile import ZipFile
@@ -46,7 +46,8 @@ class Driver:
         ""  # folder whose files are opened without the store, in threads; empty if there is none
     )
     is_memory = False  # whether objects are buffers of this process
-    origin = ""  # the host or service behind the store, as of `origin_of`; empty if there is none
+    # The host or service behind the store, as of `origin_of_range_answers`; empty without one.
+    origin = ""
 
     def __init__(self, store: Any) -> None:
         self.store = store
@@ -166,7 +167,7 @@ class ZipDriver(_LocalMediaDriver):
     @cached_property
     def _directory(self) -> ZipFile | None:
         """The list of members; None if the store has no file yet."""
-        return zip_directory(self.store)
+        return read_zip_directory(self.store)
 
 
 class FsspecDriver(Driver):
@@ -176,7 +177,7 @@ class FsspecDriver(Driver):
         super().__init__(store)
         protocol = store.fs.protocol
         service = f"{protocol if isinstance(protocol, str) else protocol[0]}://"
-        self.origin = origin_of(service, store.path)
+        self.origin = origin_of_range_answers(service, store.path)
         # fsspec's file systems for zip, tar and others, which zarr wraps.
         classes = type(getattr(store.fs, "sync_fs", None)).__mro__
         self._is_archive = any(base.__module__ == "fsspec.archive" for base in classes)
@@ -193,7 +194,9 @@ class ObjectStoreDriver(Driver):
 
     def __init__(self, store: ObjectStore[Any]) -> None:
         super().__init__(store)
-        self.origin = origin_of(type(store.store).__name__, getattr(store.store, "url", ""))
+        self.origin = origin_of_range_answers(
+            type(store.store).__name__, getattr(store.store, "url", "")
+        )
 
 
 _DRIVERS: Final[dict[type, type[Driver]]] = {

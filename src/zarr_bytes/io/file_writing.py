@@ -88,7 +88,9 @@ class FileUpdate(Protocol):
     def ranges_in_file(self, file: ChunkFile) -> RangeUpdate | None:
         """The ranges to overwrite in an open file; None if the file must be replaced."""
 
-    def writer_of_new_file(self, file: ChunkFile | None, *, is_dense: bool) -> NewFileWriter | None:
+    def writer_unless_empty(
+        self, file: ChunkFile | None, *, is_dense: bool
+    ) -> NewFileWriter | None:
         """The function that writes the new file; None if the chunk is empty, and is not stored.
 
         `file` is the old one, from which the function may read; None if it is missing or not
@@ -131,7 +133,7 @@ def write_file(path: str, root: str, update: FileUpdate, *, in_place: bool) -> i
     is_shared = not update.replaces_all
     for _ in range(_ATTEMPTS):
         with suppress(_PathChangedError):
-            written = _write_locked(path, root, update, is_shared=is_shared)
+            written = _try_write_locked(path, root, update, is_shared=is_shared)
             if written is not None:
                 return written
             is_shared = False
@@ -175,7 +177,7 @@ def create_file(path: str, write: NewFileWriter) -> bool:
     return True
 
 
-def _write_locked(path: str, root: str, update: FileUpdate, *, is_shared: bool) -> int | None:
+def _try_write_locked(path: str, root: str, update: FileUpdate, *, is_shared: bool) -> int | None:
     """One attempt of `write_file` in place; None if it needs the exclusive lock instead.
 
     A _PathChangedError if another process has changed the path meanwhile; nothing is written then.
@@ -293,7 +295,7 @@ def _replace(
     was missing, so that nothing is deleted, and a _PathChangedError says that it is there now.
     """
     was_missing = publish is _publish_by_link
-    write = update.writer_of_new_file(file, is_dense=is_dense)
+    write = update.writer_unless_empty(file, is_dense=is_dense)
     if write is not None:
         has_other_elements = was_missing and not update.replaces_all
         outcome = _NOT_MADE if has_other_elements else "the chunk has not been replaced"
@@ -318,7 +320,7 @@ def _make_file(path: str, write: NewFileWriter, publish: _Publish, outcome: str)
     try:
         try:
             try:
-                _open_new(held, temporary)
+                _make_with_folders_into(held, temporary)
                 written = write(held[0])
             finally:
                 for descriptor in held:
@@ -353,7 +355,7 @@ def _publish_by_link(temporary: str, path: str, *, renames: bool = True) -> None
             os.unlink(temporary)  # noqa: PTH108
 
 
-def _open_new(held: list[int], temporary: str) -> None:
+def _make_with_folders_into(held: list[int], temporary: str) -> None:
     """Make and open a file, and its folders if they are missing, as `open_descriptor_into`."""
     flags = WRITE_FLAGS | os.O_CREAT | os.O_EXCL
     try:

@@ -107,7 +107,7 @@ def location_is_known(root: str) -> bool:
     return monotonic() <= file_systems.by_root.get(root, _UNKNOWN).trusted_until
 
 
-def is_local_file_system(root: str) -> bool:
+def is_known_as_local(root: str) -> bool:
     """Whether files below `root` are known to be on this machine, and may be read without a wait.
 
     False where that is not known, and on systems that cannot read without a wait (RWF_NOWAIT).
@@ -132,7 +132,7 @@ def may_read_inline(root: str) -> bool:
 
     They are known to be on this machine, and no read there would have waited in the last second.
     """
-    return is_local_file_system(root) and monotonic() >= file_systems.avoided_until.get(root, 0)
+    return is_known_as_local(root) and monotonic() >= file_systems.avoided_until.get(root, 0)
 
 
 def avoid_inline_reads(root: str) -> None:
@@ -170,7 +170,7 @@ def is_known_to_ignore_ranges(store: object) -> bool:
     return _stores_without_ranges.get(id(store)) is store
 
 
-def origin_of(service: str, address: str) -> str:
+def origin_of_range_answers(service: str, address: str) -> str:
     """By what stores are remembered that have answered a range; empty if only by themselves.
 
     `service` is the protocol of fsspec ("s3://") or the class of obstore ("S3Store"): it is the

@@ -87,7 +87,7 @@ def _retry_lock(descriptor: int, path: str, operation: int) -> int:
         if work_cancelled_check.get()():
             raise WorkCancelledError
         if monotonic() >= until:
-            state = _state_of(path)
+            state = _sizes_and_times(path)
             if state == last_state:  # others who write, however long that takes, are waited for
                 raise OSError(
                     errno.EBUSY,
@@ -103,7 +103,7 @@ def _retry_lock(descriptor: int, path: str, operation: int) -> int:
     return error_number
 
 
-def _state_of(path: str) -> list[tuple[str, int, int]]:
+def _sizes_and_times(path: str) -> list[tuple[str, int, int]]:
     """Names, sizes and times of the file at `path` and of those that are to replace it.
 
     Two states are equal if nobody has written meanwhile. Empty if the folder cannot be read.

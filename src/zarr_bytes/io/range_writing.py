@@ -82,7 +82,7 @@ CAN_MAP: Final = _preadv is not None and hasattr(os, "memfd_create")
 """Whether the system has these calls: Linux does."""
 
 
-def write_ranges(descriptor: int, ranges: ByteRanges, data: Bytes, size: int) -> None:
+def write_ranges(descriptor: int, ranges: ByteRanges, data: Bytes, file_nbytes: int) -> None:
     """Write the bytes of ranges, one after another in `data`, to an open file of `size` bytes.
 
     A PartlyWrittenError if the system stops it. If the file gets another size meanwhile, the rest
@@ -96,8 +96,8 @@ def write_ranges(descriptor: int, ranges: ByteRanges, data: Bytes, size: int) ->
         and ranges.nbytes <= ranges.number_of_ranges() * limits.LIMITS.short_range_nbytes
         and is_on_local_file_system(descriptor)
     ):
-        done = _write_mapped(descriptor, ranges, data, size)
-        if os.fstat(descriptor).st_size != size:
+        done = _write_mapped(descriptor, ranges, data, file_nbytes)
+        if os.fstat(descriptor).st_size != file_nbytes:
             return  # an error of the caller; writing would make the file longer
     memory = memoryview(data)
     for start, stop, position in islice(ranges.ranges(), done, None):

@@ -86,7 +86,7 @@ class ChunkRequests:
 
     Parameters that their names do not explain:
 
-    - `plan` is None where only `fetch_whole` is called.
+    - `plan` is None where only `fetch_and_keep_whole` is called.
     - `cost` is None where the object is fetched whole, which includes the index of a shard.
     """
 
@@ -140,7 +140,7 @@ class ChunkRequests:
         """Most requests for this chunk at once; 1 in memory, and once all of the chunk has come."""
         return max_concurrent_requests() if self._takes_slots and self._whole_chunk is None else 1
 
-    async def fetch_whole(self) -> Bytes:
+    async def fetch_and_keep_whole(self) -> Bytes:
         """The bytes of the whole object, in one request; every later `fetch` is cut out of them.
 
         Raises MissingChunkError, or ChunkSizeError if the object has not the size of the chunk.
@@ -168,7 +168,7 @@ class ChunkRequests:
             return FetchedIndex(content, None)
         self._keep_whole_chunk(content)
         if not self._requests_whole:
-            self._warn_of_whole_object()
+            self._record_that_ranges_are_ignored()
         start = layout.index_offset(content.size)
         return FetchedIndex(content[start : start + nbytes], content.size)
 
@@ -237,7 +237,7 @@ class ChunkRequests:
             raise StopRequestsError from None
         if not may_be_range or content.size != expected:
             self._keep_whole_chunk(content)
-            self._warn_of_whole_object()
+            self._record_that_ranges_are_ignored()
             raise StopRequestsError
         record_range_answer(self._store_path.store, self._origin)
         self._answer_is_known.set()
@@ -372,7 +372,7 @@ class ChunkRequests:
                     )
         return ranges.extract(chunk)
 
-    def _warn_of_whole_object(self) -> None:
+    def _record_that_ranges_are_ignored(self) -> None:
         """Remember that the store ignores ranges, and warn the caller of zarr of it, once a store.
 
         After `_keep_whole_chunk`, whose size the warning tells.

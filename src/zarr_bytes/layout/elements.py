@@ -243,7 +243,7 @@ def decode_elements(
     """
     element_layout = element_layout_of(dtype, endian)
     check_chunk_nbytes(encoded.size, dtype, shape)
-    if (byte := find_invalid_bool(encoded, element_layout)) is not None:
+    if (byte := offset_of_invalid_bool(encoded, element_layout)) is not None:
         index = tuple(int(i) for i in np.unravel_index(byte // element_layout.item_size, shape))
         raise invalid_bool_error(int(encoded[byte]), index, "chunk", byte)
     encoded = set_unused_bits(encoded, element_layout, repeat_sign=False)
@@ -319,7 +319,7 @@ def invalid_bool_error(value: int, index: tuple[int, ...], of: str, byte: int) -
     )
 
 
-def find_invalid_bool(encoded: Bytes, element_layout: ElementLayout) -> int | None:
+def offset_of_invalid_bool(encoded: Bytes, element_layout: ElementLayout) -> int | None:
     """Offset in `encoded` of the first bool that is neither 0 nor 1; None without one.
 
     `encoded` has whole elements in C order.

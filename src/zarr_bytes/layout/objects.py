@@ -187,7 +187,7 @@ class ObjectLayout:
         """Offset of the index in an object of `size` bytes, which may be too small for it."""
         return 0 if self.data_offset else max(size - self.index_nbytes, 0)
 
-    def parse_index(self, content: Bytes, key: str) -> InnerChunkIndex:
+    def index_in_object(self, content: Bytes, key: str) -> InnerChunkIndex:
         """The index of an object, out of all of its bytes; `key` names it in messages.
 
         A ShardIndexError if the object is too short, or the checksum differs.
