@@ -232,7 +232,8 @@ _warned: Final[set[str]] = set()
 def _given_settings_with_warnings() -> dict[str, object]:
     """`settings_without_defaults`, with warnings.
 
-    One where zarr's configuration takes no settings of this package, and of unknown ones. Each warning comes once in a process.
+    One where zarr's configuration takes no settings of this package, and one for each unknown
+    setting. Each comes once in a process.
     """
     values = settings_without_defaults()
     if _own_configuration is not None and _SEPARATE_CONFIGURATION_WARNING not in _warned:
