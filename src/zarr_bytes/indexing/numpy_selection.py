@@ -18,7 +18,7 @@ Each chunk puts its elements into the gathered array, in which slices ascend:
 >>> array = np.arange(120).reshape(4, 5, 6)
 >>> chunks = [array[..., :2], array[..., 2:4], array[..., 4:]]
 >>> gathered = np.empty(selection.gathered_shape, int)
->>> for number, index, gathered_index in selection.chunks(item_size=8):
+>>> for number, index, gathered_index in selection.parts_by_chunk(item_size=8):
 ...     gathered[gathered_index] = chunks[number][index]
 >>> bool((selection.from_gathered(gathered) == array[2, ::-1, [1, 3]]).all())
 True
