@@ -80,6 +80,14 @@ class NextPlane(WithRanges):
 class Server(ThreadingHTTPServer):
     request_queue_size = 100  # connections that wait to be accepted, or else for a second
 
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.is_serving = threading.Event()
+
+    def service_actions(self):
+        """Called in each turn of the loop of `serve_forever`."""
+        self.is_serving.set()
+
 
 @contextmanager
 def serving(folder, handler=WithRanges):
@@ -92,5 +100,9 @@ def serving(folder, handler=WithRanges):
         server.asked, server.sent, server.together = [], [], None
         server.url = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-        yield server
-        server.shutdown()
+        # A server that is closed before its loop has begun, as by a test that is skipped, fails.
+        assert server.is_serving.wait(30)
+        try:
+            yield server
+        finally:
+            server.shutdown()
