@@ -80,7 +80,7 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
     plan = chunk_plan(shape, selection, RequestCost(gap, 10**9), "i4")
     is_whole = every <= max(gap, nbytes)
     costs = (1, every) if is_whole else (count, nbytes)
-    assert (plan.reads_whole_chunk, plan.ranges, plan.nbytes) == (is_whole, *costs)
+    assert (plan.reads_whole_chunk, plan.range_count, plan.nbytes) == (is_whole, *costs)
 
 
 @pytest.mark.parametrize(
@@ -154,4 +154,4 @@ def test_memory_of_a_plan_is_that_of_the_result_and_ranges_are_counted_unmade(na
     assert plan.nbytes <= nbytes
     assert peak < memory
     if cost == NO_GAP:
-        assert (plan.ranges, plan.nbytes) == (10**10, nbytes)
+        assert (plan.range_count, plan.nbytes) == (10**10, nbytes)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from zarr.dtype import ZDType
     from zarr.types import JSON
 
+    from zarr_bytes.indexing.plan_cache import PlanCache
     from zarr_bytes.layout.elements import Array, Bytes, Endian
     from zarr_bytes.layout.objects import ChunkEncoding
     from zarr_bytes.zarr_versions import (
@@ -271,7 +272,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         layout = self._encoding.layout_of(chunk_spec)
         projection, out, selection_of_out = prepare_codec_read(byte_getter, layout, selection)
         (is_there,) = await read_batch(
-            [projection], out, (), cpu.buffer_prototype, is_whole_batch=False
+            [projection], out, (), cpu.buffer_prototype, self._plans, is_whole_batch=False
         )
         return _buffer(out[selection_of_out], chunk_spec) if is_there else None
 
@@ -286,7 +287,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
 
         layout = self._encoding.layout_of(chunk_spec)
         projection, out, selection_of_out = prepare_codec_read(byte_getter, layout, selection)
-        is_there = read_sync(projection, out, cpu.buffer_prototype)
+        is_there = read_sync(projection, out, cpu.buffer_prototype, self._plans)
         return _buffer(out[selection_of_out], chunk_spec) if is_there else None
 
     @cached_property
@@ -295,6 +296,13 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         from zarr_bytes.layout.objects import ChunkEncoding
 
         return ChunkEncoding(endian_of(self))
+
+    @cached_property
+    def _plans(self) -> PlanCache:
+        """The last plans of the reads by this codec."""
+        from zarr_bytes.indexing.plan_cache import PlanCache
+
+        return PlanCache()
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         return self._encode_sync(chunk_array, chunk_spec)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
     from zarr.abc.store import Store
 
+    from zarr_bytes.indexing.plan_cache import PlanCache
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.objects import ChunkEncoding
     from zarr_bytes.read import ChunkProjection
@@ -147,6 +148,13 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         """How the codecs store the chunks."""
         return encoding_of_uncompressed((*self.array_array_codecs, self.array_bytes_codec))
 
+    @cached_property
+    def plans(self) -> PlanCache:
+        """The last plans of reads and writes. A pickled pipeline has an empty cache."""
+        from zarr_bytes.indexing.plan_cache import PlanCache  # as `read_batch`, for this array only
+
+        return PlanCache()
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         # As the codec, so that the array is read where this package is not installed. What is
         # written in place may share chunks with other writers, which no other pipeline can do.
@@ -176,6 +184,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             cast("Array", array),
             drop_axes,
             items[0][1].prototype,
+            self.plans,
             self.index_cache,
         )
         return tuple([_PRESENT if is_there else _MISSING for is_there in exists])
@@ -200,6 +209,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             value,
             drop_axes,
             spec.prototype,
+            self.plans,
             in_place=self.in_place,
             skips_empty_chunks=not spec.config.write_empty_chunks,
         )

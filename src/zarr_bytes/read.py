@@ -1,22 +1,27 @@
 """The engine that reads: selections of chunks and shards, straight into the result.
 
-A read is a plan, the index of the object, fetches, and the scattering of their elements. Local
-files, requests and memory share everything but the line that fetches. A selection that is one byte
-range is read without a plan, so that a small chunk costs an open, a read, a close and little else.
+Every object is read in four steps, by `Reader.read_object`:
+
+1. plan: which bytes hold the selected elements, by `PlanCache.plan_of`;
+2. locate: where the inner chunks are, by the index of the object, which of a chunk is a constant;
+3. transport: fetch the bytes, from a file, by requests to a store, or only counted;
+4. place: assign the elements in the bytes to their places in the result.
+
+Two short ways need no plan. Of a small chunk in a store, all comes by one request, and NumPy
+selects. In a file, a selection that is one byte range is read by `_SingleRangeRead`, so that a
+small chunk costs an open, a read, a close and little else.
 """
 
 from __future__ import annotations
 
 import asyncio
-from itertools import repeat
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
-from zarr.buffer import cpu
 
 from zarr_bytes import limits
-from zarr_bytes.indexing.plan import UNLIMITED, Fetch, plan_of, with_request_sizes
+from zarr_bytes.indexing.plan import UNLIMITED, Fetch
 from zarr_bytes.indexing.selection import (
     c_strides,
     is_basic_selection,
@@ -25,12 +30,11 @@ from zarr_bytes.indexing.selection import (
     view_in_stored_order,
 )
 from zarr_bytes.io import counters
-from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, open_chunk_file
 from zarr_bytes.io.known_stores import is_known_as_local, may_read_inline
 from zarr_bytes.io.mapping import copy_if_mapped
-from zarr_bytes.io.requests import ChunkRequests, MissingChunkError
+from zarr_bytes.io.requests import MissingChunkError, StoreTransport
 from zarr_bytes.io.tasks import (
     map_concurrently,
     map_in_threads,
@@ -39,8 +43,8 @@ from zarr_bytes.io.tasks import (
     objects_in_same_round,
     result_without_waiting,
 )
+from zarr_bytes.io.transports import FileTransport, read_index
 from zarr_bytes.layout.elements import invalid_bool_error, offset_of_invalid_bool
-from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,12 +53,14 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.errors import BoolValueError
-    from zarr_bytes.indexing.plan import Plan
+    from zarr_bytes.indexing.plan import AbsentInnerChunk, Plan
+    from zarr_bytes.indexing.plan_cache import PlanCache
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.io.index_cache import IndexCache
+    from zarr_bytes.io.transports import Transport
     from zarr_bytes.layout.elements import Array, Bytes
-    from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
+    from zarr_bytes.layout.objects import ObjectLayout
     from zarr_bytes.settings import RequestCost
 
 UNKNOWN_COUNT: Final = 2**31
@@ -76,6 +82,7 @@ async def read_batch(
     out: Array,
     drop_axes: tuple[int, ...],
     prototype: BufferPrototype,
+    plans: PlanCache,
     index_cache: IndexCache | None = None,
     *,
     is_whole_batch: bool = True,
@@ -91,6 +98,10 @@ async def read_batch(
         At least one chunk.
     drop_axes
         The axes of a chunk selection that `out` lacks: those of integers beside arrays.
+    prototype
+        The class of the buffers that a store other than a folder returns.
+    plans
+        The last plans of the pipeline or the codec.
     index_cache
         That of the array; None for the codec, whose chunks have no index.
     is_whole_batch
@@ -106,17 +117,13 @@ async def read_batch(
     if driver.files_root and out.base is not None:  # zarr's own is no view
         paths = (f"{driver.files_root}/{projection.store_path.path}" for projection in batch)
         target = copy_if_mapped(out, paths, is_read=True)
-    reader = Reader(
-        target, drop_axes, driver, prototype, index_cache, is_whole_batch=is_whole_batch
-    )
+    reader = Reader(target, drop_axes, driver, plans)
     if not driver.files_root:
-        count = len(batch) if is_whole_batch else UNKNOWN_COUNT
-        slots = max_concurrent_requests()
-        objects_at_once = [objects_in_same_round(i, count, slots) for i in range(len(batch))]
-        # Before any index is fetched, which may take the place of another one in the cache.
-        indexes = [reader.kept_index(one.store_path, one.layout) for one in batch]
-        arguments = [*zip(batch, objects_at_once, indexes, strict=True)]
-        return await map_concurrently(lambda each: reader.read_object(*each), arguments)
+        transports = _store_transports(
+            batch, driver, prototype, index_cache, is_whole_batch=is_whole_batch
+        )
+        pairs = [*zip(batch, transports, strict=True)]
+        return await map_concurrently(lambda pair: reader.read_object(*pair), pairs)
     root = driver.files_root
     nbytes = out.nbytes
     exists: list[bool] = []
@@ -140,17 +147,62 @@ async def read_batch(
     return exists
 
 
-def read_sync(projection: ChunkProjection, out: Array, prototype: BufferPrototype) -> bool:
+def _store_transports(
+    batch: Sequence[ChunkProjection],
+    driver: Driver,
+    prototype: BufferPrototype,
+    index_cache: IndexCache | None,
+    *,
+    is_whole_batch: bool,
+) -> list[StoreTransport]:
+    """The transports of all objects of a read from one store; the parameters of `read_batch`."""
+    count = len(batch) if is_whole_batch else UNKNOWN_COUNT
+    slots = max_concurrent_requests()
+    # Known when the read begins, and so for all of its chunks, whichever comes first.
+    may_divide_whole_chunks = is_whole_batch and driver.answers_ranges()
+    # Kept indexes before any is fetched, which may take the place of another one in the cache.
+    return [
+        StoreTransport(
+            store_path,
+            layout,
+            driver,
+            prototype,
+            index_cache=index_cache,
+            kept_index=kept_index_of(index_cache, store_path, layout),
+            objects_at_once=objects_in_same_round(i, count, slots),
+            may_divide_whole_chunks=may_divide_whole_chunks,
+        )
+        for i, (store_path, layout, *_) in enumerate(batch)
+    ]
+
+
+def kept_index_of(
+    index_cache: IndexCache | None, store_path: StorePath, layout: ObjectLayout
+) -> Bytes | None:
+    """The index of a shard out of the cache of the array; None if it must be fetched.
+
+    None, too, for chunks, which have no index, and without a cache.
+    """
+    if index_cache is None or not layout.index_nbytes:
+        return None
+    return index_cache.get(store_path, layout.index_nbytes)
+
+
+def read_sync(
+    projection: ChunkProjection, out: Array, prototype: BufferPrototype, plans: PlanCache
+) -> bool:
     """Read one chunk in the calling thread, through the `get_sync` of a store that has no files.
 
     Returns False if the chunk is missing, after `out` is filled with the fill value.
     """
-    driver = driver_of(projection.store_path.store)
-    reader = Reader(out, (), driver, prototype, is_whole_batch=False)
-    if not reader.files_root:
-        return result_without_waiting(reader.read_object(projection, is_sync=True))
+    store_path = projection.store_path
+    driver = driver_of(store_path.store)
+    reader = Reader(out, (), driver, plans)
+    if not driver.files_root:
+        transport = StoreTransport(store_path, projection.layout, driver, prototype, is_sync=True)
+        return result_without_waiting(reader.read_object(projection, transport))
     (is_there,) = reader.read_files([projection])
-    counters.count(reader.files_root, chunks=1, opens=int(is_there))
+    counters.count(driver.files_root, chunks=1, opens=int(is_there))
     return is_there
 
 
@@ -202,6 +254,16 @@ class Reader:
     """Reads selections of the objects of one store into `out`, whose memory is the caller's.
 
     One for each call of zarr. Several threads may read files by it at once, each its own chunks.
+
+    Parameters
+    ----------
+    out, drop_axes, plans
+        As of `read_batch`.
+    driver
+        That of the store.
+    places_elements
+        False where the transports only count: `out` is neither read nor written then, and may
+        stand for an array of any size.
     """
 
     def __init__(
@@ -209,26 +271,71 @@ class Reader:
         out: Array,
         drop_axes: tuple[int, ...],
         driver: Driver,
-        prototype: BufferPrototype = cpu.buffer_prototype,
-        index_cache: IndexCache | None = None,
+        plans: PlanCache,
         *,
-        is_whole_batch: bool = True,
+        places_elements: bool = True,
     ) -> None:
-        self.out = out
-        self.drop_axes = drop_axes
-        self.prototype = prototype
-        self._index_cache = index_cache
-        self.driver = driver
-        self.files_root = driver.files_root
-        # Whether whole chunks may come in parts: known when the read begins, and so for all of its
-        # chunks, whichever comes first.
-        self.answers_ranges = is_whole_batch and not self.files_root and driver.answers_ranges()
+        self._out = out
+        self._drop_axes = drop_axes
+        self._plans = plans
+        self._places_elements = places_elements
+        self._files_root = driver.files_root
         # Not in a thread, where a warning could not point at the line that has called zarr.
-        self.cost = driver.request_cost() if self.files_root else None
-        # What a kept strategy depends on, besides the layout and the selections.
-        self.strategy_key = self.cost, limits.LIMITS, out.dtype, out.strides, out.flags.behaved
+        self._cost_of_files = driver.request_cost() if driver.files_root else None
         # Whether a read without blocking has met more bytes, with gaps, than are for one thread.
         self.needs_threads = False
+
+    async def read_object(self, projection: ChunkProjection, transport: Transport) -> bool:
+        """Read one chunk or shard: plan, locate, fetch, place.
+
+        Returns False if the object is missing, after `out` has the fill value in its place.
+        """
+        _, layout, chunk_selection, out_selection, _ = projection
+        try:
+            if _comes_whole_without_plan(layout, transport.cost):
+                content = await transport.fetch_whole()
+                if content is not None:
+                    self._place_from_whole(layout, content, chunk_selection, out_selection)
+                return True
+            plan = self._plan_of(layout, chunk_selection, out_selection, transport.cost)
+            await self._read_by_plan(plan, projection, transport)
+        except MissingChunkError:
+            cast("StoreTransport", transport).check_nothing_has_come()
+            self._out[out_selection] = layout.fill_value
+            return False
+        return True
+
+    async def _read_by_plan(
+        self, plan: Plan, projection: ChunkProjection, transport: Transport
+    ) -> None:
+        """Locate, fetch, place."""
+        _, layout, chunk_selection, out_selection, _ = projection
+        index = await transport.locate(plan)
+        view = self._out_view(layout, chunk_selection, out_selection)
+        fetches = self._plans.fetches_of(plan, index, transport.max_fetch_nbytes(plan, view))
+        await transport.fetch(
+            plan, self._present(fetches, view, layout), element_placer(plan, view)
+        )
+
+    def _present(
+        self, fetches: Iterable[Fetch | AbsentInnerChunk], view: Array, layout: ObjectLayout
+    ) -> Iterator[Fetch]:
+        """The fetches; while iterating, absent inner chunks get the fill value in the view."""
+        for fetch in fetches:
+            if isinstance(fetch, Fetch):
+                yield fetch
+            elif self._places_elements:
+                view[fetch.out_selection] = layout.fill_value
+
+    def _place_from_whole(
+        self, layout: ObjectLayout, content: Bytes, chunk_selection: Any, out_selection: Any
+    ) -> None:
+        """Place the selected elements of a whole chunk, of which NumPy selects."""
+        elements = np.ndarray(layout.grid.shape, layout.stored_dtype, content)
+        selected = elements.transpose(layout.inverse_order)[(*chunk_selection, ...)]
+        if self._drop_axes:
+            selected = selected.squeeze(self._drop_axes)
+        self._out[out_selection] = selected
 
     def read_files(
         self, batch: Iterable[ChunkProjection], *, may_block: bool = True
@@ -239,15 +346,16 @@ class Reader:
         that the file that is next and all later ones must be read in threads: it may have to be
         waited for, or takes too long.
         """
-        strategy: _ReadStrategy | None = None
-        out = self.out
-        root = self.files_root
+        prepared: _PreparedRead | None = None
+        out = self._out
+        root = self._files_root
         fetched_nbytes = 0
-        for store_path, layout, chunk_selection, out_selection, _ in batch:
-            if strategy is None or not strategy.applies_to(layout, chunk_selection, out_selection):
-                strategy = self._strategy_for(layout, chunk_selection, out_selection)
-            single_range = strategy.single_range
-            plan = strategy.plan
+        for projection in batch:
+            store_path, layout, chunk_selection, out_selection, _ = projection
+            if prepared is None or not prepared.applies_to(layout, chunk_selection, out_selection):
+                prepared = self._prepared_read(layout, chunk_selection, out_selection)
+            single_range = prepared.single_range
+            plan = prepared.plan
             if plan is not None and not may_block:
                 fetched_nbytes += plan.nbytes
                 self.needs_threads = fetched_nbytes > limits.LIMITS.single_thread_nbytes
@@ -260,209 +368,64 @@ class Reader:
                 yield False
                 continue
             with file:
-                try:
-                    if single_range is not None:
-                        single_range.read(file, out, out_selection)
-                    elif plan is not None:
-                        view = self._out_view(layout, chunk_selection, out_selection)
-                        read_selected(plan, file, view)
-                except EndOfFileError as end:
-                    if plan is None:
-                        plan = self._plan(layout, chunk_selection, out_selection, self.cost)
-                    raise plan.end_of_file(path, end.offset) from None
+                if single_range is not None:
+                    self._read_single_range(single_range, projection, file)
+                elif plan is not None:
+                    self._read_file_by_plan(plan, projection, file)
             yield True
-        self._keep_strategy(strategy)
+        if prepared is not None and prepared.may_be_kept:
+            self._plans.put_back(self._key_of_prepared_read(prepared.layout), prepared)
 
-    def kept_index(self, store_path: StorePath, layout: ObjectLayout) -> Bytes | None:
-        """The index of a shard out of the cache of the array; None if it must be fetched.
-
-        None, too, for chunks, which have no index.
-        """
-        if self._index_cache is None or not layout.index_nbytes:
-            return None
-        return self._index_cache.get(store_path, layout.index_nbytes)
-
-    async def read_object(
-        self,
-        projection: ChunkProjection,
-        objects_at_once: int = 1,
-        kept_index: Bytes | None = None,
-        *,
-        is_sync: bool = False,
-    ) -> bool:
-        """Read one chunk or shard through the store's `get`.
-
-        Parameters
-        ----------
-        objects_at_once
-            Number of objects that are read at the same time, which share the request slots.
-        kept_index
-            As `kept_index` gives it.
-        is_sync
-            Whether the store's `get_sync` is called instead. The coroutine waits for nothing then.
-
-        Returns
-        -------
-        bool
-            False if the object is missing, after `out` has the fill value in its place.
-        """
-        store_path, layout, chunk_selection, out_selection, _ = projection
-        driver = self.driver
-        cost = driver.request_cost_of(store_path.path)
-        # All of a small chunk comes at once, of which NumPy selects without a plan.
-        is_small = cost is None or layout.nbytes <= min(cost)
-        plan: Plan | None = None
-        if not (is_small and layout.assigns_directly and layout.stored_nbytes):
-            plan = self._plan(layout, chunk_selection, out_selection, cost)
-        requests = ChunkRequests(
-            store_path, layout, plan, cost, self.prototype, driver, is_sync=is_sync
-        )
-        try:
-            if plan is None:
-                content = await requests.fetch_and_keep_whole()
-                elements = np.ndarray(layout.grid.shape, layout.stored_dtype, content)
-                selected = elements.transpose(layout.inverse_order)[(*chunk_selection, ...)]
-                if self.drop_axes:
-                    selected = selected.squeeze(self.drop_axes)
-                self.out[out_selection] = selected
-            else:
-                view = self._out_view(layout, chunk_selection, out_selection)
-                index: InnerChunkIndex = SINGLE_CHUNK_INDEX
-                if layout.index_nbytes:
-                    usable = None if cost is None else kept_index  # a whole shard has its own
-                    index = await self._index(store_path, layout, requests, usable)
-                await self._fetch_and_place(plan, requests, index, view, objects_at_once)
-        except MissingChunkError:
-            requests.check_nothing_has_come()
-            self.out[out_selection] = layout.fill_value
-            return False
-        return True
-
-    async def _index(
-        self,
-        store_path: StorePath,
-        layout: ObjectLayout,
-        requests: ChunkRequests,
-        kept: Bytes | None,
-    ) -> ShardIndex:
-        """The index of a shard: from its `kept` bytes, or else fetched and kept in the cache.
-
-        A ShardIndexError if it is truncated or damaged.
-        """
-        shard_nbytes: int | None = None  # known where the whole shard has come
-        if kept is None:
-            content, shard_nbytes = await requests.fetch_index(layout)
-        else:
-            content = kept
-        index = ShardIndex(layout, requests.object_name, content, shard_nbytes)
-        # Not before its check: what was damaged on its way is fetched again by the next read. And
-        # not of a shard that has come whole, as it will again.
-        if self._index_cache is not None and shard_nbytes is None:
-            self._index_cache.keep(store_path, content)
-        return index
-
-    async def _fetch_and_place(
-        self,
-        plan: Plan,
-        requests: ChunkRequests,
-        index: InnerChunkIndex,
-        view: Array,
-        objects_at_once: int,
+    def _read_single_range(
+        self, single_range: _SingleRangeRead, projection: ChunkProjection, file: ChunkFile
     ) -> None:
-        """Fetch what the plan needs of an object, several requests at a time, into the view.
-
-        A MissingChunkError if the object is missing.
-        """
-        is_chunk = not plan.layout.index_nbytes
-        if is_chunk and not plan.fetches_ranges(answers_ranges=self.answers_ranges):
-            await requests.fetch_and_keep_whole()
-        place = element_placer(plan, view)
-        max_request_nbytes = plan.max_request_nbytes
-
-        async def fetch_and_place(sized_fetch: tuple[Fetch, int]) -> None:
-            fetch, request_nbytes = sized_fetch
-            async with requests.fetch_slot:
-                place(fetch, await requests.fetch(fetch.ranges, request_nbytes))
-
-        fetches = plan.fetches_filling_absent(index, view, max_request_nbytes)
-        await map_concurrently(
-            fetch_and_place,
-            with_request_sizes(fetches, max_request_nbytes, requests.max_requests, objects_at_once),
-            requests.max_requests,
-        )
-
-    def forecast(
-        self, projection: ChunkProjection, index: InnerChunkIndex, objects_at_once: int = 1
-    ) -> Counts:
-        """Count what `read_files` or `read_object` would fetch of an object with this index.
-
-        Nothing is read, and the fetch of the index itself is not counted.
-        """
-        store_path, layout, chunk_selection, out_selection, _ = projection
-        cost = self.driver.request_cost_of(store_path.path)
-        plan = self._plan(layout, chunk_selection, out_selection, cost)
-        max_request_nbytes = plan.max_request_nbytes
-        if self.files_root:
-            view = self._out_view(layout, chunk_selection, out_selection)
-            max_fetch_nbytes = _max_fetch_nbytes(view)
-            is_whole = plan.reads_whole_chunk and layout.nbytes <= limits.LIMITS.assigned_nbytes
-        else:
-            max_fetch_nbytes = max_request_nbytes
-            is_whole = not plan.fetches_ranges(answers_ranges=self.answers_ranges)
-        range_count = 1
-        nbytes = layout.nbytes
-        if not is_whole:
-            fetches = [
-                fetch for fetch in plan.fetches(index, max_fetch_nbytes) if isinstance(fetch, Fetch)
-            ]
-            sized: Iterable[tuple[Fetch, int]] = zip(fetches, repeat(max_request_nbytes))
-            if not self.files_root:  # a file has no slots
-                sized = with_request_sizes(
-                    fetches, max_request_nbytes, max_concurrent_requests(), objects_at_once
-                )
-            range_count = sum([fetch.ranges.number_of_requests(size) for fetch, size in sized])
-            nbytes = sum([fetch.ranges.nbytes for fetch in fetches])
-        if self.files_root:
-            return Counts(ranges=range_count, bytes_fetched=nbytes)
-        ranges = 0 if is_whole else range_count
-        return Counts(requests=range_count, ranges=ranges, bytes_fetched=nbytes)
-
-    def _strategy_for(
-        self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any
-    ) -> _ReadStrategy:
-        """The kept strategy of the layout, if it applies, or a new one."""
-        # `pop` takes the strategy and its scratch memory out of the layout, so that no other thread
-        # uses them meanwhile.
+        """Read an open file by one range; errors as `read_files` raises them."""
+        _, layout, chunk_selection, out_selection, _ = projection
         try:
-            key, kept = layout.kept_strategy.pop()
-        except IndexError:
-            pass
-        else:
-            if key == self.strategy_key and kept.applies_to(layout, chunk_selection, out_selection):
-                return cast("_ReadStrategy", kept)
+            single_range.read(file, self._out, out_selection)
+        except EndOfFileError as end:
+            cost = self._cost_of_files
+            plan = self._plan_of(layout, chunk_selection, out_selection, cost)
+            raise plan.end_of_file(file.path, end.offset) from None
+
+    def _read_file_by_plan(self, plan: Plan, projection: ChunkProjection, file: ChunkFile) -> None:
+        """Read an open file by a plan, in this thread; errors as `read_files` raises them."""
+        transport = FileTransport(file, projection.layout, self._cost_of_files)
+        try:
+            result_without_waiting(self._read_by_plan(plan, projection, transport))
+        except EndOfFileError as end:
+            raise plan.end_of_file(file.path, end.offset) from None
+
+    def _prepared_read(
+        self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any
+    ) -> _PreparedRead:
+        """The kept preparation of a read of files, if it applies, or a new one."""
+        kept = self._plans.take_prepared_read(
+            self._key_of_prepared_read(layout), layout, chunk_selection, out_selection
+        )
+        if kept is not None:
+            return cast("_PreparedRead", kept)
         single_range: _SingleRangeRead | None = None
         if layout.assigns_directly and is_basic_selection(chunk_selection):
             single_range = self._single_range_read(layout, chunk_selection, out_selection)
         plan: Plan | None = None
         if single_range is None:
-            plan = self._plan(layout, chunk_selection, out_selection, self.cost)
+            plan = self._plan_of(layout, chunk_selection, out_selection, self._cost_of_files)
         entry_types = [*map(type, chunk_selection)]
         axes_of_arrays = [i for i, kind in enumerate(entry_types) if kind not in (int, slice)]
         if axes_of_arrays and not (
             type(out_selection) is tuple and len(out_selection) == len(chunk_selection)
         ):
-            return _ReadStrategy(single_range, plan, layout, chunk_selection, [], [])
+            return _PreparedRead(single_range, plan, layout, chunk_selection, [], [])
         array_out_selections = [(i, out_selection[i]) for i in axes_of_arrays]
-        return _ReadStrategy(
+        return _PreparedRead(
             single_range, plan, layout, chunk_selection, entry_types, array_out_selections
         )
 
-    def _keep_strategy(self, strategy: _ReadStrategy | None) -> None:
-        """Keep a small strategy for integers and slices, for the next read of its layout."""
-        if strategy is None or (strategy.plan is not None and not strategy.plan.is_small):
-            return
-        if strategy.entry_types and not strategy.array_out_selections:
-            strategy.layout.kept_strategy.append((self.strategy_key, strategy))
+    def _key_of_prepared_read(self, layout: ObjectLayout) -> tuple[Any, ...]:
+        """What a prepared read depends on, besides the selections."""
+        out = self._out
+        return layout, self._cost_of_files, limits.LIMITS, out.dtype, out.strides, out.flags.behaved
 
     def _single_range_read(
         self, layout: ObjectLayout, chunk_selection: tuple[Any, ...], out_selection: Any
@@ -472,7 +435,7 @@ class Reader:
         thresholds = limits.LIMITS
         if box is None or layout.index_nbytes > thresholds.assigned_nbytes:
             return None
-        gap, max_request_nbytes = self.cost or (UNLIMITED, UNLIMITED)
+        gap, max_request_nbytes = self._cost_of_files or (UNLIMITED, UNLIMITED)
         item_size = layout.item_size
         box_start = box.start * item_size
         box_nbytes = box.extent * item_size
@@ -504,20 +467,26 @@ class Reader:
         elements = array.transpose(layout.inverse_order)[(*index, ...)]
         return _SingleRangeRead(layout, box.chunk_number, start, scratch.data, elements, None)
 
-    def _plan(
+    def _plan_of(
         self,
         layout: ObjectLayout,
         chunk_selection: Any,
         out_selection: Any,
         cost: RequestCost | None,
     ) -> Plan:
-        return plan_of(layout, chunk_selection, cost, out_selection, self.drop_axes)
+        return self._plans.plan_of(layout, chunk_selection, cost, out_selection, self._drop_axes)
 
     def _out_view(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> Array:
         """The place of a chunk in `out`, with the axes in their stored order."""
         return view_in_stored_order(
-            self.out, layout.order, chunk_selection, out_selection, self.drop_axes
+            self._out, layout.order, chunk_selection, out_selection, self._drop_axes
         )
+
+
+def _comes_whole_without_plan(layout: ObjectLayout, cost: RequestCost | None) -> bool:
+    """Whether all of a chunk comes by one request, and NumPy selects of it without a plan."""
+    is_small = cost is None or layout.nbytes <= min(cost)
+    return is_small and layout.assigns_directly and bool(layout.stored_nbytes)
 
 
 class _SingleRangeRead(NamedTuple):
@@ -560,16 +529,22 @@ class _SingleRangeRead(NamedTuple):
             out[out_selection] = self.elements
 
 
-class _ReadStrategy(NamedTuple):
-    """How all objects of one layout and one selection are read: by one range, or else by a plan."""
+class _PreparedRead(NamedTuple):
+    """How files of one layout and one selection are read: by one range, or else by a plan."""
 
     single_range: _SingleRangeRead | None
     plan: Plan | None
     layout: ObjectLayout
     chunk_selection: Any
-    entry_types: list[type]  # of the chunk selection; empty for a strategy of one chunk alone
+    entry_types: list[type]  # of the chunk selection; empty where it applies to one chunk alone
     # Of the arrays in the chunk selection: axes and out selections, which the plan depends on.
     array_out_selections: list[tuple[int, Any]]
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether it is small, and of integers and slices."""
+        is_small = self.plan is None or self.plan.is_small
+        return is_small and bool(self.entry_types) and not self.array_out_selections
 
     def applies_to(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> bool:
         """Whether a chunk with these selections is read in the same way."""
@@ -583,55 +558,6 @@ class _ReadStrategy(NamedTuple):
             )
         except ValueError:  # NumPy compares longer arrays element by element
             return False
-
-
-def read_selected(plan: Plan, file: ChunkFile, view: Array) -> None:
-    """Read the selected elements of an open file into the view of `out`, in the stored order.
-
-    An EndOfFileError if the file ends too early, and a ChunkSizeError if it is too long.
-    """
-    layout = plan.layout
-    index = read_index(file, layout)
-    content: Bytes | None = None
-    if plan.reads_whole_chunk and layout.nbytes <= limits.LIMITS.assigned_nbytes:
-        content = np.empty(layout.nbytes, np.uint8)
-        file.read_whole(content.data)
-    elif layout.stored_nbytes is not None:
-        file.check_size(layout.nbytes if plan.reads_whole_chunk else None)
-    place = element_placer(plan, view)
-    for fetch in plan.fetches_filling_absent(index, view, _max_fetch_nbytes(view)):
-        if content is None:
-            place(fetch, file.read_ranges(fetch.ranges, plan.max_request_nbytes))
-        else:
-            place(fetch, fetch.ranges.extract(content))
-
-
-def _max_fetch_nbytes(view: Array) -> int:
-    """Most bytes of a file that are read at once into the view.
-
-    They are more where the view is in another order than the stored elements, to fill the lines of
-    the processor's cache.
-    """
-    strides = [stride for stride, n in zip(view.strides, view.shape, strict=True) if n > 1]
-    is_in_order = strides == sorted(strides, reverse=True)
-    return limits.LIMITS.block_nbytes if is_in_order else limits.LIMITS.transposed_block_nbytes
-
-
-def read_index(file: ChunkFile, layout: ObjectLayout) -> InnerChunkIndex:
-    """Read the index of an open file; a ShardIndexError if it is truncated or damaged.
-
-    Nothing is read of a chunk, whose index is a constant.
-    """
-    if not layout.index_nbytes:
-        return SINGLE_CHUNK_INDEX
-    size = file.size()
-    start = layout.index_offset(size)
-    content = np.empty(min(layout.index_nbytes, size), np.uint8)
-    try:
-        file.read_range(content.data, start)
-    except EndOfFileError as end:
-        content = content[: max(end.offset - start, 0)]
-    return ShardIndex(layout, file.path, content, size)
 
 
 def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:

@@ -27,7 +27,7 @@ import numpy as np
 
 from zarr_bytes import limits
 from zarr_bytes.errors import wrong_size_error
-from zarr_bytes.indexing.plan import UNLIMITED, ByteRanges, concatenate_ranges, plan_of
+from zarr_bytes.indexing.plan import UNLIMITED, ByteRanges, concatenate_ranges
 from zarr_bytes.indexing.selection import (
     broadcast,
     is_basic_selection,
@@ -53,8 +53,9 @@ from zarr_bytes.io.range_writing import (
 from zarr_bytes.io.requests import count_request
 from zarr_bytes.io.store_names import path_name
 from zarr_bytes.io.tasks import map_concurrently, map_in_threads
+from zarr_bytes.io.transports import read_index
 from zarr_bytes.layout.elements import check_chunk_nbytes, encode_elements, encode_in_blocks
-from zarr_bytes.read import read_index, threads_for_files
+from zarr_bytes.read import threads_for_files
 from zarr_bytes.settings import RequestCost
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import InnerSelection, Plan
+    from zarr_bytes.indexing.plan_cache import PlanCache
     from zarr_bytes.io.file_writing import NewFileWriter
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
@@ -85,6 +87,7 @@ async def write_batch(
     value: NDBuffer,
     drop_axes: tuple[int, ...],
     prototype: BufferPrototype,
+    plans: PlanCache,
     *,
     in_place: bool,
     skips_empty_chunks: bool,
@@ -104,6 +107,8 @@ async def write_batch(
         Axes that an integer of an orthogonal selection drops: `value` lacks them.
     prototype
         The class of the buffers that a store other than a folder gets.
+    plans
+        The last plans of the pipeline.
     in_place
         Whether only the selected bytes of a file are written, where that is possible.
     skips_empty_chunks
@@ -133,7 +138,7 @@ async def write_batch(
         # Called by several threads, so that `last` is read once.
         nonlocal last
         _, layout, chunk_selection, out_selection, is_complete_chunk = projection
-        plan = plan_of(layout, chunk_selection, NO_GAPS)
+        plan = plans.plan_of(layout, chunk_selection, NO_GAPS)
         update = last
         if (
             update is None

@@ -27,7 +27,7 @@ from zarr_bytes.commands.result import Result, Table, brief, class_path, verdict
 from zarr_bytes.commands.status import source_of
 from zarr_bytes.commands.stores import error_without_array
 from zarr_bytes.errors import StoreError
-from zarr_bytes.indexing.plan import plan_of
+from zarr_bytes.indexing.plan_cache import PlanCache
 from zarr_bytes.indexing.selection import c_strides
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
@@ -35,15 +35,20 @@ from zarr_bytes.io.file_writing import CAN_WRITE_IN_PLACE, NOT_WRITABLE_ERRNOS, 
 from zarr_bytes.io.files import READ_FLAGS, WRITE_FLAGS, ChunkFile, open_descriptor
 from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.store_names import path_name
-from zarr_bytes.io.tasks import max_concurrent_requests, objects_in_same_round
+from zarr_bytes.io.tasks import (
+    max_concurrent_requests,
+    objects_in_same_round,
+    result_without_waiting,
+)
+from zarr_bytes.io.transports import CountingTransport, StoreFacts, read_index
 from zarr_bytes.layout.objects import InnerChunkIndex
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import (
     UNKNOWN_COUNT,
     ChunkProjection,
     Reader,
+    kept_index_of,
     prepare_codec_read,
-    read_index,
 )
 from zarr_bytes.settings import CLASSES, PIPELINE, setting_of_zarr
 from zarr_bytes.write import NO_GAPS, SelectionUpdate
@@ -388,6 +393,7 @@ class _Forecast:
         # Buffers in other memory are left to zarr's pipeline, which calls the codec.
         has_numpy_buffers = issubclass(get_buffer_class(), cpu.Buffer)
         own_pipeline = None
+        self._plans = PlanCache()
         if has_numpy_buffers and isinstance(pipeline, BatchedBytesPipeline):
             own_pipeline = pipeline
         codec = None if is_write else getattr(pipeline, "array_bytes_codec", None)
@@ -409,10 +415,12 @@ class _Forecast:
         else:
             self.is_known = not isinstance(chain[-1], ShardingCodec)
             self._why_zarr = _why_zarr()
+        self._own_pipeline = own_pipeline
         if own_pipeline is not None:
             out = _without_memory(tuple(indexer.shape), array.dtype, array.order)
-            index_cache = own_pipeline.index_cache
-            self._reader = Reader(out, indexer.drop_axes, self._driver, index_cache=index_cache)
+            self._reader = Reader(
+                out, indexer.drop_axes, self._driver, self._plans, places_elements=False
+            )
         elif self._encoding is not None:
             self.acts = f"{class_path(type(codec))} in {self.acts}"
         why_not_files = self._driver.why_not_in_place()
@@ -479,44 +487,45 @@ class _Forecast:
     def _add_read(
         self, layout: ObjectLayout, store_path: StorePath, chunk_selection: Any, out_selection: Any
     ) -> None:
+        """Read a chunk by a transport that counts."""
         driver = self._driver
         self.counts.add(Counts(chunks=1, opens=int(self._uses_files)))
         index = self._file_state(layout, store_path, to_write=False).object_index
         if index is None:  # a missing shard
             self.chunks_assumed += 1
             index = self._assumed_index(layout)
-        why_whole = driver.why_whole(store_path.path)
-        self.reason = self.reason or why_whole
-        sends_requests = not self._uses_files
-        is_sharded = bool(layout.index_nbytes)
-        if is_sharded and sends_requests and driver.request_cost_of(store_path.path) is None:
-            nbytes = index.present_count * layout.inner_chunk_nbytes + layout.index_nbytes
-            self.counts.add(Counts(requests=1, bytes_fetched=nbytes))
-            self._bytes_of_indexes += layout.index_nbytes
-            return
-        reader = self._reader
-        index_is_kept = reader is not None and reader.kept_index(store_path, layout) is not None
-        if is_sharded and (self._uses_files or not index_is_kept):
-            self.counts.add(
-                Counts(requests=int(sends_requests), ranges=1, bytes_fetched=layout.index_nbytes)
-            )
+        self.reason = self.reason or driver.why_whole(store_path.path)
+        if not layout.index_nbytes and not driver.answers_ranges():
             self._first_requests += 1
-            self._bytes_of_indexes += layout.index_nbytes
-        if not is_sharded and not driver.answers_ranges():
-            self._first_requests += 1
-        chunk_count = self._chunk_count
         projection = ChunkProjection(
             store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
         )
+        reader = self._reader
+        index_cache = None if self._own_pipeline is None else self._own_pipeline.index_cache
+        chunk_count = self._chunk_count
         if reader is None:
             prepared = prepare_codec_read(store_path, layout, chunk_selection, _without_memory)
             projection = prepared.projection
-            reader = Reader(prepared.out, (), driver, is_whole_batch=False)
+            reader = Reader(prepared.out, (), driver, self._plans, places_elements=False)
             chunk_count = UNKNOWN_COUNT  # zarr calls the codec chunk by chunk: no round is the last
-        objects = objects_in_same_round(
-            self.counts.chunks - 1, chunk_count, max_concurrent_requests()
+        facts = StoreFacts(
+            is_folder=self._uses_files,
+            may_divide_whole_chunks=self._reader is not None and driver.answers_ranges(),
+            objects_at_once=objects_in_same_round(
+                self.counts.chunks - 1, chunk_count, max_concurrent_requests()
+            ),
         )
-        self.counts.add(reader.forecast(projection, index, objects))
+        transport = CountingTransport(
+            layout,
+            index,
+            driver.request_cost_of(store_path.path),
+            facts,
+            index_is_kept=kept_index_of(index_cache, store_path, layout) is not None,
+        )
+        result_without_waiting(reader.read_object(projection, transport))
+        self.counts.add(transport.counts)
+        self._bytes_of_indexes += transport.index_nbytes
+        self._first_requests += transport.requests_before_others
 
     def _add_write(
         self,
@@ -527,7 +536,7 @@ class _Forecast:
         is_complete_chunk: bool,
     ) -> None:
         update = SelectionUpdate(
-            plan_of(layout, chunk_selection, NO_GAPS),
+            self._plans.plan_of(layout, chunk_selection, NO_GAPS),
             chunk_selection,
             is_complete_chunk=is_complete_chunk,
         )

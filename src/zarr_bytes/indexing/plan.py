@@ -57,7 +57,7 @@ import numpy as np
 
 from zarr_bytes import limits
 from zarr_bytes.errors import ChunkSizeError, wrong_size_error
-from zarr_bytes.indexing.selection import Selection, is_basic_selection, outer_index, runs_of_equals
+from zarr_bytes.indexing.selection import Selection, outer_index, runs_of_equals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -82,9 +82,6 @@ AxisBounds: TypeAlias = "Sequence[tuple[int, int]]"
 OutSelection: TypeAlias = "tuple[Any, ...]"
 """NumPy index in the view of `out` that has the stored order of axes."""
 
-AbsentOutSelection: TypeAlias = OutSelection
-"""The places of an absent inner chunk, which get the fill value."""
-
 PlacedSlab: TypeAlias = "tuple[Slab, OutSelection, int]"
 """A slab, the places of its elements, and the position of its first byte among the fetched bytes.
 
@@ -96,7 +93,6 @@ UNLIMITED: Final = 2**62
 _LOCATION: Final = itemgetter(0)  # of a located inner selection
 _ONLY_RANGES: Final = frozenset((range,))
 _AT_ONCE: Final = 2**12  # inner selections that are sorted, ranges that are Python integers
-_MAX_KEPT_COSTS: Final = 8  # of kept plans; more of settings that change at each read
 
 
 class ByteRanges:
@@ -613,6 +609,12 @@ class Fetch(NamedTuple):
     slabs: list[PlacedSlab]
 
 
+class AbsentInnerChunk(NamedTuple):
+    """An inner chunk that is selected and that the object does not have: the fill value."""
+
+    out_selection: OutSelection
+
+
 def coalesce(
     located: list[tuple[int, InnerSelection]], gap: int, max_nbytes: int
 ) -> Iterator[Fetch]:
@@ -678,7 +680,7 @@ def concatenate_ranges(together: list[ByteRanges], nbytes: int) -> ByteRanges:
 class Plan:
     """The bytes of a selection of a stored object, and their places in a view of `out`.
 
-    Nothing but caches changes after it is made, so that threads share it.
+    It does not change, so that threads share it. `PlanCache` keeps the last plans.
 
     Parameters
     ----------
@@ -703,7 +705,7 @@ class Plan:
     nbytes : int
         Bytes to be fetched if all inner chunks are present, with the gaps within inner chunks;
         `UNLIMITED` if the selection has too many inner chunks to be counted.
-    ranges : int
+    range_count : int
         Number of ranges of these bytes, before those of neighbouring inner chunks are joined;
         `UNLIMITED` likewise.
     reads_whole_chunk : bool
@@ -711,6 +713,8 @@ class Plan:
         shard.
     is_small : bool
         The event loop may read it, if nothing has to be waited for.
+    has_few_fetches : bool
+        The fetches of an object are so few that they may be kept for the next one.
     """
 
     def __init__(
@@ -723,20 +727,17 @@ class Plan:
         self._strides = (1,) if selection.are_points else layout.grid.element_strides
         # By the number of indices along each axis, all of them ranges.
         self._slab_planners: dict[tuple[int, ...], SlabPlanner] = {}
-        # The fetches of the last index, with what they depend on: the key of the index and the
-        # largest size of a fetch. One tuple: no thread sees half of it.
-        self._kept_fetches: tuple[tuple[Any, int], list[Fetch | AbsentOutSelection]] | None = None
         self._split = layout.grid.split_by_axis(selection)
         # None where they are many, and are made again whenever they are needed.
-        self._kept_inner_selections: list[InnerSelection] | None = None
+        self._few_inner_selections: list[InnerSelection] | None = None
         self.nbytes = UNLIMITED
-        self.ranges = UNLIMITED
+        self.range_count = UNLIMITED
         thresholds = limits.LIMITS
         if prod(map(len, self._split)) <= thresholds.inline_ranges:
-            self._kept_inner_selections = list(self._generate_inner_selections())
-            stats = [one.slab_planner.stats for one in self._kept_inner_selections]
+            self._few_inner_selections = list(self._generate_inner_selections())
+            stats = [one.slab_planner.stats for one in self._few_inner_selections]
             self.nbytes = sum([one.fetched_elements for one in stats]) * layout.item_size
-            self.ranges = sum([one.ranges for one in stats])
+            self.range_count = sum([one.ranges for one in stats])
         chunk_nbytes = layout.stored_nbytes  # None for a shard
         self.reads_whole_chunk = chunk_nbytes is not None and chunk_nbytes <= max(
             self.gap, self.nbytes
@@ -745,30 +746,30 @@ class Plan:
             # The same inner selections, with slabs of one range.
             self.gap = UNLIMITED
             self._slab_planners.clear()
-            self._kept_inner_selections = [
+            self._few_inner_selections = [
                 self._inner_selection(one.inner_chunk_number, one.axis_selections)
-                for one in self._kept_inner_selections or ()
+                for one in self._few_inner_selections or ()
             ]
             self.nbytes = layout.nbytes
-            self.ranges = 1
-        has_few_ranges = self.ranges <= thresholds.inline_ranges
+            self.range_count = 1
+        has_few_ranges = self.range_count <= thresholds.inline_ranges
         max_kept_nbytes = thresholds.block_nbytes * thresholds.inline_ranges
-        self._keeps_fetches = has_few_ranges and self.nbytes <= max_kept_nbytes
+        self.has_few_fetches = has_few_ranges and self.nbytes <= max_kept_nbytes
         self.is_small = has_few_ranges and layout.index_nbytes <= thresholds.assigned_nbytes
 
     def inner_selections(self) -> Iterable[InnerSelection]:
         """The selected elements of each inner chunk, in the order of the index."""
-        if self._kept_inner_selections is None:
+        if self._few_inner_selections is None:
             return self._generate_inner_selections()
-        return self._kept_inner_selections
+        return self._few_inner_selections
 
     def inner_selections_by_number(self) -> Callable[[int], InnerSelection | None]:
         """A function of the number of an inner chunk, which gives the selected elements there.
 
         It gives None for an inner chunk without any.
         """
-        if self._kept_inner_selections is not None:
-            return {one.inner_chunk_number: one for one in self._kept_inner_selections}.get
+        if self._few_inner_selections is not None:
+            return {one.inner_chunk_number: one for one in self._few_inner_selections}.get
         axis_selections_in = self.layout.grid.lookup_by_chunk(self._split)
 
         def inner_selection_in(number: int) -> InnerSelection | None:
@@ -803,7 +804,7 @@ class Plan:
 
         Parameters
         ----------
-        chunk_distance : int
+        inner_chunk_distance : int
             What is added to the numbers of all inner chunks.
         byte_distance : int
             What is added to the offsets in all inner chunks, in bytes.
@@ -816,24 +817,28 @@ class Plan:
         plan.gap = self.gap
         plan.max_request_nbytes = self.max_request_nbytes
         plan.nbytes = self.nbytes
-        plan.ranges = self.ranges
+        plan.range_count = self.range_count
         plan.reads_whole_chunk = self.reads_whole_chunk
         plan.is_small = self.is_small
         plan._strides = self._strides
         plan._split = self._split
         plan._slab_planners = self._slab_planners
-        plan._keeps_fetches = self._keeps_fetches
-        plan._kept_fetches = None
-        plan._kept_inner_selections = [
+        plan.has_few_fetches = self.has_few_fetches
+        plan._few_inner_selections = [
             InnerSelection(
                 one.inner_chunk_number + inner_chunk_distance,
                 one.start_byte + byte_distance,
                 one.slab_planner,
                 one.axis_selections,
             )
-            for one in self._kept_inner_selections or ()
+            for one in self._few_inner_selections or ()
         ]
         return plan
+
+    @cached_property
+    def inner_chunk_numbers(self) -> Offsets:
+        """Numbers of the inner chunks with selected elements; only where these are few."""
+        return np.array([one.inner_chunk_number for one in self.inner_selections()], np.int64)
 
     def fetches_ranges(self, *, answers_ranges: bool) -> bool:
         """Whether byte ranges are requested, rather than the whole object by one request.
@@ -851,8 +856,8 @@ class Plan:
 
     def fetches(
         self, index: InnerChunkIndex, max_nbytes: int
-    ) -> Iterable[Fetch | AbsentOutSelection]:
-        """All fetches of an object with this index, and the places of absent inner chunks.
+    ) -> Iterator[Fetch | AbsentInnerChunk]:
+        """All fetches of an object with this index, and its absent inner chunks.
 
         Parameters
         ----------
@@ -861,43 +866,18 @@ class Plan:
         max_nbytes : int
             Largest size of a fetch, except for one of a single element.
         """
-        if not self._keeps_fetches:
-            return self._generate_fetches(index, max_nbytes)
-        key = (index.cache_key, max_nbytes)
-        kept = self._kept_fetches
-        if kept is None or kept[0] != key:
-            kept = key, list(self._generate_fetches(index, max_nbytes))
-            self._kept_fetches = kept
-        return kept[1]
-
-    def _generate_fetches(
-        self, index: InnerChunkIndex, max_nbytes: int
-    ) -> Iterator[Fetch | AbsentOutSelection]:
         inner_selections = iter(self.inner_selections())
         while block := list(islice(inner_selections, _AT_ONCE)):
             located = []
             for inner_selection in block:
                 offset = index.offset_of(inner_selection.inner_chunk_number)
                 if offset is None:
-                    yield inner_selection.out_selection()
+                    yield AbsentInnerChunk(inner_selection.out_selection())
                 else:
                     located.append((offset + inner_selection.start_byte, inner_selection))
             if len(located) > 1:
                 located.sort(key=_LOCATION)
             yield from coalesce(located, self.gap, max_nbytes)
-
-    def fetches_filling_absent(
-        self, index: InnerChunkIndex, view: Array, max_nbytes: int
-    ) -> Iterator[Fetch]:
-        """The `fetches` of the inner chunks that are present.
-
-        While iterating, the places of the absent ones in `view` get the fill value.
-        """
-        for fetch in self.fetches(index, max_nbytes):
-            if isinstance(fetch, Fetch):
-                yield fetch
-            else:
-                view[fetch] = self.layout.fill_value
 
     def end_of_file(self, path: str, offset: int) -> ChunkSizeError:
         """Error for a file that ends at the byte `offset`, within or before a range."""
@@ -978,41 +958,6 @@ def _size_that_ends_first(sizes: list[int], slots: int, objects: int) -> int:
     return min([-(-largest // pieces) for pieces in range(1, most_pieces + 1)], key=time_of)
 
 
-class KeptPlan:
-    """The last plan of integers and slices, and the selection that it is for.
-
-    It doesn't change, so that no thread sees half of another one.
-
-    Parameters
-    ----------
-    chunk_selection : tuple of int and slice
-        The selection, in the axes of the array.
-    pattern : list of int and slice
-        The selection with 0 for each integer: selections of one pattern are alike, in
-        other places.
-    chunk_number, start : int
-        What the integers add to inner chunk numbers and element offsets: `origin_of_integers`.
-    plan : Plan
-        The plan of `chunk_selection`.
-    """
-
-    __slots__ = ("chunk_number", "chunk_selection", "pattern", "plan", "start")
-
-    def __init__(
-        self,
-        chunk_selection: Any,
-        pattern: list[Any],
-        chunk_number: int,
-        start: int,
-        plan: Plan,
-    ) -> None:
-        self.chunk_selection = chunk_selection
-        self.pattern = pattern
-        self.chunk_number = chunk_number
-        self.start = start
-        self.plan = plan
-
-
 def plan_of(
     layout: ObjectLayout,
     chunk_selection: Any,
@@ -1020,9 +965,7 @@ def plan_of(
     out_selection: Any = None,
     drop_axes: tuple[int, ...] = (),
 ) -> Plan:
-    """The plan for a selection of an object.
-
-    The last plan of integers and slices is kept in the layout, and serves others of its pattern.
+    """A new plan for a selection of an object.
 
     Parameters
     ----------
@@ -1037,24 +980,5 @@ def plan_of(
     drop_axes : tuple of int
         Axes of the array that `out` does not have.
     """
-    if not is_basic_selection(chunk_selection):
-        selection = Selection(layout.shape, layout.order, chunk_selection, out_selection, drop_axes)
-        return Plan(layout, selection, cost)
-    kept: KeptPlan | None = layout.kept_plans.get(cost)
-    if kept is not None and kept.chunk_selection == chunk_selection:
-        return kept.plan
-    # Integers move the selected elements, and nothing else.
-    pattern = [0 if type(entry) is int else entry for entry in chunk_selection]
-    in_stored_order = layout.in_stored_order(chunk_selection)
-    chunk_number, start = layout.grid.origin_of_integers(in_stored_order)
-    if kept is not None and kept.pattern == pattern:
-        byte_distance = (start - kept.start) * layout.item_size
-        plan = kept.plan.shifted(chunk_number - kept.chunk_number, byte_distance)
-    else:
-        selection = Selection(layout.shape, layout.order, chunk_selection, out_selection, drop_axes)
-        plan = Plan(layout, selection, cost)
-    if plan.ranges <= limits.LIMITS.inline_ranges:
-        if len(layout.kept_plans) >= _MAX_KEPT_COSTS:
-            layout.kept_plans.clear()
-        layout.kept_plans[cost] = KeptPlan(chunk_selection, pattern, chunk_number, start, plan)
-    return plan
+    selection = Selection(layout.shape, layout.order, chunk_selection, out_selection, drop_axes)
+    return Plan(layout, selection, cost)

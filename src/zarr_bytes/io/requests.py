@@ -1,14 +1,18 @@
-"""The bytes of a chunk through the `get` of a store, by ranges or whole.
+"""The bytes of one object through the `get` of its store, by ranges or whole.
 
-1. Unless the store is known to answer ranges, the first range of a chunk is requested alone, and
-   the others wait for its answer. An answer of the size of the range proves the store: its host is
-   remembered, the other ranges follow, and no chunk waits from then on.
+Whether a store answers byte ranges shows with the first of them. `RangeAnswers` has what is known
+of an object:
+
+1. UNPROVEN: unless the store is known to answer ranges, the first range is requested alone, and the
+   others wait for its answer (ASKED). An answer of the size of the range proves the store: its host
+   is remembered, the other ranges follow (RANGES), and no later object waits.
 2. A whole object instead of a range (HTTP status 200 for 206) is kept, and all ranges are cut out
-   of it. The store is remembered as one that ignores ranges, with a warning the first time.
+   of it (WHOLE). The store is remembered as one that ignores ranges, with a warning the first time.
 3. After a refused range (the store has none, or status 416 for an object that a server keeps
-   compressed), the whole object is requested, by one task under a lock, and kept.
-4. A truncated object, and an answer of any other size: the whole object is requested once, since
-   its server may keep it compressed. An object of the right size is kept; otherwise ChunkSizeError.
+   compressed), one task requests the whole object, which is kept (WHOLE).
+4. A range of any other size, as of a truncated object: the whole object is requested once, since
+   its server may keep it compressed. An object of the right size is kept (WHOLE); otherwise the
+   range is a ChunkSizeError (FAILED).
 5. A missing object raises MissingChunkError. Missing ranges beside existing ones are an error
    (`check_nothing_has_come`): the result never has zeros or a mix of two versions.
 """
@@ -18,12 +22,14 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 
 import numpy as np
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 
 from zarr_bytes.errors import ChunkSizeError, warn_caller, wrong_size_error
+from zarr_bytes.indexing.plan import with_request_sizes
 from zarr_bytes.io import counters
 from zarr_bytes.io.known_stores import (
     is_known_to_answer_ranges,
@@ -38,18 +44,20 @@ from zarr_bytes.io.tasks import (
     max_concurrent_requests,
     slots_of_loop,
 )
+from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractAsyncContextManager
 
     from zarr.abc.buffer import Buffer, BufferPrototype
     from zarr.storage import StorePath
 
-    from zarr_bytes.indexing.plan import ByteRanges, Plan
+    from zarr_bytes.indexing.plan import ByteRanges, Fetch, Plan
     from zarr_bytes.io.drivers import Driver
-    from zarr_bytes.layout.elements import Bytes
-    from zarr_bytes.layout.objects import ObjectLayout
-    from zarr_bytes.settings import RequestCost
+    from zarr_bytes.io.index_cache import IndexCache
+    from zarr_bytes.layout.elements import Array, Bytes
+    from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
 
 _Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
 
@@ -63,127 +71,216 @@ class MissingChunkError(StopRequestsError):
     """The store has no object for the chunk. It steers: readers put in the fill value."""
 
 
-class FetchedIndex(NamedTuple):
-    """The bytes of the index of a shard, and the size of the shard if all of it has come."""
+class RangeAnswers(Enum):
+    """What byte ranges of one object bring, as far as it is known."""
 
-    content: Bytes
-    shard_nbytes: int | None  # None where only the index was fetched
+    UNPROVEN = auto()
+    """No range has been requested alone, or answered."""
+    ASKED = auto()
+    """The first range has been requested, and the others wait for its answer."""
+    RANGES = auto()
+    """Ranges."""
+    WHOLE = auto()
+    """The whole object, which has come: nothing more is requested."""
+    FAILED = auto()
+    """Nothing: the first range has failed, or neither it nor the whole object has its right size.
+    The read ends with the error of that, and nothing more is requested."""
 
 
-class _Answer(NamedTuple):
-    """What a request has brought."""
-
-    content: Bytes
-    may_be_range: bool  # False if the whole object was requested, also after a refused range
+_NOT_ANSWERED: Final = RangeAnswers.UNPROVEN, RangeAnswers.ASKED
 
 
-class ChunkRequests:
-    """The requests for one chunk of one read, which counts as one chunk.
+class _RangeRefusedError(Exception):
+    """The store refuses a range of an object. It steers: the whole object is requested instead."""
+
+
+class StoreTransport:
+    """Fetches one chunk or shard through its store, for one read; a `Transport`.
 
     It belongs to one event loop, on which its coroutines share what has come, and takes the loop's
     request slots. Where it `is_sync`, it belongs to the calling thread: it takes no slots, and its
     coroutines wait for nothing, so that `result_without_waiting` runs them.
 
-    Parameters that their names do not explain:
-
-    - `plan` is None where only `fetch_and_keep_whole` is called.
-    - `cost` is None where the object is fetched whole, which includes the index of a shard.
+    Parameters
+    ----------
+    store_path
+        Of the object: a StorePath, which has `get_sync` from zarr 3.3 on.
+    layout, driver
+        Of the object, and of its store.
+    prototype
+        The class of the buffers that the store returns.
+    index_cache
+        That of the array, which gets the index of a shard; None without one.
+    kept_index
+        The index of the shard out of this cache; None if it must be fetched.
+    objects_at_once
+        Number of objects that are read at the same time, and share the request slots.
+    may_divide_whole_chunks
+        Whether a chunk of which all bytes are needed may come in several requests, as from a store
+        that is known to answer ranges.
+    is_sync
+        Whether the store's `get_sync` is called, and not `get`.
     """
 
     def __init__(
         self,
-        store_path: Any,  # a StorePath, which has `get_sync` from zarr 3.3 on
+        store_path: Any,
         layout: ObjectLayout,
-        plan: Plan | None,
-        cost: RequestCost | None,
-        prototype: BufferPrototype,
         driver: Driver,
+        prototype: BufferPrototype,
         *,
-        is_sync: bool,
+        index_cache: IndexCache | None = None,
+        kept_index: Bytes | None = None,
+        objects_at_once: int = 1,
+        may_divide_whole_chunks: bool = False,
+        is_sync: bool = False,
     ) -> None:
+        self.cost = driver.request_cost_of(store_path.path)
         self._store_path = store_path
+        self._layout = layout
         self._origin = driver.origin
         self._prototype = prototype
-        self._stored_nbytes = layout.stored_nbytes  # None for a shard, whose size is not known
-        self._plan = cast("Plan", plan)  # which nothing but ranges asks for
+        self._index_cache = index_cache
+        # A shard that is fetched whole brings its own index.
+        self._kept_index = None if self.cost is None else kept_index
+        self._objects_at_once = objects_at_once
+        self._may_divide_whole_chunks = may_divide_whole_chunks
         self._is_sync = is_sync
-        self._requests_whole = cost is None
+        self._stored_nbytes = layout.stored_nbytes  # None for a shard, whose size is not known
         self._takes_slots = not (driver.is_memory or is_sync)
         self._request_slot: AbstractAsyncContextManager[object] = _NO_SLOT
-        self.fetch_slot: AbstractAsyncContextManager[object] = _NO_SLOT
+        self._fetch_slot: AbstractAsyncContextManager[object] = _NO_SLOT
         # A store may read another array for its answer, and would wait for the slot that it has.
         if self._takes_slots and not _is_in_request.get():
             slots = slots_of_loop()
             self._request_slot = slots.for_request
             # For the bytes of a fetch: those of no more fetches are in memory than there are slots.
-            self.fetch_slot = slots.for_fetched_bytes
-        # The whole object, once it has come: then nothing more is requested.
-        self._whole_chunk: Bytes | None = None
-        self._has_answer = False  # whether an object was there for any request
-        # Whether a range has been requested. The others wait for its answer.
-        self._has_requested_range = False
-        # Whether the whole object has been requested, after a range of a wrong size.
-        self._has_requested_whole = False
-        # Held by the first refused range while it fetches the whole object.
-        self._whole_chunk_lock = asyncio.Lock()
-        # Set once it is known what ranges of this object bring: a range, or all of it.
-        self._answer_is_known = asyncio.Event()
+            self._fetch_slot = slots.for_fetched_bytes
+        self._answers = RangeAnswers.UNPROVEN
+        self._whole_object: Bytes | None = None  # once it has come
+        self._was_there = False  # whether an object was there for any request
+        # Set once the range that must prove the store has been answered, or has failed.
+        self._first_answer = asyncio.Event()
+        # Held by the request for the whole object after a range that was refused or of wrong size.
+        self._whole_instead = asyncio.Lock()
         counters.count(store_path.store, chunks=1)
 
-    @property
-    def object_name(self) -> str:
-        """The store and the key of the chunk, for messages."""
-        return path_name(self._store_path)
-
-    @property
-    def max_requests(self) -> int:
-        """Most requests for this chunk at once; 1 in memory, and once all of the chunk has come."""
-        return max_concurrent_requests() if self._takes_slots and self._whole_chunk is None else 1
-
-    async def fetch_and_keep_whole(self) -> Bytes:
-        """The bytes of the whole object, in one request; every later `fetch` is cut out of them.
+    async def fetch_whole(self) -> Bytes:
+        """The bytes of the whole object, in one request; every later range is cut out of them.
 
         Raises MissingChunkError, or ChunkSizeError if the object has not the size of the chunk.
         """
-        content, _ = await self._get(None)
-        self._keep_whole_chunk(content)
+        content = await self._get(None)
+        self._keep_whole_object(content)
         return content
 
-    async def fetch_index(self, layout: ObjectLayout) -> FetchedIndex:
+    async def locate(self, plan: Plan) -> InnerChunkIndex:
+        """The index of the object: that of a shard out of the cache, or fetched and then kept.
+
+        A chunk that comes by one request is fetched here. Raises MissingChunkError, ShardIndexError
+        if the index is truncated or damaged, and errors of the store as they are.
+        """
+        layout = self._layout
+        if not layout.index_nbytes:
+            if not plan.fetches_ranges(answers_ranges=self._may_divide_whole_chunks):
+                await self.fetch_whole()
+            return SINGLE_CHUNK_INDEX
+        content = self._kept_index
+        if content is None:
+            content = await self._fetch_index(plan)
+        # The size of a shard is known where it has come whole.
+        whole = self._whole_object
+        size = None if whole is None else whole.size
+        index = ShardIndex(layout, self._object_name, content, size)
+        # Not before its check: what was damaged on its way is fetched again by the next read. And
+        # not of a shard that has come whole, as it will again.
+        if self._index_cache is not None and whole is None:
+            self._index_cache.keep(self._store_path, content)
+        return index
+
+    def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:  # noqa: ARG002 -- of files
+        """Most bytes of the object that are fetched together: those of a request."""
+        return plan.max_request_nbytes
+
+    async def fetch(
+        self, plan: Plan, fetches: Iterable[Fetch], place: Callable[[Fetch, Bytes], None]
+    ) -> None:
+        """Fetch all `fetches`, several requests at a time, and call `place` with the bytes of each.
+
+        Raises MissingChunkError if the object is missing, ChunkSizeError if it is truncated, and
+        errors of the store as they are.
+        """
+        # One in memory, and once all of the chunk has come.
+        needs_requests = self._takes_slots and self._whole_object is None
+        max_requests = max_concurrent_requests() if needs_requests else 1
+
+        async def fetch_and_place(sized_fetch: tuple[Fetch, int]) -> None:
+            fetch, request_nbytes = sized_fetch
+            async with self._fetch_slot:
+                content = await self._fetch_ranges(plan, fetch.ranges, request_nbytes, max_requests)
+                place(fetch, content)
+
+        sized_fetches = with_request_sizes(
+            fetches, plan.max_request_nbytes, max_requests, self._objects_at_once
+        )
+        await map_concurrently(fetch_and_place, sized_fetches, max_requests)
+
+    def check_nothing_has_come(self) -> None:
+        """Raise a ChunkSizeError if a part of the chunk has come, after a MissingChunkError."""
+        if self._was_there:
+            raise ChunkSizeError(
+                f"some byte ranges of {self._object_name} are there and others are missing: the"
+                " chunk was deleted or replaced while it was read"
+            )
+
+    @property
+    def _object_name(self) -> str:
+        """The store and the key of the object, for messages."""
+        return path_name(self._store_path)
+
+    async def _fetch_index(self, plan: Plan) -> Bytes:
         """The bytes of the index of a shard, in one request, without a check of their checksum.
 
-        Where the whole shard comes, it is kept, and every `fetch` is cut out of it. Of an object
-        that is shorter than an index the bytes are too few, or the store's answer leads to a
+        Where the whole shard comes, it is kept, and every range is cut out of it. Of an object that
+        is shorter than an index the bytes are too few, or the store's answer leads to a
         ChunkSizeError. Raises MissingChunkError if the object is missing.
         """
+        layout = self._layout
         nbytes = layout.index_nbytes
         request = RangeByteRequest(0, nbytes) if layout.data_offset else SuffixByteRequest(nbytes)
-        content, may_be_range = await self._get(None if self._requests_whole else request)
-        if may_be_range and layout.data_offset and content.size != nbytes:
-            whole, _ = await self._get(None)  # perhaps a server keeps it compressed
-            may_be_range = whole.size == content.size
+        content: Bytes | None = None
+        if self.cost is not None:
+            with suppress(_RangeRefusedError):
+                content = await self._get(request, is_index=True)
+        is_index = content is not None
+        if content is None:
+            content = await self._get(None)
+        elif layout.data_offset and content.size != nbytes:
+            whole = await self._get(None)  # perhaps a server keeps it compressed
+            is_index = whole.size == content.size
             content = whole
-        if may_be_range and content.size <= nbytes:
+        if is_index and content.size <= nbytes:
             record_range_answer(self._store_path.store, self._origin)
-            return FetchedIndex(content, None)
-        self._keep_whole_chunk(content)
-        if not self._requests_whole:
-            self._record_that_ranges_are_ignored()
+            return content
+        self._keep_whole_object(content)
+        if self.cost is not None:
+            self._record_that_ranges_are_ignored(plan)
         start = layout.index_offset(content.size)
-        return FetchedIndex(content[start : start + nbytes], content.size)
+        return content[start : start + nbytes]
 
-    async def fetch(self, ranges: ByteRanges, max_request_nbytes: int) -> Bytes:
-        """The bytes of ranges one after another, in requests of at most `max_request_nbytes`.
+    async def _fetch_ranges(
+        self, plan: Plan, ranges: ByteRanges, request_nbytes: int, max_requests: int
+    ) -> Bytes:
+        """The bytes of ranges one after another, in requests of at most `request_nbytes`.
 
-        Without a request where the whole chunk has come. Raises MissingChunkError if the object is
-        missing, ChunkSizeError if it is truncated, and errors of the store as they are.
+        Without a request where the whole object has come. Errors are those of `fetch`.
         """
         fetched: Bytes | None = None
 
         async def fetch_request(request: tuple[int, int, int]) -> None:
             nonlocal fetched
             start, stop, position = request
-            content = await self._fetch_range(start, stop)
+            content = await self._fetch_range(plan, start, stop)
             if content.size == ranges.nbytes:
                 fetched = content
                 return
@@ -191,98 +288,139 @@ class ChunkRequests:
                 fetched = np.empty(ranges.nbytes, np.uint8)
             fetched[position : position + content.size] = content
 
-        try:
-            await map_concurrently(
-                fetch_request, ranges.requests(max_request_nbytes), self.max_requests
-            )
-        except StopRequestsError:
-            if self._whole_chunk is None:
-                raise
-        if self._whole_chunk is not None:
-            return self._ranges_of_whole(self._whole_chunk, ranges)
+        if self._whole_object is None:
+            try:
+                await map_concurrently(fetch_request, ranges.requests(request_nbytes), max_requests)
+            except StopRequestsError:
+                if self._whole_object is None:
+                    raise
+        if self._whole_object is not None:
+            return self._ranges_of_whole(self._whole_object, ranges)
         return cast("Bytes", fetched)
 
-    async def _fetch_range(self, start: int, stop: int) -> Bytes:
-        """The bytes from `start` to `stop`, all of them.
+    async def _fetch_range(self, plan: Plan, start: int, stop: int) -> Bytes:
+        """The bytes from `start` to `stop`, all of them; alone, as long as ranges are unproven.
+
+        Raises StopRequestsError once the whole object has come instead. Errors are those of
+        `fetch`.
+        """
+        if not is_known_to_answer_ranges(self._store_path.store, self._origin):
+            if self._answers is RangeAnswers.UNPROVEN:
+                return await self._request_first_range(plan, start, stop)
+            await self._first_answer.wait()
+        return await self._request_range(plan, start, stop)
+
+    async def _request_first_range(self, plan: Plan, start: int, stop: int) -> Bytes:
+        """As `_request_range`; the other ranges wait meanwhile, and end with its error."""
+        self._answers = RangeAnswers.ASKED
+        try:
+            return await self._request_range(plan, start, stop)
+        finally:
+            if self._answers is RangeAnswers.ASKED:
+                self._answers = RangeAnswers.FAILED
+            self._first_answer.set()
+
+    async def _request_range(self, plan: Plan, start: int, stop: int) -> Bytes:
+        """As `_fetch_range`, at once, whatever is known of ranges.
 
         The range at the end of a chunk that is read whole is requested open-ended, so that an
-        object that is too long brings too many bytes. Raises StopRequestsError once the whole chunk
-        has come instead, as `_whole_chunk`; errors are those of `fetch`.
+        object that is too long brings too many bytes.
         """
-        if self._has_requested_range and not is_known_to_answer_ranges(
-            self._store_path.store, self._origin
-        ):
-            await self._answer_is_known.wait()
-        self._has_requested_range = True
-        if self._whole_chunk is not None:
+        if self._answers in (RangeAnswers.WHOLE, RangeAnswers.FAILED):
             raise StopRequestsError
-        is_open_ended = self._plan.reads_whole_chunk and stop == self._stored_nbytes
+        is_open_ended = plan.reads_whole_chunk and stop == self._stored_nbytes
         request = OffsetByteRequest(start) if is_open_ended else RangeByteRequest(start, stop)
         expected = stop - start
-        stored = self._stored_nbytes
         try:
-            content, may_be_range = await self._get(request)
-            size = content.size
-            if may_be_range and is_open_ended and size == stored and size != expected:
-                # Perhaps it is the whole object, and not its end.
-                content, may_be_range = await self._get(None)
-            elif may_be_range and size not in (expected, stored):
-                if stored is not None and size > expected:
-                    object_nbytes = start + size if is_open_ended else size
-                    raise wrong_size_error(self.object_name, 0, stored, object_nbytes)
-                raise wrong_size_error(self.object_name, start, stop, size)
-        except ChunkSizeError:
-            if not await self._fetch_whole_once():
-                raise
+            content = await self._get(request)
+        except _RangeRefusedError:
+            await self._fetch_whole_after_refusal(plan)
             raise StopRequestsError from None
-        if not may_be_range or content.size != expected:
-            self._keep_whole_chunk(content)
-            self._record_that_ranges_are_ignored()
-            raise StopRequestsError
+        except ChunkSizeError:
+            if await self._fetch_whole_after_wrong_size():
+                raise StopRequestsError from None
+            raise
+        if content.size != expected:
+            await self._raise_after_other_size(plan, request, expected, content)
         record_range_answer(self._store_path.store, self._origin)
-        self._answer_is_known.set()
+        if self._answers in _NOT_ANSWERED:
+            self._answers = RangeAnswers.RANGES
         return content
 
-    async def _fetch_whole_once(self) -> bool:
-        """Request the whole object after a range of a wrong size; True if it is the chunk.
+    async def _raise_after_other_size(
+        self,
+        plan: Plan,
+        request: RangeByteRequest | OffsetByteRequest,
+        expected: int,
+        content: Bytes,
+    ) -> NoReturn:
+        """Raise StopRequestsError if the whole object has come, or comes now; else ChunkSizeError.
 
-        Its server may keep it compressed. Only the first call requests it, and only while no answer
-        has told what ranges bring; later calls wait for an answer.
+        `content` has come for a range of `expected` bytes, and has another size.
         """
-        if self._has_requested_whole:
-            await self._answer_is_known.wait()
-        elif self._stored_nbytes is not None and not self._answer_is_known.is_set():
-            self._has_requested_whole = True
-            content, _ = await self._get(None)
-            if content.size == self._stored_nbytes:
-                self._keep_whole_chunk(content)
-        return self._whole_chunk is not None
+        stored = self._stored_nbytes
+        size = content.size
+        is_open_ended = isinstance(request, OffsetByteRequest)
+        if size == stored:
+            if is_open_ended:  # perhaps it is the end of an object that is too long
+                content = await self._get(None)
+            self._keep_whole_object(content)
+            self._record_that_ranges_are_ignored(plan)
+            raise StopRequestsError
+        if await self._fetch_whole_after_wrong_size():
+            raise StopRequestsError
+        start = request.offset if isinstance(request, OffsetByteRequest) else request.start
+        if stored is not None and size > expected:
+            object_nbytes = start + size if is_open_ended else size
+            raise wrong_size_error(self._object_name, 0, stored, object_nbytes)
+        raise wrong_size_error(self._object_name, start, start + expected, size)
 
-    async def _get(self, request: _Request | None) -> _Answer:
+    async def _fetch_whole_after_refusal(self, plan: Plan) -> None:
+        """Request the whole object and keep it, unless another call has done so meanwhile."""
+        async with self._whole_instead:
+            if self._whole_object is None:
+                self._keep_whole_object(await self._get(None))
+                self._record_that_ranges_are_ignored(plan)
+
+    async def _fetch_whole_after_wrong_size(self) -> bool:
+        """Request the whole object, unless a range has been answered; True if it is the chunk.
+
+        Its server may keep it compressed. Only the first call requests it, and others wait for it.
+        """
+        async with self._whole_instead:
+            if self._answers in _NOT_ANSWERED and self._stored_nbytes is not None:
+                content = await self._get(None)
+                if content.size == self._stored_nbytes:
+                    self._keep_whole_object(content)
+                else:
+                    self._answers = RangeAnswers.FAILED
+        return self._answers is RangeAnswers.WHOLE
+
+    async def _get(self, request: _Request | None, *, is_index: bool = False) -> Bytes:
         """The answer to a request, in a slot of the loop; None requests the whole object.
 
-        Raises MissingChunkError, and all that `_answer` raises.
+        `is_index` is whether the index of a shard is requested. Raises MissingChunkError, and all
+        that `_answer` raises.
         """
         if self._request_slot is _NO_SLOT:
-            answer = await self._answer(request)
+            buffer = await self._answer(request, is_index=is_index)
         else:
             async with self._request_slot:
                 token = _is_in_request.set(True)
                 try:
-                    answer = await self._answer(request)
+                    buffer = await self._answer(request, is_index=is_index)
                 finally:
                     _is_in_request.reset(token)
-        if answer is None:
+        if buffer is None:
             raise MissingChunkError
-        self._has_answer = True
-        return answer
+        self._was_there = True
+        return buffer.as_numpy_array()
 
-    async def _answer(self, request: _Request | None) -> _Answer | None:
+    async def _answer(self, request: _Request | None, *, is_index: bool) -> Buffer | None:
         """What the store answers; None if the object is missing.
 
-        After a refused range it is the whole object. Raises StopRequestsError if another task has
-        fetched it meanwhile, ChunkSizeError if the range is not within the object, and other errors
-        of the store as they are.
+        Raises _RangeRefusedError if the store refuses the range, ChunkSizeError if the range is not
+        within the object, and other errors of the store as they are.
         """
         try:
             if self._is_sync:
@@ -296,19 +434,16 @@ class ChunkRequests:
                 size = await _object_size(self._store_path)
                 if size is not None:
                     start = max(size - request.suffix, 0)
-                    return await self._answer(RangeByteRequest(start, size))
+                    return await self._answer(RangeByteRequest(start, size), is_index=is_index)
             if not means_ranges_unsupported(error):
-                await self._raise_unless_compressed(request, error)
-            async with self._whole_chunk_lock:
-                if self._whole_chunk is not None:
-                    raise StopRequestsError from None
-                return await self._answer(None)
+                await self._raise_unless_compressed(request, error, is_index=is_index)
+            raise _RangeRefusedError from None
         count_request(self._store_path, request, buffer)
-        if buffer is None:
-            return None
-        return _Answer(buffer.as_numpy_array(), may_be_range=request is not None)
+        return cast("Buffer | None", buffer)
 
-    async def _raise_unless_compressed(self, request: _Request, error: Exception) -> None:
+    async def _raise_unless_compressed(
+        self, request: _Request, error: Exception, *, is_index: bool
+    ) -> None:
         """Raise the error of a range, unless a server may keep the object compressed.
 
         That may be so where it refuses a range of a chunk, or the index of a shard, by HTTP status
@@ -318,11 +453,11 @@ class ChunkRequests:
         stop = getattr(request, "end", self._stored_nbytes or 0)
         size = await _object_size(self._store_path) if self._takes_slots else None
         if size is not None and size < stop:
-            raise wrong_size_error(self.object_name, start, stop, max(size - start, 0)) from error
+            raise wrong_size_error(self._object_name, start, stop, max(size - start, 0)) from error
         first = getattr(request, "offset", start)
         if size is None and self._takes_slots and await self._ends_before(first):
-            raise wrong_size_error(self.object_name, first, stop, 0) from error
-        is_of_inner_chunk = self._has_requested_range and not self._stored_nbytes
+            raise wrong_size_error(self._object_name, first, stop, 0) from error
+        is_of_inner_chunk = self._stored_nbytes is None and not is_index
         if is_of_inner_chunk or getattr(error, "status", 0) != 416:
             raise error
 
@@ -343,24 +478,16 @@ class ChunkRequests:
             return buffer is not None and len(buffer) == 1
         return False
 
-    def check_nothing_has_come(self) -> None:
-        """Raise a ChunkSizeError if a part of the chunk has come, after a MissingChunkError."""
-        if self._has_answer:
-            raise ChunkSizeError(
-                f"some byte ranges of {self.object_name} are there and others are missing: the"
-                " chunk was deleted or replaced while it was read"
-            )
-
-    def _keep_whole_chunk(self, chunk: Bytes) -> None:
-        """Keep the whole object, and let go the ranges that wait; ChunkSizeError if it is not one.
+    def _keep_whole_object(self, content: Bytes) -> None:
+        """Keep the whole object, for all ranges; ChunkSizeError if it is not one.
 
         The size of a shard is not known here.
         """
         expected = self._stored_nbytes
-        if expected is not None and chunk.size != expected:
-            raise wrong_size_error(self.object_name, 0, expected, chunk.size)
-        self._whole_chunk = chunk
-        self._answer_is_known.set()
+        if expected is not None and content.size != expected:
+            raise wrong_size_error(self._object_name, 0, expected, content.size)
+        self._whole_object = content
+        self._answers = RangeAnswers.WHOLE
 
     def _ranges_of_whole(self, chunk: Bytes, ranges: ByteRanges) -> Bytes:
         """The bytes of the ranges, out of the whole object; ChunkSizeError if it ends before."""
@@ -368,21 +495,21 @@ class ChunkRequests:
             for start, stop, _ in ranges.ranges():
                 if stop > chunk.size:
                     raise wrong_size_error(
-                        self.object_name, start, stop, max(chunk.size - start, 0)
+                        self._object_name, start, stop, max(chunk.size - start, 0)
                     )
         return ranges.extract(chunk)
 
-    def _record_that_ranges_are_ignored(self) -> None:
+    def _record_that_ranges_are_ignored(self, plan: Plan) -> None:
         """Remember that the store ignores ranges, and warn the caller of zarr of it, once a store.
 
-        After `_keep_whole_chunk`, whose size the warning tells.
+        After `_keep_whole_object`, whose size the warning tells.
         """
         if record_whole_object_answer(self._store_path.store):
-            nbytes = cast("Bytes", self._whole_chunk).size
+            nbytes = cast("Bytes", self._whole_object).size
             warn_caller(
                 f"{store_name(self._store_path.store)} does not answer byte ranges, so chunks are"
                 f" fetched whole each time that a part of them is read: {nbytes} bytes here,"
-                f" where {self._plan.nbytes} were needed; from a server that answers ranges, such"
+                f" where {plan.nbytes} were needed; from a server that answers ranges, such"
                 " as nginx, only these are fetched"
             )
 

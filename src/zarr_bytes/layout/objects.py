@@ -9,7 +9,6 @@ one. With a `transpose` codec before the sharding codec, that is C order of the 
 
 from __future__ import annotations
 
-from collections import deque
 from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,12 +28,11 @@ from zarr_bytes.layout.elements import (
 from zarr_bytes.layout.write_order import WriteOrder, numbers_in_write_order
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.indexing.selection import Offsets
     from zarr_bytes.layout.elements import Array, Bytes, Endian
-    from zarr_bytes.settings import RequestCost
     from zarr_bytes.zarr_versions import ArraySpec
 
 _ENTRY_NBYTES: Final = 16  # of the index, for each inner chunk
@@ -65,7 +63,7 @@ class ShardingConfig(NamedTuple):
 class ObjectLayout:
     """The layout of stored objects of one chunk shape, data type and fill value.
 
-    It doesn't change, except for the two caches in it.
+    It doesn't change.
 
     Parameters
     ----------
@@ -113,10 +111,6 @@ class ObjectLayout:
         Unsigned integers of the index. Shards alone have it.
     keeps_padding : bool
         As of `ShardingConfig`; False for chunks.
-    kept_strategy : deque
-        The last way of a read, at most one; `Reader` takes it out while it reads.
-    kept_plans : dict
-        The last plan of integers and slices for each cost of a request. For `plan_of` alone.
     """
 
     def __init__(
@@ -162,9 +156,6 @@ class ObjectLayout:
                 self.data_offset = self.index_nbytes
             self.index_dtype = np.dtype("<u8" if sharding.index_endian == "little" else ">u8")
             self.keeps_padding = sharding.keeps_padding
-        self.kept_strategy: deque[Any] = deque(maxlen=1)
-        # By the cost of a request: each is a `KeptPlan` of `indexing.plan`, which knows this class.
-        self.kept_plans: dict[RequestCost | None, Any] = {}
 
     def in_stored_order(self, along_axes: Sequence[Any]) -> tuple[Any, ...]:
         """What belongs to each axis of the array, in the stored order of axes."""
@@ -366,14 +357,7 @@ class InnerChunkIndex:
         Number of inner chunks.
     positions : array, optional
         For each inner chunk, how many others are before it; None for the order of their numbers.
-
-    Attributes
-    ----------
-    cache_key : hashable
-        Equal for indexes with the same offsets, among those of one layout.
     """
-
-    cache_key: Any = None
 
     def __init__(
         self,
@@ -401,6 +385,10 @@ class InnerChunkIndex:
         if self._positions is not None:
             position = int(self._positions[inner_chunk_number])
         return self._data_offset + position * self._inner_chunk_nbytes
+
+    def key_of_entries(self, inner_chunk_numbers: Offsets) -> Hashable:  # noqa: ARG002
+        """What `offset_of` of these inner chunks depends on, among indexes of one layout."""
+        return None
 
     def share_no_bytes(self, offsets: list[int]) -> bool:  # noqa: ARG002
         """Whether no other inner chunk has bytes of those at `offsets`, which an index permits.
@@ -455,10 +443,9 @@ class ShardIndex(InnerChunkIndex):
         if size is not None and not layout.data_offset:
             self._data_end = size - layout.index_nbytes
 
-    @property
-    def cache_key(self) -> tuple[int | None, bytes]:
-        """The end of the inner chunks, and all entries: a copy, which keeps no shard in memory."""
-        return self._data_end, self._entries.tobytes()
+    def key_of_entries(self, inner_chunk_numbers: Offsets) -> Hashable:
+        """The end of the inner chunks, and a copy of the entries of these, which are few."""
+        return self._data_end, self._entries.reshape(-1, 2)[inner_chunk_numbers].tobytes()
 
     @property
     def present_count(self) -> int:

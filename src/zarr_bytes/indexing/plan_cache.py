@@ -1,0 +1,140 @@
+"""The plans that a pipeline or a codec has made last, for its next reads and writes.
+
+A series of reads often has one form: the same rows of all chunks, one row after another, the same
+box again and again. Making a plan takes longer than reading a few kilobytes by it, so that the last
+plans are kept, with the fetches that were made of them, and with memory to read into.
+
+Everything that is kept has a key that says what it depends on:
+
+- a plan: the layout, the cost of a request, and the selection, of which integers may differ;
+- the fetches of a plan: the plan, the largest size of a fetch, and the entries in the index of the
+  inner chunks that it selects;
+- a prepared read: its own key, the layout and both selections (`PreparedRead.applies_to`).
+
+A plan of arrays of indices is not kept: comparing them takes as long as planning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from zarr_bytes import limits
+from zarr_bytes.indexing.plan import plan_of
+from zarr_bytes.indexing.selection import is_basic_selection
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from zarr_bytes.indexing.plan import AbsentInnerChunk, Fetch, Plan
+    from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
+    from zarr_bytes.settings import RequestCost
+
+_MAX_KEPT: Final = 8
+"""Of each kind, after which all of it is dropped: of layouts, settings or results that change at
+each read, none would be used again."""
+
+
+class PreparedRead(Protocol):
+    """What a read has prepared for objects of one layout and one selection, with its memory."""
+
+    def applies_to(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> bool:
+        """Whether an object with these selections is read in the same way."""
+
+
+class _KeptPlan(NamedTuple):
+    """A plan of integers and slices, and the selection that it is for."""
+
+    chunk_selection: Any  # in the axes of the array
+    pattern: list[Any]  # the selection with 0 for each integer
+    # What the integers add to inner chunk numbers, and to offsets in an inner chunk, in elements.
+    inner_chunk_number: int
+    start: int
+    plan: Plan
+
+
+class PlanCache:
+    """Plans, fetches and prepared reads of one pipeline or codec; a few of each.
+
+    Any thread may use it, without a lock: each entry is replaced whole, and at worst two threads
+    make the same plan. A pickled cache is empty.
+    """
+
+    def __init__(self) -> None:
+        self._plans: dict[tuple[ObjectLayout, RequestCost | None], _KeptPlan] = {}
+        self._fetches: dict[tuple[Plan, int], tuple[Hashable, list[Fetch | AbsentInnerChunk]]] = {}
+        self._prepared_reads: dict[Hashable, PreparedRead] = {}
+
+    def plan_of(
+        self,
+        layout: ObjectLayout,
+        chunk_selection: Any,
+        cost: RequestCost | None,
+        out_selection: Any = None,
+        drop_axes: tuple[int, ...] = (),
+    ) -> Plan:
+        """The plan for a selection of an object: a kept one, or a new one.
+
+        The parameters are those of `indexing.plan.plan_of`. A kept plan of integers and slices
+        serves all selections that differ in integers alone: these move the selected elements, and
+        nothing else.
+        """
+        if not is_basic_selection(chunk_selection):
+            return plan_of(layout, chunk_selection, cost, out_selection, drop_axes)
+        key = layout, cost
+        kept = self._plans.get(key)
+        if kept is not None and kept.chunk_selection == chunk_selection:
+            return kept.plan
+        pattern = [0 if type(entry) is int else entry for entry in chunk_selection]
+        in_stored_order = layout.in_stored_order(chunk_selection)
+        number, start = layout.grid.origin_of_integers(in_stored_order)
+        if kept is not None and kept.pattern == pattern:
+            byte_distance = (start - kept.start) * layout.item_size
+            plan = kept.plan.shifted(number - kept.inner_chunk_number, byte_distance)
+        else:
+            plan = plan_of(layout, chunk_selection, cost, out_selection, drop_axes)
+        if plan.range_count <= limits.LIMITS.inline_ranges:
+            _make_room(self._plans)
+            self._plans[key] = _KeptPlan(chunk_selection, pattern, number, start, plan)
+        return plan
+
+    def fetches_of(
+        self, plan: Plan, index: InnerChunkIndex, max_fetch_nbytes: int
+    ) -> Iterable[Fetch | AbsentInnerChunk]:
+        """As `Plan.fetches`; kept ones where the index has the same entries, if they are few."""
+        if not plan.has_few_fetches:
+            return plan.fetches(index, max_fetch_nbytes)
+        key = plan, max_fetch_nbytes
+        entries = index.key_of_entries(plan.inner_chunk_numbers)
+        kept = self._fetches.get(key)
+        if kept is not None and kept[0] == entries:
+            return kept[1]
+        fetches = list(plan.fetches(index, max_fetch_nbytes))
+        _make_room(self._fetches)
+        self._fetches[key] = entries, fetches
+        return fetches
+
+    def take_prepared_read(
+        self, key: Hashable, layout: ObjectLayout, chunk_selection: Any, out_selection: Any
+    ) -> PreparedRead | None:
+        """Take a prepared read out, so that no other thread uses its memory; None without one.
+
+        `key` is what it depends on besides the layout and the selections.
+        """
+        prepared = self._prepared_reads.pop(key, None)
+        if prepared is None or not prepared.applies_to(layout, chunk_selection, out_selection):
+            return None
+        return prepared
+
+    def put_back(self, key: Hashable, prepared: PreparedRead) -> None:
+        """Keep a prepared read for the next read of its layout and selection."""
+        _make_room(self._prepared_reads)
+        self._prepared_reads[key] = prepared
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlanCache, ()
+
+
+def _make_room(kept: dict[Any, Any]) -> None:
+    """Drop all that is kept if there is no room for one more."""
+    if len(kept) >= _MAX_KEPT:
+        kept.clear()
