@@ -193,7 +193,7 @@ def test_a_name_that_is_gone_is_found(name):
     [
         "plan_of",
         "ObjectLayout",
-        "ObjectLayout.kept_plans",
+        "BatchedBytesPipeline.plans",
         "ShardIndex.share_no_bytes",
         "FileDriver.request_cost",
         "indexing.plan",

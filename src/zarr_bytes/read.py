@@ -509,7 +509,7 @@ class _SingleRangeRead(NamedTuple):
         """
         start = self.start
         if start is not None and not self.layout.index_nbytes:
-            file.check_size(None)
+            file.size()  # a ChunkFileError for anything but a regular file
         elif start is not None:
             inner_chunk_offset = read_index(file, self.layout).offset_of(self.inner_chunk_number)
             if inner_chunk_offset is None:

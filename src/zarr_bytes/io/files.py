@@ -246,7 +246,9 @@ class ChunkFile:
 
     def read_range(self, memory: memoryview, start: int) -> None:
         """Fill `memory` with the bytes from `start` on."""
-        self._fill(memory, start)
+        count = self._read((memory,), start)
+        if count < len(memory):
+            self._fill(memory[count:], start + count)
         if counters.active_counters:
             counters.count(self._root, ranges=1, bytes_fetched=len(memory))
 
