@@ -20,6 +20,8 @@ WITHIN_FUNCTIONS = {
     ("zarr_bytes.pipeline", "zarr_bytes.write"),
     ("zarr_bytes.codec", "zarr_bytes.indexing.plan_cache"),
     ("zarr_bytes.pipeline", "zarr_bytes.indexing.plan_cache"),
+    ("zarr_bytes.codec", "zarr_bytes.io.drivers"),
+    ("zarr_bytes.pipeline", "zarr_bytes.io.drivers"),
     ("zarr_bytes.codec", "zarr_bytes.layout.objects"),
     ("zarr_bytes.chains", "zarr_bytes.layout.objects"),
     # Which imports another module of `data_type`, and with it all of them.

@@ -267,12 +267,19 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         if not isinstance(byte_getter, StorePath):  # inside a shard that zarr reads
             buffer = await byte_getter.get(chunk_spec.prototype)
             return None if buffer is None else self._decode_sync(buffer, chunk_spec)[selection]
+        from zarr_bytes.io.drivers import driver_of
         from zarr_bytes.read import prepare_codec_read, read_batch
 
         layout = self._encoding.layout_of(chunk_spec)
         projection, out, selection_of_out = prepare_codec_read(byte_getter, layout, selection)
         (is_there,) = await read_batch(
-            [projection], out, (), cpu.buffer_prototype, self._plans, is_whole_batch=False
+            [projection],
+            driver_of(byte_getter.store),
+            out,
+            (),
+            cpu.buffer_prototype,
+            self._plans,
+            is_whole_batch=False,
         )
         return _buffer(out[selection_of_out], chunk_spec) if is_there else None
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
 
     from zarr_bytes.indexing.plan_cache import PlanCache
+    from zarr_bytes.io.drivers import Driver
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.objects import ChunkEncoding
     from zarr_bytes.read import ChunkProjection
@@ -93,6 +94,8 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     in_place: bool
     # The indexes of shards that reads have fetched. A pickled pipeline has an empty one.
     index_cache: IndexCache
+    # The driver of the folder that was read or written last.
+    _kept_driver: Driver | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -164,6 +167,9 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         state = {"in_place": False, "batch_size": self.batch_size}  # not every class takes a size
         return methodcaller("from_codecs", codecs), (ChosenOnUnpickling(get_pipeline_class),), state
 
+    def __getstate__(self) -> dict[str, object]:
+        return {name: kept for name, kept in vars(self).items() if name != "_kept_driver"}
+
     async def read(
         self, batch_info: Iterable[_BatchItem], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
@@ -181,6 +187,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
 
         exists = await read_batch(
             self._projections(items),
+            self._driver_of(items[0][0].store),
             cast("Array", array),
             drop_axes,
             items[0][1].prototype,
@@ -206,6 +213,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         spec = items[0][1]
         await write_batch(
             self._projections(items),
+            self._driver_of(items[0][0].store),
             value,
             drop_axes,
             spec.prototype,
@@ -230,6 +238,18 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         for spec in specs_not_divided:
             _refuse_unreadable((*self.array_array_codecs, self.array_bytes_codec), spec)
         return not specs_not_divided
+
+    def _driver_of(self, store: Store) -> Driver:
+        """The driver of a store; that of a folder is kept for the next read or write."""
+        kept = self._kept_driver
+        if kept is not None and kept.store is store:
+            return kept
+        from zarr_bytes.io.drivers import driver_of
+
+        driver = driver_of(store)
+        if driver.files_root:
+            object.__setattr__(self, "_kept_driver", driver)
+        return driver
 
     def _projections(self, items: list[_BatchItem]) -> list[ChunkProjection]:
         """Zarr's batch as this package's own: the form of zarr's items is known here alone."""

@@ -79,6 +79,7 @@ class ChunkProjection(NamedTuple):
 
 async def read_batch(
     batch: Sequence[ChunkProjection],
+    driver: Driver,
     out: Array,
     drop_axes: tuple[int, ...],
     prototype: BufferPrototype,
@@ -96,6 +97,8 @@ async def read_batch(
     ----------
     batch
         At least one chunk.
+    driver
+        That of the store.
     drop_axes
         The axes of a chunk selection that `out` lacks: those of integers beside arrays.
     prototype
@@ -112,7 +115,6 @@ async def read_batch(
     list of bool
         For each chunk, whether it exists. A missing one is read as the fill value.
     """
-    driver = driver_of(batch[0].store_path.store)
     target = out
     if driver.files_root and out.base is not None:  # zarr's own is no view
         paths = (f"{driver.files_root}/{projection.store_path.path}" for projection in batch)
@@ -122,7 +124,7 @@ async def read_batch(
         transports = _store_transports(
             batch, driver, prototype, index_cache, is_whole_batch=is_whole_batch
         )
-        pairs = [*zip(batch, transports, strict=True)]
+        pairs = zip(batch, transports, strict=True)
         return await map_concurrently(lambda pair: reader.read_object(*pair), pairs)
     root = driver.files_root
     nbytes = out.nbytes
@@ -143,7 +145,8 @@ async def read_batch(
         exists += await map_in_threads(reader.read_files, rest, threads)
     if target is not out:
         out[...] = target
-    counters.count(root, chunks=len(exists), opens=sum(exists))
+    if counters.active_counters:
+        counters.count(root, chunks=len(exists), opens=sum(exists))
     return exists
 
 
@@ -154,26 +157,30 @@ def _store_transports(
     index_cache: IndexCache | None,
     *,
     is_whole_batch: bool,
-) -> list[StoreTransport]:
-    """The transports of all objects of a read from one store; the parameters of `read_batch`."""
+) -> Iterator[StoreTransport]:
+    """The transports of all objects of a read from one store, each made when its turn comes.
+
+    The parameters are those of `read_batch`.
+    """
     count = len(batch) if is_whole_batch else UNKNOWN_COUNT
     slots = max_concurrent_requests()
     # Known when the read begins, and so for all of its chunks, whichever comes first.
     may_divide_whole_chunks = is_whole_batch and driver.answers_ranges()
-    # Kept indexes before any is fetched, which may take the place of another one in the cache.
-    return [
+    # Before any index is fetched, which may take the place of another one in the cache.
+    kept_indexes = [kept_index_of(index_cache, one.store_path, one.layout) for one in batch]
+    return (
         StoreTransport(
-            store_path,
-            layout,
+            projection.store_path,
+            projection.layout,
             driver,
             prototype,
             index_cache=index_cache,
-            kept_index=kept_index_of(index_cache, store_path, layout),
+            kept_index=kept_index,
             objects_at_once=objects_in_same_round(i, count, slots),
             may_divide_whole_chunks=may_divide_whole_chunks,
         )
-        for i, (store_path, layout, *_) in enumerate(batch)
-    ]
+        for i, (projection, kept_index) in enumerate(zip(batch, kept_indexes, strict=True))
+    )
 
 
 def kept_index_of(
@@ -282,6 +289,14 @@ class Reader:
         self._files_root = driver.files_root
         # Not in a thread, where a warning could not point at the line that has called zarr.
         self._cost_of_files = driver.request_cost() if driver.files_root else None
+        # What a prepared read depends on, besides the layout and the selections.
+        self._key_of_prepared_reads = (
+            self._cost_of_files,
+            limits.LIMITS,
+            out.dtype,
+            out.strides,
+            out.flags.behaved,
+        )
         # Whether a read without blocking has met more bytes, with gaps, than are for one thread.
         self.needs_threads = False
 
@@ -374,7 +389,7 @@ class Reader:
                     self._read_file_by_plan(plan, projection, file)
             yield True
         if prepared is not None and prepared.may_be_kept:
-            self._plans.put_back(self._key_of_prepared_read(prepared.layout), prepared)
+            self._plans.put_back(self._key_of_prepared_reads, prepared)
 
     def _read_single_range(
         self, single_range: _SingleRangeRead, projection: ChunkProjection, file: ChunkFile
@@ -401,7 +416,7 @@ class Reader:
     ) -> _PreparedRead:
         """The kept preparation of a read of files, if it applies, or a new one."""
         kept = self._plans.take_prepared_read(
-            self._key_of_prepared_read(layout), layout, chunk_selection, out_selection
+            self._key_of_prepared_reads, layout, chunk_selection, out_selection
         )
         if kept is not None:
             return cast("_PreparedRead", kept)
@@ -416,16 +431,18 @@ class Reader:
         if axes_of_arrays and not (
             type(out_selection) is tuple and len(out_selection) == len(chunk_selection)
         ):
-            return _PreparedRead(single_range, plan, layout, chunk_selection, [], [])
-        array_out_selections = [(i, out_selection[i]) for i in axes_of_arrays]
+            return _PreparedRead(
+                single_range, plan, layout, chunk_selection, [], [], may_be_kept=False
+            )
         return _PreparedRead(
-            single_range, plan, layout, chunk_selection, entry_types, array_out_selections
+            single_range,
+            plan,
+            layout,
+            chunk_selection,
+            entry_types,
+            [(i, out_selection[i]) for i in axes_of_arrays],
+            may_be_kept=not axes_of_arrays and (plan is None or plan.is_small),
         )
-
-    def _key_of_prepared_read(self, layout: ObjectLayout) -> tuple[Any, ...]:
-        """What a prepared read depends on, besides the selections."""
-        out = self._out
-        return layout, self._cost_of_files, limits.LIMITS, out.dtype, out.strides, out.flags.behaved
 
     def _single_range_read(
         self, layout: ObjectLayout, chunk_selection: tuple[Any, ...], out_selection: Any
@@ -539,12 +556,7 @@ class _PreparedRead(NamedTuple):
     entry_types: list[type]  # of the chunk selection; empty where it applies to one chunk alone
     # Of the arrays in the chunk selection: axes and out selections, which the plan depends on.
     array_out_selections: list[tuple[int, Any]]
-
-    @property
-    def may_be_kept(self) -> bool:
-        """Whether it is small, and of integers and slices."""
-        is_small = self.plan is None or self.plan.is_small
-        return is_small and bool(self.entry_types) and not self.array_out_selections
+    may_be_kept: bool  # for the next read: it is small, and of integers and slices
 
     def applies_to(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> bool:
         """Whether a chunk with these selections is read in the same way."""

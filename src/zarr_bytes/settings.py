@@ -236,6 +236,8 @@ def _given_settings_with_warnings() -> dict[str, object]:
     setting. Each comes once in a process.
     """
     values = settings_without_defaults()
+    if not values and _own_configuration is None:  # the usual case, asked for every chunk
+        return values
     if _own_configuration is not None and _SEPARATE_CONFIGURATION_WARNING not in _warned:
         _warned.add(_SEPARATE_CONFIGURATION_WARNING)
         warn_caller(_SEPARATE_CONFIGURATION_WARNING)

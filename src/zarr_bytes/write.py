@@ -38,7 +38,6 @@ from zarr_bytes.indexing.selection import (
 )
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
-from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import write_file
 from zarr_bytes.io.files import EndOfFileError, find_file_system_of_root, open_chunk_file
 from zarr_bytes.io.known_stores import location_is_known
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.indexing.plan import InnerSelection, Plan
     from zarr_bytes.indexing.plan_cache import PlanCache
+    from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.file_writing import NewFileWriter
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
@@ -84,6 +84,7 @@ NO_GAPS: Final = RequestCost(0, UNLIMITED)
 
 async def write_batch(
     batch: Sequence[ChunkProjection],
+    driver: Driver,
     value: NDBuffer,
     drop_axes: tuple[int, ...],
     prototype: BufferPrototype,
@@ -100,6 +101,8 @@ async def write_batch(
     ----------
     batch
         At least one chunk, all of one store: zarr's division of one selection of the array.
+    driver
+        That of the store.
     value
         The new elements of all chunks together, or a scalar. Its array may be one of another
         library.
@@ -119,7 +122,6 @@ async def write_batch(
     ValueError
         If `value` does not fit the selection. No chunk has been changed then.
     """
-    driver = driver_of(batch[0].store_path.store)
     goes_to_files = not driver.why_not_in_place()
     array: Any = value.as_ndarray_like()
     shape = _shape_of_selection(batch)

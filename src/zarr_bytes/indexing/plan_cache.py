@@ -37,6 +37,10 @@ each read, none would be used again."""
 class PreparedRead(Protocol):
     """What a read has prepared for objects of one layout and one selection, with its memory."""
 
+    @property
+    def layout(self) -> ObjectLayout:
+        """The layout of the objects."""
+
     def applies_to(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> bool:
         """Whether an object with these selections is read in the same way."""
 
@@ -62,7 +66,7 @@ class PlanCache:
     def __init__(self) -> None:
         self._plans: dict[tuple[ObjectLayout, RequestCost | None], _KeptPlan] = {}
         self._fetches: dict[tuple[Plan, int], tuple[Hashable, list[Fetch | AbsentInnerChunk]]] = {}
-        self._prepared_reads: dict[Hashable, PreparedRead] = {}
+        self._prepared_reads: dict[tuple[Hashable, ObjectLayout], PreparedRead] = {}
 
     def plan_of(
         self,
@@ -93,7 +97,8 @@ class PlanCache:
         else:
             plan = plan_of(layout, chunk_selection, cost, out_selection, drop_axes)
         if plan.range_count <= limits.LIMITS.inline_ranges:
-            _make_room(self._plans)
+            if len(self._plans) >= _MAX_KEPT:
+                self._plans.clear()
             self._plans[key] = _KeptPlan(chunk_selection, pattern, number, start, plan)
         return plan
 
@@ -109,7 +114,8 @@ class PlanCache:
         if kept is not None and kept[0] == entries:
             return kept[1]
         fetches = list(plan.fetches(index, max_fetch_nbytes))
-        _make_room(self._fetches)
+        if len(self._fetches) >= _MAX_KEPT:
+            self._fetches.clear()
         self._fetches[key] = entries, fetches
         return fetches
 
@@ -120,21 +126,16 @@ class PlanCache:
 
         `key` is what it depends on besides the layout and the selections.
         """
-        prepared = self._prepared_reads.pop(key, None)
+        prepared = self._prepared_reads.pop((key, layout), None)
         if prepared is None or not prepared.applies_to(layout, chunk_selection, out_selection):
             return None
         return prepared
 
     def put_back(self, key: Hashable, prepared: PreparedRead) -> None:
         """Keep a prepared read for the next read of its layout and selection."""
-        _make_room(self._prepared_reads)
-        self._prepared_reads[key] = prepared
+        if len(self._prepared_reads) >= _MAX_KEPT:
+            self._prepared_reads.clear()
+        self._prepared_reads[key, prepared.layout] = prepared
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PlanCache, ()
-
-
-def _make_room(kept: dict[Any, Any]) -> None:
-    """Drop all that is kept if there is no room for one more."""
-    if len(kept) >= _MAX_KEPT:
-        kept.clear()

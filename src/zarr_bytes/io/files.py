@@ -271,9 +271,11 @@ class ChunkFile:
             self._fetched = np.empty(ranges.nbytes, np.uint8)
         fetched = self._fetched[: ranges.nbytes]
         memory = memoryview(fetched)
-        has_several_ranges = ranges.bounds_from_start is not None
+        if ranges.bounds_from_start is None and ranges.nbytes <= max_request_nbytes:
+            self.read_range(memory, ranges.start)
+            return fetched
         max_short_nbytes = ranges.number_of_ranges() * limits.LIMITS.short_range_nbytes
-        if has_several_ranges and ranges.nbytes <= min(max_short_nbytes, max_request_nbytes):
+        if ranges.nbytes <= min(max_short_nbytes, max_request_nbytes):
             self._read_short_ranges(ranges, memory)
         else:
             for start, stop, position in ranges.requests(max_request_nbytes):
