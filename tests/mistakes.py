@@ -213,7 +213,7 @@ MISTAKES = [
     ),
     Mistake(
         "io/files.py",
-        "open_nowait",
+        "open_descriptor_nowait",
         "except FileNotFoundError:",
         "except OSError:",
         "test_threads.py::TestWaiting::test_an_error_of_one_chunk_keeps_no_others_off_the_event_loop",
@@ -510,7 +510,7 @@ MISTAKES = [
     ),
     Mistake(
         "read.py",
-        "Reader._present",
+        "Reader._fill_absent_and_yield_present",
         "layout.fill_value",
         "layout.dtype.type()",
         "test_cost.py::TestReading::test_absent_inner_chunks_are_not_read",

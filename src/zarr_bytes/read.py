@@ -31,7 +31,7 @@ from zarr_bytes.indexing.selection import (
 )
 from zarr_bytes.io import counters
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.files import EndOfFileError, open_chunk_file
+from zarr_bytes.io.files import EndOfFileError, open_chunk_file, open_chunk_file_nowait
 from zarr_bytes.io.known_stores import is_known_as_local, may_read_inline
 from zarr_bytes.io.mapping import copy_if_mapped
 from zarr_bytes.io.requests import MissingChunkError, StoreTransport
@@ -329,10 +329,12 @@ class Reader:
         view = self._out_view(layout, chunk_selection, out_selection)
         fetches = self._plans.fetches_of(plan, index, transport.max_fetch_nbytes(plan, view))
         await transport.fetch(
-            plan, self._present(fetches, view, layout), element_placer(plan, view)
+            plan,
+            self._fill_absent_and_yield_present(fetches, view, layout),
+            element_placer(plan, view),
         )
 
-    def _present(
+    def _fill_absent_and_yield_present(
         self, fetches: Iterable[Fetch | AbsentInnerChunk], view: Array, layout: ObjectLayout
     ) -> Iterator[Fetch]:
         """The fetches; while iterating, absent inner chunks get the fill value in the view."""
@@ -364,6 +366,7 @@ class Reader:
         prepared: _PreparedRead | None = None
         out = self._out
         root = self._files_root
+        open_file = open_chunk_file if may_block else open_chunk_file_nowait
         fetched_nbytes = 0
         for projection in batch:
             store_path, layout, chunk_selection, out_selection, _ = projection
@@ -377,7 +380,7 @@ class Reader:
                 if self.needs_threads or not plan.is_small:
                     raise BlockingIOError
             path = f"{root}/{store_path.path}"
-            file = open_chunk_file(path, root, may_block=may_block)
+            file = open_file(path, root)
             if file is None:
                 out[out_selection] = layout.fill_value
                 yield False
@@ -401,7 +404,7 @@ class Reader:
         except EndOfFileError as end:
             cost = self._cost_of_files
             plan = self._plan_of(layout, chunk_selection, out_selection, cost)
-            raise plan.end_of_file(file.path, end.offset) from None
+            raise plan.end_of_file_error(file.path, end.offset) from None
 
     def _read_file_by_plan(self, plan: Plan, projection: ChunkProjection, file: ChunkFile) -> None:
         """Read an open file by a plan, in this thread; errors as `read_files` raises them."""
@@ -409,7 +412,7 @@ class Reader:
         try:
             result_without_waiting(self._read_by_plan(plan, projection, transport))
         except EndOfFileError as end:
-            raise plan.end_of_file(file.path, end.offset) from None
+            raise plan.end_of_file_error(file.path, end.offset) from None
 
     def _prepared_read(
         self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any
@@ -526,7 +529,7 @@ class _SingleRangeRead(NamedTuple):
         """
         start = self.start
         if start is not None and not self.layout.index_nbytes:
-            file.size()  # a ChunkFileError for anything but a regular file
+            file.size_of_regular_file()  # a ChunkFileError for anything else
         elif start is not None:
             inner_chunk_offset = read_index(file, self.layout).offset_of(self.inner_chunk_number)
             if inner_chunk_offset is None:

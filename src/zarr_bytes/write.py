@@ -719,7 +719,7 @@ def complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
     if layout.stored_nbytes is not None:
         return False
     completion = _ShardCompletion(layout)
-    with open_chunk_file(path, root, may_block=True) or nullcontext() as file:
+    with open_chunk_file(path, root) or nullcontext() as file:
         if file is not None and completion.ranges_in_file(file) is not None:
             return False
     return write_file(path, root, completion, in_place=True) > 0

@@ -641,7 +641,8 @@ class _Forecast:
         index: InnerChunkIndex | None = None
         if descriptor is not None:
             with ChunkFile(descriptor, path, root) as file:
-                file.check_size(layout.stored_nbytes)
+                if layout.stored_nbytes is not None:
+                    file.check_size(layout.stored_nbytes)
                 status = os.fstat(descriptor)
                 if to_write and not why and must_be_replaced(descriptor, status, path):
                     why = _HAS_OTHER_NAMES if status.st_mode & 0o222 else _IS_READ_ONLY

@@ -75,6 +75,11 @@ if TYPE_CHECKING:
 RangeBounds: TypeAlias = "tuple[Offsets, Offsets]"
 """Starts and stops of ranges, ascending."""
 
+StartStopPosition: TypeAlias = "tuple[int, int, int]"
+"""A range: its start and stop in the object, and its position among the fetched bytes.
+
+A plain tuple, since one is made for each of many ranges."""
+
 AxisBounds: TypeAlias = "Sequence[tuple[int, int]]"
 """For each axis, outermost first, the positions of the first index and of the one after the last:
 (2, 5) are the third to the fifth of the selected indices, whatever these are."""
@@ -121,7 +126,7 @@ class ByteRanges:
         """Number of ranges."""
         return 1 if self.bounds_from_start is None else self.bounds_from_start[0].size
 
-    def requests(self, max_request_nbytes: int) -> Iterator[tuple[int, int, int]]:
+    def requests(self, max_request_nbytes: int) -> Iterator[StartStopPosition]:
         """As `ranges`, where longer ones are cut to at most `max_request_nbytes` bytes."""
         if self.nbytes <= max_request_nbytes:
             return self.ranges()
@@ -144,7 +149,7 @@ class ByteRanges:
             return np.array([self.start]), np.array([self.start + self.nbytes])
         return self.start + self.bounds_from_start[0], self.start + self.bounds_from_start[1]
 
-    def ranges(self) -> Iterator[tuple[int, int, int]]:
+    def ranges(self) -> Iterator[StartStopPosition]:
         """Start, stop, and position among the fetched bytes, of every range."""
         position = 0
         for starts, sizes in self.starts_and_sizes():
@@ -609,6 +614,13 @@ class Fetch(NamedTuple):
     slabs: list[PlacedSlab]
 
 
+class SizedFetch(NamedTuple):
+    """A fetch, and the largest size of its requests in bytes."""
+
+    fetch: Fetch
+    max_request_nbytes: int
+
+
 class AbsentInnerChunk(NamedTuple):
     """An inner chunk that is selected and that the object does not have: the fill value."""
 
@@ -840,13 +852,13 @@ class Plan:
         """Numbers of the inner chunks with selected elements; only where these are few."""
         return np.array([one.inner_chunk_number for one in self.inner_selections()], np.int64)
 
-    def fetches_ranges(self, *, answers_ranges: bool) -> bool:
+    def is_requested_by_ranges(self, *, may_divide_whole_chunks: bool) -> bool:
         """Whether byte ranges are requested, rather than the whole object by one request.
 
-        Also of a whole chunk that is too large for one request, if the store `answers_ranges`.
+        A whole chunk only if it is too large for one request, and may come in several.
         """
         return not self.reads_whole_chunk or (
-            answers_ranges and self.layout.nbytes > self.max_request_nbytes
+            may_divide_whole_chunks and self.layout.nbytes > self.max_request_nbytes
         )
 
     def slab_planner_of(self, axis_selections: AxisSelections, gap: int) -> SlabPlanner:
@@ -879,7 +891,7 @@ class Plan:
                 located.sort(key=_LOCATION)
             yield from coalesce(located, self.gap, max_nbytes)
 
-    def end_of_file(self, path: str, offset: int) -> ChunkSizeError:
+    def end_of_file_error(self, path: str, offset: int) -> ChunkSizeError:
         """Error for a file that ends at the byte `offset`, within or before a range."""
         if self.layout.stored_nbytes is None:
             return ChunkSizeError(
@@ -899,8 +911,8 @@ class Plan:
 
 
 def with_request_sizes(
-    fetches: Iterable[Fetch], max_request_nbytes: int, slots: int, objects: int
-) -> Iterator[tuple[Fetch, int]]:
+    fetches: Iterable[Fetch], max_request_nbytes: int, slots: int, objects_at_once: int
+) -> Iterator[SizedFetch]:
     """Pair each fetch of an object with the largest size of its requests.
 
     In the last round, when slots would become idle, long ranges are cut smaller.
@@ -913,11 +925,11 @@ def with_request_sizes(
         Largest size of a request; `UNLIMITED` where nothing is to be cut.
     slots : int
         Number of requests at the same time.
-    objects : int
+    objects_at_once : int
         Number of objects that are read at the same time, and share the slots.
     """
     remaining = iter(fetches)
-    round_length = -(-slots // objects)
+    round_length = -(-slots // objects_at_once)
     following = list(islice(remaining, round_length))
     while this_round := following:
         following = list(islice(remaining, round_length))
@@ -929,16 +941,16 @@ def with_request_sizes(
             if count <= 2 * slots:
                 requests = [r for ranges in all_ranges for r in ranges.requests(max_request_nbytes)]
                 sizes = [stop - start for start, stop, _ in requests]
-                size = _size_that_ends_first(sizes, slots, objects)
+                size = _size_that_ends_first(sizes, slots, objects_at_once)
         for fetch in this_round:
-            yield fetch, size
+            yield SizedFetch(fetch, size)
 
 
-def _size_that_ends_first(sizes: list[int], slots: int, objects: int) -> int:
+def _size_that_ends_first(sizes: list[int], slots: int, objects_at_once: int) -> int:
     """Largest size of requests with which all bytes have come after the shortest time.
 
-    Each of the `objects` has requests of these `sizes`, in bytes, to be cut to smaller ones. They
-    are sent in rounds of as many requests as there are `slots`. A round takes the time of its
+    Each of the `objects_at_once` has requests of these `sizes`, in bytes, to be cut to smaller
+    ones. They are sent in rounds of as many requests as there are `slots`. A round takes the time of its
     largest request: its wait for an answer, and its bytes. The wait is as long as a connection
     takes for `min_piece_nbytes` bytes. So the time of a size, in bytes of one connection, is the
     number of rounds times the sum of both.
@@ -950,7 +962,7 @@ def _size_that_ends_first(sizes: list[int], slots: int, objects: int) -> int:
     largest = max(sizes)
 
     def time_of(max_size: int) -> int:
-        requests = objects * sum([-(-size // max_size) for size in sizes])
+        requests = objects_at_once * sum([-(-size // max_size) for size in sizes])
         rounds = -(-requests // slots)
         return rounds * (max_size + wait)
 

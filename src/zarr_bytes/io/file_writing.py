@@ -126,7 +126,7 @@ def write_file(path: str, root: str, update: FileUpdate, *, in_place: bool) -> i
         If the write is cancelled while it waits for a lock; nothing has been written.
     """
     if not in_place or not CAN_WRITE_IN_PLACE:
-        file = None if update.replaces_all else open_chunk_file(path, root, may_block=True)
+        file = None if update.replaces_all else open_chunk_file(path, root)
         counters.count(root, opens=int(file is not None))
         with file or nullcontext():
             return _replace(path, update, file, _publish_by_rename, is_dense=in_place)

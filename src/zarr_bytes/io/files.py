@@ -102,7 +102,7 @@ def open_descriptor_into(descriptors: list[int], path: str, flags: int) -> None:
             descriptors.extend(map(os.open, (path,), (flags & ~_NONBLOCK,)))
 
 
-def open_nowait(path: str) -> int | None:
+def open_descriptor_nowait(path: str) -> int | None:
     """Descriptor of the file at `path` for reading, or None if it is missing; on the event loop.
 
     After any other error of opening it is a BlockingIOError: `open_descriptor` in a thread may
@@ -153,24 +153,31 @@ class EndOfFileError(Exception):
         self.offset = offset
 
 
-def open_chunk_file(path: str, root: str, *, may_block: bool) -> ChunkFile | None:
+def open_chunk_file(path: str, root: str) -> ChunkFile | None:
     """The open file at `path`, None if it is missing; to be closed as a context.
 
-    With `may_block`, in a thread: it may wait, and finds out where the `root` of the store is.
-    Errors are those of `open_descriptor`. Without, on the event loop: a BlockingIOError after any
-    error, since a thread must open the file.
+    In a thread: it may wait, and finds out where the `root` of the store is. Errors are those of
+    `open_descriptor`.
     """
-    descriptor = open_descriptor(path) if may_block else open_nowait(path)
+    descriptor = open_descriptor(path)
     if descriptor is None:
         return None
-    file = ChunkFile(descriptor, path, root, may_block=may_block)
-    if may_block:
-        try:
-            find_file_system(descriptor, root)
-        except OSError as error:
-            file.__exit__(None, error, None)
-            raise
+    file = ChunkFile(descriptor, path, root)
+    try:
+        find_file_system(descriptor, root)
+    except OSError as error:
+        file.__exit__(None, error, None)
+        raise
     return file
+
+
+def open_chunk_file_nowait(path: str, root: str) -> ChunkFile | None:
+    """As `open_chunk_file`, on the event loop, where neither it nor the reads may wait.
+
+    After any error it is a BlockingIOError, since a thread must open the file.
+    """
+    descriptor = open_descriptor_nowait(path)
+    return None if descriptor is None else ChunkFile(descriptor, path, root, may_block=False)
 
 
 class ChunkFile:
@@ -204,16 +211,16 @@ class ChunkFile:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self.path  # the system does not know it: it got a descriptor
 
-    def check_size(self, nbytes: int | None) -> None:
-        """Check that the file is a regular one, of `nbytes` bytes; of any size if it is None.
+    def check_size(self, nbytes: int) -> None:
+        """Check that the file is a regular one, of `nbytes` bytes.
 
         A ChunkFileError or a ChunkSizeError otherwise.
         """
-        size = self.size()
-        if nbytes is not None and size != nbytes:
+        size = self.size_of_regular_file()
+        if size != nbytes:
             raise wrong_size_error(self.path, 0, nbytes, size)
 
-    def size(self) -> int:
+    def size_of_regular_file(self) -> int:
         """Size of the file in bytes; a ChunkFileError for anything but a regular file."""
         status = os.fstat(self.descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -233,7 +240,7 @@ class ChunkFile:
         except BlockingIOError:
             raise
         except OSError:
-            self.check_size(None)
+            self.size_of_regular_file()
             raise
         except EndOfFileError:
             count = -1
@@ -332,7 +339,7 @@ class ChunkFile:
         """
         if not isinstance(error, BlockingIOError) and error.errno != errno.EOPNOTSUPP:
             return error
-        self.check_size(None)  # only of files can the system tell whether it would wait
+        self.size_of_regular_file()  # only of files can the system tell whether it would wait
         # Not in the page cache, or on a file system that cannot tell.
         avoid_inline_reads(self._root)
         return BlockingIOError()

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from zarr.abc.buffer import Buffer, BufferPrototype
     from zarr.storage import StorePath
 
-    from zarr_bytes.indexing.plan import ByteRanges, Fetch, Plan
+    from zarr_bytes.indexing.plan import ByteRanges, Fetch, Plan, SizedFetch
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.index_cache import IndexCache
     from zarr_bytes.layout.elements import Array, Bytes
@@ -182,7 +182,8 @@ class StoreTransport:
         """
         layout = self._layout
         if not layout.index_nbytes:
-            if not plan.fetches_ranges(answers_ranges=self._may_divide_whole_chunks):
+            may_divide = self._may_divide_whole_chunks
+            if not plan.is_requested_by_ranges(may_divide_whole_chunks=may_divide):
                 await self.fetch_whole()
             return SINGLE_CHUNK_INDEX
         content = self._kept_index
@@ -214,7 +215,7 @@ class StoreTransport:
         needs_requests = self._takes_slots and self._whole_object is None
         max_requests = max_concurrent_requests() if needs_requests else 1
 
-        async def fetch_and_place(sized_fetch: tuple[Fetch, int]) -> None:
+        async def fetch_and_place(sized_fetch: SizedFetch) -> None:
             fetch, request_nbytes = sized_fetch
             async with self._fetch_slot:
                 content = await self._fetch_ranges(plan, fetch.ranges, request_nbytes, max_requests)

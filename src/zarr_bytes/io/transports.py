@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from zarr_bytes import limits
-from zarr_bytes.indexing.plan import with_request_sizes
+from zarr_bytes.errors import wrong_size_error
+from zarr_bytes.indexing.plan import SizedFetch, with_request_sizes
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.files import EndOfFileError
 from zarr_bytes.io.tasks import max_concurrent_requests
@@ -78,7 +79,9 @@ class FileTransport:
         if layout.index_nbytes:
             return read_index(self._file, layout)
         if not _is_read_at_once(plan):  # which proves the size
-            self._file.check_size(layout.nbytes if plan.reads_whole_chunk else None)
+            size = self._file.size_of_regular_file()
+            if plan.reads_whole_chunk and size != layout.nbytes:
+                raise wrong_size_error(self._file.path, 0, layout.nbytes, size)
         return SINGLE_CHUNK_INDEX
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:  # noqa: ARG002 -- of stores
@@ -121,7 +124,7 @@ def read_index(file: ChunkFile, layout: ObjectLayout) -> InnerChunkIndex:
     """
     if not layout.index_nbytes:
         return SINGLE_CHUNK_INDEX
-    size = file.size()
+    size = file.size_of_regular_file()
     start = layout.index_offset(size)
     content = np.empty(min(layout.index_nbytes, size), np.uint8)
     try:
@@ -200,12 +203,12 @@ class CountingTransport:
         nbytes = self._layout.index_nbytes
         is_folder = self._facts.is_folder
         if not nbytes:
-            answers_ranges = self._facts.may_divide_whole_chunks
-            if (
-                _is_read_at_once(plan)
-                if is_folder
-                else not plan.fetches_ranges(answers_ranges=answers_ranges)
-            ):
+            may_divide = self._facts.may_divide_whole_chunks
+            if is_folder:
+                comes_whole = _is_read_at_once(plan)
+            else:
+                comes_whole = not plan.is_requested_by_ranges(may_divide_whole_chunks=may_divide)
+            if comes_whole:
                 await self.fetch_whole()
         elif self.cost is None and not is_folder:
             await self.fetch_whole()
@@ -226,9 +229,9 @@ class CountingTransport:
         del place
         if self._has_come_whole:
             return
-        sized_fetches: Iterable[tuple[Fetch, int]]
+        sized_fetches: Iterable[SizedFetch]
         if self._facts.is_folder:  # a file has no slots
-            sized_fetches = ((fetch, plan.max_request_nbytes) for fetch in fetches)
+            sized_fetches = (SizedFetch(fetch, plan.max_request_nbytes) for fetch in fetches)
         else:
             sized_fetches = with_request_sizes(
                 fetches,
