@@ -950,10 +950,10 @@ def _size_that_ends_first(sizes: list[int], slots: int, objects_at_once: int) ->
     """Largest size of requests with which all bytes have come after the shortest time.
 
     Each of the `objects_at_once` has requests of these `sizes`, in bytes, to be cut to smaller
-    ones. They are sent in rounds of as many requests as there are `slots`. A round takes the time of its
-    largest request: its wait for an answer, and its bytes. The wait is as long as a connection
-    takes for `min_piece_nbytes` bytes. So the time of a size, in bytes of one connection, is the
-    number of rounds times the sum of both.
+    ones. They are sent in rounds of as many requests as there are `slots`. A round takes the time
+    of its largest request: its wait for an answer, and its bytes. The wait is as long as a
+    connection takes for `min_piece_nbytes` bytes. So the time of a size, in bytes of one
+    connection, is the number of rounds times the sum of both.
 
     The sizes that are tried divide the largest request into equal pieces, none of which is much
     smaller than `min_piece_nbytes`; of two that take the same time, it is the larger one.
