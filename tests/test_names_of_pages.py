@@ -195,7 +195,7 @@ def test_a_name_that_is_gone_is_found(name):
         "ObjectLayout",
         "BatchedBytesPipeline.plans",
         "ShardIndex.share_no_bytes",
-        "FileDriver.request_cost",
+        "FileDriver.request_cost_if_partial_reads",
         "indexing.plan",
         "zarr_bytes.indexing.plan.Plan.fetches",
         "Limits(mapped_ranges=1)",

@@ -19,7 +19,7 @@ import zarr_bytes
 from zarr_bytes import FillValueWarning
 from zarr_bytes.errors import warn_caller
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.settings import DEFAULTS, SETTINGS, request_cost, setting
+from zarr_bytes.settings import DEFAULTS, SETTINGS, checked_setting, request_cost_if_partial_reads
 
 
 def given(name, value):
@@ -38,8 +38,8 @@ NO_SIZES = [-1, "32", "32 KiB", 1.0, True, None, [], np.array([1, 2]), "9" * 500
 
 def test_a_setting_is_taken_from_zarrs_configuration():
     with zarr.config.set({"zarr_bytes.partial_writes": True}):
-        assert setting("zarr_bytes.partial_writes") is True
-    assert setting("zarr_bytes.partial_writes") is False
+        assert checked_setting("zarr_bytes.partial_writes") is True
+    assert checked_setting("zarr_bytes.partial_writes") is False
 
 
 class TestValues:
@@ -47,17 +47,21 @@ class TestValues:
         for word in True, "True", "true", "TRUE", False, "False", "false", "FALSE":
             truth = str(word).lower() == "true"
             with given("partial_reads", word):
-                assert request_cost("remote") == (DEFAULTS["remote"] if truth else None)
+                assert request_cost_if_partial_reads("remote") == (
+                    DEFAULTS["remote"] if truth else None
+                )
             for set_to in given, in_environment:
                 with set_to("partial_writes", word):
-                    assert setting("zarr_bytes.partial_writes") is truth
+                    assert checked_setting("zarr_bytes.partial_writes") is truth
 
     def test_settings_of_sizes_leave_the_others_at_their_defaults(self):
         with zarr.config.set({"zarr_bytes.gap": {"remote": 7}}):
-            assert request_cost("local") == DEFAULTS["local"]
-            assert request_cost("remote") == DEFAULTS["remote"]._replace(gap=7)
+            assert request_cost_if_partial_reads("local") == DEFAULTS["local"]
+            assert request_cost_if_partial_reads("remote") == DEFAULTS["remote"]._replace(gap=7)
         with in_environment("largest_request__local", 2**16):
-            assert request_cost("local") == DEFAULTS["local"]._replace(max_request_nbytes=2**16)
+            assert request_cost_if_partial_reads("local") == DEFAULTS["local"]._replace(
+                max_request_nbytes=2**16
+            )
 
     def test_an_integer_has_a_smallest_value_and_offsets_stay_within_64_bits(self):
         sizes = {"gap.local": 0, "gap.remote": 0, "mappings": 1, "index_cache": 0}
@@ -65,16 +69,17 @@ class TestValues:
         for name, smallest in sizes.items():
             for value in smallest, 10**5000:
                 with given(name, value):
-                    assert setting(f"zarr_bytes.{name}") == min(value, 2**62)
+                    assert checked_setting(f"zarr_bytes.{name}") == min(value, 2**62)
             message = rf"zarr_bytes\.{name} is \S.*; permitted is an integer from {smallest} on"
             for value in smallest - 1, -(10**5000):
                 with given(name, value), pytest.raises(ValueError, match=message):
-                    setting(f"zarr_bytes.{name}")
+                    checked_setting(f"zarr_bytes.{name}")
 
     def test_a_zip_file_is_as_local_as_a_folder(self):
         with given("gap", {"local": 5, "remote": 7}):
             stores = LocalStore("a"), ZipStore("a.zip"), MemoryStore()
-            assert [driver_of(store).request_cost().gap for store in stores] == [5, 5, 7]
+            costs = [driver_of(store).request_cost_if_partial_reads() for store in stores]
+            assert [cost.gap for cost in costs] == [5, 5, 7]
 
     def test_a_wrong_setting_is_an_error_with_what_is_permitted(self):
         pipelines = " and ".join(map(repr, ["batched"] + ["fused"] * HAS_FUSED_PIPELINE))
@@ -91,12 +96,12 @@ class TestValues:
                 assert (found.is_active, found.problems) == (False, [expected])
         # A TypeError, which zarr does not replace where it reads a fill value.
         with given("fill_values", "loose"), pytest.raises(TypeError, match="is 'loose'; permitted"):
-            setting("zarr_bytes.fill_values")
+            checked_setting("zarr_bytes.fill_values")
 
     def test_names_of_settings_may_have_hyphens_for_underscores(self):
         defaults = {n.replace("_", "-"): default for n, (default, _) in SETTINGS.items()}
         with zarr.config.set(defaults | {"zarr-bytes.partial-reads": False}):
-            assert request_cost("local") is None
+            assert request_cost_if_partial_reads("local") is None
             assert zarr_bytes.status().unknown == []
 
 
@@ -114,7 +119,10 @@ class TestNamesThatAreNoSettings:
 
     def test_unknown_settings_are_warned_of_once_each(self, tmp_path):
         array = zarr.create_array(tmp_path, data=np.arange(20), compressors=None)
-        asked = (lambda: request_cost("remote"), lambda: setting("zarr_bytes.mappings"))
+        asked = (
+            lambda: request_cost_if_partial_reads("remote"),
+            lambda: checked_setting("zarr_bytes.mappings"),
+        )
         with ExitStack() as unknown:
             for number, ask in enumerate([*asked, lambda: array[7]]):
                 unknown.enter_context(given(f"a{number}", False))
@@ -209,12 +217,12 @@ class TestWhereZarrTakesNoSettingsOfOthers:
         path.write_text("zarr_bytes: {gap: {local: 5}, mappings: 9}")
         code = """
             import threading, zarr_bytes
-            from zarr_bytes.settings import setting
+            from zarr_bytes.settings import checked_setting
 
             NAMES = "partial_writes", "fill_values", "gap.local", "mappings"
 
             def printed():
-                values = [setting(f"zarr_bytes.{name}") for name in NAMES]
+                values = [checked_setting(f"zarr_bytes.{name}") for name in NAMES]
                 thread = threading.Thread(target=lambda: print(*values))
                 thread.start()
                 thread.join()
@@ -287,11 +295,11 @@ class TestWhereZarrTakesNoSettingsOfOthers:
     def test_another_configuration_that_takes_them_is_used_as_it_is(self):
         code = """
             import zarr_bytes
-            from zarr_bytes.settings import setting
+            from zarr_bytes.settings import checked_setting
             for set in zarr.config.set, zarr_bytes.config.set:
                 with set({"zarr_bytes.fill_values": "strict", "zarr_bytes.gap.local": 5}):
                     gap = zarr.config.get("zarr_bytes.gap.local")
-                    print(setting("zarr_bytes.fill_values"), gap)
+                    print(checked_setting("zarr_bytes.fill_values"), gap)
                 print(zarr.config.get("zarr_bytes", None))
         """
         assert printed(code, "takes other names") == ["strict 5", "None"] * 2

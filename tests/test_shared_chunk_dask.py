@@ -139,9 +139,9 @@ def test_an_array_that_a_worker_opens_has_the_setting_of_the_worker(client, path
 
 def test_the_configuration_of_dask_gives_the_setting_to_the_workers_that_it_starts():
     def setting():
-        from zarr_bytes.settings import setting
+        from zarr_bytes.settings import checked_setting
 
-        return setting("zarr_bytes.partial_writes")
+        return checked_setting("zarr_bytes.partial_writes")
 
     with (
         dask.config.set({"distributed.nanny.environ": {VARIABLE: "true"}}),

@@ -16,7 +16,12 @@ from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 from zarr_bytes.codec import SAME_BYTES_CLASSES, BytesCodec
 from zarr_bytes.errors import StoreError
 from zarr_bytes.layout.write_order import WRITE_ORDERS
-from zarr_bytes.zarr_versions import chunk_spec_of, endian_of, refuses_shard, write_order_of
+from zarr_bytes.zarr_versions import (
+    chunk_spec_if_regular,
+    endian_of,
+    write_order_of,
+    zarr_refuses_shard,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,30 +33,32 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import ArraySpec, ArrayV3Metadata
 
 
-def with_own_codecs(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
-    """The chain with this package's codec in place of zarr's `bytes`, in shards, too."""
-    return tuple(map(_with_own_codec, codecs))
+def replace_zarr_bytes_codecs(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
+    """The chain with this package's codec in place of zarr's `BytesCodec`, in shards, too."""
+    return tuple(map(_replace_if_zarr_bytes_codec, codecs))
 
 
-def _with_own_codec(codec: Codec) -> Codec:
-    """The codec of this package in place of zarr's `bytes`, in shards, too; else the same object.
+def _replace_if_zarr_bytes_codec(codec: Codec) -> Codec:
+    """The codec of this package in place of zarr's `BytesCodec`; any other codec as it is.
+
+    Of shards, the codecs of the inner chunks are replaced: see `replace_zarr_bytes_codecs`.
 
     Subclasses of zarr's codecs stay, since they may store other bytes.
     """
     if type(codec) is zarr_codecs.BytesCodec:
         return BytesCodec(endian=endian_of(codec))
     if type(codec) is ShardingCodec:
-        inner_codecs = with_own_codecs(codec.codecs)
+        inner_codecs = replace_zarr_bytes_codecs(codec.codecs)
         is_changed = any(a is not b for a, b in zip(inner_codecs, codec.codecs, strict=True))
         return replace(codec, codecs=inner_codecs) if is_changed else codec
     return codec
 
 
 def is_uncompressed(codecs: Sequence[Codec]) -> bool:
-    """Whether a chain is one that this package reads and writes by itself.
+    """Whether a chain stores plain elements, so that this package reads and writes them by itself.
 
-    These are any number of `transpose` and then `bytes` or `endian`, or shards with such a chain
-    inside, whose index is stored by `bytes`. False for shards in shards.
+    Such chains are any number of `transpose` and then `bytes` or `endian`, or shards with such a
+    chain inside, whose index is stored by `bytes`. False for shards in shards.
     """
     if not codecs or any(type(codec) is not TransposeCodec for codec in codecs[:-1]):
         return False
@@ -74,17 +81,17 @@ def _has_uncompressed_index(codec: ShardingCodec) -> bool:
     )
 
 
-def why_undivided(codecs: Sequence[Codec], spec: ArraySpec) -> str | None:
-    """Why inner chunks do not divide the shards of a chain; None if they do, or without shards.
+def why_shard_is_not_divisible(codecs: Sequence[Codec], shard_spec: ArraySpec) -> str | None:
+    """Why inner chunks do not divide a shard evenly; None if they do, or if there are no shards.
 
     This package neither reads nor writes shards that they do not divide. The chain is one that
-    `is_uncompressed`, and the spec is that of a shard before any `transpose`, as zarr gives it to a
-    pipeline.
+    `is_uncompressed`, and `shard_spec` is that of a shard before any `transpose`, as zarr gives it
+    to a pipeline.
     """
     last = codecs[-1]
     if not isinstance(last, ShardingCodec):
         return None
-    shard_shape = _spec_of_last(codecs, spec).shape
+    shard_shape = _spec_before_last_codec(codecs, shard_spec).shape
     for axis, (length, inner_length) in enumerate(zip(shard_shape, last.chunk_shape, strict=False)):
         if length % inner_length:
             return (
@@ -95,23 +102,25 @@ def why_undivided(codecs: Sequence[Codec], spec: ArraySpec) -> str | None:
     return None
 
 
-def why_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> str | None:
-    """Why shards can't be read by this package or by zarr; None if either of them reads them."""
+def why_zarr_refuses_shard_too(codecs: Sequence[Codec], shard_spec: ArraySpec) -> str | None:
+    """Why neither this package nor zarr reads a shard; None if at least one of them does."""
     # Up to 3.4.2, zarr compares inner chunks with the chunk before a `transpose`. It accepts some
     # that do not divide the shard, and what it writes there is lost.
-    reason = why_undivided(codecs, spec)
-    is_refused = reason and refuses_shard(codecs[-1], _spec_of_last(codecs, spec))
-    return reason if is_refused else None
+    reason = why_shard_is_not_divisible(codecs, shard_spec)
+    if reason is None:
+        return None
+    spec_in_order_of_shard = _spec_before_last_codec(codecs, shard_spec)
+    return reason if zarr_refuses_shard(codecs[-1], spec_in_order_of_shard) else None
 
 
-def _spec_of_last(codecs: Sequence[Codec], spec: ArraySpec) -> ArraySpec:
-    """The chunk spec that the last codec of a chain gets, after all codecs before it."""
+def _spec_before_last_codec(codecs: Sequence[Codec], spec: ArraySpec) -> ArraySpec:
+    """The chunk spec that the last codec of a chain gets: changed by all codecs before it."""
     for codec in codecs[:-1]:
         spec = codec.resolve_metadata(spec)
     return spec
 
 
-def codec_name(codec: Codec) -> str:
+def codec_name_or_class_name(codec: Codec) -> str:
     """Name of a codec in metadata; of a codec without one, the name of its class."""
     try:
         return str(codec.to_dict()["name"])
@@ -119,17 +128,20 @@ def codec_name(codec: Codec) -> str:
         return type(codec).__name__
 
 
-def uncompressed_codecs(array: zarr.Array[Any]) -> Sequence[Codec]:
-    """Codecs of an array whose chain `is_uncompressed`.
+def uncompressed_codecs_or_raise(array: zarr.Array[Any]) -> Sequence[Codec]:
+    """The codecs of an array if its chain `is_uncompressed`; else a StoreError.
 
-    A StoreError for any other array, which names the first codec that keeps it from being one.
+    The message names the first codec that keeps the chain from being one.
     """
     metadata = array.metadata
     if metadata.zarr_format != 3:
         raise StoreError("it is of Zarr format 2")
     if not is_uncompressed(metadata.codecs):
         # Where every codec is known by itself, it is shards in shards, or their index.
-        names = [*map(codec_name, _other_codecs(metadata.codecs)), "sharding_indexed"]
+        names = [
+            *map(codec_name_or_class_name, _iter_unsupported_codecs(metadata.codecs)),
+            "sharding_indexed",
+        ]
         raise StoreError(
             f"chunks go through the codec {names[0]}, so that no element has a place of its own in"
             " the file: permitted are transposes and bytes alone (compressors=None, filters=None),"
@@ -138,49 +150,48 @@ def uncompressed_codecs(array: zarr.Array[Any]) -> Sequence[Codec]:
     return metadata.codecs
 
 
-class UncompressedParts(NamedTuple):
-    """What the bytes of the chunks of an array depend on, for an array with one chunk shape."""
+class CodecsAndChunkSpec(NamedTuple):
+    """The codecs of an array, and the chunk spec of all its chunks or shards."""
 
     codecs: Sequence[Codec]
-    metadata: ArrayV3Metadata
-    spec: ArraySpec  # of all chunks, or shards
+    spec: ArraySpec
 
 
-def uncompressed_parts(array: zarr.Array[Any]) -> UncompressedParts:
-    """Codecs, metadata and chunk spec of an array whose chain `is_uncompressed`.
+def uncompressed_codecs_and_spec_or_raise(array: zarr.Array[Any]) -> CodecsAndChunkSpec:
+    """The codecs and the chunk spec of an array whose chain `is_uncompressed`; else a StoreError.
 
-    A StoreError for any other array, for chunks of several shapes, and for shards that inner chunks
-    do not divide.
+    Also a StoreError for chunks of several shapes, and for shards that inner chunks do not divide.
     """
-    codecs = uncompressed_codecs(array)
-    metadata = cast("ArrayV3Metadata", array.metadata)
-    spec = chunk_spec_of(metadata)
+    codecs = uncompressed_codecs_or_raise(array)
+    spec = chunk_spec_if_regular(cast("ArrayV3Metadata", array.metadata))
     if spec is None:
         raise StoreError("its chunks have several shapes")
-    if reason := why_undivided(codecs, spec):
+    if reason := why_shard_is_not_divisible(codecs, spec):
         raise StoreError(reason)
-    return UncompressedParts(codecs, metadata, spec)
+    return CodecsAndChunkSpec(codecs, spec)
 
 
-def _other_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
-    """The codecs of a chain, and of inner chunks, that no uncompressed chain has."""
+def _iter_unsupported_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
+    """The codecs of a chain, and of its inner chunks, that no uncompressed chain has."""
     for codec in codecs:
         if type(codec) is ShardingCodec:
-            yield from _other_codecs(codec.codecs)
+            yield from _iter_unsupported_codecs(codec.codecs)
         elif type(codec) not in (TransposeCodec, *SAME_BYTES_CLASSES):
             yield codec
 
 
 def encoding_of_uncompressed(codecs: Sequence[Codec]) -> ChunkEncoding:
-    """How a chain that `is_uncompressed` stores chunks."""
+    """How a chain of codecs stores chunks; it must be one that `is_uncompressed`."""
     from zarr_bytes.layout.objects import ChunkEncoding, ShardingConfig
 
     *transposes, last = codecs
     if not isinstance(last, ShardingCodec):
-        return ChunkEncoding(endian_of(cast("BytesCodec", last)), _composed_order(transposes))
+        return ChunkEncoding(
+            endian_of(cast("BytesCodec", last)), _composed_order_unless_identity(transposes)
+        )
     # The sharding codec has the shape of inner chunks in the order of axes after the transposes.
     axes = range(len(last.chunk_shape))
-    index_order = _composed_order(transposes) or tuple(axes)
+    index_order = _composed_order_unless_identity(transposes) or tuple(axes)
     location = last.index_location  # an enum up to zarr 3.3, and a string after it
     sharding = ShardingConfig(
         inner_chunk_shape=tuple([last.chunk_shape[index_order.index(axis)] for axis in axes]),
@@ -193,15 +204,17 @@ def encoding_of_uncompressed(codecs: Sequence[Codec]) -> ChunkEncoding:
     )
     *inner_transposes, serializer = last.codecs
     endian = endian_of(cast("BytesCodec", serializer))
-    return ChunkEncoding(endian, _composed_order([*transposes, *inner_transposes]), sharding)
+    return ChunkEncoding(
+        endian, _composed_order_unless_identity([*transposes, *inner_transposes]), sharding
+    )
 
 
-def _composed_order(codecs: Iterable[Codec]) -> tuple[int, ...] | None:
+def _composed_order_unless_identity(transposes: Iterable[Codec]) -> tuple[int, ...] | None:
     """For each stored axis the axis of the array that it is, after all these transposes.
 
     None if they move no axis, or there are none.
     """
-    orders = [cast("TransposeCodec", codec).order for codec in codecs]
+    orders = [cast("TransposeCodec", codec).order for codec in transposes]
     composed: tuple[int, ...] = ()
     for order in orders:
         composed = tuple(composed[i] if composed else i for i in order)

@@ -226,7 +226,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         dtype: ZDType[TBaseDType, TBaseScalar],
         chunk_grid: ChunkGridMetadata,  # noqa: ARG002
     ) -> None:
-        """Raise a ConfigurationError for data types whose elements have no fixed size."""
+        """Raise a ConfigurationError if the elements of the data type have no fixed size."""
         if not has_fixed_size(dtype.to_native_dtype()):
             # Every other such type holds bytes.
             suitable = "vlen-utf8" if isinstance(dtype, VariableLengthUTF8) else "vlen-bytes"
@@ -236,13 +236,18 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             )
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        counters.count(None, chunks=1)
+        """Bytes of a chunk, in the calling thread; counted as one that zarr writes by itself."""
+        counters.count_chunk_of_zarr()
         array = cast("Array", chunk_array.as_ndarray_like())
         encoded = encode_elements(array, endian_of(self))
         return chunk_spec.prototype.buffer.from_array_like(encoded)
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        counters.count(None, chunks=1)
+        """Elements of a chunk, in the calling thread; counted as one that zarr reads by itself.
+
+        A ChunkSizeError or a BoolValueError if the bytes do not fit.
+        """
+        counters.count_chunk_of_zarr()
         encoded = cast("Bytes", chunk_bytes.as_array_like())
         dtype = chunk_spec.dtype.to_native_dtype()
         array = decode_elements(encoded, dtype, chunk_spec.shape, endian_of(self))
@@ -281,7 +286,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             self._plans,
             is_whole_batch=False,
         )
-        return _buffer(out[selection_of_out], chunk_spec) if is_there else None
+        return _nd_buffer_for_spec(out[selection_of_out], chunk_spec) if is_there else None
 
     def _decode_partial_sync(
         self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
@@ -295,7 +300,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         layout = self._encoding.layout_of(chunk_spec)
         projection, out, selection_of_out = prepare_codec_read(byte_getter, layout, selection)
         is_there = read_sync(projection, out, cpu.buffer_prototype, self._plans)
-        return _buffer(out[selection_of_out], chunk_spec) if is_there else None
+        return _nd_buffer_for_spec(out[selection_of_out], chunk_spec) if is_there else None
 
     @cached_property
     def _encoding(self) -> ChunkEncoding:
@@ -312,9 +317,11 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         return PlanCache()
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        """`_encode_sync` on the event loop, without a thread."""
         return self._encode_sync(chunk_array, chunk_spec)
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        """`_decode_sync` on the event loop, without a thread."""
         return self._decode_sync(chunk_bytes, chunk_spec)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -392,17 +399,19 @@ SAME_BYTES_CLASSES: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
 """The classes that store the same bytes; those derived from them may store others."""
 
 
-def uses_cpu_buffers(spec: ArraySpec) -> bool:
+def uses_cpu_buffers(chunk_spec: ArraySpec) -> bool:
     """Whether zarr asks for chunks in the main memory, and not in that of a GPU."""
-    return issubclass(spec.prototype.buffer, cpu.Buffer)
+    return issubclass(chunk_spec.prototype.buffer, cpu.Buffer)
 
 
-def _buffer(selected: Any, spec: ArraySpec) -> NDBuffer:
-    """Selected elements as the kind of buffer that the spec asks for.
+def _nd_buffer_for_spec(elements: Any, chunk_spec: ArraySpec) -> NDBuffer:
+    """Elements as the kind of buffer that a chunk spec asks for.
 
     Buffers of a GPU have the byte order of the machine.
     """
-    array = np.asarray(selected)  # never a scalar
-    if uses_cpu_buffers(spec):
-        return spec.prototype.nd_buffer.from_ndarray_like(array)
-    return spec.prototype.nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))
+    array = np.asarray(elements)  # never a scalar
+    if uses_cpu_buffers(chunk_spec):
+        return chunk_spec.prototype.nd_buffer.from_ndarray_like(array)
+    return chunk_spec.prototype.nd_buffer.from_numpy_array(
+        array.astype(array.dtype.newbyteorder("="))
+    )

@@ -51,7 +51,7 @@ class StoreError(ValueError):
     """A store that cannot be opened or written, or has no Zarr metadata."""
 
 
-class _MetadataError(Exception):
+class _HintingMetadataError(Exception):
     """A part of a metadata document that is not permitted.
 
     zarr opens the members of a group one after another, and raises the error of a member, which
@@ -63,11 +63,11 @@ class _MetadataError(Exception):
         self.add_note("If a group was opened, `zarr-bytes check STORE` names the array.")
 
 
-class ConfigurationError(_MetadataError, ValueError):
+class ConfigurationError(_HintingMetadataError, ValueError):
     """A configuration of a codec that is not permitted, or does not fit the data type."""
 
 
-class FillValueError(_MetadataError, TypeError):
+class FillValueError(_HintingMetadataError, TypeError):
     """A fill value that is not permitted for its data type, and that zarr doesn't read either.
 
     With the setting ``zarr_bytes.fill_values`` "strict", every fill value that is not permitted.
@@ -88,44 +88,46 @@ class FillValueWarning(UserWarning):
     """
 
 
-class DataTypeNameError(_MetadataError, TypeError):
+class DataTypeNameError(_HintingMetadataError, TypeError):
     """A data type name that looks like a raw data type, such as ``r12``, but is not permitted."""
 
     # A TypeError, because zarr would take a ValueError to mean that another data type matches.
 
 
-class MissingPackageError(_MetadataError, ImportError):
+class MissingPackageError(_HintingMetadataError, ImportError):
     """A missing package that a data type needs.
 
     The message names the data type and the package, and the command that installs the package.
     """
 
 
-def causes_of_a_wrong_size(found: int, expected: int) -> str:
-    """Possible causes, for a message, of a chunk of `found` bytes in place of `expected` ones."""
+def describe_causes_of_wrong_size(found_nbytes: int, expected_nbytes: int) -> str:
+    """A clause for a message: why a stored chunk may have another size than it should."""
+    fault = "truncated" if found_nbytes < expected_nbytes else "too long"
     return (
-        f"the stored chunk is {'truncated' if found < expected else 'too long'}, or it was written"
-        " with another data type, chunk shape or codec than the metadata names"
+        f"the stored chunk is {fault}, or it was written with another data type, chunk shape or"
+        " codec than the metadata names"
     )
 
 
-def wrong_size_error(key: str, start: int, stop: int, found: int) -> ChunkSizeError:
-    """Error for bytes `start` to `stop` of the chunk at `key`, where `found` bytes are stored."""
+def wrong_size_error(key: str, start: int, stop: int, found_nbytes: int) -> ChunkSizeError:
+    """Error for bytes `start` to `stop` of the chunk at `key`, where `found_nbytes` are stored."""
     return ChunkSizeError(
-        f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found}:"
-        f" {causes_of_a_wrong_size(found, stop - start)}"
+        f"bytes {start} to {stop} of {key} are {stop - start} bytes, found {found_nbytes}:"
+        f" {describe_causes_of_wrong_size(found_nbytes, stop - start)}"
     )
 
 
-def shape_mismatch_error(shape: tuple[int, ...], needed: tuple[int, ...]) -> ValueError:
-    """Error for elements of `shape` that are assigned to a selection of the shape `needed`."""
+def shape_mismatch_error(found_shape: tuple[int, ...], needed_shape: tuple[int, ...]) -> ValueError:
+    """Error for elements of `found_shape` assigned to a selection of the shape `needed_shape`."""
     permitted = (
         "this shape, or one that NumPy broadcasts to it"
-        if needed
+        if needed_shape
         else "a scalar or an array without axes, such as value[0]"
     )
     return ValueError(
-        f"elements of shape {shape} do not fit the selection, which has the shape {needed}:"
+        f"elements of shape {found_shape} do not fit the selection, which has the shape"
+        f" {needed_shape}:"
         f" permitted is {permitted}"
     )
 
@@ -171,7 +173,7 @@ def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None
     zarr reads in a thread of its own, so that no `stacklevel` says which line it is.
     """
     # Without a caller, as in a callback of an event loop that nobody waits for, it is this line.
-    frame = _calling_frame() or sys._getframe()
+    frame = _find_user_frame_in_any_thread() or sys._getframe()
     module_globals = frame.f_globals
     warnings.warn_explicit(
         message,
@@ -183,8 +185,11 @@ def warn_caller(message: str, category: type[UserWarning] = UserWarning) -> None
     )
 
 
-def _calling_frame() -> FrameType | None:
-    """The frame that has called zarr or this package: of this thread, else of any; None without."""
+def _find_user_frame_in_any_thread() -> FrameType | None:
+    """The innermost frame of a caller of zarr or of this package; None if there is none.
+
+    That of this thread, or else of any thread, since zarr reads in a thread of its own.
+    """
     own: FrameType | None = sys._getframe()
     for frame in chain([own], sys._current_frames().values()):
         is_called = False

@@ -21,17 +21,17 @@ from zarr.storage import StorePath
 from zarr_bytes.chains import (
     encoding_of_uncompressed,
     is_uncompressed,
-    why_unreadable,
-    with_own_codecs,
+    replace_zarr_bytes_codecs,
+    why_zarr_refuses_shard_too,
 )
 from zarr_bytes.codec import ChosenOnUnpickling, Immutable, uses_cpu_buffers
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io.index_cache import IndexCache
-from zarr_bytes.settings import CLASSES, setting, setting_of_zarr
+from zarr_bytes.settings import CLASSES, checked_setting, zarr_setting_or_default
 from zarr_bytes.zarr_versions import (
     PIPELINES,
     BatchedCodecPipeline,
-    chunk_spec_of,
+    chunk_spec_if_regular,
     why_pipeline_is_unknown,
 )
 
@@ -100,7 +100,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # zarr's class is frozen.
-        object.__setattr__(self, "in_place", setting("zarr_bytes.partial_writes"))
+        object.__setattr__(self, "in_place", checked_setting("zarr_bytes.partial_writes"))
         object.__setattr__(self, "index_cache", IndexCache())
 
     @classmethod
@@ -119,7 +119,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         """
         codecs = getattr(array_metadata, "codecs", ())  # none in format 2
         if codecs and isinstance(codecs[-1], ShardingCodec) and _are_own(codecs):
-            spec = chunk_spec_of(cast("ArrayV3Metadata", array_metadata))
+            spec = chunk_spec_if_regular(cast("ArrayV3Metadata", array_metadata))
             if spec is not None:
                 _refuse_unreadable(codecs, spec)
         return super().from_array_metadata_and_store(array_metadata, store)
@@ -133,17 +133,19 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         """
         codecs = tuple(codecs)
         if _is_chosen():
-            codecs = with_own_codecs(codecs)  # a new array has zarr's own
+            codecs = replace_zarr_bytes_codecs(codecs)  # a new array has zarr's own
         if not _are_own(codecs):
             # zarr takes any pipeline.
-            pipeline_of_zarr = cast("type[Self]", PIPELINES[setting("zarr_bytes.other_chains")])
+            pipeline_of_zarr = cast(
+                "type[Self]", PIPELINES[checked_setting("zarr_bytes.other_chains")]
+            )
             return pipeline_of_zarr.from_codecs(codecs, batch_size=batch_size)
         # Not by zarr's `from_codecs`, which warns that shards behind a `transpose` are read whole.
         return cls(
             array_array_codecs=cast("tuple[ArrayArrayCodec, ...]", codecs[:-1]),
             array_bytes_codec=cast("ArrayBytesCodec", codecs[-1]),
             bytes_bytes_codecs=(),
-            batch_size=batch_size or setting_of_zarr("codec_pipeline.batch_size", 1),
+            batch_size=batch_size or zarr_setting_or_default("codec_pipeline.batch_size", 1),
         )
 
     @cached_property
@@ -276,7 +278,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
 
 def _is_chosen() -> bool:
     """Whether zarr's configuration names this package's class for ``bytes``."""
-    return bool(setting_of_zarr("codecs.bytes") == CLASSES["bytes"])
+    return bool(zarr_setting_or_default("codecs.bytes") == CLASSES["bytes"])
 
 
 def _are_own(codecs: Sequence[Codec]) -> bool:
@@ -286,7 +288,7 @@ def _are_own(codecs: Sequence[Codec]) -> bool:
 
 def _refuse_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> None:
     """Raise a ConfigurationError for shards that neither this package nor this zarr reads."""
-    if reason := why_unreadable(codecs, spec):
+    if reason := why_zarr_refuses_shard_too(codecs, spec):
         raise ConfigurationError(f"codec 'sharding_indexed': {reason}")
 
 

@@ -288,7 +288,7 @@ class Reader:
         self._places_elements = places_elements
         self._files_root = driver.files_root
         # Not in a thread, where a warning could not point at the line that has called zarr.
-        self._cost_of_files = driver.request_cost() if driver.files_root else None
+        self._cost_of_files = driver.request_cost_if_partial_reads() if driver.files_root else None
         # What a prepared read depends on, besides the layout and the selections.
         self._key_of_prepared_reads = (
             self._cost_of_files,

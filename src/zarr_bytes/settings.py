@@ -23,7 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import zarr
 
 from zarr_bytes.errors import short_repr, warn_caller
-from zarr_bytes.zarr_versions import PIPELINES, default_of_zarr, own_configuration
+from zarr_bytes.zarr_versions import (
+    PIPELINES,
+    new_configuration_unless_zarr_takes_settings,
+    zarr_default_or_none,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,7 +90,7 @@ SETTINGS: Final = {
 
 # None where zarr's configuration takes the settings of this package. Made once, as zarr's is: what
 # is set later in the environment is no part of it.
-_own_configuration: Final = own_configuration()
+_own_configuration: Final = new_configuration_unless_zarr_takes_settings()
 
 _SEPARATE_CONFIGURATION_WARNING: Final = (
     f"the configuration of zarr {zarr.__version__} takes no settings of other packages: set those"
@@ -96,29 +100,35 @@ _SEPARATE_CONFIGURATION_WARNING: Final = (
 )
 
 
-def configuration() -> Any:
-    """The configuration with the settings of this package: zarr's, or one of its own."""
+def configuration_with_package_settings() -> Any:
+    """The configuration that has the settings of this package: zarr's, or one of its own."""
     return zarr.config if _own_configuration is None else _own_configuration
 
 
-def where_to_set(name: str) -> str:
-    """The function that sets a setting of zarr or of this package, as it is written in code."""
-    is_setting_of_package = name.partition(".")[0] == "zarr_bytes"
+def dotted_name_of_setter(setting_name: str) -> str:
+    """Name of the function that sets a setting of zarr or of this package, as in code.
+
+    "zarr.config.set", or "zarr_bytes.config.set".
+    """
+    is_setting_of_package = setting_name.partition(".")[0] == "zarr_bytes"
     if _own_configuration is not None and is_setting_of_package:
         return "zarr_bytes.config.set"
     return "zarr.config.set"
 
 
-def call_to_set(name: str, *, value: object) -> str:
-    """The call that sets a setting, as it is written in code."""
+def code_that_sets(setting_name: str, *, value: object) -> str:
+    """The text of a call that sets a setting of zarr or of this package, for messages."""
     literal = f'"{value}"' if isinstance(value, str) else repr(value)
-    return f'{where_to_set(name)}({{"{name}": {literal}}})'
+    return f'{dotted_name_of_setter(setting_name)}({{"{setting_name}": {literal}}})'
 
 
-def setting_of_zarr(name: str, default: Any = None) -> Any:
-    """Value of a setting of zarr itself; `default` where this zarr has no such setting."""
+def zarr_setting_or_default(setting_name: str, default: Any = None) -> Any:
+    """Value of a setting of zarr itself; `default` where this zarr has no such setting.
+
+    The value is not checked, and nothing is raised.
+    """
     try:
-        return zarr.config.get(name, default)
+        return zarr.config.get(setting_name, default)
     except (AttributeError, LookupError, TypeError, ValueError):  # of a typed configuration
         return default
 
@@ -168,7 +178,8 @@ class Config:
                     f"{short_repr(name)} is no setting of zarr-bytes; permitted are names that"
                     " begin with `zarr_bytes.`, and zarr.config.set sets those of zarr"
                 )
-        restoring: AbstractContextManager[object] = configuration().set(values)
+        in_force = configuration_with_package_settings()
+        restoring: AbstractContextManager[object] = in_force.set(values)
         return restoring
 
 
@@ -176,38 +187,40 @@ config: Final = Config()
 """The settings, for code that sets them."""
 
 
-def setting(name: str) -> Any:
-    """Value of a setting of this package: its default if it isn't set.
+def checked_setting(setting_name: str) -> Any:
+    """Value of a setting of this package, or its default; a ValueError if it is not permitted.
 
-    A ValueError if it is set to a value that is not permitted; a TypeError for
-    ``zarr_bytes.fill_values``. Warns once of each unknown setting.
+    The error is a TypeError for ``zarr_bytes.fill_values``. Warns once of each unknown setting.
     """
-    return checked_value(_given_settings_with_warnings(), name)
+    return checked_value_or_default(_warn_and_get_explicit_settings(), setting_name)
 
 
-def request_cost(where: Literal["local", "remote"]) -> RequestCost | None:
+def request_cost_if_partial_reads(store_kind: Literal["local", "remote"]) -> RequestCost | None:
     """Cost of a request to a store of this kind; None if partial reads are switched off.
 
-    Raises and warns as `setting`.
+    Raises and warns as `checked_setting`.
     """
-    values = _given_settings_with_warnings()
+    values = _warn_and_get_explicit_settings()
     if not values:  # the usual case, asked for every chunk
-        return DEFAULTS[where]
-    if not checked_value(values, "zarr_bytes.partial_reads"):
+        return DEFAULTS[store_kind]
+    if not checked_value_or_default(values, "zarr_bytes.partial_reads"):
         return None
     return RequestCost(
-        gap=checked_value(values, f"zarr_bytes.gap.{where}"),
-        max_request_nbytes=checked_value(values, f"zarr_bytes.largest_request.{where}"),
+        gap=checked_value_or_default(values, f"zarr_bytes.gap.{store_kind}"),
+        max_request_nbytes=checked_value_or_default(
+            values, f"zarr_bytes.largest_request.{store_kind}"
+        ),
     )
 
 
-def checked_value(values: Mapping[str, object], name: str) -> Any:
-    """Value of a setting, out of all that are set; its default if it isn't among them.
+def checked_value_or_default(explicit: Mapping[str, object], setting_name: str) -> Any:
+    """Value of a setting out of the `explicit_settings`, or its default, or an error.
 
-    Permitted values are also taken as texts, in any case of letters. Raises as `setting`.
+    Permitted values are also taken as texts, in any case of letters. Others are errors as those of
+    `checked_setting`.
     """
-    default, permitted = SETTINGS[name]
-    value = values.get(name, default)
+    default, permitted = SETTINGS[setting_name]
+    value = explicit.get(setting_name, default)
     if isinstance(permitted, int):
         if type(value) is int and value >= permitted:
             return min(value, 2**62)  # offsets, of 64 bits, are added to some
@@ -218,8 +231,8 @@ def checked_value(values: Mapping[str, object], name: str) -> Any:
             return permitted_by_word[word]
         permitted_text = f"are {' and '.join(map(repr, permitted))}"
     # zarr would replace a ValueError where it reads fill values: see `FillValueError`.
-    error_class = TypeError if name == "zarr_bytes.fill_values" else ValueError
-    raise error_class(f"{name} is {short_repr(value)}; permitted {permitted_text}")
+    error_class = TypeError if setting_name == "zarr_bytes.fill_values" else ValueError
+    raise error_class(f"{setting_name} is {short_repr(value)}; permitted {permitted_text}")
 
 
 reads_fill_values_strictly = ContextVar("reads_fill_values_strictly", default=False)
@@ -229,52 +242,54 @@ reads_fill_values_strictly = ContextVar("reads_fill_values_strictly", default=Fa
 _warned: Final[set[str]] = set()
 
 
-def _given_settings_with_warnings() -> dict[str, object]:
-    """`settings_without_defaults`, with warnings.
+def _warn_and_get_explicit_settings() -> dict[str, object]:
+    """`explicit_settings`, after warnings that come once in a process.
 
-    One where zarr's configuration takes no settings of this package, and one for each unknown
-    setting. Each comes once in a process.
+    One is given where zarr's configuration takes no settings of this package, and one for each
+    unknown setting.
     """
-    values = settings_without_defaults()
+    values = explicit_settings()
     if not values and _own_configuration is None:  # the usual case, asked for every chunk
         return values
     if _own_configuration is not None and _SEPARATE_CONFIGURATION_WARNING not in _warned:
         _warned.add(_SEPARATE_CONFIGURATION_WARNING)
         warn_caller(_SEPARATE_CONFIGURATION_WARNING)
-    for name, sentence in unknown_settings(values).items():
+    for name, sentence in messages_on_unknown_settings(values).items():
         if name not in _warned:
             _warned.add(name)
             warn_caller(f"{sentence}; it has no effect")
     return values
 
 
-def unknown_settings(values: Mapping[str, object]) -> dict[str, str]:
-    """The names in `values` that are not those of settings, each with a sentence about it."""
+def messages_on_unknown_settings(explicit: Mapping[str, object]) -> dict[str, str]:
+    """A sentence for each name that is not that of a setting, by the name; empty if all are."""
     return {
         name: f"the setting `{name}` is not known (known: {', '.join(SETTINGS)})"
-        for name in values
+        for name in explicit
         if name not in SETTINGS
     }
 
 
-def settings_without_defaults() -> dict[str, object]:
+def explicit_settings() -> dict[str, object]:
     """Everything that is set under ``zarr_bytes``, by name; not checked, and without defaults."""
-    section = configuration().get("zarr_bytes", {})
-    return {} if section == {} else dict(_leaves("zarr_bytes", section))  # the usual case is fast
+    section = configuration_with_package_settings().get("zarr_bytes", {})
+    if section == {}:  # the usual case is fast
+        return {}
+    return dict(_iter_leaf_settings("zarr_bytes", section))
 
 
-def _leaves(name: str, section: object) -> Iterator[tuple[str, object]]:
-    """Names and values in a section of a configuration, or of a value itself."""
-    if isinstance(section, Mapping):
-        for key, value in section.items():
-            yield from _leaves(f"{name}.{key}".replace("-", "_"), value)
+def _iter_leaf_settings(dotted_name: str, section_or_value: object) -> Iterator[tuple[str, object]]:
+    """The dotted name and value of each setting in a section; of a value, its own."""
+    if isinstance(section_or_value, Mapping):
+        for key, value in section_or_value.items():
+            yield from _iter_leaf_settings(f"{dotted_name}.{key}".replace("-", "_"), value)
     else:
-        yield name, section
+        yield dotted_name, section_or_value
 
 
-def has_own_configuration_file() -> bool:
+def is_configuration_file_where_zarr_looks() -> bool:
     """Whether the configuration file of this package is where zarr looks for such files."""
-    files = [f"{folder}/zarr-bytes.yaml" for folder in configuration().paths]
+    files = [f"{folder}/zarr-bytes.yaml" for folder in configuration_with_package_settings().paths]
     return any(map(os.path.isfile, files))  # False in a folder of another user, unlike `Path`'s
 
 
@@ -282,9 +297,9 @@ def log_how_to_activate_if_undecided() -> None:
     """Log how to activate the package, if nothing has chosen a class for the codec ``bytes``."""
     # No warning: where these are errors, the array for which zarr imports this would not open.
     # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
-    default = default_of_zarr("codecs.bytes")
-    if default is not None and setting_of_zarr("codecs.bytes") is default:
-        if has_own_configuration_file():
+    default = zarr_default_or_none("codecs.bytes")
+    if default is not None and zarr_setting_or_default("codecs.bytes") is default:
+        if is_configuration_file_where_zarr_looks():
             advice = f"{RESTART}.\n  Or in this process: {_CALL_TO_CHOOSE}"
         else:
             in_code = f"Before or after zarr_bytes is imported: {_CALL_TO_CHOOSE}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import zarr
 
-from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_parts
+from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_codecs_and_spec_or_raise
 from zarr_bytes.errors import StoreError, not_an_array_error, shape_mismatch_error
 from zarr_bytes.indexing.numpy_selection import NumpySelection
 from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
@@ -25,7 +25,7 @@ from zarr_bytes.io.store_names import path_name, store_name
 from zarr_bytes.layout.elements import element_layout_of, encode_elements, viewable_dtype
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.settings import call_to_set, setting
+from zarr_bytes.settings import checked_setting, code_that_sets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,7 +117,7 @@ class ArrayView:
         # The files that the view maps for changes, which `flush` syncs.
         self._changed = ChangedFiles() if mode == "r+" else None
         try:
-            self._blocks = _Blocks(array, self._changed, setting("zarr_bytes.mappings"))
+            self._blocks = _Blocks(array, self._changed, checked_setting("zarr_bytes.mappings"))
         except StoreError as error:
             reason = f"{error}; read it through zarr, as in `array[...]`"
             raise StoreError(
@@ -285,11 +285,11 @@ def _why_not_in_place(array: zarr.Array[Any]) -> str:
     if reason := driver_of(array.store).why_not_in_place():
         return reason
     pipeline = getattr(array.async_array, "codec_pipeline", None)  # zarr may hide it in an engine
-    if setting("zarr_bytes.partial_writes") or (
+    if checked_setting("zarr_bytes.partial_writes") or (
         isinstance(pipeline, BatchedBytesPipeline) and pipeline.in_place
     ):
         return ""
-    call = call_to_set("zarr_bytes.partial_writes", value=True)
+    call = code_that_sets("zarr_bytes.partial_writes", value=True)
     return f"partial writes are off; open the array and its view in `with {call}`"
 
 
@@ -326,7 +326,7 @@ class _Blocks:
         if not (self._driver.files_root or self._driver.is_memory):
             kind = type(array.store).__name__
             raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
-        chain, metadata, spec = uncompressed_parts(array)
+        chain, spec = uncompressed_codecs_and_spec_or_raise(array)
         self._layout = layout = encoding_of_uncompressed(chain).layout_of(spec)
         dtype = viewable_dtype(layout.dtype, layout.endian)
         if dtype is None:
@@ -335,7 +335,7 @@ class _Blocks:
         self.dtype = dtype
         self.grid = ChunkGrid(array.shape, layout.inner_chunk_shape)
         self._strides = c_strides(layout.inner_chunk_shape, layout.item_size, layout.order)
-        self._encode_chunk_key = metadata.encode_chunk_key
+        self._encode_chunk_key = array.metadata.encode_chunk_key
         self._prefix = f"{array.path}/" if array.path else ""
         # A shard, which has several blocks, is opened once for them.
         self._max_blocks = max_mappings // 2 if layout.index_nbytes else max_mappings

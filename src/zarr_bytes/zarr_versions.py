@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, cast
 from zipfile import BadZipFile, ZipFile
 
 import donfig  # type: ignore[import-untyped]
@@ -61,18 +61,21 @@ _IS_IN_ERRORS: Final = hasattr(errors, "DataTypeValidationError")
 DataTypeValidationError = (errors if _IS_IN_ERRORS else dtype).DataTypeValidationError
 
 
-def own_configuration() -> Any | None:
-    """A new configuration for the settings of this package; None if zarr's takes them.
+def new_configuration_unless_zarr_takes_settings() -> Any | None:
+    """A new configuration for the settings of this package; None if zarr's own takes them.
 
     It is made of the same files and environment variables. Up to 3.4.2, zarr's takes settings of
     other packages. A typed one (zarr-python pull request 4101) raises for their names, or ignores
     them.
     """
-    return None if _takes_names_of_others(zarr.config) else donfig.Config("zarr")
+    return None if _takes_settings_of_other_packages(zarr.config) else donfig.Config("zarr")
 
 
-def _takes_names_of_others(config: Any) -> bool:
-    """Whether a setting of this package, once set in this configuration, is there."""
+def _takes_settings_of_other_packages(config: Any) -> bool:
+    """Whether a setting of this package, once set in this configuration, is there.
+
+    A configuration of an unknown class is tried: the setting gets its own value for a moment.
+    """
     if (type(config).get, type(config).set) == (donfig.Config.get, donfig.Config.set):
         return True  # up to 3.4.2, where nothing is tried
     name = "zarr_bytes.partial_reads"
@@ -92,29 +95,31 @@ def defaults_of_zarr() -> list[Mapping[str, Any]]:
     return [defaults for defaults in candidates if isinstance(defaults, Mapping)]
 
 
-def default_of_zarr(name: str) -> Any:
+def zarr_default_or_none(setting_name: str) -> Any:
     """The default of a setting of zarr, such as ``codecs.bytes``; None where it is not known."""
-    section, _, key = name.partition(".")
+    section, _, key = setting_name.partition(".")
     for defaults in defaults_of_zarr():
         with suppress(AttributeError, LookupError, TypeError):
             return defaults[section][key]
     return None
 
 
-def _pipeline_class(name: str) -> type[CodecPipeline] | None:
+def _zarr_pipeline_class_or_none(class_name: str) -> type[CodecPipeline] | None:
     """A pipeline of zarr itself, by the name of its class; None where this zarr lacks it."""
     # Private, up to 3.4.2: where zarr's own pipelines are.
     try:
-        return cast("type[CodecPipeline]", getattr(import_module("zarr.core.codec_pipeline"), name))
+        return cast(
+            "type[CodecPipeline]", getattr(import_module("zarr.core.codec_pipeline"), class_name)
+        )
     except (ImportError, AttributeError):
         return None
 
 
 if not TYPE_CHECKING:
     # This package's pipeline is a subclass of it. Goes when zarr has a public one.
-    BatchedCodecPipeline = _pipeline_class("BatchedCodecPipeline")
+    BatchedCodecPipeline = _zarr_pipeline_class_or_none("BatchedCodecPipeline")
     if BatchedCodecPipeline is None:  # the class that zarr's defaults name, whatever its name is
-        _path = default_of_zarr("codec_pipeline.path")
+        _path = zarr_default_or_none("codec_pipeline.path")
         if _path is None:
             raise ImportError(
                 f"zarr {zarr.__version__} has no zarr.core.codec_pipeline.BatchedCodecPipeline, and"
@@ -163,7 +168,7 @@ def why_pipeline_is_unknown(pipeline: type) -> str | None:
 
 
 PIPELINES: Final[dict[str, type[CodecPipeline]]] = {"batched": BatchedCodecPipeline}
-if (_fused := _pipeline_class("FusedCodecPipeline")) is not None:  # from 3.3 on
+if (_fused := _zarr_pipeline_class_or_none("FusedCodecPipeline")) is not None:  # from 3.3 on
     PIPELINES["fused"] = _fused
 """The pipelines of zarr itself, by the value of the setting ``zarr_bytes.other_chains``."""
 
@@ -201,7 +206,7 @@ class _ArrayThatDividesOnly(zarr.AsyncArray[Any]):
     """An array whose reads raise a `_SelectionDividedError`."""
 
     # Private, up to 3.4.2: what every selection of an array becomes before it is read.
-    def _get_selection(self, indexer: Indexer, *, fields: object = None, **_: object) -> Any:
+    def _get_selection(self, indexer: Indexer, *, fields: object = None, **_: object) -> NoReturn:
         raise _SelectionDividedError(indexer, fields)
 
 
@@ -220,10 +225,10 @@ class _UnreadableStore:
 _ATTRIBUTES_FOR_DIVISION: Final = ("metadata", "config", "_chunk_grid")
 
 
-def indexer_of(indexed: Any, selection: Any) -> DividedSelection:
-    """Zarr's division of ``indexed[selection]``; nothing is read.
+def divide_selection_without_reading(array_or_accessor: Any, selection: Any) -> DividedSelection:
+    """Zarr's division by chunk of ``array_or_accessor[selection]``; nothing is read.
 
-    `indexed` is an array, or its `oindex`, `vindex` or `blocks`. The selection is read from a copy
+    An accessor is an array's `oindex`, `vindex` or `blocks`. The selection is read from a copy
     of the array that has no store, and stops where zarr would begin to read.
 
     Raises
@@ -233,7 +238,7 @@ def indexer_of(indexed: Any, selection: Any) -> DividedSelection:
     NotImplementedError
         If this zarr divides selections in a way that is not known here.
     """
-    array = getattr(indexed, "array", indexed)
+    array = getattr(array_or_accessor, "array", array_or_accessor)
     attributes = vars(array.async_array)
     store = _UnreadableStore()
     # zarr's class is frozen, and its constructor takes other things in other versions.
@@ -245,8 +250,8 @@ def indexer_of(indexed: Any, selection: Any) -> DividedSelection:
     object.__setattr__(async_copy, "store_path", store_path)
     try:
         copy: Any = zarr.Array(async_copy)
-        if indexed is not array:
-            copy = replace(indexed, array=copy)
+        if array_or_accessor is not array:
+            copy = replace(array_or_accessor, array=copy)
     except Exception as error:  # a copy takes more, or is made in another way
         raise _unknown_division_error() from error
     try:
@@ -263,6 +268,7 @@ def indexer_of(indexed: Any, selection: Any) -> DividedSelection:
 
 
 def _unknown_division_error() -> NotImplementedError:
+    """Error for a zarr that divides selections in a way that is not known here."""
     return NotImplementedError(
         f"zarr {zarr.__version__} divides selections in a way not known here, and they cannot be"
         " explained: a newer zarr-bytes may know it"
@@ -275,11 +281,12 @@ def axis_indexers_of(indexer: Indexer) -> list[Iterable[object]]:
     return list(getattr(indexer, "dim_indexers", ()))
 
 
-def read_zip_directory(store: ZipStore) -> ZipFile | None:
-    """The directory of a zip file, for its `getinfo`; None if the file can't be opened.
+def zip_directory_or_none(store: ZipStore) -> ZipFile | None:
+    """The list of members of a zip file, for `getinfo` alone; None if the file can't be opened.
 
-    The result may be closed: members can't be read through it. A store that is not open yet stays
-    so: from zarr 3.4.1 on, a store opens its file at the first use, also after it was unpickled.
+    The `ZipFile` may be closed: members can't be read through it. A store that is not open yet
+    stays so: from zarr 3.4.1 on, a store opens its file at the first use, also after it was
+    unpickled.
     """
     # Private, up to 3.4.2: the open zip file.
     archive: ZipFile | None = getattr(store, "_zf", None)
@@ -325,17 +332,21 @@ HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
 """Whether zarr has the data type `struct`."""
 
 
-def chunk_spec_of(
-    metadata: ArrayV3Metadata, shape: Iterable[int] | None = None
-) -> ArraySpec | None:
-    """Chunk spec of all chunks of an array; None if their shapes differ and `shape` is not given.
-
-    `shape` is that of the chunk, for a grid whose chunks have several shapes.
-    """
+def chunk_spec_if_regular(metadata: ArrayV3Metadata) -> ArraySpec | None:
+    """Chunk spec of all chunks of an array; None if chunks have several shapes."""
     # A rectilinear grid, from 3.3 on, has no `chunk_shape`.
-    shape = getattr(metadata.chunk_grid, "chunk_shape", shape)
-    if shape is None:
-        return None
+    shape = getattr(metadata.chunk_grid, "chunk_shape", None)
+    return None if shape is None else _chunk_spec(metadata, shape)
+
+
+def chunk_spec_at(array: Any, chunk_coords: tuple[int, ...]) -> ArraySpec:
+    """Chunk spec of one chunk of an array whose chunks have several shapes."""
+    # Private, up to 3.4.2: the grid that knows the shape of each chunk.
+    return _chunk_spec(array.metadata, array._chunk_grid[chunk_coords].codec_shape)
+
+
+def _chunk_spec(metadata: ArrayV3Metadata, shape: Iterable[int]) -> ArraySpec:
+    """Chunk spec of a chunk of this shape, with buffers in the main memory."""
     return ArraySpec(
         shape=tuple(shape),
         dtype=metadata.data_type,
@@ -345,15 +356,8 @@ def chunk_spec_of(
     )
 
 
-def chunk_spec_at(array: Any, chunk_coords: tuple[int, ...]) -> ArraySpec:
-    """Chunk spec of one chunk of an array whose chunks have several shapes."""
-    # Private, up to 3.4.2: the grid that knows the shape of each chunk.
-    shape = array._chunk_grid[chunk_coords].codec_shape
-    return cast("ArraySpec", chunk_spec_of(array.metadata, shape))
-
-
-def refuses_shard(codec: Codec, spec: ArraySpec) -> bool:
-    """Whether zarr refuses shards with this chunk spec, which is that after codecs before it."""
+def zarr_refuses_shard(sharding_codec: Codec, shard_spec: ArraySpec) -> bool:
+    """Whether zarr refuses shards with this chunk spec, which is that after codecs before them."""
     # zarr-python pull request 4198 proposes inner chunks that do not divide the shard.
     # Private, up to 3.4.2: the class of a regular grid, `RegularChunkGrid` up to 3.1.
     metadata_module = import_module("zarr.core.metadata.v3")
@@ -361,18 +365,20 @@ def refuses_shard(codec: Codec, spec: ArraySpec) -> bool:
     if regular_grid is None:
         regular_grid = import_module("zarr.core.chunk_grids").RegularChunkGrid
     try:
-        chunk_grid = regular_grid(chunk_shape=spec.shape)
-        codec.validate(shape=spec.shape, dtype=spec.dtype, chunk_grid=chunk_grid)
+        chunk_grid = regular_grid(chunk_shape=shard_spec.shape)
+        sharding_codec.validate(
+            shape=shard_spec.shape, dtype=shard_spec.dtype, chunk_grid=chunk_grid
+        )
     except ValueError:
         return True
     return False
 
 
-def path_of_metadata_being_parsed() -> StorePath | str | None:
-    """Path of the array or group whose metadata document zarr parses in this thread.
+def find_path_of_metadata_being_parsed() -> StorePath | str | None:
+    """Path of the array or group whose metadata document zarr parses in this thread, or None.
 
-    For messages. A `StorePath`; or text of zarr where the store is not known; or None where zarr
-    parses none, or doesn't know where it is.
+    For messages. Found in the frames of the callers: a `StorePath`; or text of zarr where the store
+    is not known; or None where zarr parses none, or doesn't know where it is.
     """
     # Private, up to 3.4.2: the names of the variables of zarr's functions that have the path. Goes
     # when zarr tells a data type which array it reads a fill value of.
@@ -399,7 +405,7 @@ def path_of_metadata_being_parsed() -> StorePath | str | None:
     return text
 
 
-def is_called_for_codec_parameter() -> bool:
+def is_caller_called_by_zarr_codec() -> bool:
     """Whether the function that called the caller of this one is in a codec of zarr.
 
     Some codecs read their parameters as fill values of a data type.

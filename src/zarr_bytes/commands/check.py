@@ -22,7 +22,12 @@ from zarr.api.asynchronous import open_array, open_group
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
-from zarr_bytes.chains import codec_name, encoding_of_uncompressed, is_uncompressed, why_undivided
+from zarr_bytes.chains import (
+    codec_name_or_class_name,
+    encoding_of_uncompressed,
+    is_uncompressed,
+    why_shard_is_not_divisible,
+)
 from zarr_bytes.commands.result import (
     Progress,
     Result,
@@ -38,8 +43,8 @@ from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.tasks import map_concurrently
 from zarr_bytes.layout.elements import offset_of_invalid_bool
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
-from zarr_bytes.settings import CLASSES, reads_fill_values_strictly, setting_of_zarr
-from zarr_bytes.zarr_versions import chunk_spec_of, sync
+from zarr_bytes.settings import CLASSES, reads_fill_values_strictly, zarr_setting_or_default
+from zarr_bytes.zarr_versions import chunk_spec_if_regular, sync
 
 if TYPE_CHECKING:
     import os
@@ -247,7 +252,7 @@ class _Check:
         metadata = (await _open_node(report.path, document)).metadata
         report.not_checked = "" if names else "the store cannot list"
         if report.kind == "array":
-            report.codecs = list(map(codec_name, metadata.codecs))
+            report.codecs = list(map(codec_name_or_class_name, metadata.codecs))
             await self._check_chunks(report, metadata, names)
         elif names and document.get("consolidated_metadata"):
             await self._check_copies(report, document["consolidated_metadata"]["metadata"])
@@ -257,12 +262,12 @@ class _Check:
     ) -> None:
         """Check the chunks of an array that are among `names`, or say why they are not checked."""
         codecs = metadata.codecs
-        spec = chunk_spec_of(metadata)
+        spec = chunk_spec_if_regular(metadata)
         if not is_uncompressed(codecs):
             report.not_checked = "not plain bytes"
         elif spec is None:
             report.not_checked = "chunks of several shapes"
-        elif why_undivided(codecs, spec):
+        elif why_shard_is_not_divisible(codecs, spec):
             report.not_checked = "inner chunks do not divide shards"
         elif names:
             layout = encoding_of_uncompressed(codecs).layout_of(spec)
@@ -406,9 +411,9 @@ async def _open_node(path: str, document: dict[str, Any]) -> Any:
     text = json.dumps(document)
     store = MemoryStore({join_key(path, METADATA_KEY): cpu.Buffer.from_bytes(text.encode())})
     # As little as possible: all threads share zarr's configuration, and may change it meanwhile.
-    config = {key: value for key, value in _CONFIG.items() if setting_of_zarr(key) != value}
+    config = {key: value for key, value in _CONFIG.items() if zarr_setting_or_default(key) != value}
     # Once zarr needs no such setting, a typed configuration raises for it.
-    if "rectilinear" not in text or setting_of_zarr("array.rectilinear_chunks") is None:
+    if "rectilinear" not in text or zarr_setting_or_default("array.rectilinear_chunks") is None:
         config.pop("array.rectilinear_chunks", None)
     with zarr.config.set(config), warnings.catch_warnings(action="ignore"):
         return await open_node(store=store, path=path, mode="r", zarr_format=3)

@@ -21,7 +21,11 @@ from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec
 from zarr.registry import get_buffer_class
 
-from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_codecs, why_undivided
+from zarr_bytes.chains import (
+    encoding_of_uncompressed,
+    uncompressed_codecs_or_raise,
+    why_shard_is_not_divisible,
+)
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import Result, Table, brief, class_path, verdict, with_thousands
 from zarr_bytes.commands.status import source_of
@@ -50,9 +54,14 @@ from zarr_bytes.read import (
     kept_index_of,
     prepare_codec_read,
 )
-from zarr_bytes.settings import CLASSES, PIPELINE, setting_of_zarr
+from zarr_bytes.settings import CLASSES, PIPELINE, zarr_setting_or_default
 from zarr_bytes.write import NO_GAPS, SelectionUpdate
-from zarr_bytes.zarr_versions import axis_indexers_of, chunk_spec_at, chunk_spec_of, indexer_of
+from zarr_bytes.zarr_versions import (
+    axis_indexers_of,
+    chunk_spec_at,
+    chunk_spec_if_regular,
+    divide_selection_without_reading,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -235,7 +244,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     array = getattr(indexed, "array", indexed)
     if not isinstance(array, zarr.Array):
         raise error_without_array(indexed)
-    indexer, fields = indexer_of(indexed, selection)
+    indexer, fields = divide_selection_without_reading(indexed, selection)
     if fields:
         raise IndexError(
             f"the selection has {fields!r}, and fields of records are not explained: permitted are"
@@ -399,12 +408,14 @@ class _Forecast:
         codec = None if is_write else getattr(pipeline, "array_bytes_codec", None)
         metadata: Any = array.metadata
         # Of all chunks; None where they have several shapes, and in format 2.
-        self._spec = chunk_spec_of(metadata) if metadata.zarr_format == 3 else None
+        self._spec = chunk_spec_if_regular(metadata) if metadata.zarr_format == 3 else None
         self._has_several_shapes = metadata.zarr_format == 3 and self._spec is None
         self._chain: Sequence[Codec] = ()
         try:
-            self._chain = chain = uncompressed_codecs(array)
-            why_not_read = None if self._spec is None else why_undivided(chain, self._spec)
+            self._chain = chain = uncompressed_codecs_or_raise(array)
+            why_not_read = (
+                None if self._spec is None else why_shard_is_not_divisible(chain, self._spec)
+            )
         except StoreError as error:
             why_not_read = str(error)
         if why_not_read is not None:
@@ -458,7 +469,9 @@ class _Forecast:
         self.bytes_of_chunks += chunk_nbytes
         layout = None
         if self._encoding is not None and spec is not None:
-            if self._has_several_shapes and (why_not_read := why_undivided(self._chain, spec)):
+            if self._has_several_shapes and (
+                why_not_read := why_shard_is_not_divisible(self._chain, spec)
+            ):
                 self.is_known = False
                 self._why_zarr = why_not_read
             else:
@@ -518,7 +531,7 @@ class _Forecast:
         transport = CountingTransport(
             layout,
             index,
-            driver.request_cost_of(store_path.path),
+            driver.request_cost_unless_read_whole(store_path.path),
             facts,
             index_is_kept=kept_index_of(index_cache, store_path, layout) is not None,
         )
@@ -591,7 +604,7 @@ class _Forecast:
             if self.counts.bytes_fetched >= self.bytes_of_chunks:
                 return "the index of a shard takes more than the elements that are left out"
             return ""
-        cost = driver.request_cost()
+        cost = driver.request_cost_if_partial_reads()
         if cost is None:
             name = "zarr_bytes.partial_reads"
             return f"{name} is False (set by {source_of(name)}): set it to True to read parts"
@@ -656,7 +669,7 @@ def _why_zarr() -> str:
     if not issubclass(buffer_class, cpu.Buffer):
         return f"buffers are {class_path(buffer_class)}, for which zarr reads such chunks by itself"
     for key, own in _OWN_CLASSES.items():
-        if (chosen := setting_of_zarr(key)) != own:
+        if (chosen := zarr_setting_or_default(key)) != own:
             return (
                 f"zarr's configuration has {chosen} for {key} (set by {source_of(key)}), which"
                 f" reads and writes whole chunks: set it to {own}, and open the array again"

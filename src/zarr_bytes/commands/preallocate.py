@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zarr
 
-from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_parts
+from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_codecs_and_spec_or_raise
 from zarr_bytes.commands.result import (
     Progress,
     Result,
@@ -164,7 +164,7 @@ def _make_chunks(
     driver = driver_of(array.store)
     if reason := driver.why_not_in_place():
         raise StoreError(reason)
-    chain, _, spec = uncompressed_parts(array)
+    chain, spec = uncompressed_codecs_and_spec_or_raise(array)
     layout = encoding_of_uncompressed(chain).layout_of(spec)
     grid = ChunkGrid(array.shape, spec.shape)
     if not any_size and (reason := _why_too_much(array, driver.files_root, layout, grid)):

@@ -32,13 +32,13 @@ from zarr_bytes.settings import (
     PIPELINE,
     RESTART,
     SETTINGS,
-    checked_value,
-    configuration,
-    has_own_configuration_file,
-    setting_of_zarr,
-    settings_without_defaults,
-    unknown_settings,
-    where_to_set,
+    checked_value_or_default,
+    configuration_with_package_settings,
+    dotted_name_of_setter,
+    explicit_settings,
+    is_configuration_file_where_zarr_looks,
+    messages_on_unknown_settings,
+    zarr_setting_or_default,
 )
 from zarr_bytes.zarr_versions import LOADS_DATA_TYPES, defaults_of_zarr
 
@@ -152,7 +152,7 @@ class Status(Result):
             yield Table(("Data type", "Class"), list(self.data_types.items()))
         else:
             yield self._count_of_data_types()
-        if (setter := where_to_set(self.settings[0].name)) != "zarr.config.set":
+        if (setter := dotted_name_of_setter(self.settings[0].name)) != "zarr.config.set":
             text = f"zarr {self.versions['zarr']} takes none of other packages."
             yield ("Settings ", "bold"), (f"are set by {setter}: {text}", "yellow")
         settings = [setting._row(_value_text(setting)) for setting in self.settings]
@@ -206,7 +206,7 @@ def status() -> Status:
     >>> codec.name, codec.found
     ('bytes', 'zarr_bytes.codec.BytesCodec')
     """
-    given = settings_without_defaults()
+    given = explicit_settings()
     codecs = [InForce(name, _class_in_force(name), source_of(key)) for name, key in _KEYS.items()]
     problems = list(_problems(given, codecs[-1]))
     advice = list(_how_to_activate(codecs))
@@ -221,7 +221,7 @@ def status() -> Status:
             for name, (default, _) in SETTINGS.items()
         ],
         problems=problems,
-        unknown=list(unknown_settings(given).values()),
+        unknown=list(messages_on_unknown_settings(given).values()),
         advice=advice,
     )
 
@@ -253,11 +253,12 @@ def _problems(given: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
     """
     for name in SETTINGS:
         try:
-            checked_value(given, name)
+            checked_value_or_default(given, name)
         except (TypeError, ValueError) as error:
             yield str(error)
     if str(pipeline.found).startswith("none: "):
-        yield f"codec_pipeline.path is {setting_of_zarr('codec_pipeline')!r}: {pipeline.found}"
+        section = zarr_setting_or_default("codec_pipeline")
+        yield f"codec_pipeline.path is {section!r}: {pipeline.found}"
 
 
 def _how_to_activate(codecs: list[InForce]) -> Iterator[str]:
@@ -267,7 +268,8 @@ def _how_to_activate(codecs: list[InForce]) -> Iterator[str]:
         return
     sources = list(dict.fromkeys(codec.source for codec in others))
     sentences = [_sentence_on(source) for source in sources]
-    if has_own_configuration_file():  # which decides in a new process, where nothing else does
+    # It decides in a new process, where nothing else does.
+    if is_configuration_file_where_zarr_looks():
         others = [codec for codec in others if codec.source != _DEFAULT]
     if others:
         sentences.append("Run before Python starts:")
@@ -287,7 +289,7 @@ def _how_to_activate(codecs: list[InForce]) -> Iterator[str]:
 def _sentence_on(source: str) -> str:
     """Why a source has not chosen this package, or what to do about it."""
     if source == _DEFAULT:
-        text = RESTART if has_own_configuration_file() else NOT_FOUND
+        text = RESTART if is_configuration_file_where_zarr_looks() else NOT_FOUND
         return f"{text[0].upper()}{text[1:]}."
     if source == _CODE:
         return f"Remove the call of {_CODE} that has chosen another class."
@@ -303,11 +305,15 @@ def source_of(key: str) -> str:
     as in `InForce.source`.
     """
     is_own = key in SETTINGS
-    in_force = configuration().get(key, _MISSING) if is_own else setting_of_zarr(key, _MISSING)
+    in_force = (
+        configuration_with_package_settings().get(key, _MISSING)
+        if is_own
+        else zarr_setting_or_default(key, _MISSING)
+    )
     if in_force is _MISSING:
         return _DEFAULT
     # Code, unless another source agrees; or a default that zarr's configuration does not show.
-    source = where_to_set(key) if is_own or defaults_of_zarr() else _UNKNOWN
+    source = dotted_name_of_setter(key) if is_own or defaults_of_zarr() else _UNKNOWN
     for name, values in _sources():
         value: Any = values
         for part in key.split("."):
@@ -324,7 +330,7 @@ def _sources() -> Iterator[tuple[str, object]]:
     """Each source of zarr's configuration and its values, in the order in which zarr reads them."""
     for default in defaults_of_zarr():
         yield _DEFAULT, default
-    config = configuration()
+    config = configuration_with_package_settings()
     for path in map(Path, config.paths):
         with suppress(OSError):  # of a folder of another user, which zarr passes over, too
             if path.is_dir():

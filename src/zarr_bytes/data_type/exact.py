@@ -21,8 +21,11 @@ from zarr.storage import StorePath
 from zarr_bytes.data_type.fill_value import number_from_json, number_to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, short_repr, warn_caller
 from zarr_bytes.io.store_names import path_name
-from zarr_bytes.settings import call_to_set, reads_fill_values_strictly, setting
-from zarr_bytes.zarr_versions import is_called_for_codec_parameter, path_of_metadata_being_parsed
+from zarr_bytes.settings import checked_setting, code_that_sets, reads_fill_values_strictly
+from zarr_bytes.zarr_versions import (
+    find_path_of_metadata_being_parsed,
+    is_caller_called_by_zarr_codec,
+)
 
 if TYPE_CHECKING:
     from zarr.types import JSON, ZarrFormat
@@ -63,7 +66,7 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
             return self._read_exactly(data)
         except FillValueError as refusal:
             scalar = self._read_as_zarr(data, refusal)
-            if not is_called_for_codec_parameter():
+            if not is_caller_called_by_zarr_codec():
                 warn_of_fill_value(scalar, data, refusal)
             return scalar
 
@@ -122,10 +125,10 @@ def warn_of_fill_value(scalar: Any, data: object, refusal: FillValueError) -> No
     with the setting that lets the value be read. The warning names the array that zarr opens.
     """
     value = short_repr(scalar.item())
-    if reads_fill_values_strictly.get() or setting("zarr_bytes.fill_values") == "strict":
-        hint = f"{call_to_set('zarr_bytes.fill_values', value='lenient')} reads it as {value}."
+    if reads_fill_values_strictly.get() or checked_setting("zarr_bytes.fill_values") == "strict":
+        hint = f"{code_that_sets('zarr_bytes.fill_values', value='lenient')} reads it as {value}."
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
-    path = path_of_metadata_being_parsed()
+    path = find_path_of_metadata_being_parsed()
     name = path_name(path) if isinstance(path, StorePath) else path
     where = "" if name is None else f"array {name}: "
     if isinstance(data, Mapping):  # of a record, some of whose fields are permitted

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from zarr_bytes.io.store_names import store_name
 
@@ -62,25 +62,35 @@ lock = threading.Lock()
 kept indexes, files that views change. Nobody waits for a disk or a store while he holds it."""
 
 
-def _replace_lock() -> None:
+def _replace_lock_after_fork() -> None:
     """Make a new lock in a forked process: a thread that is not there may have held the old one."""
     global lock
     lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_replace_lock)
+    os.register_at_fork(after_in_child=_replace_lock_after_fork)
 
 
-def count(store: object | None, **numbers: int) -> None:
+def count(store_or_folder: object, **numbers: int) -> None:
     """Add numbers to all active counters, by their names in `Counts`; from any thread.
 
-    `store` is a store, the path of a folder, or None for chunks that zarr reads by itself.
+    `store_or_folder` is a store, or the path of a folder.
     """
-    if not active_counters:
-        return
-    counts = Counts(**numbers)
-    name = store if store is None or isinstance(store, str) else store_name(store)
+    if active_counters:
+        is_folder = isinstance(store_or_folder, str)
+        name = cast("str", store_or_folder) if is_folder else store_name(store_or_folder)
+        _add_to_active_counters(name, Counts(**numbers))
+
+
+def count_chunk_of_zarr() -> None:
+    """Add a chunk that zarr reads or writes by itself to all active counters; from any thread."""
+    if active_counters:
+        _add_to_active_counters(None, Counts(chunks=1))
+
+
+def _add_to_active_counters(store_name_or_none_for_zarr: str | None, counts: Counts) -> None:
+    """Call all active counters, under the lock."""
     with lock:
         for add_counts in [*active_counters.values()]:
-            add_counts(name, counts)
+            add_counts(store_name_or_none_for_zarr, counts)

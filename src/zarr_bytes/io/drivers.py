@@ -25,8 +25,8 @@ from zarr_bytes.io.known_stores import (
 from zarr_bytes.io.mapping import map_file
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.io.tasks import result_without_waiting
-from zarr_bytes.settings import request_cost
-from zarr_bytes.zarr_versions import MEMORY_STORES, read_zip_directory
+from zarr_bytes.settings import request_cost_if_partial_reads
+from zarr_bytes.zarr_versions import MEMORY_STORES, zip_directory_or_none
 
 if TYPE_CHECKING:
     from zipfile import ZipFile
@@ -52,9 +52,9 @@ class Driver:
     def __init__(self, store: Any) -> None:
         self.store = store
 
-    def request_cost(self) -> RequestCost | None:
+    def request_cost_if_partial_reads(self) -> RequestCost | None:
         """Cost of a request by the settings of the moment; None if all objects are read whole."""
-        return request_cost(self.cost_kind)
+        return request_cost_if_partial_reads(self.cost_kind)
 
     def why_whole(self, key: str) -> str:  # noqa: ARG002
         """Why the object at `key` is read whole, and what to do about it; empty if it is not.
@@ -68,9 +68,9 @@ class Driver:
             " it: a server that answers ranges is needed to read parts"
         )
 
-    def request_cost_of(self, key: str) -> RequestCost | None:
+    def request_cost_unless_read_whole(self, key: str) -> RequestCost | None:
         """Cost of a request of a part of the object at `key`; None if it is read whole."""
-        return None if self.why_whole(key) else self.request_cost()
+        return None if self.why_whole(key) else self.request_cost_if_partial_reads()
 
     def answers_ranges(self) -> bool:
         """Whether the store, or its host, is known to answer ranges with ranges."""
@@ -167,7 +167,7 @@ class ZipDriver(_LocalMediaDriver):
     @cached_property
     def _directory(self) -> ZipFile | None:
         """The list of members; None if the store has no file yet."""
-        return read_zip_directory(self.store)
+        return zip_directory_or_none(self.store)
 
 
 class FsspecDriver(Driver):

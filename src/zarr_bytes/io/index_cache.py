@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from zarr_bytes.io import counters
-from zarr_bytes.settings import setting
+from zarr_bytes.settings import checked_setting
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -50,7 +50,7 @@ class IndexCache:
         """
         store = store_path.store
         kept = self._indexes.get((id(store), store_path.path))
-        if kept is None or not (store.read_only and setting("zarr_bytes.index_cache")):
+        if kept is None or not (store.read_only and checked_setting("zarr_bytes.index_cache")):
             return None
         is_of_store = kept.store() is store
         return kept.content if is_of_store and kept.content.size == nbytes else None
@@ -63,7 +63,7 @@ class IndexCache:
         store = store_path.store
         if not store.read_only:
             return
-        max_indexes = setting("zarr_bytes.index_cache")
+        max_indexes = checked_setting("zarr_bytes.index_cache")
         if max_indexes and index.base is not None:  # a view, perhaps of a whole shard in memory
             index = index.copy()
         key = id(store), store_path.path

@@ -135,7 +135,7 @@ class StoreTransport:
         may_divide_whole_chunks: bool = False,
         is_sync: bool = False,
     ) -> None:
-        self.cost = driver.request_cost_of(store_path.path)
+        self.cost = driver.request_cost_unless_read_whole(store_path.path)
         self._store_path = store_path
         self._layout = layout
         self._origin = driver.origin

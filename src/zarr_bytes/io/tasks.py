@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from zarr_bytes.errors import short_repr
-from zarr_bytes.settings import setting_of_zarr
+from zarr_bytes.settings import zarr_setting_or_default
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -117,7 +117,7 @@ def max_concurrent_requests() -> int:
     zarr takes any number, and starts another request while fewer than that are under way, so that
     2.5 is 3. None and 0 are no limit here. A ValueError for anything else.
     """
-    limit = setting_of_zarr("async.concurrency", 10)
+    limit = zarr_setting_or_default("async.concurrency", 10)
     if type(limit) is int and 0 < limit < _NO_LIMIT:  # the usual case, asked for every chunk
         return limit
     if limit is None:
@@ -186,7 +186,7 @@ def result_without_waiting(coroutine: Coroutine[object, None, T]) -> T:
 
 def max_threads() -> int:
     """Number of zarr's threads for computing: ``codec_pipeline.max_workers``, or one a core."""
-    setting = setting_of_zarr("codec_pipeline.max_workers")
+    setting = zarr_setting_or_default("codec_pipeline.max_workers")
     return setting if isinstance(setting, int) and setting >= 1 else os.cpu_count() or 1
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from zarr_bytes import limits
 from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE, unused_bits
-from zarr_bytes.errors import BoolValueError, ChunkSizeError, causes_of_a_wrong_size
+from zarr_bytes.errors import BoolValueError, ChunkSizeError, describe_causes_of_wrong_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -305,7 +305,7 @@ def check_chunk_nbytes(nbytes: int, dtype: DType, shape: tuple[int, ...]) -> Non
     if nbytes != expected:
         raise ChunkSizeError(
             f"a chunk of data type {dtype} and shape {shape} has {expected} bytes, found {nbytes}"
-            f": {causes_of_a_wrong_size(nbytes, expected)}"
+            f": {describe_causes_of_wrong_size(nbytes, expected)}"
         )
 
 
