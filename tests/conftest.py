@@ -14,7 +14,7 @@ import zarr
 from zarr.core import codec_pipeline
 
 import zarr_bytes  # noqa: F401 -- registers the data types with zarr 3.1 to 3.3
-from zarr_bytes.data_type.real import ml_dtypes_dtype
+from zarr_bytes.data_type.real import import_ml_dtypes_dtype
 
 FUZZ_SECONDS = {"gate": 60, "night": 3600}
 """How long the fuzz tests take together, by the profile of Hypothesis that gives them time."""
@@ -99,9 +99,9 @@ def plain():
 def without_ml_dtypes(monkeypatch):
     """As if the package ml_dtypes were not installed."""
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    ml_dtypes_dtype.cache_clear()
+    import_ml_dtypes_dtype.cache_clear()
     yield
-    ml_dtypes_dtype.cache_clear()
+    import_ml_dtypes_dtype.cache_clear()
 
 
 def pytest_configure(config):

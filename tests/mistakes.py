@@ -304,7 +304,7 @@ MISTAKES = [
     # Tasks and threads.
     Mistake(
         "io/tasks.py",
-        "_wait_until_done",
+        "_result_once_threads_have_ended",
         "while not work.done():",
         "while False:",
         "test_file_writing.py::TestCancelling::test_a_cancelled_write_begins_no_other_chunk",
@@ -336,7 +336,7 @@ MISTAKES = [
     ),
     Mistake(
         "io/tasks.py",
-        "_run_together.record_failure",
+        "_run_in_tasks.record_failure",
         "except (Exception, asyncio.CancelledError) as error:",
         "except Exception as error:",
         "test_remote.py::test_an_error_of_a_store_is_raised_as_it_is",
@@ -379,7 +379,7 @@ MISTAKES = [
     # Elements.
     Mistake(
         "layout/elements.py",
-        "_swap_dtype",
+        "_common_unsigned_unit_or_none",
         '"c": 2',
         '"c": 1',
         "test_elements.py::test_byte_order_of_records_of_one_size_is_swapped_as_of_plain_numbers",
@@ -428,7 +428,7 @@ MISTAKES = [
     ),
     Mistake(
         "layout/objects.py",
-        "ObjectLayout.index_in_object",
+        "ObjectLayout.decode_index_of_object",
         ".copy()",
         "",
         "test_view.py::TestFaults::test_a_shard_index_that_changes_after_its_check_is_not_used_by_a_view",
@@ -444,9 +444,9 @@ MISTAKES = [
     ),
     Mistake(
         "layout/objects.py",
-        "ShardIndex.share_no_bytes",
-        'np.searchsorted(self._present, begin - nbytes, "right")',
-        "np.searchsorted(self._present, begin)",
+        "ShardIndex.share_no_bytes_with_others",
+        'np.searchsorted(self._sorted_present_offsets, begin - nbytes, "right")',
+        "np.searchsorted(self._sorted_present_offsets, begin)",
         "test_shards.py::TestInPlace::test_inner_chunks_that_share_bytes_are_separated_by_a_new_shard",
         "A write in place changes the end of another inner chunk, which shares the bytes.",
     ),
@@ -642,7 +642,7 @@ MISTAKES = [
     Mistake(
         "io/index_cache.py",
         "IndexCache.get",
-        "if is_of_store and kept.content.size == nbytes",
+        "if is_of_store and kept.content.size == index_nbytes",
         "if is_of_store",
         "test_remote.py::TestIndexCache::test_has_no_index_of_another_length",
         "The index of another chunk shape is read for that of a shard.",
@@ -684,7 +684,7 @@ MISTAKES = [
     Mistake(
         "views.py",
         "_Blocks.load",
-        "block.flags.writeable and not inner_chunk_index.share_no_bytes([offset])",
+        "block.flags.writeable and not inner_chunk_index.share_no_bytes_with_others([offset])",
         "False",
         "test_shards.py::TestInPlace::test_inner_chunks_that_share_bytes_are_separated_by_a_new_shard",
         "A change through a view changes another inner chunk too.",
@@ -733,9 +733,9 @@ MISTAKES = [
     ),
     Mistake(
         "commands/check.py",
-        "_Check._look_at",
-        "ShardIndex(layout, key, content, size)",
-        "ShardIndex(layout, key, content, None)",
+        "_StoreCheck._find_fault_or_raise_if_missing",
+        "ShardIndex(layout, full_key, content, size)",
+        "ShardIndex(layout, full_key, content, None)",
         "test_check.py::TestChunks::test_a_wrong_size_of_a_chunk_or_a_damaged_shard_index_is_found",
         "`check` says that a truncated shard conforms.",
     ),

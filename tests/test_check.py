@@ -39,7 +39,7 @@ from zarr.codecs import TransposeCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore, ZipStore
 
 import zarr_bytes
-from zarr_bytes.commands.stores import storage_options
+from zarr_bytes.commands.stores import parse_storage_options
 
 # Consolidated metadata is not in the specification, of which zarr warns.
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
@@ -495,7 +495,7 @@ class TestStores:
         self, tmp_path, words, said
     ):
         deep = "[" * 10**5  # which Python's JSON does not read
-        assert storage_options([f"a={deep}"]) == {"a": deep}
+        assert parse_storage_options([f"a={deep}"]) == {"a": deep}
         (tmp_path / "empty").mkdir()
         (tmp_path / "file").write_text("text")
         (tmp_path / "damaged.zip").write_text("text")

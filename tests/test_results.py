@@ -1,20 +1,27 @@
 """Numbers and texts in what commands print."""
 
-from zarr_bytes.commands.result import Table, brief, counted, cut, in_binary_units, with_thousands
+from zarr_bytes.commands.result import (
+    Table,
+    count_with_noun,
+    in_largest_exact_unit,
+    short_json,
+    thousands_or_power_of_ten,
+    truncate,
+)
 
 
 def test_sizes_have_their_largest_whole_unit_and_huge_numbers_their_magnitude():
     sizes = {0: "0 bytes", 1023: "1,023 bytes", 1025 * 2**10: "1,025 KiB", 2**40: "1,024 GiB"}
-    assert {size: in_binary_units(size) for size in sizes} == sizes
+    assert {size: in_largest_exact_unit(size) for size in sizes} == sizes
     counts = {10**18 - 1: ",".join(["999"] * 6), 10**18: "about 10^18", 4 * 10**18: "about 10^19"}
     counts[-(10**5000)] = "about -10^5000"  # of which Python writes no digits
-    assert {count: with_thousands(count) for count in counts} == counts
+    assert {count: thousands_or_power_of_ten(count) for count in counts} == counts
     things = {0: "0 chunks", 1: "1 chunk", 2000: "2,000 chunks"}
-    assert {count: counted(count, "chunk") for count in things} == things
+    assert {count: count_with_noun(count, "chunk") for count in things} == things
 
 
 def test_a_text_that_is_longer_than_it_may_be_is_cut():
-    assert [cut("x" * n, 9) for n in (9, 10)] == ["xxxxxxxxx", "xxxxx ..."]
-    assert brief([[[[[[[[[[]]]]]]]]]], 9) == "[[[[[ ..."
-    ((cell, _),) = Table(["x" * 401], []).texts()[0]
+    assert [truncate("x" * n, 9) for n in (9, 10)] == ["xxxxxxxxx", "xxxxx ..."]
+    assert short_json([[[[[[[[[[]]]]]]]]]], 9) == "[[[[[ ..."
+    ((cell, _),) = Table(["x" * 401], []).styled_rows_with_header()[0]
     assert cell == "x" * 396 + " ..."

@@ -36,15 +36,15 @@ from zarr_bytes.io.known_stores import is_known_as_local, may_read_inline
 from zarr_bytes.io.mapping import copy_if_mapped
 from zarr_bytes.io.requests import MissingChunkError, StoreTransport
 from zarr_bytes.io.tasks import (
+    count_objects_in_same_round,
     map_concurrently,
     map_in_threads,
     max_concurrent_requests,
     max_threads,
-    objects_in_same_round,
-    result_without_waiting,
+    run_coroutine_that_never_waits,
 )
 from zarr_bytes.io.transports import FileTransport, read_index
-from zarr_bytes.layout.elements import invalid_bool_error, offset_of_invalid_bool
+from zarr_bytes.layout.elements import invalid_bool_error, offset_of_first_invalid_bool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -165,7 +165,7 @@ def _store_transports(
     count = len(batch) if is_whole_batch else UNKNOWN_COUNT
     slots = max_concurrent_requests()
     # Known when the read begins, and so for all of its chunks, whichever comes first.
-    may_divide_whole_chunks = is_whole_batch and driver.answers_ranges()
+    may_divide_whole_chunks = is_whole_batch and driver.is_known_to_answer_ranges()
     # Before any index is fetched, which may take the place of another one in the cache.
     kept_indexes = [kept_index_of(index_cache, one.store_path, one.layout) for one in batch]
     return (
@@ -176,7 +176,7 @@ def _store_transports(
             prototype,
             index_cache=index_cache,
             kept_index=kept_index,
-            objects_at_once=objects_in_same_round(i, count, slots),
+            objects_at_once=count_objects_in_same_round(i, count, slots),
             may_divide_whole_chunks=may_divide_whole_chunks,
         )
         for i, (projection, kept_index) in enumerate(zip(batch, kept_indexes, strict=True))
@@ -207,7 +207,7 @@ def read_sync(
     reader = Reader(out, (), driver, plans)
     if not driver.files_root:
         transport = StoreTransport(store_path, projection.layout, driver, prototype, is_sync=True)
-        return result_without_waiting(reader.read_object(projection, transport))
+        return run_coroutine_that_never_waits(reader.read_object(projection, transport))
     (is_there,) = reader.read_files([projection])
     counters.count(driver.files_root, chunks=1, opens=int(is_there))
     return is_there
@@ -410,7 +410,7 @@ class Reader:
         """Read an open file by a plan, in this thread; errors as `read_files` raises them."""
         transport = FileTransport(file, projection.layout, self._cost_of_files)
         try:
-            result_without_waiting(self._read_by_plan(plan, projection, transport))
+            run_coroutine_that_never_waits(self._read_by_plan(plan, projection, transport))
         except EndOfFileError as end:
             raise plan.end_of_file_error(file.path, end.offset) from None
 
@@ -581,7 +581,7 @@ def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
     It takes the fetch and its bytes. A BoolValueError for a bool that is neither 0 nor 1.
     """
     layout = plan.layout
-    bitwise_view, bitwise_dtype = layout.bitwise_target(view) or (None, None)
+    bitwise_view, bitwise_dtype = layout.bitwise_target_or_none(view) or (None, None)
 
     def place(fetch: Fetch, content: Bytes) -> None:
         for slab, out_selection, position in fetch.slabs:
@@ -591,7 +591,7 @@ def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
             stored = slab.elements(content, position, layout.stored_dtype)
             if layout.element_layout.bool_offsets and layout.has_invalid_bool(stored):
                 raise _invalid_bool_error(plan, stored, view.shape, out_selection)
-            view[out_selection] = layout.decode(stored)
+            view[out_selection] = layout.decode_checked_elements(stored)
 
     return place
 
@@ -606,7 +606,7 @@ def _invalid_bool_error(
     """
     layout = plan.layout
     encoded = stored.ravel().view(np.uint8)
-    invalid_byte = offset_of_invalid_bool(encoded, layout.element_layout) or 0
+    invalid_byte = offset_of_first_invalid_bool(encoded, layout.element_layout) or 0
     element_number, offset_in_element = divmod(invalid_byte, layout.item_size)
     index_in_slab = np.unravel_index(element_number, stored.shape)
     index_in_view = [

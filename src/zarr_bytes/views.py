@@ -21,7 +21,7 @@ from zarr_bytes.indexing.numpy_selection import NumpySelection
 from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.mapping import ChangedFiles, chain_of_bases
-from zarr_bytes.io.store_names import path_name, store_name
+from zarr_bytes.io.store_names import store_name, store_path_name
 from zarr_bytes.layout.elements import element_layout_of, encode_elements, viewable_dtype
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
 from zarr_bytes.pipeline import BatchedBytesPipeline
@@ -82,7 +82,7 @@ def view(array: zarr.Array[Any], mode: Mode = "r") -> ArrayView:
     array_view = ArrayView(array, mode)
     if mode == "r+" and (reason := _why_not_in_place(array)):
         raise StoreError(
-            f"{path_name(array.store_path)} cannot be changed through a view: {reason}"
+            f"{store_path_name(array.store_path)} cannot be changed through a view: {reason}"
         )
     return array_view
 
@@ -121,7 +121,7 @@ class ArrayView:
         except StoreError as error:
             reason = f"{error}; read it through zarr, as in `array[...]`"
             raise StoreError(
-                f"there is no view of {path_name(array.store_path)}: {reason}"
+                f"there is no view of {store_path_name(array.store_path)}: {reason}"
             ) from None
         self._grid = grid = self._blocks.grid
         self.shape = grid.shape
@@ -274,8 +274,9 @@ class ArrayView:
         return ArrayView, (self.array, self.mode)
 
     def __repr__(self) -> str:
+        name = store_path_name(self.array.store_path)
         return (
-            f"<ArrayView {path_name(self.array.store_path)} shape={self.shape} dtype={self.dtype}"
+            f"<ArrayView {name} shape={self.shape} dtype={self.dtype}"
             f" chunks={self.chunks} mode={self.mode!r}>"
         )
 
@@ -371,7 +372,7 @@ class _Blocks:
         if offset is None:
             return np.ndarray(shape, self.dtype, layout.stored_fill_value, 0, (0,) * len(shape))
         block: Array = np.ndarray(shape, self.dtype, content, offset, self._strides)
-        if block.flags.writeable and not inner_chunk_index.share_no_bytes([offset]):
+        if block.flags.writeable and not inner_chunk_index.share_no_bytes_with_others([offset]):
             block.flags.writeable = False  # a change would be one of the other inner chunk too
         return block
 
@@ -382,7 +383,7 @@ class _Blocks:
         if content is None:
             return _Object(None, SINGLE_CHUNK_INDEX)
         name = f"{store_name(self._driver.store)}/{key}"
-        return _Object(content, self._layout.index_in_object(content, name))
+        return _Object(content, self._layout.decode_index_of_object(content, name))
 
 
 class BlockViews:

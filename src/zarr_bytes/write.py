@@ -50,7 +50,7 @@ from zarr_bytes.io.range_writing import (
     write_ranges,
 )
 from zarr_bytes.io.requests import count_request
-from zarr_bytes.io.store_names import path_name
+from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import map_concurrently, map_in_threads
 from zarr_bytes.io.transports import read_index
 from zarr_bytes.layout.elements import check_chunk_nbytes, encode_elements, encode_in_blocks
@@ -381,7 +381,7 @@ def _why_rebuild(index: InnerChunkIndex, offsets: Sequence[int | None]) -> str:
     """
     if None in offsets:
         return "a shard lacks inner chunks that are selected: `preallocate` adds them"
-    if not index.share_no_bytes(cast("list[int]", offsets)):
+    if not index.share_no_bytes_with_others(cast("list[int]", offsets)):
         return "inner chunks of a shard share bytes: `preallocate` parts them"
     return ""
 
@@ -432,7 +432,7 @@ class ChunkUpdate:
             content = existing.as_numpy_array()
             if layout.stored_nbytes is not None:
                 check_chunk_nbytes(content.size, layout.dtype, layout.shape)
-            index = layout.index_in_object(content, path_name(store_path))
+            index = layout.decode_index_of_object(content, store_path_name(store_path))
             nbytes = layout.inner_chunk_nbytes
 
             def copy_from(start: int) -> Bytes:
@@ -572,7 +572,7 @@ class ChunkUpdate:
         offsets = np.full(layout.inner_chunk_count, -1, np.int64)
         position = layout.data_offset
         inner_selection_of = self._inner_selections_by_number()
-        for number in map(int, layout.numbers_in_write_order):
+        for number in map(int, layout.inner_chunk_numbers_in_write_order):
             blocks: Iterable[Bytes] | None
             if (inner_selection := inner_selection_of(number)) is not None:
                 blocks = self._inner_chunk_blocks(
@@ -648,7 +648,7 @@ def fill_value_object_writer(
     and their new bytes; None if there are none. The function takes a descriptor, and returns the
     number of bytes as `nbytes_written_to_new_object` has it. It raises a PartlyWrittenError.
     """
-    index = layout.encode_index()
+    index = layout.encode_full_index()
     range_update = None if ranges_at is None else ranges_at(layout.full_index())
     ranges, data = range_update or _NO_RANGES
     fill_value = layout.stored_fill_value

@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import zarr_bytes
 from zarr_bytes.commands.check import check
-from zarr_bytes.commands.explain import explain, selection_of_text
+from zarr_bytes.commands.explain import explain, parse_selection
 from zarr_bytes.commands.preallocate import preallocate_store
-from zarr_bytes.commands.result import as_json, cut, printable, progress_bar, screen
+from zarr_bytes.commands.result import (
+    escape_unprintable,
+    progress_bar_or_no_op,
+    text_for_terminal,
+    to_strict_json,
+    truncate,
+)
 from zarr_bytes.commands.status import status
-from zarr_bytes.commands.stores import open_array_at, open_store, storage_options
+from zarr_bytes.commands.stores import open_array_at, open_store, parse_storage_options
 from zarr_bytes.errors import StoreError, describe_error
 
 if TYPE_CHECKING:
@@ -46,28 +52,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # so that any terminal shows any name
             stream.reconfigure(errors="backslashreplace")
-    parser, commands = _parsers()
+    parser, commands = _make_parsers()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in commands:
         parser.parse_args(words)  # exits, unless nothing is named
         parser.print_help()
         return 2
-    options = commands[words[0]].parse(words[1:])
+    options = commands[words[0]].parse_or_exit(words[1:])
     try:
         outcome = options.command(options)
         result = outcome.result
-        text = as_json(vars(result)) if options.json else screen(result, in_full=options.in_full)
+        text = (
+            to_strict_json(vars(result))
+            if options.json
+            else text_for_terminal(result, in_full=options.in_full)
+        )
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
     except OSError as error:  # such as of a pager that was closed, or a full disk
         with suppress(OSError):  # for the rest of the output
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            sys.stderr.write(printable(describe_error(error)) + "\n")
+            sys.stderr.write(escape_unprintable(describe_error(error)) + "\n")
         return 1
     except StoreError as error:
         lines = [str(error), *getattr(error, "__notes__", ())]
-        sys.stderr.writelines(f"{printable(line)}\n" for line in lines)
+        sys.stderr.writelines(f"{escape_unprintable(line)}\n" for line in lines)
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
@@ -81,7 +91,7 @@ class _CommandParser(NamedTuple):
     all_arguments: ArgumentParser
     options: ArgumentParser
 
-    def parse(self, words: list[str]) -> Namespace:
+    def parse_or_exit(self, words: list[str]) -> Namespace:
         """The arguments in `words`, where options stand anywhere before ``--``.
 
         A SystemExit, after a message, if they are not permitted.
@@ -94,8 +104,15 @@ class _CommandParser(NamedTuple):
         return self.all_arguments.parse_args(others + words[end:], parsed_options)
 
 
-def _parsers() -> tuple[ArgumentParser, dict[str, _CommandParser]]:
+class _Parsers(NamedTuple):
     """The parser of all commands, for help and for errors; and the parser of each, by its name."""
+
+    all_commands: ArgumentParser
+    by_command: dict[str, _CommandParser]
+
+
+def _make_parsers() -> _Parsers:
+    """The parsers of the command line, by the docstrings and the arguments of `_COMMANDS`."""
     parser = ArgumentParser(
         "zarr-bytes",
         description="Reads of selected bytes in Zarr arrays: are they active, what do they cost.",
@@ -105,7 +122,7 @@ def _parsers() -> tuple[ArgumentParser, dict[str, _CommandParser]]:
     parsers = dict[str, _CommandParser]()
     for command, arguments in _COMMANDS.items():
         description = cleandoc(command.__doc__ or "")
-        name = command.__name__.removeprefix("_")
+        name = command.__name__.removeprefix("_run_")
         options = ArgumentParser(f"zarr-bytes {name}", add_help=False, allow_abbrev=False)
         all_arguments = commands.add_parser(
             name,
@@ -121,10 +138,10 @@ def _parsers() -> tuple[ArgumentParser, dict[str, _CommandParser]]:
                 options.add_argument(*argument.split(), **_ARGUMENTS[argument])
         options.usage = all_arguments.format_usage().partition(": ")[2].rstrip()
         parsers[name] = _CommandParser(all_arguments, options)
-    return parser, parsers
+    return _Parsers(parser, parsers)
 
 
-def _status(_: Namespace) -> Outcome:
+def _run_status(_: Namespace) -> Outcome:
     """Say whether zarr uses this package, and who decided that.
 
     Exit status: 0 if it does, 1 if not, or if a setting is not known or has a value that is not
@@ -134,7 +151,7 @@ def _status(_: Namespace) -> Outcome:
     return Outcome(result, result.is_active and not result.unknown)
 
 
-def _check(arguments: Namespace) -> Outcome:
+def _run_check(arguments: Namespace) -> Outcome:
     """Check whether every array and group opens, and the stored chunks; write nothing.
 
     Fill values must be as the specification permits them. For uncompressed arrays, the size of each
@@ -143,13 +160,13 @@ def _check(arguments: Namespace) -> Outcome:
     Exit status: 0 if everything that was checked conforms, 1 if something does not or nothing
     could be checked, 2 if STORE cannot be opened.
     """
-    options = storage_options(arguments.storage_option)
-    with progress_bar() as progress:
+    options = parse_storage_options(arguments.storage_option)
+    with progress_bar_or_no_op() as progress:
         report = check(arguments.store, storage_options=options, progress=progress)
     return Outcome(report, report.conforms and (report.is_complete or not arguments.strict))
 
 
-def _preallocate(arguments: Namespace) -> Outcome:
+def _run_preallocate(arguments: Namespace) -> Outcome:
     """Make every chunk of uncompressed arrays in advance, so that processes can share each of them.
 
     Missing chunks and shards are made of the fill value, and take no room on the disk where that is
@@ -157,14 +174,14 @@ def _preallocate(arguments: Namespace) -> Outcome:
 
     Exit status: 0 if all chunks of all arrays are there now, 1 if not, 2 if STORE cannot be opened.
     """
-    with progress_bar() as progress:
+    with progress_bar_or_no_op() as progress:
         allocated = preallocate_store(
             arguments.store, any_size=arguments.any_size, progress=progress
         )
     return Outcome(allocated, not allocated.refused)
 
 
-def _explain(arguments: Namespace) -> Outcome:
+def _run_explain(arguments: Namespace) -> Outcome:
     """Say what a read of a selection does, and why it is not partial; read no chunk.
 
     SELECTION is as between brackets in Python: integers, slices, ... and lists of integers, such as
@@ -174,14 +191,14 @@ def _explain(arguments: Namespace) -> Outcome:
     Exit status: 0 if the read is partial, or no chunk is read and replaced by the write; 1 if not,
     2 if STORE cannot be opened or SELECTION does not fit the array.
     """
-    accessor, selection = selection_of_text(arguments.selection)
-    with open_store(arguments.store, storage_options(arguments.storage_option)) as (store, _):
+    accessor, selection = parse_selection(arguments.selection)
+    with open_store(arguments.store, parse_storage_options(arguments.storage_option)) as (store, _):
         array = open_array_at(store, arguments.array, is_written=arguments.write)
         try:
-            indexed = getattr(array, accessor) if accessor else array
+            indexed = getattr(array, accessor) if accessor is not None else array
             explanation = explain(indexed, selection, write=arguments.write)
         except Exception as error:  # whatever zarr and NumPy raise
-            text = cut(arguments.selection, 80)
+            text = truncate(arguments.selection, 80)
             raise StoreError(
                 f"the selection {text} is not explained: {describe_error(error)}"
             ) from error
@@ -216,9 +233,9 @@ _ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
 }
 """The keywords of `add_argument`, by the names of an argument."""
 _COMMANDS: Final[dict[Callable[[Namespace], Outcome], list[str]]] = {
-    _status: ["--json", "-v --verbose"],
-    _check: ["store", "--storage-option", "--json", "--all", "--strict"],
-    _explain: ["store", "selection", "--array", "--storage-option", "--json", "--write"],
-    _preallocate: ["store", "--any-size", "--json"],
+    _run_status: ["--json", "-v --verbose"],
+    _run_check: ["store", "--storage-option", "--json", "--all", "--strict"],
+    _run_explain: ["store", "selection", "--array", "--storage-option", "--json", "--write"],
+    _run_preallocate: ["store", "--any-size", "--json"],
 }
 """The names of the arguments of each command."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING
 
-from zarr_bytes.commands.result import Result, Table, counted
+from zarr_bytes.commands.result import Result, Table, count_with_noun
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 
@@ -32,23 +32,25 @@ class Counted(Result, Counts):
     stores: dict[str, Counts] = field(default_factory=dict)
     by_zarr: int = 0
 
-    def count(self, store: str | None, counts: Counts) -> None:
+    def count(self, store_name_or_none_for_zarr: str | None, counts: Counts) -> None:
         """Add the counts of a store; None is for chunks that zarr reads or writes by itself.
 
         Called in the thread that reads or writes, under `io.counters.lock`.
         """
-        if store is None:
+        if store_name_or_none_for_zarr is None:
             self.by_zarr += counts.chunks
             return
         self.add(counts)
-        self.stores.setdefault(store, Counts()).add(counts)
+        self.stores.setdefault(store_name_or_none_for_zarr, Counts()).add(counts)
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self.stores))
 
-    def _parts(self, **_: bool) -> Iterator[OutputPart]:
-        read = f"{counted(self.chunks, 'chunk')}, {counted(self.bytes_fetched, 'byte')} fetched"
-        yield ((f"{read}, {counted(self.bytes_written, 'byte')} written", "bold"),)
+    def _iter_output_parts(self, **_: bool) -> Iterator[OutputPart]:
+        chunks = count_with_noun(self.chunks, "chunk")
+        fetched = count_with_noun(self.bytes_fetched, "byte")
+        written = count_with_noun(self.bytes_written, "byte")
+        yield ((f"{chunks}, {fetched} fetched, {written} written", "bold"),)
         names = "Store", "Chunks", "Opens", "Requests", "Ranges", "Bytes fetched", "Bytes written"
         # A list, as other threads may add stores.
         stores = list(self.stores.items())

@@ -27,9 +27,16 @@ from zarr_bytes.chains import (
     why_shard_is_not_divisible,
 )
 from zarr_bytes.codec import BytesCodec
-from zarr_bytes.commands.result import Result, Table, brief, class_path, verdict, with_thousands
-from zarr_bytes.commands.status import source_of
-from zarr_bytes.commands.stores import error_without_array
+from zarr_bytes.commands.result import (
+    Result,
+    Table,
+    class_path,
+    short_json,
+    thousands_or_power_of_ten,
+    verdict_line,
+)
+from zarr_bytes.commands.status import source_of_setting
+from zarr_bytes.commands.stores import not_an_array_error_listing_arrays
 from zarr_bytes.errors import StoreError
 from zarr_bytes.indexing.plan_cache import PlanCache
 from zarr_bytes.indexing.selection import c_strides
@@ -38,11 +45,11 @@ from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import CAN_WRITE_IN_PLACE, NOT_WRITABLE_ERRNOS, must_be_replaced
 from zarr_bytes.io.files import READ_FLAGS, WRITE_FLAGS, ChunkFile, open_descriptor
 from zarr_bytes.io.locks import can_lock
-from zarr_bytes.io.store_names import path_name
+from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import (
+    count_objects_in_same_round,
     max_concurrent_requests,
-    objects_in_same_round,
-    result_without_waiting,
+    run_coroutine_that_never_waits,
 )
 from zarr_bytes.io.transports import CountingTransport, StoreFacts, read_index
 from zarr_bytes.layout.objects import InnerChunkIndex
@@ -172,9 +179,9 @@ class Explanation(Result):
     depends_on_values: bool
     may_share: bool
 
-    def _parts(self, **_: bool) -> Iterator[OutputPart]:
+    def _iter_output_parts(self, **_: bool) -> Iterator[OutputPart]:
         colour = "green" if self.is_partial else "yellow"
-        yield verdict(self._verdict(), colour, f"{self.selection} of ", self.array)
+        yield verdict_line(self._verdict(), colour, f"{self.selection} of ", self.array)
         if self.reason:
             yield ("Reason: ", "bold"), f"{self.reason}."
         rows = [
@@ -196,7 +203,7 @@ class Explanation(Result):
     def _in_words(self, name: str, value: Any) -> Cell:
         """The value of an attribute as a cell of the table."""
         if self.depends_on_values and name in _DEPEND_ON_VALUES and value:
-            return f"at most {with_thousands(value)}"
+            return f"at most {thousands_or_power_of_ten(value)}"
         return cast("Cell", _IN_WORDS.get(str(value), value))
 
 
@@ -243,7 +250,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     indexed = array  # the array, or an accessor of it
     array = getattr(indexed, "array", indexed)
     if not isinstance(array, zarr.Array):
-        raise error_without_array(indexed)
+        raise not_an_array_error_listing_arrays(indexed)
     indexer, fields = divide_selection_without_reading(indexed, selection)
     if fields:
         raise IndexError(
@@ -252,10 +259,10 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         )
     accessors = [name for name in _ACCESSORS if type(getattr(array, name)) is type(indexed)]
     entries = selection if isinstance(selection, tuple) else (selection,)
-    text = f"{''.join(accessors)}[{', '.join(map(_text_of_entry, entries))}]"
+    text = f"{''.join(accessors)}[{', '.join(map(_entry_as_python_text, entries))}]"
     # Of a mask, zarr has numbers of NumPy.
     selected_nbytes = prod(map(int, indexer.shape)) * array.dtype.itemsize
-    largest_chunk_nbytes = prod(_largest_chunk_shape(array)) * array.dtype.itemsize
+    largest_chunk_nbytes = prod(_largest_shard_or_chunk_shape(array)) * array.dtype.itemsize
     counts_by_axis = [
         sum(1 for _ in islice(axis, _MAX_CHUNKS + 1)) for axis in axis_indexers_of(indexer)
     ]
@@ -263,7 +270,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     if max(prod(counts_by_axis), steps) > _MAX_CHUNKS:
         raise ValueError(
             f"the selection {text} has more than a million chunks of"
-            f" {path_name(array.store_path)}, or MiB of larger chunks: explain a part of it"
+            f" {store_path_name(array.store_path)}, or MiB of larger chunks: explain a part of it"
         )
     chunk_count = prod(counts_by_axis) if counts_by_axis else sum(1 for _ in indexer)
     forecast = _Forecast(array, indexer, largest_chunk_nbytes, chunk_count, is_write=write)
@@ -284,7 +291,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         return number if forecast.is_known else None
 
     return Explanation(
-        array=path_name(array.store_path),
+        array=store_path_name(array.store_path),
         selection=text,
         is_write=write,
         acts=forecast.acts,
@@ -307,7 +314,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     )
 
 
-def _largest_chunk_shape(array: zarr.Array[Any]) -> tuple[int, ...]:
+def _largest_shard_or_chunk_shape(array: zarr.Array[Any]) -> tuple[int, ...]:
     """Shape of a shard or chunk; of chunks of several shapes, the largest size along each axis."""
     try:
         return array.shards or array.chunks
@@ -315,7 +322,7 @@ def _largest_chunk_shape(array: zarr.Array[Any]) -> tuple[int, ...]:
         return tuple(map(max, array.write_chunk_sizes))
 
 
-def _without_memory(shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Array:
+def _placeholder_array(shape: tuple[int, ...], dtype: np.dtype[Any], order: str = "C") -> Array:
     """An array of any size that stands for the result: its elements share one place in memory.
 
     It is never read or written. Plans are made for views of it, from their shapes and strides.
@@ -331,12 +338,12 @@ class _FileState(NamedTuple):
     """The state of a stored object before a read or write.
 
     `object_index` is its index, or None if the object is missing. `why_not_in_place` is the
-    reason why the file cannot be written in place, with its path; empty if it can be, if the object
+    reason why the file cannot be written in place, with its path; None if it can be, if the object
     was not looked at, or for a read.
     """
 
     object_index: InnerChunkIndex | None
-    why_not_in_place: str
+    why_not_in_place: str | None
 
 
 class _Forecast:
@@ -425,10 +432,10 @@ class _Forecast:
             self._encoding = encoding_of_uncompressed(chain)
         else:
             self.is_known = not isinstance(chain[-1], ShardingCodec)
-            self._why_zarr = _why_zarr()
+            self._why_zarr = _why_zarr_handles_chunks_itself()
         self._own_pipeline = own_pipeline
         if own_pipeline is not None:
-            out = _without_memory(tuple(indexer.shape), array.dtype, array.order)
+            out = _placeholder_array(tuple(indexer.shape), array.dtype, array.order)
             self._reader = Reader(
                 out, indexer.drop_axes, self._driver, self._plans, places_elements=False
             )
@@ -507,8 +514,8 @@ class _Forecast:
         if index is None:  # a missing shard
             self.chunks_assumed += 1
             index = self._assumed_index(layout)
-        self.reason = self.reason or driver.why_whole(store_path.path)
-        if not layout.index_nbytes and not driver.answers_ranges():
+        self.reason = self.reason or driver.why_whole(store_path.path) or ""
+        if not layout.index_nbytes and not driver.is_known_to_answer_ranges():
             self._first_requests += 1
         projection = ChunkProjection(
             store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
@@ -517,14 +524,14 @@ class _Forecast:
         index_cache = None if self._own_pipeline is None else self._own_pipeline.index_cache
         chunk_count = self._chunk_count
         if reader is None:
-            prepared = prepare_codec_read(store_path, layout, chunk_selection, _without_memory)
+            prepared = prepare_codec_read(store_path, layout, chunk_selection, _placeholder_array)
             projection = prepared.projection
             reader = Reader(prepared.out, (), driver, self._plans, places_elements=False)
             chunk_count = UNKNOWN_COUNT  # zarr calls the codec chunk by chunk: no round is the last
         facts = StoreFacts(
             is_folder=self._uses_files,
-            may_divide_whole_chunks=self._reader is not None and driver.answers_ranges(),
-            objects_at_once=objects_in_same_round(
+            may_divide_whole_chunks=self._reader is not None and driver.is_known_to_answer_ranges(),
+            objects_at_once=count_objects_in_same_round(
                 self.counts.chunks - 1, chunk_count, max_concurrent_requests()
             ),
         )
@@ -535,7 +542,7 @@ class _Forecast:
             facts,
             index_is_kept=kept_index_of(index_cache, store_path, layout) is not None,
         )
-        result_without_waiting(reader.read_object(projection, transport))
+        run_coroutine_that_never_waits(reader.read_object(projection, transport))
         self.counts.add(transport.counts)
         self._bytes_of_indexes += transport.index_nbytes
         self._first_requests += transport.requests_before_others
@@ -558,7 +565,7 @@ class _Forecast:
         if not update.replaces_all:
             state = self._file_state(layout, store_path, to_write=not why_replaced)
             index = state.object_index
-            why_replaced = why_replaced or state.why_not_in_place
+            why_replaced = why_replaced or state.why_not_in_place or ""
         counts, why_replaced, depends_on_values = update.forecast(
             index, is_file=self._uses_files, in_place=self._writes_in_place, why=why_replaced
         )
@@ -607,10 +614,12 @@ class _Forecast:
         cost = driver.request_cost_if_partial_reads()
         if cost is None:
             name = "zarr_bytes.partial_reads"
-            return f"{name} is False (set by {source_of(name)}): set it to True to read parts"
-        gap = f"{with_thousands(cost.gap)} bytes (zarr_bytes.gap.{driver.cost_kind})"
+            return (
+                f"{name} is False (set by {source_of_setting(name)}): set it to True to read parts"
+            )
+        gap = f"{thousands_or_power_of_ten(cost.gap)} bytes (zarr_bytes.gap.{driver.cost_kind})"
         if self._chunk_nbytes <= cost.gap and not self._is_sharded:
-            nbytes = with_thousands(self._chunk_nbytes)
+            nbytes = thousands_or_power_of_ten(self._chunk_nbytes)
             return f"a chunk has {nbytes} bytes, no more than the gap of {gap}"
         return f"gaps of up to {gap} are read, to save requests"
 
@@ -639,7 +648,7 @@ class _Forecast:
         """
         if not self._files_to_look_at:
             self.chunks_assumed += 1
-            return _FileState(self._assumed_index(layout), "")
+            return _FileState(self._assumed_index(layout), None)
         self._files_to_look_at -= 1
         root = self._driver.files_root
         path = f"{root}/{store_path.path}"
@@ -660,59 +669,58 @@ class _Forecast:
                 if to_write and not why and must_be_replaced(descriptor, status, path):
                     why = _HAS_OTHER_NAMES if status.st_mode & 0o222 else _IS_READ_ONLY
                 index = read_index(file, layout)
-        return _FileState(index, f"{path} {why}" if why else "")
+        return _FileState(index, f"{path} {why}" if why else None)
 
 
-def _why_zarr() -> str:
+def _why_zarr_handles_chunks_itself() -> str:
     """The first reason why zarr reads and writes uncompressed chunks by itself, and what to do."""
     buffer_class = get_buffer_class()
     if not issubclass(buffer_class, cpu.Buffer):
         return f"buffers are {class_path(buffer_class)}, for which zarr reads such chunks by itself"
     for key, own in _OWN_CLASSES.items():
         if (chosen := zarr_setting_or_default(key)) != own:
+            source = source_of_setting(key)
             return (
-                f"zarr's configuration has {chosen} for {key} (set by {source_of(key)}), which"
+                f"zarr's configuration has {chosen} for {key} (set by {source}), which"
                 f" reads and writes whole chunks: set it to {own}, and open the array again"
             )
     return "the array was opened before zarr-bytes was chosen: open it again"
 
 
-def _text_of_entry(entry: Any) -> str:
-    """An entry of a selection as Python code; only the beginning of a long array."""
+def _entry_as_python_text(entry: Any) -> str:
+    """An entry of a selection as Python code, for messages; only the beginning of a long array."""
     if entry is Ellipsis:
         return "..."
     if isinstance(entry, slice):
         return f"{entry.start}:{entry.stop}:{entry.step}".replace("None", "").removesuffix(":")
-    return brief(np.asarray(entry).tolist(), 40)
+    return short_json(np.asarray(entry).tolist(), 40)
 
 
-def selection_of_text(text: str) -> tuple[str, Any]:
-    """The accessor and the selection in a text such as ``oindex[[1, 2], 3:9]``.
+class ParsedSelection(NamedTuple):
+    """A selection that was written as text."""
 
-    Returns
-    -------
-    str
-        "oindex", "vindex" or "blocks"; empty for a selection of the array itself.
-    tuple
-        The entries of the selection.
+    accessor: str | None  # "oindex", "vindex" or "blocks"; None for the array itself
+    entries: tuple[Any, ...]  # what is between the brackets
 
-    Raises
-    ------
-    StoreError
-        If the text is not such a selection. It is parsed, and never evaluated.
+
+def parse_selection(text: str) -> ParsedSelection:
+    """The selection in a text such as ``oindex[[1, 2], 3:9]``; a StoreError for other texts.
+
+    The text is parsed, and never evaluated.
     """
     with suppress(SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         match ast.parse(f"_{text.strip()}", mode="eval").body:
             case ast.Subscript(ast.Name(name), node) if name[1:] in ("", *_ACCESSORS):
                 entries = node.elts if isinstance(node, ast.Tuple) else [node]
-                return name[1:], tuple(map(_entry_of_node, entries))
+                values = tuple(map(_entry_of_literal_node, entries))
+                return ParsedSelection(accessor=name[1:] or None, entries=values)
     raise StoreError(
         f"{text!r} is not a selection: write integers, slices, ... or lists of integers between"
         " brackets, such as '[:, 7, 3]', after oindex, vindex, blocks or nothing"
     )
 
 
-def _entry_of_node(node: ast.expr) -> Any:
+def _entry_of_literal_node(node: ast.expr) -> Any:
     """An entry of a selection; a ValueError or TypeError if it is more than a literal."""
     if not isinstance(node, ast.Slice):
         return ast.literal_eval(node)

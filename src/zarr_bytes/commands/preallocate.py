@@ -13,31 +13,31 @@ from zarr_bytes.chains import encoding_of_uncompressed, uncompressed_codecs_and_
 from zarr_bytes.commands.result import (
     Progress,
     Result,
-    counted,
-    first_rows,
-    verdict,
-    with_thousands,
+    count_with_noun,
+    iter_shortened_table,
+    thousands_or_power_of_ten,
+    verdict_line,
 )
 from zarr_bytes.commands.stores import (
     METADATA_KEY,
-    error_without_array,
-    list_nodes,
+    list_keys_by_node,
+    not_an_array_error_listing_arrays,
     open_array_at,
     open_store,
-    read_document,
+    read_metadata_document,
 )
 from zarr_bytes.errors import StoreError, describe_error
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
-from zarr_bytes.io.store_names import path_name
+from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.write import complete_shard, fill_value_object_writer
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from zarr_bytes.commands.result import Callback, OutputPart
+    from zarr_bytes.commands.result import OutputPart, ProgressCallback
     from zarr_bytes.layout.objects import ObjectLayout
 
 MOST_FILES: Final = 1_000_000
@@ -64,17 +64,17 @@ class Allocated(Result):
     completed: int = 0
     refused: dict[str, str] = field(default_factory=dict)
 
-    def _parts(self, **_: bool) -> Iterator[OutputPart]:
-        steps = [f"{counted(self.made, 'chunk')} made"]
+    def _iter_output_parts(self, **_: bool) -> Iterator[OutputPart]:
+        steps = [f"{count_with_noun(self.made, 'chunk')} made"]
         if self.completed:
-            steps.append(f"{counted(self.completed, 'shard')} completed")
+            steps.append(f"{count_with_noun(self.completed, 'shard')} completed")
         if self.refused:
-            steps.append(f"{counted(len(self.refused), 'array')} refused")
+            steps.append(f"{count_with_noun(len(self.refused), 'array')} refused")
         colour = "red" if self.refused else "green"
-        yield verdict(", ".join(steps), colour, f"{self.chunks:,} there now")
+        yield verdict_line(", ".join(steps), colour, f"{self.chunks:,} there now")
         if self.refused:
             rows = [(f"/{path}", (reason, "red")) for path, reason in self.refused.items()]
-            yield from first_rows(("Refused", "Reason"), rows, _MAX_LISTED)
+            yield from iter_shortened_table(("Refused", "Reason"), rows, _MAX_LISTED)
 
 
 def preallocate(
@@ -124,17 +124,19 @@ def preallocate(
     (4, 4)
     """
     if not isinstance(array, zarr.Array):
-        raise error_without_array(array)
+        raise not_an_array_error_listing_arrays(array)
     allocated = Allocated()
     try:
-        _make_chunks(allocated, array, any_size=any_size, progress=progress)
+        _make_chunks_and_add_counts(allocated, array, any_size=any_size, progress=progress)
     except StoreError as error:
-        message = f"chunks of {path_name(array.store_path)} cannot be made in advance: {error}"
+        message = (
+            f"chunks of {store_path_name(array.store_path)} cannot be made in advance: {error}"
+        )
         raise StoreError(message) from error
     return allocated
 
 
-def preallocate_store(store: str, *, any_size: bool, progress: Callback) -> Allocated:
+def preallocate_store(store: str, *, any_size: bool, progress: ProgressCallback) -> Allocated:
     """Make the chunks of every array in a folder; `refused` has the arrays where that fails.
 
     A StoreError if the folder cannot be opened. `any_size` and `progress` are those of
@@ -142,22 +144,25 @@ def preallocate_store(store: str, *, any_size: bool, progress: Callback) -> Allo
     """
     allocated = Allocated()
     with open_store(store) as (source, _):
-        for path, names in sorted(sync(list_nodes(source)).items()):
+        for path, names in sorted(sync(list_keys_by_node(source)).items()):
             try:
                 has_document = METADATA_KEY in names
-                if has_document and sync(read_document(source, path))["node_type"] == "group":
+                if (
+                    has_document
+                    and sync(read_metadata_document(source, path))["node_type"] == "group"
+                ):
                     continue
                 array = open_array_at(source, path, is_written=True)
-                _make_chunks(allocated, array, any_size=any_size, progress=progress)
+                _make_chunks_and_add_counts(allocated, array, any_size=any_size, progress=progress)
             except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
                 allocated.refused[path] = describe_error(error)
     return allocated
 
 
-def _make_chunks(
-    allocated: Allocated, array: zarr.Array[Any], *, any_size: bool, progress: Callback
+def _make_chunks_and_add_counts(
+    allocated: Allocated, array: zarr.Array[Any], *, any_size: bool, progress: ProgressCallback
 ) -> None:
-    """Make the missing chunks of an array, and complete its shards; count them in `allocated`.
+    """Make the missing chunks of an array, and complete its shards; and add to `allocated`.
 
     Raises what `preallocate` raises, with a StoreError that does not name the array.
     """
@@ -167,11 +172,11 @@ def _make_chunks(
     chain, spec = uncompressed_codecs_and_spec_or_raise(array)
     layout = encoding_of_uncompressed(chain).layout_of(spec)
     grid = ChunkGrid(array.shape, spec.shape)
-    if not any_size and (reason := _why_too_much(array, driver.files_root, layout, grid)):
+    if not any_size and (reason := _why_any_size_is_needed(array, driver.files_root, layout, grid)):
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")
     write = fill_value_object_writer(layout)
-    for done, path in enumerate(_chunk_paths(array, driver.files_root, grid), 1):
+    for done, path in enumerate(_iter_chunk_file_paths(array, driver.files_root, grid), 1):
         if create_file(path, write):
             allocated.made += 1
         elif complete_shard(path, driver.files_root, layout):
@@ -180,25 +185,28 @@ def _make_chunks(
         progress(Progress(array.path, 0, 1, done, grid.chunk_count))
 
 
-def _why_too_much(array: zarr.Array[Any], root: str, layout: ObjectLayout, grid: ChunkGrid) -> str:
-    """Why all chunks are made only with `any_size`: their number or bytes; empty if they are few.
+def _why_any_size_is_needed(
+    array: zarr.Array[Any], root: str, layout: ObjectLayout, grid: ChunkGrid
+) -> str | None:
+    """Why all chunks are made only with `any_size`: their number or bytes; None if they are few.
 
     Looks for the file of each chunk.
     """
     if grid.chunk_count > MOST_FILES:
-        count = with_thousands(grid.chunk_count)
+        count = thousands_or_power_of_ten(grid.chunk_count)
         return f"it has {count} chunks, and no more than {MOST_FILES:,} files are made unasked"
     nbytes = layout.index_nbytes + (layout.nbytes if any(layout.stored_fill_value) else 0)
-    paths = _chunk_paths(array, root, grid)
+    paths = _iter_chunk_file_paths(array, root, grid)
     missing = sum(not os.path.exists(path) for path in paths)  # noqa: PTH110
     needed = missing * nbytes
     free = shutil.disk_usage(root).free
     if needed <= free:
-        return ""
-    return f"its missing chunks take {with_thousands(needed)} bytes, and {free:,} bytes are free"
+        return None
+    needed_text = thousands_or_power_of_ten(needed)
+    return f"its missing chunks take {needed_text} bytes, and {free:,} bytes are free"
 
 
-def _chunk_paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
+def _iter_chunk_file_paths(array: zarr.Array[Any], root: str, grid: ChunkGrid) -> Iterator[str]:
     """The path of the file of each chunk, in C order."""
     # By their numbers: `product` would keep the indices along each axis as a tuple.
     for chunk_coords in map(grid.coords_of, range(grid.chunk_count)):

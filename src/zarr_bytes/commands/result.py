@@ -1,8 +1,8 @@
 """Results of commands: plain data that prints as lines and tables, and as JSON.
 
 A result prints as parts: first its verdict as a line, then further lines and tables. If `rich` is
-installed, `screen` gives them colours and the width of the terminal. All texts are escaped here, so
-that a name from a store cannot act on the terminal.
+installed, `text_for_terminal` gives them colours and the width of the terminal. All texts are
+escaped here, so that a name from a store cannot act on the terminal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
 
-    def texts(self) -> list[list[_StyledText]]:
+    def styled_rows_with_header(self) -> list[list[_StyledText]]:
         """The printable text of each cell, by row; the names of the columns are the first row."""
         rows = (self.columns, *self.rows)
         return [[_styled_text(cell, _MAX_CELL_LENGTH) for cell in row] for row in rows]
@@ -53,24 +53,27 @@ class Table:
 OutputPart: TypeAlias = Line | Table
 
 
-def first_rows(
-    columns: Sequence[str], rows: Sequence[Sequence[Cell]], max_rows: int, advice: str = ""
+def iter_shortened_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    max_rows: int,
+    advice_if_shortened: str = "",
 ) -> Iterator[OutputPart]:
-    """A table of the first rows, and a line with the number of others, which ends in `advice`."""
+    """A table of the first rows, and a line with the number of others, which ends in the advice."""
     yield Table(columns, rows[:max_rows])
     if len(rows) > max_rows:
-        yield (f"... and {len(rows) - max_rows:,} more{advice}",)
+        yield (f"... and {len(rows) - max_rows:,} more{advice_if_shortened}",)
 
 
 class Result:
     """A result that prints as the lines and tables of its command."""
 
-    def _parts(self, *, in_full: bool = False) -> Iterator[OutputPart]:
+    def _iter_output_parts(self, *, in_full: bool = False) -> Iterator[OutputPart]:
         """The verdict as one line, then the parts below it; every detail if `in_full`."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return "\n".join(map(_plain, self._parts()))
+        return "\n".join(map(_plain_text, self._iter_output_parts()))
 
 
 @dataclass(frozen=True)
@@ -84,45 +87,45 @@ class Progress:
     chunks: int = 0
 
 
-Callback: TypeAlias = "Callable[[Progress], None]"
+ProgressCallback: TypeAlias = "Callable[[Progress], None]"
 """What a command calls with its progress."""
 
 
-def verdict(text: str, colour: str, *things: Cell) -> Line:
+def verdict_line(text: str, colour: str, *subjects: Cell) -> Line:
     """The first line of a result: its verdict in a colour, and the things that it is about."""
-    return (f"{text}: ", f"bold {colour}"), *things
+    return (f"{text}: ", f"bold {colour}"), *subjects
 
 
-def screen(result: Result, *, in_full: bool = False) -> str:
+def text_for_terminal(result: Result, *, in_full: bool = False) -> str:
     """A result as text for standard output, coloured if `rich` is installed.
 
     Longer than the terminal, it ends with the verdict again. `in_full` shows every detail.
     """
-    parts = [*result._parts(in_full=in_full)]
-    shown = [*map(_coloured if is_package("rich") else _plain, parts)]
+    parts = [*result._iter_output_parts(in_full=in_full)]
+    shown = [*map(_coloured_text if is_package_installed("rich") else _plain_text, parts)]
     text = "\n".join(shown)
     if text.count("\n") + 3 > shutil.get_terminal_size().lines:  # and the prompt
         text += f"\n\n{shown[0]}"
     return text
 
 
-def is_package(name: str) -> bool:
+def is_package_installed(name: str) -> bool:
     """Whether a package is installed, and not only a folder of its name there."""
     return getattr(find_spec(name), "origin", None) is not None
 
 
-def _plain(part: OutputPart) -> str:
+def _plain_text(part: OutputPart) -> str:
     """A part as text, a table below an empty line."""
     if isinstance(part, tuple):
         return "".join([_styled_text(cell).text for cell in part]).rstrip()
-    rows = [[text for text, _ in row] for row in part.texts()]
+    rows = [[text for text, _ in row] for row in part.styled_rows_with_header()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     rule = "-" * (sum(widths) + 3 * len(widths) - 3)
     return "\n".join(["", lines[0], rule, *lines[1:]])
 
 
-def _coloured(part: OutputPart) -> str:
+def _coloured_text(part: OutputPart) -> str:
     """A part as text for this terminal, by `rich`; sentences are broken between words."""
     from rich import box, table
     from rich.console import Console
@@ -134,7 +137,7 @@ def _coloured(part: OutputPart) -> str:
             line = Text.assemble(*map(_styled_text, part))
             console.print(line, soft_wrap=not line.plain.endswith("."))
         else:
-            names, *rows = part.texts()
+            names, *rows = part.styled_rows_with_header()
             columns = [table.Column(Text(*name), overflow="fold") for name in names]
             shown = table.Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
             for row in rows:
@@ -146,17 +149,17 @@ def _coloured(part: OutputPart) -> str:
 def _styled_text(cell: Cell, max_length: int = sys.maxsize) -> _StyledText:
     """The printable text of a cell, cut before its escapes, and its style."""
     value, style = cell if isinstance(cell, tuple) else (cell, "")
-    text = with_thousands(value) if isinstance(value, int) else value
-    return _StyledText(printable(cut(text, max_length)), style)
+    text = thousands_or_power_of_ten(value) if isinstance(value, int) else value
+    return _StyledText(escape_unprintable(truncate(text, max_length)), style)
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callback]:
-    """A callback for progress, which shows a bar on a terminal with `rich`, and else nothing.
+def progress_bar_or_no_op() -> Iterator[ProgressCallback]:
+    """A callback for progress, which shows a bar on a terminal with `rich`, and else does nothing.
 
     It may be called in any thread. The bar is gone at the end of the block.
     """
-    if not (is_package("rich") and sys.stderr.isatty()):
+    if not (is_package_installed("rich") and sys.stderr.isatty()):
         yield lambda _: None
         return
     from rich import progress
@@ -172,8 +175,8 @@ def progress_bar() -> Iterator[Callback]:
         def show(state: Progress) -> None:
             fraction_of_node = state.chunks_done / state.chunks if state.chunks else 0
             nodes = f"{state.nodes_done:,} of {state.nodes_found:,} found"
-            chunks = f"chunk {state.chunks_done:,} of {with_thousands(state.chunks)}"
-            path = cut(printable(f"/{state.path}"), 24)
+            chunks = f"chunk {state.chunks_done:,} of {thousands_or_power_of_ten(state.chunks)}"
+            path = truncate(escape_unprintable(f"/{state.path}"), 24)
             bar.update(
                 task,
                 description=f"{nodes}, {chunks} {path}",
@@ -184,23 +187,23 @@ def progress_bar() -> Iterator[Callback]:
         yield show
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """`text` with escapes for control and format characters, and for lone surrogates."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def cut(text: str, max_length: int) -> str:
+def truncate(text: str, max_length: int) -> str:
     """`text`, or its beginning and " ..." if it has more than `max_length` characters."""
     return text if len(text) <= max_length else f"{text[: max_length - 4]} ..."
 
 
-def brief(value: object, max_length: int = 80) -> str:
-    """`value` as JSON, cut after `max_length` characters; the rest is not even made."""
+def short_json(value: object, max_length: int = 80) -> str:
+    """`value` as JSON text, cut after `max_length` characters; the rest is not even made."""
     pieces = _ENCODER.iterencode(value)  # lazy, so that no depth is too deep
-    return cut("".join(islice(pieces, max_length + 1)), max_length)
+    return truncate("".join(islice(pieces, max_length + 1)), max_length)
 
 
-def with_thousands(n: int) -> str:
+def thousands_or_power_of_ten(n: int) -> str:
     """`n` with separators of thousands; from 10^18 on, its magnitude, such as "about 10^20"."""
     if abs(n) < 10**18:
         return f"{n:,}"
@@ -208,14 +211,14 @@ def with_thousands(n: int) -> str:
     return f"about {sign}10^{log10(abs(n)):.0f}"
 
 
-def in_binary_units(nbytes: int) -> str:
-    """A size in the largest unit of which it is a multiple, such as "8 MiB"."""
+def in_largest_exact_unit(nbytes: int) -> str:
+    """A size in the largest binary unit of which it is a multiple, such as "8 MiB"."""
     whole_units = [unit for unit, size in _UNITS.items() if nbytes % size == 0]
     unit = whole_units[-1] if nbytes else "bytes"
-    return f"{with_thousands(nbytes // _UNITS[unit])} {unit}"
+    return f"{thousands_or_power_of_ten(nbytes // _UNITS[unit])} {unit}"
 
 
-def counted(count: int, noun: str) -> str:
+def count_with_noun(count: int, noun: str) -> str:
     """A number of things, such as "1 chunk" and "2 chunks"."""
     plural = "" if count == 1 else "s"
     return f"{count:,} {noun}{plural}"
@@ -226,7 +229,7 @@ def class_path(class_: type) -> str:
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
-def as_json(document: object) -> str:
+def to_strict_json(document: object) -> str:
     """`document` as strict JSON in ASCII; numbers that are not JSON are text."""
     text = json.dumps(document, default=lambda x: vars(x) if is_dataclass(x) else str(x))
     return json.dumps(json.loads(text, parse_constant=str), indent=2)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from zarr.dtype import data_type_registry
 from zarr.registry import get_codec_class, get_pipeline_class
@@ -19,9 +19,9 @@ from zarr_bytes.commands.result import (
     Result,
     Table,
     class_path,
-    in_binary_units,
-    is_package,
-    with_thousands,
+    in_largest_exact_unit,
+    is_package_installed,
+    thousands_or_power_of_ten,
 )
 from zarr_bytes.data_type import DATA_TYPES
 from zarr_bytes.data_type.real import ExtensionDataType
@@ -85,7 +85,7 @@ class InForce:
     found: object
     source: str
 
-    def _row(self, found: Cell) -> tuple[Cell, ...]:
+    def _table_row(self, found: Cell) -> tuple[Cell, ...]:
         """The row of a table, with the cell for `found`."""
         return self.name, found, (self.source, "dim" if self.source == _DEFAULT else "")
 
@@ -125,12 +125,12 @@ class Status(Result):
     def __iter__(self) -> Iterator[InForce]:
         return iter(self.codecs)
 
-    def _parts(self, *, in_full: bool = False) -> Iterator[OutputPart]:
-        yield self._verdict()
+    def _iter_output_parts(self, *, in_full: bool = False) -> Iterator[OutputPart]:
+        yield self._verdict_line()
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         yield ((versions, "dim"),)
         classes = [
-            codec._row(
+            codec._table_row(
                 (str(codec.found), "green" if codec.found == _OWN_CLASSES[codec.name] else "red")
             )
             for codec in self.codecs
@@ -151,11 +151,11 @@ class Status(Result):
         if in_full:
             yield Table(("Data type", "Class"), list(self.data_types.items()))
         else:
-            yield self._count_of_data_types()
+            yield self._line_on_data_types()
         if (setter := dotted_name_of_setter(self.settings[0].name)) != "zarr.config.set":
             text = f"zarr {self.versions['zarr']} takes none of other packages."
             yield ("Settings ", "bold"), (f"are set by {setter}: {text}", "yellow")
-        settings = [setting._row(_value_text(setting)) for setting in self.settings]
+        settings = [setting._table_row(_value_text(setting)) for setting in self.settings]
         yield Table(("Setting", "Value", "Decided by"), settings)
         texts = [*self.problems, *self.unknown, *self.advice]
         if texts:
@@ -164,7 +164,7 @@ class Status(Result):
         for text in texts:
             yield (f"  {text}" if text.startswith(_FOR_A_SHELL) else text,)  # to be copied
 
-    def _verdict(self) -> Line:
+    def _verdict_line(self) -> Line:
         if self.problems:
             return ("Not working:", "bold red"), " a setting is not permitted."
         if self.advice:
@@ -173,7 +173,7 @@ class Status(Result):
             return ("Active, but", "bold yellow"), f" {self.unknown[0]}."
         return ("Active:", "bold green"), " zarr reads and writes bytes through zarr-bytes."
 
-    def _count_of_data_types(self) -> Line:
+    def _line_on_data_types(self) -> Line:
         classes = self.data_types.values()
         others = Counter(found for found in classes if not found.startswith("zarr_bytes."))
         own = f"{len(classes) - others.total()} of {len(classes)} by zarr-bytes"
@@ -186,8 +186,8 @@ def _value_text(setting: InForce) -> str:
     if type(setting.found) is not int:
         return str(setting.found)
     if setting.name.endswith((".local", ".remote")):
-        return in_binary_units(setting.found)
-    return with_thousands(setting.found)
+        return in_largest_exact_unit(setting.found)
+    return thousands_or_power_of_ten(setting.found)
 
 
 def status() -> Status:
@@ -207,17 +207,20 @@ def status() -> Status:
     ('bytes', 'zarr_bytes.codec.BytesCodec')
     """
     given = explicit_settings()
-    codecs = [InForce(name, _class_in_force(name), source_of(key)) for name, key in _KEYS.items()]
-    problems = list(_problems(given, codecs[-1]))
-    advice = list(_how_to_activate(codecs))
+    codecs = [
+        InForce(name, _class_path_or_error_text(name), source_of_setting(key))
+        for name, key in _KEYS.items()
+    ]
+    problems = list(_iter_problems(given, codecs[-1]))
+    advice = list(_iter_lines_on_how_to_activate(codecs))
     return Status(
         is_active=not (problems or advice),
         versions={"Python": platform.python_version()}
-        | {n: metadata.version(n) for n in _PACKAGES if is_package(n.replace("-", "_"))},
+        | {n: metadata.version(n) for n in _PACKAGES if is_package_installed(n.replace("-", "_"))},
         codecs=codecs,
-        data_types={name: _data_type_in_force(name) for name in DATA_TYPES},
+        data_types={name: _data_type_class_path_or_reason(name) for name in DATA_TYPES},
         settings=[
-            InForce(name, given.get(name, default), source_of(name))
+            InForce(name, given.get(name, default), source_of_setting(name))
             for name, (default, _) in SETTINGS.items()
         ],
         problems=problems,
@@ -226,15 +229,17 @@ def status() -> Status:
     )
 
 
-def _class_in_force(name: str) -> str:
+def _class_path_or_error_text(codec_name_or_pipeline: str) -> str:
     """The class that zarr has for a codec or the pipeline; "none: " and the error if it fails."""
+    name = codec_name_or_pipeline
+    is_pipeline = name == "pipeline"
     try:
-        return class_path(get_pipeline_class() if name == "pipeline" else get_codec_class(name))
+        return class_path(get_pipeline_class() if is_pipeline else get_codec_class(name))
     except Exception as error:  # noqa: BLE001 -- of zarr, for whatever its configuration holds
         return f"none: {describe_error(error)}"
 
 
-def _data_type_in_force(name: str) -> str:
+def _data_type_class_path_or_reason(name: str) -> str:
     """The class that zarr has for a data type, or why there is none."""
     own = DATA_TYPES[name]
     registered = data_type_registry.contents.get(name)
@@ -246,14 +251,14 @@ def _data_type_in_force(name: str) -> str:
     return "unknown to zarr" if registered is None else class_path(registered)
 
 
-def _problems(given: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
+def _iter_problems(explicit: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
     """Values of settings that are not permitted, and a pipeline that cannot be imported.
 
     In the words that reading an array would raise.
     """
     for name in SETTINGS:
         try:
-            checked_value_or_default(given, name)
+            checked_value_or_default(explicit, name)
         except (TypeError, ValueError) as error:
             yield str(error)
     if str(pipeline.found).startswith("none: "):
@@ -261,13 +266,13 @@ def _problems(given: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
         yield f"codec_pipeline.path is {section!r}: {pipeline.found}"
 
 
-def _how_to_activate(codecs: list[InForce]) -> Iterator[str]:
+def _iter_lines_on_how_to_activate(codecs: list[InForce]) -> Iterator[str]:
     """What to do, if zarr uses another class for `bytes`: sentences, then lines for a shell."""
     others = [codec for codec in codecs if codec.found != _OWN_CLASSES[codec.name]]
     if codecs[0] not in others:
         return
     sources = list(dict.fromkeys(codec.source for codec in others))
-    sentences = [_sentence_on(source) for source in sources]
+    sentences = [_advice_on_source(source) for source in sources]
     # It decides in a new process, where nothing else does.
     if is_configuration_file_where_zarr_looks():
         others = [codec for codec in others if codec.source != _DEFAULT]
@@ -286,7 +291,7 @@ def _how_to_activate(codecs: list[InForce]) -> Iterator[str]:
         yield f"export {variable}={path}"
 
 
-def _sentence_on(source: str) -> str:
+def _advice_on_source(source: str) -> str:
     """Why a source has not chosen this package, or what to do about it."""
     if source == _DEFAULT:
         text = RESTART if is_configuration_file_where_zarr_looks() else NOT_FOUND
@@ -298,25 +303,25 @@ def _sentence_on(source: str) -> str:
     return f"{source} has chosen another class."
 
 
-def source_of(key: str) -> str:
+def source_of_setting(setting_name: str) -> str:
     """The source of the current value of a setting of zarr or of this package.
 
     "default", the path of a file, an environment variable, the function that sets it, or "unknown",
     as in `InForce.source`.
     """
-    is_own = key in SETTINGS
+    is_own = setting_name in SETTINGS
     in_force = (
-        configuration_with_package_settings().get(key, _MISSING)
+        configuration_with_package_settings().get(setting_name, _MISSING)
         if is_own
-        else zarr_setting_or_default(key, _MISSING)
+        else zarr_setting_or_default(setting_name, _MISSING)
     )
     if in_force is _MISSING:
         return _DEFAULT
     # Code, unless another source agrees; or a default that zarr's configuration does not show.
-    source = dotted_name_of_setter(key) if is_own or defaults_of_zarr() else _UNKNOWN
-    for name, values in _sources():
+    source = dotted_name_of_setter(setting_name) if is_own or defaults_of_zarr() else _UNKNOWN
+    for name, values in _iter_sources():
         value: Any = values
-        for part in key.split("."):
+        for part in setting_name.split("."):
             mapping = value if isinstance(value, Mapping) else {}
             value = mapping.get(part, mapping.get(part.replace("_", "-"), _MISSING))
         # The last one that agrees: a variable may have been set after zarr had read them all. Code
@@ -326,10 +331,17 @@ def source_of(key: str) -> str:
     return source
 
 
-def _sources() -> Iterator[tuple[str, object]]:
-    """Each source of zarr's configuration and its values, in the order in which zarr reads them."""
+class _Source(NamedTuple):
+    """A source of zarr's configuration, and all values that it has, nested by name."""
+
+    name: str
+    values: object
+
+
+def _iter_sources() -> Iterator[_Source]:
+    """Each source of zarr's configuration, in the order in which zarr reads them."""
     for default in defaults_of_zarr():
-        yield _DEFAULT, default
+        yield _Source(_DEFAULT, default)
     config = configuration_with_package_settings()
     for path in map(Path, config.paths):
         with suppress(OSError):  # of a folder of another user, which zarr passes over, too
@@ -339,6 +351,7 @@ def _sources() -> Iterator[tuple[str, object]]:
             else:
                 files = [path] if path.is_file() else []
             for file in files:
-                yield str(file), config.collect(paths=[str(file)], env={})
+                yield _Source(str(file), config.collect(paths=[str(file)], env={}))
     for name, value in os.environ.items():
-        yield f"{name}{_IN_ENVIRONMENT}", config.collect(paths=[], env={name: value})
+        values = config.collect(paths=[], env={name: value})
+        yield _Source(f"{name}{_IN_ENVIRONMENT}", values)

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
@@ -16,7 +17,7 @@ from zarr.abc.store import Store
 from zarr.buffer import cpu
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
-from zarr_bytes.commands.result import brief
+from zarr_bytes.commands.result import short_json
 from zarr_bytes.errors import StoreError, describe_error, not_an_array_error
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.zarr_versions import sync
@@ -29,12 +30,12 @@ _MAX_LISTED: Final = 20  # arrays that an error lists
 _MAX_DOCUMENTS: Final = 1000  # that are read for it: links of folders may lead in a circle
 
 
-def storage_options(texts: list[str]) -> dict[str, object]:
-    """Arguments for fsspec from texts ``key=value``, where a value is JSON, or else text.
+def parse_storage_options(texts: list[str]) -> dict[str, object]:
+    """Arguments for fsspec from texts ``key=value``; a StoreError if one has another form.
 
-    A StoreError if a text has another form.
+    A value is JSON, or else text.
 
-    >>> storage_options(["anon=True", "key=abc", 'client_kwargs={"region_name": "x"}'])
+    >>> parse_storage_options(["anon=True", "key=abc", 'client_kwargs={"region_name": "x"}'])
     {'anon': True, 'key': 'abc', 'client_kwargs': {'region_name': 'x'}}
     """
     options: dict[str, object] = {}
@@ -49,11 +50,18 @@ def storage_options(texts: list[str]) -> dict[str, object]:
     return options
 
 
+class StoreAndName(NamedTuple):
+    """A store, and its name for messages: a path, a URL, or as of `store_name`."""
+
+    store: Store
+    name: str
+
+
 @contextmanager
 def open_store(
     store: str | os.PathLike[str] | Store, storage_options: Mapping[str, object] | None = None
-) -> Iterator[tuple[Store, str]]:
-    """A store for reading, and its name; only a store that is opened here is closed.
+) -> Iterator[StoreAndName]:
+    """Open a store for reading; at the end of the block, close it if it was opened here.
 
     Parameters
     ----------
@@ -78,8 +86,8 @@ def open_store(
     name = store_name(store) if isinstance(store, Store) else os.fspath(store)
     source = None
     try:
-        source = store if isinstance(store, Store) else sync(_open(name, storage_options))
-        yield source, name
+        source = store if isinstance(store, Store) else sync(_open_read_only(name, storage_options))
+        yield StoreAndName(source, name)
     except (StoreError, OSError) as error:
         named = StoreError(f"{name}: {error}")
         for note in getattr(error, "__notes__", ()):
@@ -87,24 +95,25 @@ def open_store(
         raise named from error
     finally:
         if source is not None and source is not store:
-            sync(_close(source))
+            sync(_close_with_connections(source))
 
 
-async def _open(location: str, options: Mapping[str, object] | None) -> Store:
+async def _open_read_only(path_or_url: str, options: Mapping[str, object] | None) -> Store:
     """The store at a path or URL, to be read; a StoreError that does not name it."""
-    if not location:  # such as from an unset variable of a shell
+    if not path_or_url:  # such as from an unset variable of a shell
         raise StoreError("no store is named; . is the folder you are in")
-    scheme, separator, rest = location.partition("://")
+    scheme, separator, rest = path_or_url.partition("://")
     is_url = bool(separator) and scheme.lower() not in ("file", "local")
     if options and not is_url:
         raise StoreError("storage options are for URLs, and this is a path")
     # Relative, too, as zarr prints the folder of an array: the first name is no host.
-    path = Path(unquote(rest) if separator else location)
+    path = Path(unquote(rest) if separator else path_or_url)
     try:
         if is_url:
-            # With a file system, and so connections, of its own, which `_close` may close.
+            # With a file system, and so connections, of its own, which
+            # `_close_with_connections` may close.
             fsspec_options = {"skip_instance_cache": True} | dict(options or {})
-            return FsspecStore.from_url(location, fsspec_options, read_only=True)
+            return FsspecStore.from_url(path_or_url, fsspec_options, read_only=True)
         if path.is_dir():
             return await LocalStore.open(path, read_only=True)
         if path.suffix == ".zip" and path.is_file():
@@ -115,7 +124,7 @@ async def _open(location: str, options: Mapping[str, object] | None) -> Store:
     raise StoreError(found)
 
 
-async def _close(store: Store) -> None:
+async def _close_with_connections(store: Store) -> None:
     """Close a store, and its connections, which fsspec leaves open."""
     fs = getattr(store, "fs", None)
     session: Any = getattr(fs, "_s3", None) or getattr(fs, "_session", None)
@@ -136,47 +145,52 @@ def open_array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[An
     try:
         return zarr.open_array(store, path=path, mode="r" if store.read_only else "r+")
     except Exception as error:  # whatever a store, zarr and any codec or data type raise
-        raise _no_array_at(store, path, error) from error
+        raise _no_array_error(store, path, error) from error
 
 
-def _no_array_at(store: Store, path: str, error: Exception) -> StoreError:
-    """Error for the `path` of a command, for which zarr has raised `error`; notes list arrays."""
-    node = sync(_node_at(store, path.strip("/")))
+def _no_array_error(store: Store, path: str, zarr_error: Exception) -> StoreError:
+    """Error for the `path` of a command that zarr does not open; its notes list arrays."""
+    node = sync(_try_read_node(store, path.strip("/")))
     if node is not None and node.kind == "group":
         message = f"/{node.path} is a group: name an array in it with --array PATH"
-        arrays = sync(_arrays_below(store, node.path))
+        arrays = sync(_list_some_arrays_below(store, node.path))
         if not arrays:
             message = f"/{node.path} is a group, and no array is found in it"
     else:
         message = (
-            f"zarr opens no array at /{path} ({describe_error(error)}): name another with"
+            f"zarr opens no array at /{path} ({describe_error(zarr_error)}): name another with"
             " --array PATH;"
             " `zarr-bytes check` lists the arrays, and says why one does not open"
         )
-        arrays = [] if node is not None else sync(_arrays_below(store, ""))
+        arrays = [] if node is not None else sync(_list_some_arrays_below(store, ""))
     no_array = StoreError(message)
-    _note_arrays(no_array, [(f"--array {shlex.quote(array.path)}", array) for array in arrays])
+    _add_notes_on_arrays(
+        no_array, {f"--array {shlex.quote(array.path)}": array for array in arrays}
+    )
     return no_array
 
 
-def error_without_array(found: object) -> TypeError:
+def not_an_array_error_listing_arrays(found: object) -> TypeError:
     """Error for an argument in place of an array; for a group, notes list its arrays."""
     type_error = not_an_array_error(found)
     if isinstance(found, zarr.Group):
         prefix = join_key(found.path, "")
-        arrays = sync(_arrays_below(found.store, found.path))
-        _note_arrays(
+        arrays = sync(_list_some_arrays_below(found.store, found.path))
+        _add_notes_on_arrays(
             type_error,
-            [(f"group[{array.path.removeprefix(prefix)!r}]", array) for array in arrays],
+            {f"group[{node.path.removeprefix(prefix)!r}]": node for node in arrays},
         )
     return type_error
 
 
-def _note_arrays(error: Exception, arrays: list[tuple[str, _Node]]) -> None:
-    """Add a note to an error for each array: the text by which the user names it, and its shape."""
-    for text, array in arrays[:_MAX_LISTED]:
+def _add_notes_on_arrays(error: Exception, arrays_by_text: dict[str, _Node]) -> None:
+    """Add a note to an error for each array, up to a limit: how to name it, and its shape.
+
+    The keys are the texts by which the user names the arrays.
+    """
+    for text, array in islice(arrays_by_text.items(), _MAX_LISTED):
         error.add_note(f"  {text}: shape {array.shape}, {array.data_type}")
-    if len(arrays) > _MAX_LISTED:
+    if len(arrays_by_text) > _MAX_LISTED:
         error.add_note(f"  and others: {_MAX_LISTED} are listed")
 
 
@@ -190,26 +204,27 @@ class _Node(NamedTuple):
 
 
 def _node_of(path: str, document: dict[str, Any]) -> _Node:
+    """The node at `path` that a metadata document describes; nothing is checked."""
     data_type = document.get("data_type")
     return _Node(
         path,
         kind=document["node_type"],
-        shape=brief(document.get("shape")),
-        data_type=data_type if isinstance(data_type, str) else brief(data_type),
+        shape=short_json(document.get("shape")),
+        data_type=data_type if isinstance(data_type, str) else short_json(data_type),
     )
 
 
-async def _node_at(store: Store, path: str) -> _Node | None:
-    """The node at `path`; None if there is none whose document can be read."""
+async def _try_read_node(store: Store, path: str) -> _Node | None:
+    """The node at `path`; None if there is none, or its document can't be read. Raises nothing."""
     try:
-        if _is_no_file(store, join_key(path, METADATA_KEY)):
+        if _is_folder_without_file(store, join_key(path, METADATA_KEY)):
             return None
-        return _node_of(path, await read_document(store, path))
+        return _node_of(path, await read_metadata_document(store, path))
     except Exception:  # noqa: BLE001 -- of any store
         return None
 
 
-async def _arrays_below(store: Store, group: str) -> list[_Node]:
+async def _list_some_arrays_below(store: Store, group_path: str) -> list[_Node]:
     """The arrays in a group and in the groups within, the nearest first.
 
     With one array more than an error lists, the search ends. The arrays are those of consolidated
@@ -217,11 +232,11 @@ async def _arrays_below(store: Store, group: str) -> list[_Node]:
     chunks. Members that cannot be read are passed over.
     """
     arrays = list[_Node]()
-    groups = [group]
+    groups = [group_path]
     documents = 0
     for path in groups:  # grows meanwhile, by the groups within
         with suppress(Exception):  # of any store, and of any document
-            consolidated = (await read_document(store, path)).get("consolidated_metadata")
+            consolidated = (await read_metadata_document(store, path)).get("consolidated_metadata")
             if consolidated:
                 copies = consolidated["metadata"]
                 nodes = [_node_of(join_key(path, name), copies[name]) for name in sorted(copies)]
@@ -231,7 +246,7 @@ async def _arrays_below(store: Store, group: str) -> list[_Node]:
                 if len(arrays) > _MAX_LISTED or documents > _MAX_DOCUMENTS:
                     return arrays
                 documents += 1
-                node = await _node_at(store, join_key(path, name))
+                node = await _try_read_node(store, join_key(path, name))
                 if node is not None and node.kind == "array":
                     arrays.append(node)
                 elif node is not None:
@@ -244,8 +259,8 @@ def join_key(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-async def list_nodes(store: Store) -> dict[str, list[str]]:
-    """The arrays and groups of a store, with the keys of each.
+async def list_keys_by_node(store: Store) -> dict[str, list[str]]:
+    """The keys of each array and group of a store, by the path of the array or group.
 
     Returns
     -------
@@ -277,7 +292,7 @@ async def list_nodes(store: Store) -> dict[str, list[str]]:
         if path in nodes:
             nodes[path].append(key.removeprefix(join_key(path, "")))
     try:
-        if not (keys or _is_no_file(store, METADATA_KEY)):
+        if not (keys or _is_folder_without_file(store, METADATA_KEY)):
             document = await store.get(METADATA_KEY, cpu.buffer_prototype)
             nodes = {} if document is None else {"": []}
     except Exception as error:
@@ -287,7 +302,7 @@ async def list_nodes(store: Store) -> dict[str, list[str]]:
     return nodes
 
 
-def _is_no_file(store: Store, key: str) -> bool:
+def _is_folder_without_file(store: Store, key: str) -> bool:
     """Whether a folder has no regular file at `key`; False for any other store.
 
     zarr would wait for a FIFO for ever.
@@ -295,16 +310,16 @@ def _is_no_file(store: Store, key: str) -> bool:
     return isinstance(store, LocalStore) and not (store.root / key).is_file()
 
 
-async def read_document(store: Store, path: str) -> dict[str, Any]:
+async def read_metadata_document(store: Store, node_path: str) -> dict[str, Any]:
     """The metadata document of an array or a group.
 
     A FileNotFoundError if it is missing, and a ValueError if it is not JSON, or not that of a node.
     """
-    buffer = await store.get(join_key(path, METADATA_KEY), cpu.buffer_prototype)
+    buffer = await store.get(join_key(node_path, METADATA_KEY), cpu.buffer_prototype)
     if buffer is None:
-        raise FileNotFoundError(join_key(path, METADATA_KEY))
+        raise FileNotFoundError(join_key(node_path, METADATA_KEY))
     document = json.loads(str(buffer.to_bytes(), "utf-8"))
     kind = document.get("node_type") if isinstance(document, dict) else None
     if kind not in ("array", "group"):
-        raise ValueError(f'"node_type" is {brief(kind)}; permitted are "array" and "group"')
+        raise ValueError(f'"node_type" is {short_json(kind)}; permitted are "array" and "group"')
     return document  # type: ignore[no-any-return]

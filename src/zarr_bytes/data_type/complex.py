@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from zarr import dtype as zarr_dtype
@@ -17,8 +17,8 @@ from zarr_bytes.data_type.real import (
     SMALL_FLOATS,
     ExtensionDataType,
     MultiByteDataType,
-    define_data_type,
-    ml_dtypes_dtype,
+    define_extension_in_module,
+    import_ml_dtypes_dtype,
 )
 from zarr_bytes.zarr_versions import DataTypeValidationError
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 class _Complex(ExtensionDataType):
     """A complex data type, whose fill value is an array of two components."""
 
-    def _as_json(self, data: Any) -> Any:
+    def _json_form_or_same(self, data: Any) -> Any:
         is_number = isinstance(data, int | float | complex | np.inexact)
         components = (data.real, data.imag) if is_number else data
         if isinstance(components, tuple | list):
-            return [super(_Complex, self)._as_json(component) for component in components]
+            return [super(_Complex, self)._json_form_or_same(component) for component in components]
         return components
 
 
-class _Pair(_Complex, MultiByteDataType):
-    """A complex type that is one of ml_dtypes, too."""
+class _NativeEndianComplex(_Complex, MultiByteDataType):
+    """A complex type that is one of ml_dtypes, too, which has it in the machine's byte order."""
 
     def to_native_dtype(self) -> DType:
         """NumPy type; a TypeError in the other byte order: ml_dtypes 0.6 would swap the numbers."""
@@ -53,19 +53,19 @@ class _Pair(_Complex, MultiByteDataType):
                 " of it; read it with the codec of zarr-bytes, and"
                 " out of a shard with zarr.core.codec_pipeline.BatchedCodecPipeline"
             )
-        return self._native()
+        return self._import_native_dtype()
 
 
 class _ComplexRecord(_Complex):
     """A complex type whose NumPy type is a record of `real` and `imag`: zarr's structured type."""
 
     @classmethod
-    def _native(cls) -> DType:
-        component = ml_dtypes_dtype(cls._name_in_package, cls._zarr_v3_name)
+    def _import_native_dtype(cls) -> DType:
+        component = import_ml_dtypes_dtype(cls._name_in_package, cls._zarr_v3_name)
         return np.dtype([("real", component), ("imag", component)])
 
     @classmethod
-    def from_native_dtype(cls, dtype: TBaseDType) -> Self:
+    def from_native_dtype(cls, dtype: TBaseDType) -> NoReturn:
         raise DataTypeValidationError(f"{dtype} is not {cls._zarr_v3_name}")
 
 
@@ -73,19 +73,19 @@ class _Alias(zarr_dtype.ZDType[Any, Any]):
     """Another name of a core data type, kept when metadata is written again."""
 
     @classmethod
-    def from_native_dtype(cls, dtype: TBaseDType) -> Self:
+    def from_native_dtype(cls, dtype: TBaseDType) -> NoReturn:
         raise DataTypeValidationError(f"{dtype} is written under its core name")
 
     @classmethod
-    def _from_json_v2(cls, data: DTypeJSON) -> Self:
+    def _from_json_v2(cls, data: DTypeJSON) -> NoReturn:
         raise DataTypeValidationError(f"{data!r}: Zarr format 2 has no such name")
 
 
-_define = partial(define_data_type, module=__name__)
-_define("ComplexFloat16", "complex_float16", _Pair, in_package="complex32")
-_define("ComplexBFloat16", "complex_bfloat16", _Pair, in_package="bcomplex32")
+_define = partial(define_extension_in_module, module_name=__name__)
+_define("ComplexFloat16", "complex_float16", _NativeEndianComplex, ml_dtypes_name="complex32")
+_define("ComplexBFloat16", "complex_bfloat16", _NativeEndianComplex, ml_dtypes_name="bcomplex32")
 for _class, _name in SMALL_FLOATS.items():
     if _name != "float8_e4m3fn":
-        _define(f"Complex{_class}", f"complex_{_name}", _ComplexRecord, in_package=_name)
+        _define(f"Complex{_class}", f"complex_{_name}", _ComplexRecord, ml_dtypes_name=_name)
 _define("ComplexFloat32", "complex_float32", _Alias, CORE_TYPES["Complex64"])
 _define("ComplexFloat64", "complex_float64", _Alias, CORE_TYPES["Complex128"])

@@ -10,14 +10,14 @@ import re
 import reprlib
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 
 import numpy as np
 from zarr import dtype as zarr_dtype
 
 from zarr_bytes.data_type.exact import ExactFillValues, ReplacesZarrDataType
 from zarr_bytes.data_type.fill_value import (
-    component_of,
+    component_dtype_of,
     fill_value_error,
     float_from_json,
     raw_from_json,
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 class _CoreDataType(ReplacesZarrDataType):
     """A core data type: a bool or a number."""
 
-    def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
-        scalar = super()._read_as_zarr(data, refusal)
+    def _from_json_leniently(self, data: JSON, refusal: FillValueError) -> Any:
+        scalar = super()._from_json_leniently(data, refusal)
         if scalar.dtype.kind != "c" or data is None:
             return scalar
         # zarr has read an array of two components.
-        pair = np.array([scalar]).view(component_of(scalar.dtype))
+        pair = np.array([scalar]).view(component_dtype_of(scalar.dtype))
         for i, component in enumerate(cast("Sequence[JSON]", data)):
             with suppress(FillValueError):  # zarr loses the bits of a NaN that is permitted
                 pair[i] = float_from_json(component, pair.dtype)
@@ -87,12 +87,12 @@ class RawBits(ExactFillValues, zarr_dtype.RawBytes):
     _zarr_v3_name = "r*"  # type: ignore[assignment]  # the base has one name
 
     @classmethod
-    def from_native_dtype(cls, dtype: TBaseDType) -> Self:
+    def from_native_dtype(cls, dtype: TBaseDType) -> NoReturn:
         """Error for every NumPy type, because zarr maps void types to ``raw_bytes``."""
         raise DataTypeValidationError(f"{dtype} is raw_bytes; write dtype='r{8 * dtype.itemsize}'")
 
     @classmethod
-    def _from_json_v2(cls, data: DTypeJSON) -> Self:
+    def _from_json_v2(cls, data: DTypeJSON) -> NoReturn:
         raise DataTypeValidationError(f"{data!r}: Zarr format 2 has no raw data types")
 
     @classmethod
@@ -119,7 +119,7 @@ class RawBits(ExactFillValues, zarr_dtype.RawBytes):
         """Name in metadata: ``"r16"`` for two bytes; zarr's form of void types in format 2."""
         return f"r{8 * self.length}" if zarr_format == 3 else super().to_json(zarr_format)
 
-    def _read_exactly(self, data: JSON) -> np.void:
+    def _from_json_strictly(self, data: JSON) -> np.void:
         return raw_from_json(data, self.length)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
@@ -148,9 +148,9 @@ if HAS_STRUCT:
             "configuration": {"fields": [{"name": "a", "data_type": "bool"}]},
         }
 
-        def _read_exactly(self, data: JSON) -> Any:
+        def _from_json_strictly(self, data: JSON) -> Any:
             if isinstance(data, Mapping):
-                return self._from_fields(data, "_read_exactly")
+                return self._record_from_json(data, is_strict=True)
             # Imported here, since it imports this package.
             from zarr_bytes.layout.elements import decode_elements
 
@@ -166,28 +166,30 @@ if HAS_STRUCT:
                 )
                 raise fill_value_error(str(dtype), data, permitted) from None
 
-        def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
+        def _from_json_leniently(self, data: JSON, refusal: FillValueError) -> Any:
             if isinstance(data, Mapping):
-                return self._from_fields(data, "_read_exactly_or_as_zarr")
-            return super()._read_as_zarr(data, refusal)
+                return self._record_from_json(data, is_strict=False)
+            return super()._from_json_leniently(data, refusal)
 
-        def _from_fields(self, data: Mapping[str, JSON], method: str) -> np.void:
-            """Scalar of a JSON object; `method` of `ExactFillValues` reads each field.
+        def _record_from_json(self, data: Mapping[str, JSON], *, is_strict: bool) -> np.void:
+            """Scalar of a JSON object with a value for each field; else a FillValueError.
 
-            A missing field is an error if `method` is "_read_exactly", and else its default. A
-            FillValueError names the field.
+            If `is_strict`, a missing field is an error, too, and else its default; and fields must
+            have permitted values, and else those that zarr reads. The error names the field.
             """
             values: list[Any] = []
             for name, field in self.fields:
-                if name not in data and method == "_read_exactly":
+                if name not in data and is_strict:
                     raise fill_value_error(
                         "struct", data, f"an object of one for each field, {name!r}, too"
                     )
                 try:
                     if name not in data:
                         values.append(field.default_scalar())
+                    elif isinstance(field, ExactFillValues) and is_strict:
+                        values.append(field._from_json_strictly(data[name]))
                     elif isinstance(field, ExactFillValues):
-                        values.append(getattr(field, method)(data[name]))
+                        values.append(field._from_json_strictly_or_leniently(data[name]))
                     else:
                         values.append(field.from_json_scalar(data[name], zarr_format=3))
                 except FillValueError as error:

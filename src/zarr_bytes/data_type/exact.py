@@ -20,7 +20,7 @@ from zarr.storage import StorePath
 
 from zarr_bytes.data_type.fill_value import number_from_json, number_to_json
 from zarr_bytes.errors import FillValueError, FillValueWarning, short_repr, warn_caller
-from zarr_bytes.io.store_names import path_name
+from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.settings import checked_setting, code_that_sets, reads_fill_values_strictly
 from zarr_bytes.zarr_versions import (
     find_path_of_metadata_being_parsed,
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
     """A data type that reads and writes the fill values of Zarr format 3 bit for bit."""
 
-    def _read_exactly(self, data: JSON) -> Any:
-        """Scalar of a fill value that is permitted; a `FillValueError` for any other."""
+    def _from_json_strictly(self, data: JSON) -> Any:
+        """NumPy scalar of a fill value that is permitted; a `FillValueError` for any other."""
         return number_from_json(data, self.to_native_dtype(), self._zarr_v3_name)
 
-    def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
-        """Scalar of a fill value that `_read_exactly` has refused with `refusal`.
+    def _from_json_leniently(self, data: JSON, refusal: FillValueError) -> Any:
+        """NumPy scalar of a fill value as zarr reads it; raises `refusal` if zarr refuses it, too.
 
-        Null is the default scalar. Raises `refusal` if zarr does not read the value either.
+        `_from_json_strictly` has raised `refusal`. Null is the default scalar.
         """
         if data is None:
             return self.default_scalar()
         raise refusal
 
-    def _read_exactly_or_as_zarr(self, data: JSON) -> Any:
+    def _from_json_strictly_or_leniently(self, data: JSON) -> Any:
         """Scalar of a fill value that is permitted or that zarr reads; else a FillValueError."""
         try:
-            return self._read_exactly(data)
+            return self._from_json_strictly(data)
         except FillValueError as refusal:
-            return self._read_as_zarr(data, refusal)
+            return self._from_json_leniently(data, refusal)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
         """Fill value from a metadata document; those of Zarr format 2 are read by zarr.
@@ -63,11 +63,11 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
         if zarr_format != 3:
             return super().from_json_scalar(data, zarr_format=zarr_format)  # type: ignore[safe-super]
         try:
-            return self._read_exactly(data)
+            return self._from_json_strictly(data)
         except FillValueError as refusal:
-            scalar = self._read_as_zarr(data, refusal)
+            scalar = self._from_json_leniently(data, refusal)
             if not is_caller_called_by_zarr_codec():
-                warn_of_fill_value(scalar, data, refusal)
+                warn_of_fill_value_or_raise_if_strict(scalar, data, refusal)
             return scalar
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
@@ -92,11 +92,11 @@ class ReplacesZarrDataType(ExactFillValues):
         bases = (base for base in cls.__mro__ if issubclass(base, zarr_dtype.ZDType))
         cls._replaces = next(base for base in bases if base.__module__.startswith("zarr."))
 
-    def _read_as_zarr(self, data: JSON, refusal: FillValueError) -> Any:
+    def _from_json_leniently(self, data: JSON, refusal: FillValueError) -> Any:
         try:
             scalar = np.asarray(self._replaces.from_json_scalar(self, data, zarr_format=3))
         except (IndexError, OverflowError, TypeError, ValueError, struct.error):
-            return super()._read_as_zarr(data, refusal)
+            return super()._from_json_leniently(data, refusal)
         if scalar.size != 1:  # the bool [0, 1] is an array to zarr, and no value of an element
             raise refusal
         return scalar.reshape(())[()]
@@ -118,8 +118,10 @@ class ReplacesZarrDataType(ExactFillValues):
         return _PARSE_WITH_ZARR, (self._pickled_as or self._zarr_v3_name,), values or None
 
 
-def warn_of_fill_value(scalar: Any, data: object, refusal: FillValueError) -> None:
-    """Warn that the JSON value `data`, which is not permitted, is read as `scalar`.
+def warn_of_fill_value_or_raise_if_strict(
+    scalar: Any, data: object, refusal: FillValueError
+) -> None:
+    """Warn that the JSON value `data`, which is not permitted, is read as `scalar`, or raise.
 
     `refusal` says what is permitted. If fill values are strict, a FillValueError with its text and
     with the setting that lets the value be read. The warning names the array that zarr opens.
@@ -129,7 +131,7 @@ def warn_of_fill_value(scalar: Any, data: object, refusal: FillValueError) -> No
         hint = f"{code_that_sets('zarr_bytes.fill_values', value='lenient')} reads it as {value}."
         raise FillValueError(f"{refusal} {hint}", permitted=refusal.permitted)
     path = find_path_of_metadata_being_parsed()
-    name = path_name(path) if isinstance(path, StorePath) else path
+    name = store_path_name(path) if isinstance(path, StorePath) else path
     where = "" if name is None else f"array {name}: "
     if isinstance(data, Mapping):  # of a record, some of whose fields are permitted
         read_as = value

@@ -28,6 +28,13 @@ DType: TypeAlias = np.dtype[Any]  # the type of the elements of a chunk is known
 FIRST_USER_TYPE: Final = 256  # NPY_USERDEF: NumPy's own types have smaller numbers
 
 
+class UnusedUpperBits(NamedTuple):
+    """The upper bits of a byte that a narrow data type does not use."""
+
+    bit_count: int
+    repeat_sign: bool  # in memory
+
+
 class FloatFormat(NamedTuple):
     """A sign, an exponent, and a mantissa with a hidden bit, as in IEEE 754.
 
@@ -42,16 +49,16 @@ class FloatFormat(NamedTuple):
     has_sign: bool = True
 
     @property
-    def sign(self) -> int:
+    def sign_bit(self) -> int:
         """Bit of the sign; in a format without a sign, the bit above all others."""
         return 1 << (self.bits - 1 if self.has_sign else self.bits)
 
     @property
-    def end(self) -> int:
-        """Bits that follow the largest number: bits of infinity, of a NaN, or of the sign."""
+    def bits_after_largest_number(self) -> int:
+        """The bits that follow those of the largest number: of infinity, a NaN, or the sign."""
         if self.has_infinity:
-            return self.sign - (1 << self.mantissa)
-        return min(self.sign, self.nan or self.sign)
+            return self.sign_bit - (1 << self.mantissa)
+        return min(self.sign_bit, self.nan or self.sign_bit)
 
 
 FLOATS: Final = {
@@ -80,48 +87,42 @@ INTEGERS: Final = {
 }
 
 
-def unused_bits(dtype: DType) -> tuple[int, bool] | None:
-    """Upper bits of a byte that a narrow data type does not use; None if it uses all bits.
-
-    Returns
-    -------
-    int
-        Number of these bits.
-    bool
-        Whether they repeat the sign in memory.
-    """
+def unused_upper_bits(dtype: DType) -> UnusedUpperBits | None:
+    """Upper bits of a byte that a narrow data type does not use; None if it uses all bits."""
     if dtype.name in INTEGERS:
         numbers = INTEGERS[dtype.name]
         bits = len(numbers).bit_length() - 1  # 2**bits numbers
-        return 8 - bits, numbers[0] < 0
+        return UnusedUpperBits(8 - bits, repeat_sign=numbers[0] < 0)
     bits = FLOATS[dtype.name].bits if dtype.name in FLOATS else 8
-    return (8 - bits, False) if bits < 8 else None
+    return UnusedUpperBits(8 - bits, repeat_sign=False) if bits < 8 else None
 
 
-def nearest_bits(value: float, form: FloatFormat) -> int | None:
+def nearest_bits_if_representable(value: float, float_format: FloatFormat) -> int | None:
     """Bits of the number of a format nearest to `value`, which is no NaN; ties to even.
 
     Beyond the largest number it is infinity. None if the format has no infinity for it, or no sign.
     Computed with integers, because the casts of NumPy and ml_dtypes may round twice.
     """
     is_negative = copysign(1, value) < 0 if isinstance(value, float) else value < 0
-    if is_negative and not form.has_sign:
+    if is_negative and not float_format.has_sign:
         return None
     if not value:
         bits = 0  # without a zero, the smallest number
     elif abs(value) == inf:
-        bits = form.end
+        bits = float_format.bits_after_largest_number
     else:
-        bits = _nearest_positive(*abs(value).as_integer_ratio(), form)
-    if bits >= form.end:
-        if not form.has_infinity:
+        bits = _nearest_bits_of_positive_ratio(*abs(value).as_integer_ratio(), float_format)
+    if bits >= float_format.bits_after_largest_number:
+        if not float_format.has_infinity:
             return None
-        bits = form.end
-    has_negative_zero = form.nan != form.sign
-    return bits | form.sign if is_negative and (bits or has_negative_zero) else bits
+        bits = float_format.bits_after_largest_number
+    has_negative_zero = float_format.nan != float_format.sign_bit
+    return bits | float_format.sign_bit if is_negative and (bits or has_negative_zero) else bits
 
 
-def _nearest_positive(numerator: int, denominator: int, form: FloatFormat) -> int:
+def _nearest_bits_of_positive_ratio(
+    numerator: int, denominator: int, float_format: FloatFormat
+) -> int:
     """Bits of the nearest number, as if exponents were unlimited; `denominator` a power of two.
 
     The bits of positive numbers count up from zero: after all bits of the mantissa are set, the
@@ -129,21 +130,21 @@ def _nearest_positive(numerator: int, denominator: int, form: FloatFormat) -> in
     """
     exponent = numerator.bit_length() - denominator.bit_length()  # of the leading bit, exactly
     # Exponents of two: of the distance between the smallest numbers, and between numbers nearby.
-    lowest = 1 - form.bias - form.mantissa
-    unit = max(exponent - form.mantissa, lowest if form.mantissa else lowest - 1)
+    lowest = 1 - float_format.bias - float_format.mantissa
+    unit = max(exponent - float_format.mantissa, lowest if float_format.mantissa else lowest - 1)
     denominator <<= max(unit, 0)
     count, rest = divmod(numerator << max(-unit, 0), denominator)
-    bits = ((unit - lowest) << form.mantissa) + count
+    bits = ((unit - lowest) << float_format.mantissa) + count
     is_tie = 2 * rest == denominator
     if 2 * rest > denominator or (is_tie and bits % 2):
         bits += 1
     return max(bits, 0)  # -1 below the smallest number, without a zero
 
 
-def number_from_json(value: object, dtype: DType, name: str = "") -> np.generic:
+def number_from_json(value: object, dtype: DType, name_in_message: str | None = None) -> np.generic:
     """Number or bool of `dtype` for the JSON form of a fill value; a FillValueError for others.
 
-    `name` is that of the data type for messages, if NumPy's is another.
+    `name_in_message` is the name of the data type; None is NumPy's.
     """
     if dtype.kind == "b":
         if not isinstance(value, bool):
@@ -153,21 +154,24 @@ def number_from_json(value: object, dtype: DType, name: str = "") -> np.generic:
         return float_from_json(value, dtype)
     if dtype.name in INTEGERS or dtype.kind in "iu":
         return int_from_json(value, dtype)
-    return complex_from_json(value, dtype, name)
+    return complex_from_json(value, dtype, name_in_message)
 
 
-def number_to_json(value: np.generic) -> Any:
-    """JSON form of a number or bool; of a complex number, those of its two components."""
+def number_to_json(value: np.generic) -> bool | float | str | tuple[float | str, ...]:
+    """JSON form of a number or bool; of a complex number, a tuple for its two components."""
     dtype = value.dtype
     if dtype.name in FLOATS:
         return float_to_json(value)
     if dtype.name in INTEGERS or dtype.kind in "biu":
         return bool(value) if dtype.kind == "b" else int(value)
-    return tuple(map(float_to_json, np.array([value]).view(component_of(dtype))))
+    return tuple(map(float_to_json, np.array([value]).view(component_dtype_of(dtype))))
 
 
 def int_from_json(value: object, dtype: DType) -> np.generic:
-    """Integer of `dtype` for a JSON number in its range, without a fraction; else an error."""
+    """Integer of `dtype` for a JSON number in its range, without a fraction.
+
+    Anything else is a FillValueError.
+    """
     numbers = INTEGERS.get(dtype.name) or range(np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
     if (
         isinstance(value, int | float)
@@ -182,37 +186,37 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
 def float_from_json(value: object, dtype: DType) -> np.generic:
     """Number of `dtype` for a JSON number, a name such as "NaN", or its bits in hexadecimal.
 
-    A JSON number is rounded by `nearest_bits`. Anything else is a FillValueError.
+    A JSON number is rounded by `nearest_bits_if_representable`. Anything else is a FillValueError.
     """
-    form = FLOATS[dtype.name]
+    float_format = FLOATS[dtype.name]
     bits = None
     if isinstance(value, str):
         if value in ("Infinity", "-Infinity"):
-            bits = nearest_bits(float(value), form)
+            bits = nearest_bits_if_representable(float(value), float_format)
         elif value == "NaN":
-            bits = form.nan
+            bits = float_format.nan
         elif re.fullmatch(f"0x[0-9a-fA-F]{{{2 * dtype.itemsize}}}", value):
             bits = int(value, 16)
     elif isinstance(value, int | float) and not isinstance(value, bool) and value == value:
-        bits = nearest_bits(value, form)
-    if bits is None or bits >> form.bits:
-        raise fill_value_error(dtype, value, _permitted_floats(dtype))
+        bits = nearest_bits_if_representable(value, float_format)
+    if bits is None or bits >> float_format.bits:
+        raise fill_value_error(dtype, value, _text_of_permitted_floats(dtype))
     number = np.array(bits, f"u{dtype.itemsize}").view(dtype.newbyteorder("="))
     return cast("np.generic", number[()])
 
 
-def _permitted_floats(dtype: DType) -> str:
+def _text_of_permitted_floats(dtype: DType) -> str:
     """The JSON forms of the numbers of a floating-point `dtype`, for a message."""
-    form = FLOATS[dtype.name]
-    names = '"Infinity", "-Infinity", ' if form.has_infinity else ""
-    names += '"NaN" or ' if form.nan is not None else "or "
+    float_format = FLOATS[dtype.name]
+    names = '"Infinity", "-Infinity", ' if float_format.has_infinity else ""
+    names += '"NaN" or ' if float_format.nan is not None else "or "
     digits = f'"0x" and {2 * dtype.itemsize} hexadecimal digits'
-    if form.bits < 8:
-        digits += f", up to 0x{2**form.bits - 1:02x}"
-    if form.has_infinity:
+    if float_format.bits < 8:
+        digits += f", up to 0x{2**float_format.bits - 1:02x}"
+    if float_format.has_infinity:
         return f"a number, {names}{digits}"
     with np.errstate(invalid="ignore"):
-        numbers = np.arange(1 << form.bits, dtype="u1").view(dtype).astype("f8")
+        numbers = np.arange(1 << float_format.bits, dtype="u1").view(dtype).astype("f8")
     return f"a number from {np.nanmin(numbers)} to {np.nanmax(numbers)}, {names}{digits}"
 
 
@@ -228,36 +232,46 @@ def float_to_json(value: np.generic) -> float | str:
     return number
 
 
-def complex_from_json(value: object, dtype: DType, name: str = "") -> np.generic:
-    """Complex number for an array of two components; `dtype` may be a record of them."""
+def complex_from_json(
+    value: object, dtype: DType, name_in_message: str | None = None
+) -> np.generic:
+    """Complex number for an array of two components; a FillValueError for anything else.
+
+    `dtype` may be a record of them.
+    """
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise fill_value_error(
-            name or dtype, value, "an array of two components, such as [0.0, 0.0]"
+            name_in_message or dtype, value, "an array of two components, such as [0.0, 0.0]"
         )
     # Filled in by component, because arithmetic on NaN would lose payloads.
-    pair = np.empty(2, component_of(dtype))
+    pair = np.empty(2, component_dtype_of(dtype))
     for i, component in enumerate(value):
         pair[i] = float_from_json(component, pair.dtype)
     return cast("np.generic", pair.view(dtype.newbyteorder("="))[0])
 
 
-def component_of(dtype: DType) -> DType:
+def component_dtype_of(complex_dtype: DType) -> DType:
     """Type of the components of a complex type, or of a record of `real` and `imag`."""
-    if dtype.fields is not None:
-        return dtype["real"]
-    return np.zeros((), dtype)[()].real.dtype
+    if complex_dtype.fields is not None:
+        return complex_dtype["real"]
+    return np.zeros((), complex_dtype)[()].real.dtype
 
 
-def raw_from_json(value: object, size: int) -> np.void:
-    """Raw element of `size` bytes for an array of integers, or the base64 text of its bytes."""
+def raw_from_json(value: object, nbytes: int) -> np.void:
+    """Raw element for an array of integers or base64 text, of `nbytes` bytes; else an error.
+
+    The error is a FillValueError.
+    """
     raw = None
     if isinstance(value, str):
         with suppress(ValueError):  # text that is not base64, or not ASCII
             raw = base64.b64decode(value, validate=True)
     elif isinstance(value, Sequence) and all(type(i) is int and 0 <= i <= 255 for i in value):
         raw = bytes(value)
-    if raw is None or len(raw) != size:
-        raise fill_value_error(f"r{8 * size}", value, f"an array of {size} integers from 0 to 255")
+    if raw is None or len(raw) != nbytes:
+        raise fill_value_error(
+            f"r{8 * nbytes}", value, f"an array of {nbytes} integers from 0 to 255"
+        )
     return np.void(raw)
 
 

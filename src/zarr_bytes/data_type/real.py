@@ -30,18 +30,18 @@ _PACKAGE: Final = "ml_dtypes"
 
 
 @lru_cache
-def ml_dtypes_dtype(name: str, data_type: str) -> DType:
-    """NumPy type of ml_dtypes with the name `name`, for a Zarr data type.
+def import_ml_dtypes_dtype(ml_dtypes_name: str, zarr_name: str) -> DType:
+    """NumPy type of ml_dtypes for a Zarr data type; imports ml_dtypes.
 
     A MissingPackageError, which names the data type, if ml_dtypes is missing or too old.
     """
     try:
         import ml_dtypes
 
-        return cast("DType", np.dtype(getattr(ml_dtypes, name)))
+        return cast("DType", np.dtype(getattr(ml_dtypes, ml_dtypes_name)))
     except (ImportError, AttributeError) as error:
         raise MissingPackageError(
-            f"data type {data_type!r} needs the package {_PACKAGE}, 0.6 or newer:"
+            f"data type {zarr_name!r} needs the package {_PACKAGE}, 0.6 or newer:"
             f" {HOW_TO_INSTALL[_PACKAGE]}",
             name=_PACKAGE,
         ) from error
@@ -54,9 +54,9 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
     _name_in_package: ClassVar[str]
 
     @classmethod
-    def _native(cls) -> DType:
-        """NumPy type in the byte order of this machine; a MissingPackageError without it."""
-        return ml_dtypes_dtype(cls._name_in_package, cls._zarr_v3_name)
+    def _import_native_dtype(cls) -> DType:
+        """NumPy type in the byte order of this machine; a MissingPackageError without ml_dtypes."""
+        return import_ml_dtypes_dtype(cls._name_in_package, cls._zarr_v3_name)
 
     @property
     def item_size(self) -> int:
@@ -72,13 +72,13 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
 
     def to_native_dtype(self) -> DType:
         """NumPy type of the elements; a `MissingPackageError` if ml_dtypes does not have it."""
-        return self._native()
+        return self._import_native_dtype()
 
     @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
         if data != cls._zarr_v3_name:
             raise DataTypeValidationError(f"{data!r} is not {cls._zarr_v3_name}")
-        cls._native()  # raises if the package is missing
+        cls._import_native_dtype()  # raises if the package is missing
         return cls()
 
     @classmethod
@@ -93,8 +93,8 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
         name = self._zarr_v3_name
         return name if zarr_format == 3 else {"name": name, "object_codec_id": None}
 
-    def _read_exactly(self, data: JSON) -> Any:
-        return number_from_json(data, self._native(), self._zarr_v3_name)
+    def _from_json_strictly(self, data: JSON) -> Any:
+        return number_from_json(data, self._import_native_dtype(), self._zarr_v3_name)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:  # noqa: ARG002
         """Fill value from a metadata document, in either format in the form of core data types."""
@@ -106,19 +106,19 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
 
     def default_scalar(self) -> Any:
         """Element with all bits 0: the number 0, if the type has a zero."""
-        return np.zeros((), self._native())[()]
+        return np.zeros((), self._import_native_dtype())[()]
 
     def cast_scalar(self, data: object) -> Any:
         """NumPy scalar of a number or a JSON form; a `FillValueError` if the type has it not."""
         if isinstance(data, np.generic | np.ndarray):
-            if data.dtype == self._native() and data.ndim == 0:
+            if data.dtype == self._import_native_dtype() and data.ndim == 0:
                 return data[()]
             data = data.tolist()
         elif getattr(data, "ndim", None) == 0:  # of JAX, PyTorch
             data = cast("Any", data).item()
-        return self._read_exactly(self._as_json(data))
+        return self._from_json_strictly(self._json_form_or_same(data))
 
-    def _as_json(self, data: Any) -> Any:
+    def _json_form_or_same(self, data: Any) -> Any:
         """JSON form of a Python number, or `data` if it has the JSON form of a fill value."""
         if isinstance(data, np.floating):  # longdouble, which has no Python number
             data = float(data)
@@ -140,7 +140,7 @@ class MultiByteDataType(ExtensionDataType, HasEndianness):
 
     def to_native_dtype(self) -> DType:
         """NumPy type of the elements."""
-        return self._native().newbyteorder(self.endianness)
+        return self._import_native_dtype().newbyteorder(self.endianness)
 
     def cast_scalar(self, data: object) -> Any:
         """NumPy scalar of a number or a JSON form; a TypeError in the other byte order."""
@@ -152,12 +152,12 @@ class MultiByteDataType(ExtensionDataType, HasEndianness):
         return super().cast_scalar(data)
 
 
-class _InBase64(ExtensionDataType):
+class _Base64FillValueInV2(ExtensionDataType):
     """A type whose fill value TensorStore writes as base64 text in Zarr format 2."""
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
         if zarr_format == 2 and isinstance(data, str):
-            return np.array(raw_from_json(data, 1)).view(self._native())[()]
+            return np.array(raw_from_json(data, 1)).view(self._import_native_dtype())[()]
         return super().from_json_scalar(data, zarr_format=zarr_format)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
@@ -170,21 +170,25 @@ EXTENSIONS: Final[dict[str, type[ZDType[Any, Any]]]] = {}
 """The extension data types, by their names in metadata."""
 
 
-def define_data_type(
-    class_name: str, name: str, *bases: type, in_package: str = "", module: str = __name__
+def define_extension_in_module(
+    class_name: str,
+    zarr_name: str,
+    *bases: type,
+    ml_dtypes_name: str | None = None,
+    module_name: str = __name__,
 ) -> None:
-    """Make the class of an extension data type, in a module and in `EXTENSIONS`.
+    """Make the class of an extension data type, and put it into a module and into `EXTENSIONS`.
 
-    `name` is that in metadata, and `in_package` that in ml_dtypes if it is another.
+    `zarr_name` is that in metadata; `ml_dtypes_name` that in ml_dtypes, None for the same.
     """
     attributes = {
-        "__module__": module,
-        "_zarr_v3_name": name,
-        "_name_in_package": in_package or name,
+        "__module__": module_name,
+        "_zarr_v3_name": zarr_name,
+        "_name_in_package": ml_dtypes_name or zarr_name,
     }
     data_type = type(class_name, bases, attributes)
-    setattr(sys.modules[module], class_name, data_type)
-    EXTENSIONS[name] = data_type
+    setattr(sys.modules[module_name], class_name, data_type)
+    EXTENSIONS[zarr_name] = data_type
 
 
 # The floats of one byte, by the names of their classes, such as Float8E5M2 for float8_e5m2.
@@ -193,8 +197,10 @@ SMALL_FLOATS: Final = {
     for name, form in FLOATS.items()
     if form.bits <= 8
 }
-define_data_type("BFloat16", "bfloat16", MultiByteDataType)
+define_extension_in_module("BFloat16", "bfloat16", MultiByteDataType)
 for _class, _name in SMALL_FLOATS.items():
-    define_data_type(_class, _name, _InBase64 if _name == "float4_e2m1fn" else ExtensionDataType)
+    define_extension_in_module(
+        _class, _name, _Base64FillValueInV2 if _name == "float4_e2m1fn" else ExtensionDataType
+    )
 for _name in ("Int2", "UInt2", "Int4", "UInt4"):
-    define_data_type(_name, _name.lower(), ExtensionDataType)
+    define_extension_in_module(_name, _name.lower(), ExtensionDataType)

@@ -24,7 +24,7 @@ from zarr_bytes.io.known_stores import (
 )
 from zarr_bytes.io.mapping import map_file
 from zarr_bytes.io.store_names import store_name
-from zarr_bytes.io.tasks import result_without_waiting
+from zarr_bytes.io.tasks import run_coroutine_that_never_waits
 from zarr_bytes.settings import request_cost_if_partial_reads
 from zarr_bytes.zarr_versions import MEMORY_STORES, zip_directory_or_none
 
@@ -56,13 +56,13 @@ class Driver:
         """Cost of a request by the settings of the moment; None if all objects are read whole."""
         return request_cost_if_partial_reads(self.cost_kind)
 
-    def why_whole(self, key: str) -> str:  # noqa: ARG002
-        """Why the object at `key` is read whole, and what to do about it; empty if it is not.
+    def why_whole(self, key: str) -> str | None:  # noqa: ARG002
+        """Why the object at `key` is read whole, and what to do about it; None if it is not.
 
         A range of it costs as much as all of it. A missing object is not read whole.
         """
         if not is_known_to_ignore_ranges(self.store):
-            return ""
+            return None
         return (
             f"{store_name(self.store)} has answered a byte range with a whole object, or refused"
             " it: a server that answers ranges is needed to read parts"
@@ -70,14 +70,14 @@ class Driver:
 
     def request_cost_unless_read_whole(self, key: str) -> RequestCost | None:
         """Cost of a request of a part of the object at `key`; None if it is read whole."""
-        return None if self.why_whole(key) else self.request_cost_if_partial_reads()
+        return None if self.why_whole(key) is not None else self.request_cost_if_partial_reads()
 
-    def answers_ranges(self) -> bool:
+    def is_known_to_answer_ranges(self) -> bool:
         """Whether the store, or its host, is known to answer ranges with ranges."""
         return is_known_to_answer_ranges(self.store, self.origin)
 
-    def why_not_in_place(self) -> str:
-        """Why this package writes no files of the store, and what to do about it; empty if it does.
+    def why_not_in_place(self) -> str | None:
+        """Why this package writes no files of the store, and what to do about it; None if it does.
 
         Otherwise the store's `set` takes whole objects.
         """
@@ -85,13 +85,14 @@ class Driver:
         return f"its store is a {type(self.store).__name__}, and {must}"
 
     def content_for_view(
-        self, key: str, nbytes: int | None, changed: ChangedFiles | None
+        self, key: str, expected_nbytes: int | None, changed_files: ChangedFiles | None
     ) -> Bytes | None:
         """The bytes of the object at `key` for a view, not copied; None if it is missing.
 
-        Raises ChunkSizeError unless there are `nbytes` of them; None is any number. They can be
-        changed if `changed` is given, which gets the file then. Only for stores that have a `root`
-        or are in memory; others raise NotImplementedError. It may wait for the disk.
+        Raises ChunkSizeError unless there are `expected_nbytes` of them; None is any number. They
+        can be changed if `changed_files` is given, which gets the file then. Only for stores that
+        have `files_root` or are in memory; others raise NotImplementedError. It may wait for the
+        disk.
         """
         raise NotImplementedError
 
@@ -109,17 +110,17 @@ class FileDriver(_LocalMediaDriver):
         super().__init__(store)
         self.files_root = str(store.root)
 
-    def why_not_in_place(self) -> str:
+    def why_not_in_place(self) -> str | None:
         """Why the files are not written: a read-only store, or a system without `os.pwrite`."""
         if self.store.read_only:
             return 'it was opened to be read only: open it with mode="r+"'
-        return "" if CAN_WRITE_FILES else "this system has no positioned writes"
+        return None if CAN_WRITE_FILES else "this system has no positioned writes"
 
     def content_for_view(
-        self, key: str, nbytes: int | None, changed: ChangedFiles | None
+        self, key: str, expected_nbytes: int | None, changed_files: ChangedFiles | None
     ) -> Bytes | None:
         """The bytes of a file, mapped, as of `map_file`."""
-        return map_file(f"{self.files_root}/{key}", nbytes, changed)
+        return map_file(f"{self.files_root}/{key}", expected_nbytes, changed_files)
 
 
 class MemoryDriver(Driver):
@@ -132,16 +133,16 @@ class MemoryDriver(Driver):
         return "the chunks are in memory, where reading one whole costs nothing"
 
     def content_for_view(
-        self, key: str, nbytes: int | None, changed: ChangedFiles | None
+        self, key: str, expected_nbytes: int | None, changed_files: ChangedFiles | None
     ) -> Bytes | None:
-        """The bytes of a buffer, used in place and read-only; `changed` has no file to get."""
-        del changed
-        buffer = result_without_waiting(self.store.get(key, cpu.buffer_prototype))
+        """The bytes of a buffer, used in place and read-only; `changed_files` gets no file."""
+        del changed_files
+        buffer = run_coroutine_that_never_waits(self.store.get(key, cpu.buffer_prototype))
         if buffer is None:
             return None
         content = np.asarray(buffer.as_array_like()).view(np.uint8)
-        if nbytes is not None and content.size != nbytes:
-            raise wrong_size_error(key, 0, nbytes, content.size)
+        if expected_nbytes is not None and content.size != expected_nbytes:
+            raise wrong_size_error(key, 0, expected_nbytes, content.size)
         content.flags.writeable = False  # this NumPy array, and not the buffer
         return content
 
@@ -149,24 +150,24 @@ class MemoryDriver(Driver):
 class ZipDriver(_LocalMediaDriver):
     """A zip file, whose compressed members are inflated from their start."""
 
-    def why_whole(self, key: str) -> str:
+    def why_whole(self, key: str) -> str | None:
         """Why a member is read whole: it is compressed, or the reason of `Driver`."""
-        if self._is_deflated(key):
+        if self._is_compressed_member(key):
             return "the zip file is compressed: make it with zipfile.ZIP_STORED to read parts"
         return super().why_whole(key)
 
-    def _is_deflated(self, key: str) -> bool:
+    def _is_compressed_member(self, key: str) -> bool:
         """Whether a member is compressed; False for one that is missing, which `get` finds out."""
-        if self._directory is None:
+        if self._zip_directory is None:
             return False
         try:
-            return self._directory.getinfo(key).compress_type != ZIP_STORED
+            return self._zip_directory.getinfo(key).compress_type != ZIP_STORED
         except KeyError:
             return False
 
     @cached_property
-    def _directory(self) -> ZipFile | None:
-        """The list of members; None if the store has no file yet."""
+    def _zip_directory(self) -> ZipFile | None:
+        """The list of members, which may be closed; None if the store has no file yet."""
         return zip_directory_or_none(self.store)
 
 
@@ -182,7 +183,7 @@ class FsspecDriver(Driver):
         classes = type(getattr(store.fs, "sync_fs", None)).__mro__
         self._is_archive = any(base.__module__ == "fsspec.archive" for base in classes)
 
-    def why_whole(self, key: str) -> str:
+    def why_whole(self, key: str) -> str | None:
         """Why an object is read whole: it is in an archive, or the reason of `Driver`."""
         if self._is_archive:
             return "fsspec reads an archive at one position, so that ranges would get mixed up"

@@ -43,22 +43,23 @@ class IndexCache:
         # Another store may have this `id` later, so that the store itself is compared.
         self._indexes: dict[tuple[int, str], _KeptIndex] = {}
 
-    def get(self, store_path: StorePath, nbytes: int) -> Bytes | None:
-        """The kept index of a shard, not to be changed; None if none of `nbytes` bytes is kept.
+    def get(self, store_path: StorePath, index_nbytes: int) -> Bytes | None:
+        """The kept index of a shard, not to be changed; None if none of this size is kept.
 
-        None, too, once the cache is switched off. `keep` it again to make it the last used one.
+        None, too, once the cache is switched off. Keep it again to make it the last used one.
         """
         store = store_path.store
         kept = self._indexes.get((id(store), store_path.path))
         if kept is None or not (store.read_only and checked_setting("zarr_bytes.index_cache")):
             return None
         is_of_store = kept.store() is store
-        return kept.content if is_of_store and kept.content.size == nbytes else None
+        return kept.content if is_of_store and kept.content.size == index_nbytes else None
 
-    def keep(self, store_path: StorePath, index: Bytes) -> None:
+    def keep_if_store_is_read_only(self, store_path: StorePath, index: Bytes) -> None:
         """Keep an index as the last used one, if the store is read-only and the cache is not off.
 
-        The indexes that were not used for longest are dropped, down to the setting.
+        The indexes that were not used for longest are dropped, down to the setting. In any thread,
+        under `counters.lock`.
         """
         store = store_path.store
         if not store.read_only:

@@ -37,12 +37,12 @@ from zarr_bytes.io.known_stores import (
     record_range_answer,
     record_whole_object_answer,
 )
-from zarr_bytes.io.store_names import path_name, store_name
+from zarr_bytes.io.store_names import store_name, store_path_name
 from zarr_bytes.io.tasks import (
     StopRequestsError,
     map_concurrently,
     max_concurrent_requests,
-    slots_of_loop,
+    slots_of_running_loop,
 )
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 
@@ -99,7 +99,7 @@ class StoreTransport:
 
     It belongs to one event loop, on which its coroutines share what has come, and takes the loop's
     request slots. Where it `is_sync`, it belongs to the calling thread: it takes no slots, and its
-    coroutines wait for nothing, so that `result_without_waiting` runs them.
+    coroutines wait for nothing, so that `run_coroutine_that_never_waits` runs them.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class StoreTransport:
         self._fetch_slot: AbstractAsyncContextManager[object] = _NO_SLOT
         # A store may read another array for its answer, and would wait for the slot that it has.
         if self._takes_slots and not _is_in_request.get():
-            slots = slots_of_loop()
+            slots = slots_of_running_loop()
             self._request_slot = slots.for_request
             # For the bytes of a fetch: those of no more fetches are in memory than there are slots.
             self._fetch_slot = slots.for_fetched_bytes
@@ -196,7 +196,7 @@ class StoreTransport:
         # Not before its check: what was damaged on its way is fetched again by the next read. And
         # not of a shard that has come whole, as it will again.
         if self._index_cache is not None and whole is None:
-            self._index_cache.keep(self._store_path, content)
+            self._index_cache.keep_if_store_is_read_only(self._store_path, content)
         return index
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:  # noqa: ARG002 -- of files
@@ -237,7 +237,7 @@ class StoreTransport:
     @property
     def _object_name(self) -> str:
         """The store and the key of the object, for messages."""
-        return path_name(self._store_path)
+        return store_path_name(self._store_path)
 
     async def _fetch_index(self, plan: Plan) -> Bytes:
         """The bytes of the index of a shard, in one request, without a check of their checksum.

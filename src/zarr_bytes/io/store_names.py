@@ -33,17 +33,17 @@ def store_name(store: object) -> str:
         return str(store)
     location = hex(id(store))
     with suppress(Exception):  # of any store: no message fails for a name
-        location = next(_locations(store), location)
+        location = next(_iter_locations(store), location)
     return f"{type(store).__name__}({location[:_MAX_LOCATION_LENGTH]})"
 
 
-def path_name(store_path: StorePath) -> str:
-    """Name of a node or a chunk for messages: the name of the store, and the path in it."""
+def store_path_name(store_path: StorePath) -> str:
+    """Name of a node or a chunk for messages: the name of the store, `/`, and the path in it."""
     name = store_name(store_path.store)
     return f"{name}/{store_path.path}" if store_path.path else name
 
 
-def _locations(store: Any) -> Iterator[str]:
+def _iter_locations(store: Any) -> Iterator[str]:
     """The URLs, roots and paths that a store has, the one that says most first; often none.
 
     Raises what the properties of the store raise.

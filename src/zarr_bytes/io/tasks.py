@@ -52,11 +52,13 @@ calls it now and then, and raises a WorkCancelledError. Elsewhere it always retu
 
 
 async def map_concurrently(
-    work: Callable[[T], Coroutine[None, None, R]], items: Iterable[T], slots: int = 0
+    work: Callable[[T], Coroutine[None, None, R]],
+    items: Iterable[T],
+    max_at_once: int | None = None,
 ) -> list[R]:
-    """Results of `work` for each of `items`, in their order, at most `slots` at a time.
+    """Results of `work` for each of `items`, in their order, at most `max_at_once` at a time.
 
-    0 slots are those of zarr's ``async.concurrency``. `items` may be a generator: each is taken
+    None is zarr's ``async.concurrency``. `items` may be a generator: each is taken
     when a slot is free. All runs on the event loop of the caller: in the caller's own task if one
     task is enough, and else in a task for each slot.
 
@@ -64,7 +66,7 @@ async def map_concurrently(
     cancelled, the tasks are, too; their end is waited for in both cases.
     """
     numbered_items = iter(enumerate(items))
-    first_items = list(islice(numbered_items, slots or max_concurrent_requests()))
+    first_items = list(islice(numbered_items, max_at_once or max_concurrent_requests()))
     remaining_items = chain(first_items, numbered_items)
     results: dict[int, R] = {}
 
@@ -75,11 +77,11 @@ async def map_concurrently(
     if len(first_items) <= 1:
         await work_on_items()
     else:  # no more tasks than items
-        await _run_together(work_on_items, len(first_items))
+        await _run_in_tasks(work_on_items, len(first_items))
     return [results[i] for i in range(len(results))]
 
 
-async def _run_together(run: Callable[[], Coroutine[None, None, None]], task_count: int) -> None:
+async def _run_in_tasks(run: Callable[[], Coroutine[None, None, None]], task_count: int) -> None:
     """Call `run` in `task_count` tasks of the running loop, and wait for all of them.
 
     As a TaskGroup: a failure cancels the other tasks, and so does a cancellation of the caller,
@@ -131,14 +133,14 @@ def max_concurrent_requests() -> int:
     )
 
 
-def objects_in_same_round(object_number: int, count: int, slots: int) -> int:
-    """How many of `count` objects are under way with this one, itself included; in any thread.
+def count_objects_in_same_round(object_number: int, object_count: int, slots: int) -> int:
+    """How many of `object_count` objects are under way with this one, itself included.
 
     Objects are read `slots` at a time, from number 0 on. In the last round they are fewer: of 25
     objects and 10 slots, numbers 0 to 19 are among 10, and numbers 20 to 24 among 5.
     """
-    in_last_round = count % slots
-    return slots if object_number < count - in_last_round else in_last_round
+    in_last_round = object_count % slots
+    return slots if object_number < object_count - in_last_round else in_last_round
 
 
 class LoopSlots(NamedTuple):
@@ -153,7 +155,7 @@ class LoopSlots(NamedTuple):
 _slots_by_loop = WeakKeyDictionary[asyncio.AbstractEventLoop, LoopSlots]()
 
 
-def slots_of_loop() -> LoopSlots:
+def slots_of_running_loop() -> LoopSlots:
     """The slots of the running event loop, by which all its reads share zarr's limit.
 
     New ones after a change of the limit: what is under way keeps the old ones until it ends.
@@ -172,8 +174,10 @@ def slots_of_loop() -> LoopSlots:
     return slots
 
 
-def result_without_waiting(coroutine: Coroutine[object, None, T]) -> T:
-    """Result of a coroutine that waits for nothing, in the calling thread and without a loop.
+def run_coroutine_that_never_waits(coroutine: Coroutine[object, None, T]) -> T:
+    """Run a coroutine that waits for nothing, in the calling thread and without a loop.
+
+    Returns its result.
 
     Raises what the coroutine raises, and a RuntimeError if it waits.
     """
@@ -193,12 +197,12 @@ def max_threads() -> int:
 async def map_in_threads(
     work: Callable[[Iterator[T]], Iterator[R]],
     items: Sequence[T],
-    threads: int,
+    thread_count: int,
     executor: Executor | None = None,
 ) -> list[R]:
     """Results of `work` for each of `items`, in their order.
 
-    `work` is called `threads` times, in as many threads of the `executor`; None is that of the
+    `work` is called `thread_count` times, in as many threads of the `executor`; None is that of the
     event loop. It gets an iterator over items that no other thread takes, and yields the result of
     each before it takes the next, as ``partial(map, function)`` does. It sees the context variables
     of the caller, and `work_cancelled_check`. The caller's task waits on its event loop meanwhile.
@@ -235,18 +239,20 @@ async def map_in_threads(
                 raise
 
     loop = asyncio.get_running_loop()
-    runs = [loop.run_in_executor(executor, copy_context().run, run) for _ in range(threads)]
-    if threads == 1:  # the usual case, worth a task
-        await _wait_until_done(runs[0], stop)
+    runs = [loop.run_in_executor(executor, copy_context().run, run) for _ in range(thread_count)]
+    if thread_count == 1:  # the usual case, worth a task
+        await _result_once_threads_have_ended(runs[0], stop)
     else:
-        outcomes = await _wait_until_done(asyncio.gather(*runs, return_exceptions=True), stop)
+        outcomes = await _result_once_threads_have_ended(
+            asyncio.gather(*runs, return_exceptions=True), stop
+        )
         for error in outcomes:
             if error is not None:
                 raise error
     return [results[i] for i in range(len(items))]
 
 
-async def _wait_until_done(work: asyncio.Future[T], stop: Callable[[], None]) -> T:
+async def _result_once_threads_have_ended(work: asyncio.Future[T], stop: Callable[[], None]) -> T:
     """The result of `work`, which is under way in threads; on the event loop of the caller.
 
     If the caller is cancelled, `stop` is called, on the event loop, to let the threads end early.

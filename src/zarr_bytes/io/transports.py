@@ -6,7 +6,7 @@ file, `StoreTransport` of `io.requests` asks a store, and `CountingTransport` fe
 counts what the others would fetch, for `explain`.
 
 All are coroutines, since stores are asked on an event loop. Those of files and of counting wait for
-nothing that a loop would have to be told of, so that `result_without_waiting` runs them.
+nothing that a loop would have to be told of, so that `run_coroutine_that_never_waits` runs them.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zarr_bytes import limits
-from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE, unused_bits
+from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE, unused_upper_bits
 from zarr_bytes.errors import BoolValueError, ChunkSizeError, describe_causes_of_wrong_size
 
 if TYPE_CHECKING:
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[np.generic]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Endian: TypeAlias = Literal["little", "big"]
+
+
+class _ScalarField(NamedTuple):
+    """A number or other scalar in an element, such as a field of a record."""
+
+    offset: int  # in the element, in bytes
+    dtype: DType
 
 
 class NarrowByte(NamedTuple):
@@ -77,13 +84,13 @@ def element_layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayo
     """
     if not has_fixed_size(dtype):
         raise ValueError(f"elements of {dtype} have no fixed size")
-    raw_dtype = _raw_dtype(dtype)
+    raw_dtype = _bit_preserving_dtype(dtype)
     stored_raw_dtype = raw_dtype if endian is None else raw_dtype.newbyteorder(endian)
     is_stored_as_is = raw_dtype == stored_raw_dtype
-    swap_dtype = _swap_dtype(raw_dtype)
-    fields = list(_scalar_fields(dtype))
-    units = [unit for _, unit in _scalar_fields(raw_dtype)]
-    unused = [(offset, unused_bits(field)) for offset, field in fields]
+    swap_dtype = _common_unsigned_unit_or_none(raw_dtype)
+    fields = list(_iter_scalar_fields(dtype))
+    units = [unit for _, unit in _iter_scalar_fields(raw_dtype)]
+    unused = [(offset, unused_upper_bits(field)) for offset, field in fields]
     numpy_dtype: DType | None = None
     if is_stored_as_is:
         numpy_dtype = dtype
@@ -108,36 +115,39 @@ def element_layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayo
 
 
 def viewable_dtype(dtype: DType, endian: Endian | None) -> DType | None:
-    """The NumPy data type whose elements in memory are the stored elements; None without one."""
+    """The NumPy data type in which a view shows stored elements as they are; None without one."""
     element_layout = element_layout_of(dtype, endian)
     if element_layout.is_stored_as_is or endian is None:
         return dtype
     # Types of other packages have one byte order, or exchange the two numbers of a complex number.
     is_numpys = all(
-        leaf.num < FIRST_USER_TYPE or leaf.itemsize == 1 for _, leaf in _scalar_fields(dtype)
+        leaf.num < FIRST_USER_TYPE or leaf.itemsize == 1 for _, leaf in _iter_scalar_fields(dtype)
     )
     return dtype.newbyteorder(endian) if is_numpys else None
 
 
-def _raw_dtype(dtype: DType) -> DType:
-    """`ElementLayout.raw_dtype` of a data type; a ValueError if its byte order isn't known."""
+def _bit_preserving_dtype(dtype: DType) -> DType:
+    """A type of the same bytes that NumPy copies bit for bit, and swaps where orders differ.
+
+    This is `ElementLayout.raw_dtype`. A ValueError if the byte order of `dtype` isn't known.
+    """
     if dtype.names is not None:
         fields = [dtype.fields[name] for name in dtype.names] if dtype.fields else []
         return np.dtype(
             {
                 "names": list(dtype.names),
-                "formats": [_raw_dtype(field[0]) for field in fields],
+                "formats": [_bit_preserving_dtype(field[0]) for field in fields],
                 "offsets": [field[1] for field in fields],
                 "itemsize": dtype.itemsize,
             }
         )
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        return np.dtype((_raw_dtype(base), shape))
+        return np.dtype((_bit_preserving_dtype(base), shape))
     if dtype.num < FIRST_USER_TYPE:
         # NumPy copies and swaps its strings and complex numbers by unit.
         is_copied = dtype.kind in "cSUV" or dtype.itemsize > 8
-        return dtype if is_copied else _unsigned(dtype, dtype.itemsize)
+        return dtype if is_copied else _unsigned_like(dtype, dtype.itemsize)
     # A type of another package: NumPy cannot swap it, and its byte order is the machine's. A number
     # with a real part of half its size is complex.
     real = np.zeros((), dtype)[()].real
@@ -148,43 +158,46 @@ def _raw_dtype(dtype: DType) -> DType:
             f"the byte order of {dtype} is not known: its {dtype.itemsize} bytes are not one number"
             " of 1, 2, 4 or 8 bytes"
         )
-    unit = _unsigned(dtype, size)
+    unit = _unsigned_like(dtype, size)
     return np.dtype([("real", unit), ("imaginary", unit)]) if is_complex else unit
 
 
-def _swap_dtype(raw_dtype: DType) -> DType | None:
-    """`ElementLayout.swap_dtype` of a `raw_dtype`: None if units differ or leave a gap."""
+def _common_unsigned_unit_or_none(raw_dtype: DType) -> DType | None:
+    """The unsigned integer that all units of an element are; None if they differ or leave a gap.
+
+    This is `ElementLayout.swap_dtype`.
+    """
     unit_dtypes = set()
     end = 0
-    for offset, field in sorted(_scalar_fields(raw_dtype), key=itemgetter(0)):
+    for offset, field in sorted(_iter_scalar_fields(raw_dtype), key=itemgetter(0)):
         unit_count = {"u": 1, "c": 2, "U": field.itemsize // 4}.get(field.kind, 0)
         if offset != end or unit_count == 0 or field.itemsize // unit_count > 8:
             return None
-        unit_dtypes.add(_unsigned(field, field.itemsize // unit_count))
+        unit_dtypes.add(_unsigned_like(field, field.itemsize // unit_count))
         end += field.itemsize
     return unit_dtypes.pop() if len(unit_dtypes) == 1 and end == raw_dtype.itemsize else None
 
 
-def _unsigned(dtype: DType, size: int) -> DType:
-    """An unsigned integer of `size` bytes in the byte order of `dtype`."""
-    return np.dtype(f"{dtype.byteorder if dtype.byteorder in '<>' else '='}u{size}")
+def _unsigned_like(dtype: DType, nbytes: int) -> DType:
+    """An unsigned integer of `nbytes` bytes in the byte order of `dtype`."""
+    return np.dtype(f"{dtype.byteorder if dtype.byteorder in '<>' else '='}u{nbytes}")
 
 
-def _scalar_fields(dtype: DType, start: int = 0) -> Iterator[tuple[int, DType]]:
-    """Offset and type of every number in an element of `dtype`."""
+def _iter_scalar_fields(dtype: DType, start_offset: int = 0) -> Iterator[_ScalarField]:
+    """Every number in an element of `dtype`, also those in records and subarrays within it."""
     if dtype.fields is not None:
         for field in dtype.fields.values():
-            yield from _scalar_fields(field[0], start + field[1])
+            yield from _iter_scalar_fields(field[0], start_offset + field[1])
     elif dtype.subdtype is not None:
         base, shape = dtype.subdtype
         for i in range(int(np.prod(shape))):
-            yield from _scalar_fields(base, start + i * base.itemsize)
+            yield from _iter_scalar_fields(base, start_offset + i * base.itemsize)
     else:
-        yield start, dtype
+        yield _ScalarField(start_offset, dtype)
 
 
 def encode_elements(array: Array, endian: Endian | None) -> Bytes:
-    """Bytes of the elements in C order, in the byte order `endian`; where possible, a view.
+    """Bytes of the elements in C order, in the byte order `endian`; a view if nothing changes.
 
     None is the byte order of the array. Bools become 0 or 1.
     """
@@ -192,7 +205,7 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
     if element_layout.is_stored_as_is:
         encoded = array.ravel().view(np.uint8)
     elif not isinstance(array, np.ndarray):
-        encoded = _reverse_numbers(array[..., None].view(np.uint8), element_layout)
+        encoded = _flat_byteswapped_copy(array[..., None].view(np.uint8), element_layout)
     elif element_layout.swap_dtype is not None and array.flags.c_contiguous:
         numbers = array.reshape(-1).view(element_layout.swap_dtype)
         encoded = numbers.astype(numbers.dtype.newbyteorder()).view(np.uint8)
@@ -206,7 +219,7 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
             encoded = encoded.copy()
             flags = encoded.reshape(-1, element_layout.item_size)[:, offset]
             flags[...] = flags != 0
-    return set_unused_bits(encoded, element_layout, repeat_sign=True)
+    return with_unused_bits_normalized(encoded, element_layout, repeat_sign=True)
 
 
 def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
@@ -243,13 +256,13 @@ def decode_elements(
     """
     element_layout = element_layout_of(dtype, endian)
     check_chunk_nbytes(encoded.size, dtype, shape)
-    if (byte := offset_of_invalid_bool(encoded, element_layout)) is not None:
+    if (byte := offset_of_first_invalid_bool(encoded, element_layout)) is not None:
         index = tuple(int(i) for i in np.unravel_index(byte // element_layout.item_size, shape))
         raise invalid_bool_error(int(encoded[byte]), index, "chunk", byte)
-    encoded = set_unused_bits(encoded, element_layout, repeat_sign=False)
+    encoded = with_unused_bits_normalized(encoded, element_layout, repeat_sign=False)
     if not isinstance(encoded, np.ndarray):
         if not element_layout.stored_raw_dtype.isnative:
-            encoded = _reverse_numbers(encoded, element_layout)
+            encoded = _flat_byteswapped_copy(encoded, element_layout)
         return encoded.view(dtype.newbyteorder("=")).reshape(shape)
     if element_layout.is_stored_as_is:
         return encoded.view(dtype).reshape(shape)
@@ -264,8 +277,8 @@ def decode_elements(
     return array
 
 
-def _reverse_numbers(encoded: Bytes, element_layout: ElementLayout) -> Bytes:
-    """The bytes of each number in reverse, as a new 1-D array.
+def _flat_byteswapped_copy(encoded: Bytes, element_layout: ElementLayout) -> Bytes:
+    """The bytes of each number in reverse, as a new array with one axis.
 
     For arrays of other libraries. A TypeError if the units of an element differ.
     """
@@ -279,10 +292,12 @@ def _reverse_numbers(encoded: Bytes, element_layout: ElementLayout) -> Bytes:
     return encoded.reshape(*outer, inner // size, size)[..., ::-1].copy().ravel()
 
 
-def set_unused_bits(encoded: Bytes, element_layout: ElementLayout, *, repeat_sign: bool) -> Bytes:
-    """`encoded`, where the unused upper bits of narrow numbers are zeros, or repeat the sign.
+def with_unused_bits_normalized(
+    encoded: Bytes, element_layout: ElementLayout, *, repeat_sign: bool
+) -> Bytes:
+    """Bytes whose unused bits in narrow numbers are zeros, or repeat the sign of signed ones.
 
-    A copy if the data type has such numbers.
+    `encoded` itself if the data type has no such numbers, else a copy.
     """
     # ml_dtypes has zeros in memory, TensorStore stores the sign; the specification permits any.
     if not element_layout.narrow_bytes:
@@ -300,7 +315,7 @@ def set_unused_bits(encoded: Bytes, element_layout: ElementLayout, *, repeat_sig
 
 
 def check_chunk_nbytes(nbytes: int, dtype: DType, shape: tuple[int, ...]) -> None:
-    """Check the size of a chunk in bytes against its shape: a ChunkSizeError if they differ."""
+    """Raise a ChunkSizeError unless a chunk of this shape has this size in bytes."""
     expected = prod(shape) * dtype.itemsize
     if nbytes != expected:
         raise ChunkSizeError(
@@ -309,17 +324,20 @@ def check_chunk_nbytes(nbytes: int, dtype: DType, shape: tuple[int, ...]) -> Non
         )
 
 
-def invalid_bool_error(value: int, index: tuple[int, ...], of: str, byte: int) -> BoolValueError:
+def invalid_bool_error(
+    value: int, index: tuple[int, ...], chunk_or_selection: str, byte_offset: int
+) -> BoolValueError:
     """Error for a bool stored as `value`, at an index and a byte of a chunk or selection.
 
-    `of` says what the index and the offset `byte` are in: "chunk" or "selection".
+    `chunk_or_selection` says what the index and the offset are in.
     """
     return BoolValueError(
-        f"a bool is stored as 0 or 1, found {value} at index {index} of the {of} (byte {byte})"
+        f"a bool is stored as 0 or 1, found {value} at index {index} of the {chunk_or_selection}"
+        f" (byte {byte_offset})"
     )
 
 
-def offset_of_invalid_bool(encoded: Bytes, element_layout: ElementLayout) -> int | None:
+def offset_of_first_invalid_bool(encoded: Bytes, element_layout: ElementLayout) -> int | None:
     """Offset in `encoded` of the first bool that is neither 0 nor 1; None without one.
 
     `encoded` has whole elements in C order.

@@ -25,7 +25,7 @@ from zarr_bytes.layout.elements import (
     encode_elements,
     max_or_zero,
 )
-from zarr_bytes.layout.write_order import WriteOrder, numbers_in_write_order
+from zarr_bytes.layout.write_order import WriteOrder, inner_chunk_numbers_in_write_order
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -55,9 +55,11 @@ class ShardingConfig(NamedTuple):
     keeps_padding: bool
     write_order: WriteOrder  # of the inner chunks in a new shard, along the axes of the index
 
-    def divides(self, shape: tuple[int, ...]) -> bool:
-        """Whether shards of this shape consist of whole inner chunks."""
-        return all(n % size == 0 for n, size in zip(shape, self.inner_chunk_shape, strict=True))
+    def divides(self, shard_shape: tuple[int, ...]) -> bool:
+        """Whether shards of this shape consist of whole inner chunks, along every axis."""
+        return all(
+            n % size == 0 for n, size in zip(shard_shape, self.inner_chunk_shape, strict=True)
+        )
 
 
 class ObjectLayout:
@@ -90,7 +92,8 @@ class ObjectLayout:
         Layout of an element.
     stored_dtype : DType
         Data type in which NumPy sees stored elements: that of the array in the stored byte order,
-        where it converts them exactly. `dtype` where it doesn't, and `decode` must.
+        where it converts them exactly. `dtype` where it doesn't, and `decode_checked_elements`
+        must.
     fill_value : scalar
         The fill value, of `dtype`.
     accepts_any_bytes : bool
@@ -162,47 +165,49 @@ class ObjectLayout:
         return tuple([along_axes[i] for i in self.order])
 
     @cached_property
-    def numbers_in_write_order(self) -> range | Offsets:
+    def inner_chunk_numbers_in_write_order(self) -> range | Offsets:
         """Numbers of the inner chunks, as of the index, in the order of a new object."""
         if self.sharding is None:
             return range(1)
         counts = [-(-self.shape[i] // self.inner_chunk_shape[i]) for i in self.sharding.index_order]
-        return numbers_in_write_order(counts, self.sharding.write_order)
+        return inner_chunk_numbers_in_write_order(counts, self.sharding.write_order)
 
     @cached_property
     def stored_fill_value(self) -> bytes:
         """The fill value, as it is stored."""
         return encode_elements(self._fill_array, self.endian).tobytes()
 
-    def index_offset(self, size: int) -> int:
-        """Offset of the index in an object of `size` bytes, which may be too small for it."""
-        return 0 if self.data_offset else max(size - self.index_nbytes, 0)
+    def index_offset(self, object_nbytes: int) -> int:
+        """Offset of the index in an object of this size, which may be too small for it."""
+        return 0 if self.data_offset else max(object_nbytes - self.index_nbytes, 0)
 
-    def index_in_object(self, content: Bytes, key: str) -> InnerChunkIndex:
+    def decode_index_of_object(self, object_bytes: Bytes, key: str) -> InnerChunkIndex:
         """The index of an object, out of all of its bytes; `key` names it in messages.
 
         A ShardIndexError if the object is too short, or the checksum differs.
         """
         if not self.index_nbytes:
             return SINGLE_CHUNK_INDEX
-        start = self.index_offset(content.size)
+        start = self.index_offset(object_bytes.size)
         # A copy, so that the index cannot change after its check.
-        entries = content[start : start + self.index_nbytes].copy()
-        return ShardIndex(self, key, entries, content.size)
+        entries = object_bytes[start : start + self.index_nbytes].copy()
+        return ShardIndex(self, key, entries, object_bytes.size)
 
-    def encode_index(self, offsets: Offsets | None = None) -> bytes:
-        """The bytes of an index, with its checksum; none for a chunk.
-
-        `offsets` has the offset of each inner chunk, and -1 for an absent one; None is for a new
-        object that has all of them.
-        """
+    def encode_full_index(self) -> bytes:
+        """The bytes of the index of a new object with all inner chunks; none for a chunk."""
         if not self.index_nbytes:
             return b""
-        if offsets is None:
-            offsets = np.empty(self.inner_chunk_count, np.int64)
-            offsets[self.numbers_in_write_order] = (
-                self.data_offset + np.arange(self.inner_chunk_count) * self.inner_chunk_nbytes
-            )
+        offsets = np.empty(self.inner_chunk_count, np.int64)
+        offsets[self.inner_chunk_numbers_in_write_order] = (
+            self.data_offset + np.arange(self.inner_chunk_count) * self.inner_chunk_nbytes
+        )
+        return self.encode_index(offsets)
+
+    def encode_index(self, offsets: Offsets) -> bytes:
+        """The bytes of the index of a shard, with its checksum.
+
+        `offsets` has the offset of each inner chunk in the shard, and -1 for an absent one.
+        """
         entries = np.full((self.inner_chunk_count, 2), _ABSENT, self.index_dtype)
         is_present = offsets >= 0
         entries[is_present, 0] = offsets[is_present]
@@ -214,43 +219,50 @@ class ObjectLayout:
 
     def full_index(self) -> InnerChunkIndex:
         """The index of a new object that has all inner chunks."""
-        numbers = self.numbers_in_write_order
+        numbers = self.inner_chunk_numbers_in_write_order
         positions = None if isinstance(numbers, range) else np.argsort(numbers)  # the inverse
         return InnerChunkIndex(
             self.data_offset, self.inner_chunk_nbytes, self.inner_chunk_count, positions
         )
 
-    def decode(self, array: Array) -> Array:
+    def decode_checked_elements(self, stored: Array) -> Array:
         """Elements of `stored_dtype` such as the array has them, where possible a view.
 
-        Bools must have been checked.
+        Bools must have been checked: see `has_invalid_bool`.
         """
         if self.element_layout.numpy_dtype is None or self.element_layout.narrow_bytes:
-            encoded = array.ravel().view(np.uint8)
-            return decode_elements(encoded, self.dtype, array.shape, self.endian)
-        return array
+            encoded = stored.ravel().view(np.uint8)
+            return decode_elements(encoded, self.dtype, stored.shape, self.endian)
+        return stored
 
-    def has_invalid_bool(self, array: Array) -> bool:
+    def has_invalid_bool(self, stored: Array) -> bool:
         """Whether a bool among stored elements is neither 0 nor 1."""
         # In place: `ravel` may copy.
         return any(
-            max_or_zero(array.getfield(np.uint8, i)) > 1 for i in self.element_layout.bool_offsets
+            max_or_zero(stored.getfield(np.uint8, i)) > 1 for i in self.element_layout.bool_offsets
         )
 
-    def bitwise_target(self, view: Array) -> tuple[Array, DType] | None:
-        """A view of `view` and a data type of stored elements, which NumPy assigns bit for bit.
+    def bitwise_target_or_none(self, view: Array) -> BitwiseTarget | None:
+        """`view` and the stored elements as types that NumPy assigns bit for bit; None if not so.
 
         Plain numbers with one more axis, where possible, are swapped two to three times as fast.
         None if elements must be checked or converted, or `view` has another data type.
         """
         if not self.accepts_any_bytes or view.ndim == 64:  # as many axes as NumPy has
             return None
-        dtypes = _bitwise_dtypes(view.dtype, self.dtype, self.endian)
+        dtypes = _bitwise_dtypes_or_none(view.dtype, self.dtype, self.endian)
         if dtypes is None:
             return None
         if dtypes.stored.shape:
             view = view[..., np.newaxis]
-        return view.view(dtypes.in_memory), dtypes.stored
+        return BitwiseTarget(view.view(dtypes.in_memory), dtypes.stored)
+
+
+class BitwiseTarget(NamedTuple):
+    """A view to assign stored elements to, and the data type that these must be seen in."""
+
+    view: Array
+    stored_dtype: DType
 
 
 class _BitwiseDtypes(NamedTuple):
@@ -261,23 +273,23 @@ class _BitwiseDtypes(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _bitwise_dtypes(
-    dtype: DType, layout_dtype: DType, endian: Endian | None
+def _bitwise_dtypes_or_none(
+    view_dtype: DType, layout_dtype: DType, endian: Endian | None
 ) -> _BitwiseDtypes | None:
-    """Data types of numbers for a view of `dtype` and objects of `layout_dtype`.
+    """Data types of numbers for a view of `view_dtype` and objects of `layout_dtype`.
 
     None if these differ by more than their byte order, or NumPy doesn't know the byte order.
     """
-    if dtype.newbyteorder("=") != layout_dtype.newbyteorder("="):
+    if view_dtype.newbyteorder("=") != layout_dtype.newbyteorder("="):
         return None
-    element_layout = element_layout_of(dtype, endian)
-    is_foreign = element_layout.numpy_dtype is None or dtype.num >= FIRST_USER_TYPE
-    if is_foreign and not dtype.isnative:
+    element_layout = element_layout_of(view_dtype, endian)
+    is_foreign = element_layout.numpy_dtype is None or view_dtype.num >= FIRST_USER_TYPE
+    if is_foreign and not view_dtype.isnative:
         return None  # types of other packages have one byte order; NumPy decides
     swap_dtype = element_layout.swap_dtype
     if swap_dtype is None or element_layout.is_stored_as_is:
         return _BitwiseDtypes(element_layout.raw_dtype, element_layout.stored_raw_dtype)
-    count = dtype.itemsize // swap_dtype.itemsize
+    count = view_dtype.itemsize // swap_dtype.itemsize
     return _BitwiseDtypes(swap_dtype, np.dtype((swap_dtype.newbyteorder(), (count,))))
 
 
@@ -390,10 +402,11 @@ class InnerChunkIndex:
         """What `offset_of` of these inner chunks depends on, among indexes of one layout."""
         return None
 
-    def share_no_bytes(self, offsets: list[int]) -> bool:  # noqa: ARG002
-        """Whether no other inner chunk has bytes of those at `offsets`, which an index permits.
+    def share_no_bytes_with_others(self, offsets: list[int]) -> bool:  # noqa: ARG002
+        """Whether the inner chunks at `offsets` share no bytes with other ones of the object.
 
-        `offsets` are those of inner chunks that are present.
+        A stored index may give the same bytes to several. `offsets` are those of inner chunks that
+        are present.
         """
         return True
 
@@ -409,7 +422,7 @@ class ShardIndex(InnerChunkIndex):
         Name of the shard in messages.
     content : array of uint8
         Bytes of the index, which are kept, and must not change.
-    size : int or None
+    shard_nbytes : int or None
         Size of the shard in bytes; None if it isn't known.
 
     Raises
@@ -418,7 +431,9 @@ class ShardIndex(InnerChunkIndex):
         If it has another size than the metadata says, or another checksum than its bytes.
     """
 
-    def __init__(self, layout: ObjectLayout, key: str, content: Bytes, size: int | None) -> None:
+    def __init__(
+        self, layout: ObjectLayout, key: str, content: Bytes, shard_nbytes: int | None
+    ) -> None:
         self._layout = layout
         self._key = key
         if content.size != layout.index_nbytes:
@@ -439,9 +454,11 @@ class ShardIndex(InnerChunkIndex):
                 )
         self._entries = entries.view(layout.index_dtype)
         self._data_offset = layout.data_offset
-        self._data_end = size  # where all inner chunks must have ended; None if it isn't known
-        if size is not None and not layout.data_offset:
-            self._data_end = size - layout.index_nbytes
+        self._data_end = (
+            shard_nbytes  # where all inner chunks must have ended; None if it isn't known
+        )
+        if shard_nbytes is not None and not layout.data_offset:
+            self._data_end = shard_nbytes - layout.index_nbytes
 
     def key_of_entries(self, inner_chunk_numbers: Offsets) -> Hashable:
         """The end of the inner chunks, and a copy of the entries of these, which are few."""
@@ -450,18 +467,20 @@ class ShardIndex(InnerChunkIndex):
     @property
     def present_count(self) -> int:
         """Number of inner chunks that are present."""
-        return self._present.size
+        return self._sorted_present_offsets.size
 
-    def share_no_bytes(self, offsets: list[int]) -> bool:
-        """Whether no other inner chunk has bytes of those at `offsets`, which an index permits."""
+    def share_no_bytes_with_others(self, offsets: list[int]) -> bool:
+        """Whether the inner chunks at `offsets` share no bytes with other ones of the shard."""
         nbytes = self._layout.inner_chunk_nbytes
         begin = np.array(offsets)
         # One of the inner chunks that begin less than their size before or behind it is itself.
-        first = np.searchsorted(self._present, begin - nbytes, "right")
-        return bool((np.searchsorted(self._present, begin + nbytes) == first + 1).all())
+        first = np.searchsorted(self._sorted_present_offsets, begin - nbytes, "right")
+        return bool(
+            (np.searchsorted(self._sorted_present_offsets, begin + nbytes) == first + 1).all()
+        )
 
     @cached_property
-    def _present(self) -> Offsets:
+    def _sorted_present_offsets(self) -> Offsets:
         """Offsets of the inner chunks that are not absent, ascending."""
         offsets, sizes = self._entries.reshape(-1, 2).T
         present = offsets[sizes == self._layout.inner_chunk_nbytes].astype(np.int64)

@@ -22,16 +22,18 @@ WriteOrder: TypeAlias = Literal["morton", "unordered", "lexicographic", "colexic
 WRITE_ORDERS: Final[tuple[str, ...]] = get_args(WriteOrder)
 
 
-def numbers_in_write_order(counts: Sequence[int], order: WriteOrder) -> range | Offsets:
+def inner_chunk_numbers_in_write_order(
+    counts_along_axes: Sequence[int], write_order: WriteOrder
+) -> range | Offsets:
     """Numbers of the inner chunks of a shard, in the order in which they are stored.
 
     An inner chunk has its number in the index, which is in C order.
 
     Parameters
     ----------
-    counts : sequence of int
+    counts_along_axes : sequence of int
         Number of inner chunks along each axis of the index.
-    order : WriteOrder
+    write_order : WriteOrder
         "unordered" promises no order, and is C order here, as in zarr.
 
     Returns
@@ -41,31 +43,31 @@ def numbers_in_write_order(counts: Sequence[int], order: WriteOrder) -> range | 
 
     Examples
     --------
-    >>> numbers_in_write_order((2, 3), "lexicographic")
+    >>> inner_chunk_numbers_in_write_order((2, 3), "lexicographic")
     range(0, 6)
-    >>> numbers_in_write_order((2, 3), "colexicographic")
+    >>> inner_chunk_numbers_in_write_order((2, 3), "colexicographic")
     array([0, 3, 1, 4, 2, 5])
-    >>> numbers_in_write_order((4, 4), "morton")
+    >>> inner_chunk_numbers_in_write_order((4, 4), "morton")
     array([ 0,  4,  1,  5,  8, 12,  9, 13,  2,  6,  3,  7, 10, 14, 11, 15])
     """
-    count = prod(counts)
-    is_one_row = sum(n > 1 for n in counts) <= 1
-    if is_one_row or order in ("lexicographic", "unordered"):
+    count = prod(counts_along_axes)
+    is_one_row = sum(n > 1 for n in counts_along_axes) <= 1
+    if is_one_row or write_order in ("lexicographic", "unordered"):
         return range(count)
-    if order == "colexicographic":
-        return np.arange(count, dtype=np.int64).reshape(counts).ravel(order="F")
-    return np.argsort(_morton_codes(counts).ravel())
+    if write_order == "colexicographic":
+        return np.arange(count, dtype=np.int64).reshape(counts_along_axes).ravel(order="F")
+    return np.argsort(_morton_codes(counts_along_axes).ravel())
 
 
-def _morton_codes(counts: Sequence[int]) -> Offsets:
-    """The Morton code of each inner chunk, as an array with the shape `counts`.
+def _morton_codes(counts_along_axes: Sequence[int]) -> Offsets:
+    """The Morton code of each inner chunk, as an array of the shape `counts_along_axes`.
 
     A code has the bits of all indices in turn, from the lowest bit of the first axis on. An axis
     has no more bits than its last index, so that the bits of longer axes follow one another.
     """
-    codes = np.zeros((1,) * len(counts), np.int64)
-    lengths = [(n - 1).bit_length() for n in counts]
-    indices = np.ogrid[tuple(slice(0, n) for n in counts)]
+    codes = np.zeros((1,) * len(counts_along_axes), np.int64)
+    lengths = [(n - 1).bit_length() for n in counts_along_axes]
+    indices = np.ogrid[tuple(slice(0, n) for n in counts_along_axes)]
     position = 0
     for bit in range(max(lengths)):
         for index, length in zip(indices, lengths, strict=True):
