@@ -15,6 +15,7 @@ from zarr.core import codec_pipeline
 
 import zarr_bytes  # noqa: F401 -- registers the data types with zarr 3.1 to 3.3
 from zarr_bytes.data_type.real import import_ml_dtypes_dtype
+from zarr_bytes.io.known_stores import known_stores
 
 FUZZ_SECONDS = {"gate": 60, "night": 3600}
 """How long the fuzz tests take together, by the profile of Hypothesis that gives them time."""
@@ -50,6 +51,12 @@ def pipeline(request):
     """Both of zarr's codec pipelines, and the one of this package, in turn."""
     with zarr.config.set({"codec_pipeline.path": PIPELINES[request.param]}):
         yield request.param
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known_of_stores():
+    """Servers of other tests may have had the same port."""
+    known_stores.forget()
 
 
 @pytest.fixture(autouse=True)

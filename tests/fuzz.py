@@ -25,7 +25,7 @@ from zarr.buffer.cpu import Buffer
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 from zarr_bytes import limits
-from zarr_bytes.io import range_writing
+from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.limits import Limits
 
 
@@ -237,5 +237,5 @@ def conditions(draw, pipeline, **others):
     ):
         patch.setattr(limits, "LIMITS", draw(thresholds()))
         if draw(st.booleans()):  # as on a file system that is known, where writes may be mapped
-            patch.setattr(range_writing, "is_on_local_file_system", lambda file: True)
+            patch.setattr(known_stores, "is_on_local_file_system", lambda descriptor: True)
         yield

@@ -528,7 +528,7 @@ MISTAKES = [
     Mistake(
         "read.py",
         "read_batch",
-        " and may_read_inline(root)",
+        " and known_stores.may_read_inline(root)",
         "",
         "test_threads.py::TestWaiting::test_a_chunk_outside_the_page_cache_keeps_reads_off_the_event_loop_for_a_second",
         "The event loop waits for files on a network.",

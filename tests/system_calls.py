@@ -24,7 +24,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from zarr_bytes.io import known_stores, range_writing
+from zarr_bytes.io import range_writing
+from zarr_bytes.io.known_stores import known_stores
 
 try:
     import fcntl
@@ -397,7 +398,8 @@ def as_somebody_else():
 def mounted_as(kind, file_in_it, mounts):
     """The system's list of mounts names `kind` for the file system of a file, and no other.
 
-    The list is empty if the kind is, and missing if the kind is None. Nothing is known before.
+    The list is empty if the kind is, and missing if the kind is None. Nothing is known before, and
+    nothing of it is known afterwards.
     """
     with file_in_it.open() as file:
         about = Path(f"/proc/self/fdinfo/{file.fileno()}").read_text()
@@ -406,5 +408,7 @@ def mounted_as(kind, file_in_it, mounts):
     if kind is not None:
         mounts.write_text(f"{mount} 1 8:1 / / rw - {kind} /dev/x rw\n" if kind else "")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_stores, "file_systems", known_stores.FileSystems(mounts))
+        patch.setattr(known_stores, "mounts", mounts)
+        known_stores.forget()
         yield
+    known_stores.forget()

@@ -35,6 +35,7 @@ from zarr.storage import LocalStore
 
 from zarr_bytes import BytesCodec, ChunkFileError, ChunkSizeError, preallocate
 from zarr_bytes.io import range_writing
+from zarr_bytes.io.known_stores import known_stores
 
 pytest.importorskip("resource", reason="files are written in place on POSIX systems")
 
@@ -119,7 +120,7 @@ def mapped(monkeypatch):
     """Whatever file system the tests run on."""
     if not range_writing.CAN_MAP:
         pytest.skip("files are mapped on Linux")
-    monkeypatch.setattr(range_writing, "is_on_local_file_system", lambda device: True)
+    monkeypatch.setattr(known_stores, "is_on_local_file_system", lambda descriptor: True)
 
 
 def without_numbers_of_names(chunk, monkeypatch):

@@ -20,7 +20,7 @@ from zarr.storage import LocalStore
 
 from zarr_bytes import BytesCodec, explain, preallocate
 from zarr_bytes.io import locks
-from zarr_bytes.io.known_stores import find_file_system
+from zarr_bytes.io.known_stores import known_stores
 
 fcntl = pytest.importorskip("fcntl", reason="files are written in place on POSIX systems")
 
@@ -303,7 +303,7 @@ class TestFileSystems:
         path.touch()
         with mounted_as("cifs", path, tmp_path / "mounts"), path.open() as file:
             for root in "root", *map(str, range(1001)):
-                find_file_system(file.fileno(), root)
+                known_stores.record_file_system(file.fileno(), root)
             with before_each(lambda *call: calls.append(call), ["flock"]):
                 locks.lock_if_supported(file.fileno(), str(path), "root", is_shared=True)
         assert calls == []

@@ -6,6 +6,7 @@ import shutil
 import warnings
 import weakref
 from itertools import product
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from zarr.abc.store import OffsetByteRequest, Store, SuffixByteRequest
 from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
 from zarr_bytes import ChunkSizeError, counting, explain
+from zarr_bytes.io.known_stores import known_stores
 
 VALUES = numbers((60, 50, 50))  # 60 planes of 20,000 bytes, in one chunk or two
 PLANE, NBYTES = 20_000, 1_200_000
@@ -181,6 +183,20 @@ def test_the_first_read_has_one_range_and_the_second_none(answer):
         said = f"{name} has answered a byte range with a whole object, or refused it: a "
         said += "server that answers ranges is needed to read parts"
         assert (explain(array, 7).reason == said) == is_ranged
+
+
+@pytest.mark.parametrize("answer", [whole_object, refusal])
+def test_a_store_without_ranges_is_asked_for_one_again_after_ten_minutes(monkeypatch, answer):
+    """Without a second warning."""
+    array, _ = answered(answer)
+    with pytest.warns(UserWarning, match=WARNING):
+        array[7]
+    array.store.requests.clear()
+    for seconds, ranges in (598, 0), (602, 1):
+        monkeypatch.setattr(known_stores, "clock", lambda seconds=seconds: monotonic() + seconds)
+        for index in 8, 9:
+            assert np.array_equal(array[index], VALUES[index])
+        assert len(array.store.requests) - array.store.requests.count(None) == ranges
 
 
 @pytest.mark.parametrize(("instead", "number"), [*product([whole_object, refusal], [1, 2, 7, 30])])

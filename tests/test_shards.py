@@ -16,6 +16,7 @@ from shards import ABSENT, divided, entries_in, morton_order, shard_of, sharding
 from stored_arrays import IN_PLACE, PLAIN_ZARR, contents_of, keys_of, numbers
 
 from zarr_bytes import preallocate, view
+from zarr_bytes.io.known_stores import known_stores
 
 # Codecs of the inner chunks, the index, and the orders of transposes before the shard.
 FORMS = {
@@ -170,9 +171,7 @@ class TestInPlace:
     def test_a_column_of_a_new_shard_behind_its_index_is_written_through_a_mapping(
         self, tmp_path, monkeypatch
     ):
-        monkeypatch.setattr(
-            "zarr_bytes.io.range_writing.is_on_local_file_system", lambda file: True
-        )
+        monkeypatch.setattr(known_stores, "is_on_local_file_system", lambda descriptor: True)
         shapes = (64, 64), (64, 64), (4, 8)
         array = made(tmp_path, *shapes, form="index at the start", in_place=True)
         values = np.zeros((64, 64))

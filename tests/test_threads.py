@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import sys
 import threading
-import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -34,7 +33,8 @@ from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import ChunkFileError, ChunkSizeError, counting, limits, read
 from zarr_bytes.indexing import plan
-from zarr_bytes.io import counters, index_cache, known_stores
+from zarr_bytes.io import counters, index_cache
+from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.tasks import max_threads
 from zarr_bytes.layout import objects
 from zarr_bytes.limits import LIMITS, Limits
@@ -170,12 +170,12 @@ class TestOnTheEventLoop:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The clock of this package, which stands still until its `now` is put ahead."""
-    clock = SimpleNamespace(now=time.monotonic())
-    for name, module in list(sys.modules.items()):
-        if name.startswith("zarr_bytes.") and hasattr(module, "monotonic"):
-            monkeypatch.setattr(module, "monotonic", lambda: clock.now)
-    return clock
+    """The clock of what is known of stores, which stands still until its `now` is put ahead."""
+    clock = SimpleNamespace(now=0)
+    monkeypatch.setattr(known_stores, "clock", lambda: clock.now)
+    known_stores.forget()
+    yield clock
+    known_stores.forget()
 
 
 def is_read_here(root, array, selection=...):
@@ -227,7 +227,7 @@ class TestFileSystems:
             assert not is_read_here(tmp_path / "a", array)
             for number in range(1001):
                 assert number % 100 or is_read_here(tmp_path / "a", array)
-                known_stores.find_file_system(file.fileno(), str(number))
+                known_stores.record_file_system(file.fileno(), str(number))
             assert not is_read_here(tmp_path / "a", array)
 
     @pytest.mark.parametrize("major", [8, 0], ids=["of a disk", "of no disk"])

@@ -32,7 +32,7 @@ from zarr_bytes.indexing.selection import (
 from zarr_bytes.io import counters
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.files import EndOfFileError, open_chunk_file, open_chunk_file_nowait
-from zarr_bytes.io.known_stores import is_known_as_local, may_read_inline
+from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.mapping import copy_if_mapped
 from zarr_bytes.io.requests import MissingChunkError, StoreTransport
 from zarr_bytes.io.tasks import (
@@ -131,7 +131,7 @@ async def read_batch(
     exists: list[bool] = []
     if nbytes <= max(
         limits.LIMITS.inline_nbytes, len(batch) * limits.LIMITS.inline_chunk_nbytes
-    ) and may_read_inline(root):
+    ) and known_stores.may_read_inline(root):
         try:
             for is_there in reader.read_files(batch, may_block=False):
                 exists.append(is_there)
@@ -252,7 +252,7 @@ def threads_for_files(root: str, count: int, *, is_small: bool) -> int:
     As many as cores for local files, and one if the work `is_small`. Elsewhere as many as requests,
     since threads wait there.
     """
-    if is_known_as_local(root):
+    if known_stores.is_known_as_local(root):
         return 1 if is_small else min(max_threads(), count)
     return min(max_concurrent_requests(), count)
 

@@ -39,8 +39,8 @@ from zarr_bytes.indexing.selection import (
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.file_writing import write_file
-from zarr_bytes.io.files import EndOfFileError, find_file_system_of_root, open_chunk_file
-from zarr_bytes.io.known_stores import location_is_known
+from zarr_bytes.io.files import EndOfFileError, open_chunk_file, record_file_system_of_root
+from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.mapping import copy_if_mapped
 from zarr_bytes.io.range_writing import (
     PartlyWrittenError,
@@ -163,8 +163,8 @@ async def write_batch(
     if not goes_to_files:
         await map_concurrently(lambda item: edit(item).to_store(item.store_path, prototype), batch)
         return
-    if len(batch) > 1 and not location_is_known(root):
-        await asyncio.to_thread(find_file_system_of_root, root)
+    if len(batch) > 1 and not known_stores.file_system_is_known(root):
+        await asyncio.to_thread(record_file_system_of_root, root)
     # A rename waits for the file system (ext4 allocates the blocks then), so that several threads
     # pay from the second chunk on. Writing in place to a local file waits for nothing.
     nbytes = prod(shape) * value.dtype.itemsize

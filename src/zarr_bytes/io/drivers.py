@@ -17,11 +17,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 
 from zarr_bytes.errors import wrong_size_error
 from zarr_bytes.io.file_writing import CAN_WRITE_FILES
-from zarr_bytes.io.known_stores import (
-    is_known_to_answer_ranges,
-    is_known_to_ignore_ranges,
-    origin_of_range_answers,
-)
+from zarr_bytes.io.known_stores import known_stores, origin_of_range_answers
 from zarr_bytes.io.mapping import map_file
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.io.tasks import run_coroutine_that_never_waits
@@ -61,7 +57,7 @@ class Driver:
 
         A range of it costs as much as all of it. A missing object is not read whole.
         """
-        if not is_known_to_ignore_ranges(self.store):
+        if not known_stores.is_known_to_ignore_ranges(self.store):
             return None
         return (
             f"{store_name(self.store)} has answered a byte range with a whole object, or refused"
@@ -74,7 +70,7 @@ class Driver:
 
     def is_known_to_answer_ranges(self) -> bool:
         """Whether the store, or its host, is known to answer ranges with ranges."""
-        return is_known_to_answer_ranges(self.store, self.origin)
+        return known_stores.is_known_to_answer_ranges(self.store, self.origin)
 
     def why_not_in_place(self) -> str | None:
         """Why this package writes no files of the store, and what to do about it; None if it does.

@@ -38,7 +38,7 @@ from zarr_bytes.io.files import (
     open_chunk_file,
     open_descriptor,
 )
-from zarr_bytes.io.known_stores import find_file_system
+from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.locks import lock_if_supported, unlock
 from zarr_bytes.io.range_writing import PartlyWrittenError, write_ranges
 
@@ -195,7 +195,7 @@ def _try_write_locked(path: str, root: str, update: FileUpdate, *, is_shared: bo
     if descriptor is None:  # a symbolic link to nothing: its folder is locked
         descriptor = os.open(os.path.dirname(path), READ_FLAGS)  # noqa: PTH120
     with ChunkFile(descriptor, path, root) as file:
-        find_file_system(descriptor, root)
+        known_stores.record_file_system(descriptor, root)
         lock_if_supported(descriptor, path, root, is_shared=is_shared)
         try:
             if is_missing:

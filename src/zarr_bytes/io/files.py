@@ -23,7 +23,7 @@ import numpy as np
 from zarr_bytes import limits
 from zarr_bytes.errors import ChunkFileError, wrong_size_error
 from zarr_bytes.io import counters
-from zarr_bytes.io.known_stores import avoid_inline_reads, find_file_system
+from zarr_bytes.io.known_stores import known_stores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,14 +132,14 @@ def not_a_file_error(path: str, mode: int) -> ChunkFileError:
     )
 
 
-def find_file_system_of_root(root: str) -> None:
+def record_file_system_of_root(root: str) -> None:
     """Find out where the folder `root` of a store is, by itself; in a thread, which may wait.
 
     Nothing is found out if it cannot be opened. Before a write, of which no file may be open yet.
     """
     # A missing folder will be made, and other errors are those of a chunk, for the caller.
     with suppress(OSError), closing_descriptor(os.open(root, READ_FLAGS)) as descriptor:
-        find_file_system(descriptor, root)
+        known_stores.record_file_system(descriptor, root)
 
 
 class EndOfFileError(Exception):
@@ -164,7 +164,7 @@ def open_chunk_file(path: str, root: str) -> ChunkFile | None:
         return None
     file = ChunkFile(descriptor, path, root)
     try:
-        find_file_system(descriptor, root)
+        known_stores.record_file_system(descriptor, root)
     except OSError as error:
         file.__exit__(None, error, None)
         raise
@@ -341,7 +341,7 @@ class ChunkFile:
             return error
         self.size_of_regular_file()  # only of files can the system tell whether it would wait
         # Not in the page cache, or on a file system that cannot tell.
-        avoid_inline_reads(self._root)
+        known_stores.avoid_inline_reads(self._root)
         return BlockingIOError()
 
 

@@ -1,25 +1,39 @@
 """What this process knows of stores: where their files are, and how they answer ranges.
 
-Opening a file on another machine may wait, and a mapped page of one is sent whole. So files are
-read on the event loop, and written through a mapping, only where the file system is this machine's.
+All of it is in one object, `known_stores`, and is found out by use:
 
-A thread that has opened a file finds out where it is (`find_file_system`), and that is trusted
-for a minute. The event loop only looks that up. No lock is taken: each entry is replaced whole, and
-at worst two threads find out the same. Nothing else that a process finds out is kept by a module.
+1. Opening a file on another machine may wait, and a mapped page of one is sent whole. So files are
+   read on the event loop, and written through a mapping, only where the file system is this
+   machine's. A thread that has opened a file finds out where it is (`record_file_system`); the
+   event loop only looks that up (`may_read_inline`).
+2. A server may answer a range with the whole object, or refuse it. So the first range of an object
+   is requested alone, unless the store, or another one of its host, has answered a range.
+
+Mounts change, and so do servers. Each fact counts for a time, and is found out again after it:
+
+========================================  ==================================
+the file system of a root or a disk       a minute
+a read of files would have waited         a second
+a store or a host answers ranges          ten minutes after its last answer
+a store ignores ranges                    ten minutes
+a service (S3, GCS, Azure) answers them   always, and without being recorded
+========================================  ==================================
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import urlsplit
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from zarr_bytes.io import counters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # The types of file systems on this machine, as Linux names them.
 _LOCAL_TYPES: Final = (
@@ -28,146 +42,215 @@ _LOCAL_TYPES: Final = (
 )
 # Locks of SMB refuse the reads and writes of others (flock(2)).
 _TYPES_WITH_MANDATORY_LOCKS: Final = ("cifs", "smb3")
-
-_TRUSTED_SECONDS: Final = 60.0  # mounts change
-_AVOIDED_SECONDS: Final = 1.0  # after a read that would have waited
-_MAX_ROOTS: Final = 1000  # after which those that are known are forgotten
-
-
-class KnownType(NamedTuple):
-    """The type of a file system, and the time until which it is trusted."""
-
-    name: str  # as Linux names it; empty if it could not be found out
-    trusted_until: float  # on the monotonic clock
-
-
-_UNKNOWN: Final = KnownType("", 0.0)
-
-
-@dataclass
-class FileSystems:
-    """What is known of file systems."""
-
-    mounts: Path = Path("/proc/self/mountinfo")
-    by_root: dict[str, KnownType] = field(default_factory=dict)  # of a store
-    # By number of a block device. Other file systems, such as those of a network, share numbers
-    # that are given again once something is unmounted.
-    by_device: dict[int, KnownType] = field(default_factory=dict)
-    # By root of a store: the time until which nothing is read on the event loop, after a read that
-    # would have waited.
-    avoided_until: dict[str, float] = field(default_factory=dict)
-
-
-file_systems = FileSystems()
-"""What this process knows of file systems; tests replace it."""
-
 # Services that always answer ranges.
 _SERVICES: Final = frozenset(("s3://", "gs://", "abfs://", "S3Store", "GCSStore", "AzureStore"))
-# These, and the hosts that have answered a range with a range.
-_origins_with_ranges: set[str] = {*_SERVICES}
-# Stores that have, and stores that have not; by identity, since many have no hash.
-_stores_with_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
-_stores_without_ranges: WeakValueDictionary[int, object] = WeakValueDictionary()
+
+_FILE_SYSTEM_SECONDS: Final = 60.0
+_WAIT_SECONDS: Final = 1.0
+# Long beside the wait for one range alone, and short beside the days of a process that reads from a
+# server whose proxy was replaced.
+_RANGES_SECONDS: Final = 600.0
+_MAX_FACTS: Final = 1000  # of one kind, after which they are forgotten
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
-def is_on_local_file_system(descriptor: int) -> bool:
-    """Whether an open file is on this machine; False where that is not known. In a thread."""
-    return _type_of(descriptor) in _LOCAL_TYPES
+class _Facts(Generic[_Key, _Value]):
+    """Facts of one kind, each with the time until which it counts.
 
-
-def _type_of(descriptor: int) -> str:
-    """The type of the file system of an open file; empty if it cannot be found out. In a thread.
-
-    Reads it from the system, unless the device is a disk whose type is trusted.
+    Any thread may call the methods, without a lock: each fact is replaced whole, and at worst two
+    threads find out the same. Old facts stay until there are more than a thousand; then all go.
     """
-    device = os.fstat(descriptor).st_dev
-    name, trusted_until = file_systems.by_device.get(device, _UNKNOWN)
-    if monotonic() > trusted_until:
-        name = _mounted_type(descriptor)
-        if hasattr(os, "major") and os.major(device):
-            known = KnownType(name, monotonic() + _TRUSTED_SECONDS)
-            file_systems.by_device[device] = known
-    return name
+
+    def __init__(self) -> None:
+        self._facts: dict[_Key, tuple[_Value, float]] = {}
+
+    def get(self, key: _Key, now: float) -> _Value | None:
+        """The value that counts at the time `now`; None if there is none, or it is too old."""
+        fact = self._facts.get(key)
+        return fact[0] if fact is not None and now <= fact[1] else None
+
+    def get_old(self, key: _Key) -> _Value | None:
+        """The last value, though it may not count any more; None if there is none."""
+        fact = self._facts.get(key)
+        return None if fact is None else fact[0]
+
+    def record(self, key: _Key, value: _Value, *, until: float) -> None:
+        """Put a value in the place of the last one, to count until a time."""
+        if len(self._facts) > _MAX_FACTS:
+            self._facts.clear()
+        self._facts[key] = value, until
+
+    def forget(self) -> None:
+        """Forget all."""
+        self._facts.clear()
 
 
-def find_file_system(descriptor: int, root: str) -> None:
-    """Find out where the `root` of a store is, from an open file below it, unless it is known.
+class KnownStores:
+    """What is known of file systems, hosts and stores, each fact for a time.
 
-    In a thread, as it reads files of the system.
+    A root is the folder of a store whose files this package opens itself. The origin of a store is
+    its host or service, as of `origin_of_range_answers`; empty if it has none. Then the store
+    itself is remembered, weakly.
+
+    Any thread may call the methods. Those that take a descriptor of an open file may read files of
+    the system, and are for threads that may wait; all others only look something up.
+
+    Parameters
+    ----------
+    mounts
+        Linux' table of mounts, as an attribute that tests replace.
+    clock
+        Seconds since any time, as an attribute that tests replace.
     """
-    if not location_is_known(root):
-        name = _type_of(descriptor)
-        if len(file_systems.by_root) > _MAX_ROOTS:
-            file_systems.by_root.clear()
-        file_systems.by_root[root] = KnownType(name, monotonic() + _TRUSTED_SECONDS)
 
+    def __init__(
+        self,
+        mounts: Path = Path("/proc/self/mountinfo"),
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.mounts = mounts
+        self.clock = clock
+        # Types of file systems, as Linux names them; empty where that could not be found out.
+        self._type_of_root = _Facts[str, str]()
+        # By number of a block device. Other file systems, such as those of a network, share numbers
+        # that are given again once something is unmounted.
+        self._type_of_device = _Facts[int, str]()
+        # Whether a read below the root would have waited.
+        self._root_waits = _Facts[str, bool]()
+        self._origin_answers_ranges = _Facts[str, bool]()
+        # Stores by `id`, since many have no hash. Another store may have this `id` later.
+        self._stores_with_ranges = _Facts[int, ref[object]]()
+        self._stores_without_ranges = _Facts[int, ref[object]]()
 
-def location_is_known(root: str) -> bool:
-    """Whether `find_file_system` has looked within the last minute, with whatever result."""
-    return monotonic() <= file_systems.by_root.get(root, _UNKNOWN).trusted_until
+    def forget(self) -> None:
+        """Forget all facts, so that everything is found out again."""
+        self._type_of_root.forget()
+        self._type_of_device.forget()
+        self._root_waits.forget()
+        self._origin_answers_ranges.forget()
+        self._stores_with_ranges.forget()
+        self._stores_without_ranges.forget()
 
+    # Where files are.
 
-def is_known_as_local(root: str) -> bool:
-    """Whether files below `root` are known to be on this machine, and may be read without a wait.
+    def record_file_system(self, descriptor: int, root: str) -> None:
+        """Find out where a root is, from an open file below it, unless that is known."""
+        if not self.file_system_is_known(root):
+            name = self._type_of(descriptor)
+            self._type_of_root.record(root, name, until=self.clock() + _FILE_SYSTEM_SECONDS)
 
-    False where that is not known, and on systems that cannot read without a wait (RWF_NOWAIT).
-    """
-    name, trusted_until = file_systems.by_root.get(root, _UNKNOWN)
-    return name in _LOCAL_TYPES and hasattr(os, "RWF_NOWAIT") and monotonic() <= trusted_until
+    def file_system_is_known(self, root: str) -> bool:
+        """Whether `record_file_system` has looked within the last minute, with whatever result."""
+        return self._type_of_root.get(root, self.clock()) is not None
 
+    def is_known_as_local(self, root: str) -> bool:
+        """Whether files below a root are known to be on this machine, and may be read inline.
 
-def has_advisory_locks(descriptor: int, root: str) -> bool:
-    """Whether a lock of an open file below `root` disturbs nobody who does not ask for one.
+        False where that is not known, and on systems that cannot read without a wait (RWF_NOWAIT).
+        """
+        name = self._type_of_root.get(root, self.clock())
+        return name in _LOCAL_TYPES and hasattr(os, "RWF_NOWAIT")
 
-    False on SMB, where it refuses the reads and writes of others. In a thread.
-    """
-    # None where other threads have located too many others since.
-    located = file_systems.by_root.get(root)
-    name = _type_of(descriptor) if located is None else located.name
-    return name not in _TYPES_WITH_MANDATORY_LOCKS
+    def may_read_inline(self, root: str) -> bool:
+        """Whether files below a root may be read on the event loop.
 
+        They are known to be on this machine, and no read there would have waited in the last
+        second.
+        """
+        return self.is_known_as_local(root) and not self._root_waits.get(root, self.clock())
 
-def may_read_inline(root: str) -> bool:
-    """Whether files below `root` may be read on the event loop.
+    def avoid_inline_reads(self, root: str) -> None:
+        """Keep reads below a root off the event loop for a second, as one would have waited."""
+        self._root_waits.record(root, value=True, until=self.clock() + _WAIT_SECONDS)
 
-    They are known to be on this machine, and no read there would have waited in the last second.
-    """
-    return is_known_as_local(root) and monotonic() >= file_systems.avoided_until.get(root, 0)
+    def is_on_local_file_system(self, descriptor: int) -> bool:
+        """Whether an open file is on this machine; False where that is not known."""
+        return self._type_of(descriptor) in _LOCAL_TYPES
 
+    def has_advisory_locks(self, descriptor: int, root: str) -> bool:
+        """Whether a lock of an open file below a root disturbs nobody who does not ask for one.
 
-def avoid_inline_reads(root: str) -> None:
-    """Keep reads below `root` off the event loop for a second, after one that would have waited."""
-    if len(file_systems.avoided_until) > _MAX_ROOTS:
-        file_systems.avoided_until.clear()
-    file_systems.avoided_until[root] = monotonic() + _AVOIDED_SECONDS
+        False on SMB, where it refuses the reads and writes of others.
+        """
+        name = self._type_of_root.get(root, self.clock())
+        # Other threads may have recorded too many others since, or the minute is over.
+        if name is None:
+            name = self._type_of(descriptor)
+        return name not in _TYPES_WITH_MANDATORY_LOCKS
 
+    def _type_of(self, descriptor: int) -> str:
+        """The type of the file system of an open file; empty if it cannot be found out.
 
-def _mounted_type(descriptor: int) -> str:
-    """The type of the file system of an open file, out of Linux' table of mounts, or empty."""
-    try:
-        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
-        (mount_id,) = (line.split()[1] for line in lines if line.startswith("mnt_id:"))
-        mounts = file_systems.mounts.read_bytes().splitlines()
-    except (OSError, ValueError):
+        Reads it from the system, unless the device is a disk whose type is known.
+        """
+        device = os.fstat(descriptor).st_dev
+        name = self._type_of_device.get(device, self.clock())
+        if name is None:
+            name = self._mounted_type(descriptor)
+            if hasattr(os, "major") and os.major(device):
+                until = self.clock() + _FILE_SYSTEM_SECONDS
+                self._type_of_device.record(device, name, until=until)
+        return name
+
+    def _mounted_type(self, descriptor: int) -> str:
+        """The type of the file system of an open file, out of the table of mounts, or empty."""
+        try:
+            lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+            (mount_id,) = (line.split()[1] for line in lines if line.startswith("mnt_id:"))
+            mounts = self.mounts.read_bytes().splitlines()
+        except (OSError, ValueError):
+            return ""
+        for line in mounts:  # proc_pid_mountinfo(5): the type is the first field after " - "
+            if line.split(maxsplit=1)[0] == mount_id.encode():
+                return line.partition(b" - ")[2].split()[0].decode()
         return ""
-    for line in mounts:  # proc_pid_mountinfo(5): the type is the first field after " - "
-        if line.split(maxsplit=1)[0] == mount_id.encode():
-            return line.partition(b" - ")[2].split()[0].decode()
-    return ""
+
+    # How stores answer ranges.
+
+    def is_known_to_answer_ranges(self, store: object, origin: str) -> bool:
+        """Whether a store, or its origin, is known to answer ranges with ranges."""
+        if origin in _SERVICES:
+            return True
+        if origin:
+            return self._origin_answers_ranges.get(origin, self.clock()) is not None
+        return _is_store(self._stores_with_ranges.get(id(store), self.clock()), store)
+
+    def is_known_to_ignore_ranges(self, store: object) -> bool:
+        """Whether a store has answered a range with the whole object, or refused it."""
+        return _is_store(self._stores_without_ranges.get(id(store), self.clock()), store)
+
+    def record_range_answer(self, store: object, origin: str) -> None:
+        """Remember that a store has answered a range with a range: for all stores of its origin."""
+        if origin in _SERVICES:
+            return
+        until = self.clock() + _RANGES_SECONDS
+        if origin:
+            self._origin_answers_ranges.record(origin, value=True, until=until)
+        else:
+            self._stores_with_ranges.record(id(store), ref(store), until=until)
+
+    def record_whole_object_answer(self, store: object) -> bool:
+        """Remember that a range has brought the whole object, or was refused, for ten minutes.
+
+        Returns True for the first time of a store, which is when the user is warned: not again
+        where the store is asked again after this time, and still has no ranges.
+        """
+        with counters.lock:  # of several threads, one has the first time
+            is_first = not _is_store(self._stores_without_ranges.get_old(id(store)), store)
+            until = self.clock() + _RANGES_SECONDS
+            self._stores_without_ranges.record(id(store), ref(store), until=until)
+            return is_first
 
 
-def means_ranges_unsupported(error: Exception) -> bool:
-    """Whether an error of a store's `get` means that it cannot read ranges of the object."""
-    obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
-    not_supported = getattr(obstore, "NotSupportedError", NotImplementedError)
-    # A range of what a server keeps compressed is not a whole stream: fsspec cannot decode it.
-    is_not_supported = isinstance(error, NotImplementedError | not_supported)
-    return is_not_supported or "content-encoding" in str(error)
+def _is_store(known: ref[object] | None, store: object) -> bool:
+    """Whether the store that is known by an `id` is this one, and not an earlier one."""
+    return known is not None and known() is store
 
 
-def is_known_to_ignore_ranges(store: object) -> bool:
-    """Whether a store has answered a range with the whole object, or refused it."""
-    return _stores_without_ranges.get(id(store)) is store
+known_stores: Final = KnownStores()
+"""All that this process knows of stores."""
 
 
 def origin_of_range_answers(service: str, address: str) -> str:
@@ -179,27 +262,10 @@ def origin_of_range_answers(service: str, address: str) -> str:
     return service if service in _SERVICES else urlsplit(address).netloc
 
 
-def is_known_to_answer_ranges(store: object, origin: str) -> bool:
-    """Whether a store, or the `origin` behind it, is known to answer ranges with ranges."""
-    return origin in _origins_with_ranges or _stores_with_ranges.get(id(store)) is store
-
-
-def record_range_answer(store: object, origin: str) -> None:
-    """Remember that a store has answered a range with a range: for all stores of its `origin`."""
-    if origin:
-        _origins_with_ranges.add(origin)
-    elif not is_known_to_answer_ranges(store, origin):
-        _remember(_stores_with_ranges, store)
-
-
-def record_whole_object_answer(store: object) -> bool:
-    """Remember that a range has brought the whole object; True for the first of a store."""
-    return _remember(_stores_without_ranges, store)
-
-
-def _remember(stores: WeakValueDictionary[int, object], store: object) -> bool:
-    """Add a store to `stores`; True if it was not there. From any thread."""
-    with counters.lock:
-        is_new = stores.get(id(store)) is not store
-        stores[id(store)] = store
-        return is_new
+def means_ranges_unsupported(error: Exception) -> bool:
+    """Whether an error of a store's `get` means that it cannot read ranges of the object."""
+    obstore = sys.modules.get("obstore.exceptions")  # loaded, if the error is one of its own
+    not_supported = getattr(obstore, "NotSupportedError", NotImplementedError)
+    # A range of what a server keeps compressed is not a whole stream: fsspec cannot decode it.
+    is_not_supported = isinstance(error, NotImplementedError | not_supported)
+    return is_not_supported or "content-encoding" in str(error)

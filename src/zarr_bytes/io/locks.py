@@ -17,7 +17,7 @@ from typing import Final
 from zarr_bytes import limits
 from zarr_bytes.errors import ChunkFileError
 from zarr_bytes.io.files import closing_descriptor, is_temporary, open_descriptor
-from zarr_bytes.io.known_stores import find_file_system, has_advisory_locks
+from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.tasks import WorkCancelledError, work_cancelled_check
 
 try:
@@ -44,7 +44,7 @@ def lock_if_supported(descriptor: int, path: str, root: str, *, is_shared: bool)
     descriptor, path
         Of the open file.
     root
-        Of the store; `find_file_system` says where it is.
+        Of the store; `record_file_system` says where it is.
     is_shared
         Whether others may have a shared lock meanwhile; otherwise the lock is exclusive.
 
@@ -55,7 +55,7 @@ def lock_if_supported(descriptor: int, path: str, root: str, *, is_shared: bool)
     WorkCancelledError
         If the write is cancelled while it waits.
     """
-    if fcntl is None or not has_advisory_locks(descriptor, root):
+    if fcntl is None or not known_stores.has_advisory_locks(descriptor, root):
         return
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     error_number = _try_lock(descriptor, operation)
@@ -144,7 +144,7 @@ def can_lock(path: str) -> bool:
     if descriptor is None:
         return can_lock(folder)
     with closing_descriptor(descriptor):
-        find_file_system(descriptor, folder)
-        if not has_advisory_locks(descriptor, folder):
+        known_stores.record_file_system(descriptor, folder)
+        if not known_stores.has_advisory_locks(descriptor, folder):
             return False
         return _try_lock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB) in (0, *_IS_HELD)

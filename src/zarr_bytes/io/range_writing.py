@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from zarr_bytes import limits
 from zarr_bytes.io.files import closing_descriptor
-from zarr_bytes.io.known_stores import is_on_local_file_system
+from zarr_bytes.io.known_stores import known_stores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,7 +94,7 @@ def write_ranges(descriptor: int, ranges: ByteRanges, data: Bytes, file_nbytes: 
         CAN_MAP
         and ranges.number_of_ranges() >= limits.LIMITS.mapped_ranges
         and ranges.nbytes <= ranges.number_of_ranges() * limits.LIMITS.short_range_nbytes
-        and is_on_local_file_system(descriptor)
+        and known_stores.is_on_local_file_system(descriptor)
     ):
         done = _write_mapped(descriptor, ranges, data, file_nbytes)
         if os.fstat(descriptor).st_size != file_nbytes:

@@ -31,12 +31,7 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByt
 from zarr_bytes.errors import ChunkSizeError, warn_caller, wrong_size_error
 from zarr_bytes.indexing.plan import with_request_sizes
 from zarr_bytes.io import counters
-from zarr_bytes.io.known_stores import (
-    is_known_to_answer_ranges,
-    means_ranges_unsupported,
-    record_range_answer,
-    record_whole_object_answer,
-)
+from zarr_bytes.io.known_stores import known_stores, means_ranges_unsupported
 from zarr_bytes.io.store_names import store_name, store_path_name
 from zarr_bytes.io.tasks import (
     StopRequestsError,
@@ -261,7 +256,7 @@ class StoreTransport:
             is_index = whole.size == content.size
             content = whole
         if is_index and content.size <= nbytes:
-            record_range_answer(self._store_path.store, self._origin)
+            known_stores.record_range_answer(self._store_path.store, self._origin)
             return content
         self._keep_whole_object(content)
         if self.cost is not None:
@@ -305,7 +300,7 @@ class StoreTransport:
         Raises StopRequestsError once the whole object has come instead. Errors are those of
         `fetch`.
         """
-        if not is_known_to_answer_ranges(self._store_path.store, self._origin):
+        if not known_stores.is_known_to_answer_ranges(self._store_path.store, self._origin):
             if self._answers is RangeAnswers.UNPROVEN:
                 return await self._request_first_range(plan, start, stop)
             await self._first_answer.wait()
@@ -343,7 +338,7 @@ class StoreTransport:
             raise
         if content.size != expected:
             await self._raise_after_other_size(plan, request, expected, content)
-        record_range_answer(self._store_path.store, self._origin)
+        known_stores.record_range_answer(self._store_path.store, self._origin)
         if self._answers in _NOT_ANSWERED:
             self._answers = RangeAnswers.RANGES
         return content
@@ -505,7 +500,7 @@ class StoreTransport:
 
         After `_keep_whole_object`, whose size the warning tells.
         """
-        if record_whole_object_answer(self._store_path.store):
+        if known_stores.record_whole_object_answer(self._store_path.store):
             nbytes = cast("Bytes", self._whole_object).size
             warn_caller(
                 f"{store_name(self._store_path.store)} does not answer byte ranges, so chunks are"
