@@ -129,12 +129,6 @@ class ArrayView:
         self.ndim = len(self.shape)
         self.dtype: DType = self._blocks.dtype
         self._load_block = self._blocks.cached_load()
-        # For each axis: its length, that of a block, and the distance of the numbers of neighbours.
-        self._axes = [*zip(grid.shape, grid.chunk_shape, grid.number_strides, strict=True)]
-        # By the number of entries of a selection: whether there is one block along all other axes.
-        self._has_one_block_along_others = [
-            prod(grid.chunk_counts[n:]) == 1 for n in range(self.ndim + 1)
-        ]
 
     @property
     def blocks(self) -> BlockViews:
@@ -152,36 +146,21 @@ class ArrayView:
         return self.size * self.dtype.itemsize
 
     def __getitem__(self, selection: Any) -> Any:
-        # Integers and slices within one block, in the time of a few operations of Python.
         entries = selection if type(selection) is tuple else (selection,)
         try:
-            is_one_block = self._has_one_block_along_others[len(entries)]
-            number = 0
-            block_selection: list[int | slice] = []
-            for entry, (n, size, distance) in zip(entries, self._axes):  # noqa: B905 -- slower
-                if type(entry) is int:
-                    if not 0 <= entry < n:
-                        break
-                    number += entry // size * distance
-                    block_selection.append(entry % size)
-                    continue
-                if type(entry) is not slice:
-                    break
-                start, stop, step = entry.indices(n)
-                k = start // size
-                if step < 1 or not start < stop <= (k + 1) * size:
-                    break
-                number += k * distance
-                block_selection.append(slice(start - k * size, stop - k * size, step))
-            else:
-                if is_one_block:
-                    return self._load_block(number)[tuple(block_selection)]
+            in_one_block = self._grid.in_one_chunk(entries)
         except (IndexError, TypeError):  # which `NumpySelection` explains
-            pass
-        return self._select(selection)
+            in_one_block = None
+        if in_one_block is None:
+            return self._select(selection)
+        number, block_selection = in_one_block
+        return self._load_block(number)[block_selection]
 
     def _select(self, selection: Any) -> Any:
-        """The elements of any selection, of any number of blocks: a view only of one block."""
+        """The elements of a selection that `ChunkGrid.in_one_chunk` leaves to NumPy's rules.
+
+        Of any number of blocks; a view only of one.
+        """
         if isinstance(selection, np.integer):
             return self[int(selection)]
         selected = NumpySelection(selection, self._grid)

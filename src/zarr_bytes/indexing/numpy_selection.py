@@ -125,22 +125,15 @@ class NumpySelection:
 
         The index gives NumPy's result without a gathered array. None if several chunks have them.
         """
-        number = 0
-        index_in_chunk: list[Any] = []
-        axes = zip(self._entries, self._grid.chunk_shape, self._grid.number_strides, strict=True)
-        for entry, size, number_stride in axes:
-            if isinstance(entry, int):
-                low = high = entry
-            elif isinstance(entry, range):
-                low, high = sorted((entry[0], entry[-1]))
-            else:
-                low = int(entry.min())
-                high = int(entry.max())
-            k = low // size
-            if high // size != k:
-                return None
-            number += k * number_stride
-            index_in_chunk.append(_shifted_index(entry, -k * size))
+        bounds = [_bounds(entry) for entry in self._entries]
+        in_one_chunk = self._grid.in_one_chunk(bounds)
+        if in_one_chunk is None:
+            return None
+        number, within = in_one_chunk
+        index_in_chunk: list[Any] = [
+            _shifted_index(entry, in_chunk.start - in_array.start)
+            for entry, in_array, in_chunk in zip(self._entries, bounds, within, strict=True)
+        ]
         if self.ellipsis_position >= 0:  # with which the result of NumPy is never a scalar
             index_in_chunk.insert(self.ellipsis_position, ...)
         return number, tuple(index_in_chunk)
@@ -252,6 +245,18 @@ class NumpySelection:
 def _long_axes(array: Offsets) -> list[int]:
     """The axes that broadcasting does not stretch, counted from the last."""
     return [axis for axis in range(-array.ndim, 0) if array.shape[axis] > 1]
+
+
+def _bounds(entry: Entry) -> slice:
+    """From the lowest index of an entry to the highest."""
+    if isinstance(entry, int):
+        return slice(entry, entry + 1)
+    if isinstance(entry, range):
+        low, high = sorted((entry[0], entry[-1]))
+    else:
+        low = int(entry.min())
+        high = int(entry.max())
+    return slice(low, high + 1)
 
 
 def _shifted_index(entry: Entry, distance: int) -> int | slice | Offsets:

@@ -334,7 +334,9 @@ def c_strides(
 class Box(NamedTuple):
     """Elements at even steps along each axis of one chunk: a point, a row, a plane, a block.
 
-    All but the number are in elements.
+    All but the number are in elements. A plan has the same distances and extents, axis by axis, in
+    its `AxisRanges`, with sums of what is fetched for a given gap: these sums are most of its time,
+    and a box, which is one range for any gap from `largest_gap` on, has no use for them.
     """
 
     chunk_number: int
@@ -386,10 +388,11 @@ class ChunkGrid:
         self.chunk_count = prod(self.chunk_counts)
         self.element_strides = c_strides(chunk_shape)
         self.axes_by_number = sorted(range(len(self.shape)), key=lambda i: -self.number_strides[i])
-        axes = zip(
-            self.shape, self.chunk_shape, self.number_strides, self.element_strides, strict=True
-        )
-        self._innermost_first = [*axes][::-1]
+        self._axes = [*zip(self.shape, self.chunk_shape, self.number_strides, strict=True)]
+        # By the number of entries of a selection: whether there is one chunk along all other axes.
+        self._has_one_chunk_along_others = [
+            prod(self.chunk_counts[count:]) == 1 for count in range(len(self.shape) + 1)
+        ]
 
     def coords_of(self, number: int) -> tuple[int, ...]:
         """Index of a chunk along each axis."""
@@ -421,36 +424,92 @@ class ChunkGrid:
                 start += entry % size * stride
         return chunk_number, start
 
+    def in_one_chunk(self, selection: Sequence[Any]) -> tuple[int, tuple[Any, ...]] | None:
+        """Number of the chunk that has all selected elements, and the selection within this chunk.
+
+        A plain tuple, since a selection of a view takes a microsecond.
+
+        Parameters
+        ----------
+        selection
+            Integers and slices of the array, for the first axes or for all.
+
+        Returns
+        -------
+        tuple of int and tuple, or None
+            The second has an entry for each of `selection`; slices end behind their last index.
+            None if several chunks have selected elements, or none has; and for all that does not
+            count up from the beginning: other entries, negative integers, integers behind the end,
+            steps below 1.
+
+        Raises
+        ------
+        IndexError
+            If there are more entries than axes.
+        TypeError
+            If a slice has bounds that are not integers.
+
+        Examples
+        --------
+        >>> grid = ChunkGrid((6, 7), chunk_shape=(3, 4))
+        >>> grid.in_one_chunk((4, slice(4, None, 2)))
+        (3, (1, slice(0, 3, 2)))
+        >>> grid.in_one_chunk((slice(2, 4), 0)) is None
+        True
+        """
+        is_one_chunk = self._has_one_chunk_along_others[len(selection)]
+        number = 0
+        within: list[int | slice] = []
+        for entry, (n, size, number_stride) in zip(selection, self._axes):  # noqa: B905 -- slower
+            if type(entry) is int:
+                if not 0 <= entry < n:
+                    return None
+                number += entry // size * number_stride
+                within.append(entry % size)
+            elif type(entry) is slice:
+                start, stop, step = entry.indices(n)
+                if step < 1 or start >= stop:
+                    return None
+                k = start // size
+                start -= k * size
+                stop -= k * size
+                stop -= (stop - 1 - start) % step
+                if stop > size:
+                    return None
+                number += k * number_stride
+                within.append(slice(start, stop, step))
+            else:
+                return None
+        return (number, tuple(within)) if is_one_chunk else None
+
     def box_of(self, chunk_selection: Sequence[Any]) -> Box | None:
-        """The box of integers and slices in the stored order of axes, without a plan.
+        """The box of integers and slices, one for each axis in the stored order, without a plan.
 
         None if nothing is selected, or elements of several chunks. It takes a tenth of the time of
         a plan.
         """
-        number = start = largest_gap = 0
+        in_one_chunk = self.in_one_chunk(chunk_selection)
+        if in_one_chunk is None:
+            return None
+        number, within = in_one_chunk
+        start = largest_gap = 0
         extent = 1
         shape = []
         strides = []
-        axes = zip(reversed(chunk_selection), self._innermost_first)  # noqa: B905 -- slower
-        for entry, (n, size, number_stride, stride) in axes:
+        axes = zip(reversed(within), reversed(self.element_strides))  # noqa: B905 -- slower
+        for entry, stride in axes:
             first = entry
-            count = step = 1
+            count = distance = 1
             if type(entry) is slice:
-                first, stop, step = entry.indices(n)
-                count = -((first - stop) // step)
-                if count < 1:
-                    return None
-            k, local = divmod(first, size)
-            if local + (count - 1) * step >= size:
-                return None
+                first = entry.start
+                distance = entry.step * stride
+                count = (entry.stop - 1 - first) // entry.step + 1
             if count > 1:
-                step *= stride
-                largest_gap = max(largest_gap, step - extent)
-                extent += (count - 1) * step
-            number += k * number_stride
-            start += local * stride
+                largest_gap = max(largest_gap, distance - extent)
+                extent += (count - 1) * distance
+            start += first * stride
             shape.append(count)
-            strides.append(step)
+            strides.append(distance)
         return Box(number, start, extent, largest_gap, tuple(shape[::-1]), tuple(strides[::-1]))
 
     def split_by_axis(self, selection: Selection) -> AxisSplit:
