@@ -353,7 +353,7 @@ MISTAKES = [
     ),
     Mistake(
         "io/mapping.py",
-        "ChangedFiles.sync",
+        "FilesToSync.sync",
         "if identity not in (None, synced):",
         "if False:",
         "test_view.py::TestWriting::test_flush_is_an_error_for_changes_of_a_chunk_that_was_replaced",
@@ -361,9 +361,9 @@ MISTAKES = [
     ),
     Mistake(
         "io/mapping.py",
-        "map_file",
-        "mmap.ACCESS_WRITE if writes",
-        "mmap.ACCESS_COPY if writes",
+        "_map_file",
+        "mmap.ACCESS_WRITE if is_writable",
+        "mmap.ACCESS_COPY if is_writable",
         "test_view.py::TestWriting::test_assignments_to_a_view_are_numpys_and_stored_at_once",
         "Changes of a view stay in the memory of this process.",
     ),

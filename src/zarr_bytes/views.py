@@ -20,7 +20,7 @@ from zarr_bytes.errors import StoreError, not_an_array_error, shape_mismatch_err
 from zarr_bytes.indexing.numpy_selection import NumpySelection
 from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.mapping import ChangedFiles, chain_of_bases
+from zarr_bytes.io.mapping import FilesToSync, chain_of_bases
 from zarr_bytes.io.store_names import store_name, store_path_name
 from zarr_bytes.layout.elements import element_layout_of, encode_elements, viewable_dtype
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
@@ -114,10 +114,12 @@ class ArrayView:
     def __init__(self, array: zarr.Array[Any], mode: Mode = "r") -> None:
         self.array = array
         self.mode = mode
-        # The files that the view maps for changes, which `flush` syncs.
-        self._changed = ChangedFiles() if mode == "r+" else None
+        # None in mode "r", in which no file is mapped for changes.
+        self._files_to_sync = FilesToSync() if mode == "r+" else None
         try:
-            self._blocks = _Blocks(array, self._changed, checked_setting("zarr_bytes.mappings"))
+            self._blocks = _Blocks(
+                array, self._files_to_sync, checked_setting("zarr_bytes.mappings")
+            )
         except StoreError as error:
             reason = f"{error}; read it through zarr, as in `array[...]`"
             raise StoreError(
@@ -233,8 +235,8 @@ class ArrayView:
         don't change. Call `flush` first, to find out whether changes of this view were lost.
         """
         self._load_block = self._blocks.cached_load()
-        if self._changed is not None:
-            self._changed.accept_replaced_files()
+        if self._files_to_sync is not None:
+            self._files_to_sync.accept_replaced_files()
 
     def flush(self) -> None:
         """Wait until all changes are on the disk. Other processes of this machine see them at once.
@@ -246,8 +248,8 @@ class ArrayView:
         OSError
             If the disk is full or fails.
         """
-        if self._changed is not None:
-            self._changed.sync()
+        if self._files_to_sync is not None:
+            self._files_to_sync.sync()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArrayView, (self.array, self.mode)
@@ -287,8 +289,8 @@ class _Blocks:
     ----------
     array
         The array; a StoreError if its chunks cannot be viewed.
-    changed
-        Takes the files that are mapped to be changed; None maps them to be read.
+    files_to_sync
+        Gets the files, which are mapped to be changed then; None maps them read-only.
     max_mappings
         Number of blocks that are kept. Of shards, half as many blocks are kept, and as many shards.
 
@@ -299,10 +301,10 @@ class _Blocks:
     """
 
     def __init__(
-        self, array: zarr.Array[Any], changed: ChangedFiles | None, max_mappings: int
+        self, array: zarr.Array[Any], files_to_sync: FilesToSync | None, max_mappings: int
     ) -> None:
         self._driver = driver_of(array.store)
-        self._changed = changed
+        self._files_to_sync = files_to_sync
         if not (self._driver.files_root or self._driver.is_memory):
             kind = type(array.store).__name__
             raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
@@ -358,7 +360,11 @@ class _Blocks:
     def _load_object(self, chunk_coords: tuple[int, ...]) -> _Object:
         """The chunk or shard at coordinates in the chunk grid, mapped or in memory."""
         key = f"{self._prefix}{self._encode_chunk_key(chunk_coords)}"
-        content = self._driver.content_for_view(key, self._layout.stored_nbytes, self._changed)
+        nbytes = self._layout.stored_nbytes
+        if self._files_to_sync is None:
+            content = self._driver.view_bytes(key, nbytes)
+        else:
+            content = self._driver.view_writable_bytes(key, nbytes, self._files_to_sync)
         if content is None:
             return _Object(None, SINGLE_CHUNK_INDEX)
         name = f"{store_name(self._driver.store)}/{key}"

@@ -18,7 +18,7 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 from zarr_bytes.errors import wrong_size_error
 from zarr_bytes.io.file_writing import CAN_WRITE_FILES
 from zarr_bytes.io.known_stores import known_stores, origin_of_range_answers
-from zarr_bytes.io.mapping import map_file
+from zarr_bytes.io.mapping import map_read_only, map_writable
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.io.tasks import run_coroutine_that_never_waits
 from zarr_bytes.settings import request_cost_if_partial_reads
@@ -27,7 +27,7 @@ from zarr_bytes.zarr_versions import MEMORY_STORES, zip_directory_or_none
 if TYPE_CHECKING:
     from zipfile import ZipFile
 
-    from zarr_bytes.io.mapping import ChangedFiles
+    from zarr_bytes.io.mapping import FilesToSync
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.settings import RequestCost
 
@@ -38,9 +38,8 @@ class Driver:
     """A store of any class: its `get` is asked for byte ranges, and its `set` takes new objects."""
 
     cost_kind: CostKind = "remote"  # whose settings have the cost of a request
-    files_root = (
-        ""  # folder whose files are opened without the store, in threads; empty if there is none
-    )
+    # Folder whose files are opened without the store, in threads; empty if there is none.
+    files_root = ""
     is_memory = False  # whether objects are buffers of this process
     # The host or service behind the store, as of `origin_of_range_answers`; empty without one.
     origin = ""
@@ -80,15 +79,22 @@ class Driver:
         must = "must be a folder (LocalStore): only chunks in files are changed in place"
         return f"its store is a {type(self.store).__name__}, and {must}"
 
-    def content_for_view(
-        self, key: str, expected_nbytes: int | None, changed_files: ChangedFiles | None
-    ) -> Bytes | None:
-        """The bytes of the object at `key` for a view, not copied; None if it is missing.
+    def view_bytes(self, key: str, nbytes: int | None) -> Bytes | None:
+        """The bytes of the object at `key`, not copied and read-only; None if it is missing.
 
-        Raises ChunkSizeError unless there are `expected_nbytes` of them; None is any number. They
-        can be changed if `changed_files` is given, which gets the file then. Only for stores that
-        have `files_root` or are in memory; others raise NotImplementedError. It may wait for the
-        disk.
+        Raises ChunkSizeError unless there are `nbytes` of them; None is any number. Only for stores
+        that have a `files_root` or are in memory; others raise NotImplementedError. It may wait for
+        the disk.
+        """
+        raise NotImplementedError
+
+    def view_writable_bytes(
+        self, key: str, nbytes: int | None, files_to_sync: FilesToSync
+    ) -> Bytes | None:
+        """As `view_bytes`, but changes of the bytes change the file, which `files_to_sync` gets.
+
+        Only for stores for which `why_not_in_place` has no reason; others raise
+        NotImplementedError.
         """
         raise NotImplementedError
 
@@ -112,11 +118,15 @@ class FileDriver(_LocalMediaDriver):
             return 'it was opened to be read only: open it with mode="r+"'
         return None if CAN_WRITE_FILES else "this system has no positioned writes"
 
-    def content_for_view(
-        self, key: str, expected_nbytes: int | None, changed_files: ChangedFiles | None
+    def view_bytes(self, key: str, nbytes: int | None) -> Bytes | None:
+        """The bytes of a file, mapped; raises as `map_read_only`."""
+        return map_read_only(f"{self.files_root}/{key}", nbytes)
+
+    def view_writable_bytes(
+        self, key: str, nbytes: int | None, files_to_sync: FilesToSync
     ) -> Bytes | None:
-        """The bytes of a file, mapped, as of `map_file`."""
-        return map_file(f"{self.files_root}/{key}", expected_nbytes, changed_files)
+        """The bytes of a file, mapped; raises as `map_writable`."""
+        return map_writable(f"{self.files_root}/{key}", nbytes, files_to_sync)
 
 
 class MemoryDriver(Driver):
@@ -128,17 +138,14 @@ class MemoryDriver(Driver):
         """Why an object is read whole: always, as it is in memory."""
         return "the chunks are in memory, where reading one whole costs nothing"
 
-    def content_for_view(
-        self, key: str, expected_nbytes: int | None, changed_files: ChangedFiles | None
-    ) -> Bytes | None:
-        """The bytes of a buffer, used in place and read-only; `changed_files` gets no file."""
-        del changed_files
+    def view_bytes(self, key: str, nbytes: int | None) -> Bytes | None:
+        """The bytes of a buffer, used in place."""
         buffer = run_coroutine_that_never_waits(self.store.get(key, cpu.buffer_prototype))
         if buffer is None:
             return None
         content = np.asarray(buffer.as_array_like()).view(np.uint8)
-        if expected_nbytes is not None and content.size != expected_nbytes:
-            raise wrong_size_error(key, 0, expected_nbytes, content.size)
+        if nbytes is not None and content.size != nbytes:
+            raise wrong_size_error(key, 0, nbytes, content.size)
         content.flags.writeable = False  # this NumPy array, and not the buffer
         return content
 

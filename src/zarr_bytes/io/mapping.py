@@ -95,8 +95,8 @@ def _identity_at(path: str | Path) -> _Identity | None:
     return None
 
 
-class ChangedFiles:
-    """The files that views have mapped to change them.
+class FilesToSync:
+    """The files that a view has mapped to change them, and that `sync` brings to the disk.
 
     A file is kept until it has been synced while no mapping of it is left. Any thread may call the
     methods: each takes `counters.lock`.
@@ -121,7 +121,7 @@ class ChangedFiles:
             self._mappings = accepted
 
     def sync(self) -> None:
-        """Wait until all files are on the disk.
+        """Wait until the changes of all files are on the disk.
 
         A ChunkFileError, after all have been synced, if one was replaced or deleted after it had
         been mapped.
@@ -153,7 +153,7 @@ def _sync_file(path: str) -> _Identity | None:
     return status.st_dev, status.st_ino
 
 
-def map_file(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Bytes | None:
+def map_read_only(path: str, nbytes: int | None) -> Bytes | None:
     """The bytes of the file at `path`, mapped instead of read; None if it is missing.
 
     Parameters
@@ -162,8 +162,27 @@ def map_file(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Byt
         Of the file of a chunk.
     nbytes
         Size that the file must have; None for a shard, of which any size is mapped.
-    changed
-        Gets the mapping, whose bytes may be changed then; None for a mapping to read.
+
+    Raises
+    ------
+    ChunkFileError
+        If the file is not a regular one.
+    ChunkSizeError
+        If the file has another size.
+    """
+    mapping = _map_file(path, nbytes, is_writable=False)
+    return None if mapping is None else np.frombuffer(mapping, np.uint8)
+
+
+def map_writable(path: str, nbytes: int | None, files_to_sync: FilesToSync) -> Bytes | None:
+    """As `map_read_only`, but changes of the bytes change the file; None if it is missing.
+
+    Parameters
+    ----------
+    path, nbytes
+        As of `map_read_only`.
+    files_to_sync
+        Gets the file, to sync it after changes.
 
     Raises
     ------
@@ -172,13 +191,23 @@ def map_file(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Byt
     ChunkSizeError
         If the file has another size.
     """
-    writes = changed is not None
+    mapping = _map_file(path, nbytes, is_writable=True)
+    if isinstance(mapping, MappedFile):
+        files_to_sync.add(path, mapping)
+    return None if mapping is None else np.frombuffer(mapping, np.uint8)
+
+
+def _map_file(path: str, nbytes: int | None, *, is_writable: bool) -> MappedFile | bytes | None:
+    """Map the file at `path`; raises as `map_read_only` and `map_writable`.
+
+    None if the file is missing; no bytes if it is empty, since no system maps an empty file.
+    """
     held: list[int] = []
     try:
         try:
-            open_descriptor_into(held, path, WRITE_FLAGS if writes else READ_FLAGS)
+            open_descriptor_into(held, path, WRITE_FLAGS if is_writable else READ_FLAGS)
         except OSError as error:
-            if not writes or error.errno not in NOT_WRITABLE_ERRNOS:
+            if not is_writable or error.errno not in NOT_WRITABLE_ERRNOS:
                 raise
             raise _not_writable_error(path) from error
         if not held:
@@ -189,19 +218,17 @@ def map_file(path: str, nbytes: int | None, changed: ChangedFiles | None) -> Byt
             raise not_a_file_error(path, status.st_mode)
         if nbytes is not None and status.st_size != nbytes:
             raise wrong_size_error(path, 0, nbytes, status.st_size)
-        if writes and must_be_replaced(descriptor, status, path):
+        if is_writable and must_be_replaced(descriptor, status, path):
             raise _not_writable_error(path)
-        if not status.st_size:  # no system maps an empty file
-            return np.empty(0, np.uint8)
-        access = mmap.ACCESS_WRITE if writes else mmap.ACCESS_READ
+        if not status.st_size:
+            return b""
+        access = mmap.ACCESS_WRITE if is_writable else mmap.ACCESS_READ
         mapping = MappedFile(descriptor, status.st_size, access=access, **_OPTIONS)
         mapping.identity = status.st_dev, status.st_ino
+        return mapping
     finally:
         for descriptor in held:
             os.close(descriptor)
-    if changed is not None:
-        changed.add(path, mapping)
-    return np.frombuffer(mapping, np.uint8)
 
 
 def _not_writable_error(path: str) -> ChunkFileError:
