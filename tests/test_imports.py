@@ -43,19 +43,22 @@ def imports_in(node, *, is_within=False):
         yield from imports_in(child, is_within=is_within or function)
 
 
-IMPORTS = {
-    (name, *imported)
-    for name, path in MODULES.items()
-    for imported in imports_in(ast.parse(path.read_text()))
-}
-WHOLE = {(name, imported) for name, imported, is_within in IMPORTS if not is_within}
+def all_imports(*, within_functions):
+    """The pairs of a module and one that it imports, within functions or outside of them."""
+    return {
+        (name, imported)
+        for name, path in MODULES.items()
+        for imported, is_within in imports_in(ast.parse(path.read_text()))
+        if is_within is within_functions
+    }
 
 
 def test_no_modules_import_each_other_in_a_circle_and_a_circle_for_types_is_seen():
     """`plan` imports `format` for the types of annotations alone."""
     plan, layout = "zarr_bytes.indexing.plan", "zarr_bytes.layout.objects"
-    assert (plan, layout) in WHOLE
-    graph = {name: [i for n, i in WHOLE if n == name] for name in MODULES}
+    whole = all_imports(within_functions=False)
+    assert (plan, layout) in whole
+    graph = {name: [i for n, i in whole if n == name] for name in MODULES}
     TopologicalSorter(graph).prepare()
     with pytest.raises(CycleError):
         TopologicalSorter({**graph, layout: [plan]}).prepare()
@@ -67,4 +70,4 @@ def test_an_unknown_name_of_the_package_is_an_attribute_error():
 
 
 def test_the_imports_within_functions_are_those_with_a_reason():
-    assert {(n, imported) for n, imported, is_within in IMPORTS if is_within} == WITHIN_FUNCTIONS
+    assert all_imports(within_functions=True) == WITHIN_FUNCTIONS

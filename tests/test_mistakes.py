@@ -72,7 +72,10 @@ def test_each_mistake_fits_the_source_and_names_one_test(mistake):
     source = source_of(ROOT / PACKAGE / mistake.module)
     changed = mistake.edited(source)
     assert changed != source
-    ast.parse(changed)
+    first, last = mistake.lines_in(source)
+    edited = changed.splitlines()[first : last + changed.count("\n") - source.count("\n")]
+    is_indented = edited[0].startswith(" ")
+    ast.parse("\n".join(["if True:"] * is_indented + edited))  # not the whole module, once for each
     path, _, test = mistake.test.partition("::")
     name = test.partition("[")[0].replace("::", ".")
     number = len(definitions(source_of(ROOT / "tests" / path), name))
