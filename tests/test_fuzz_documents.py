@@ -44,7 +44,7 @@ def test_the_oracle_of_these_tests_is_zarr_without_this_package(plain):
 
 
 @pytest.mark.parametrize("fill_values", ["strict", "lenient"])
-@fuzz(examples=50)
+@fuzz(examples=30)
 @given(case=documents(is_permitted=True))
 def test_a_document_that_the_specification_permits_reads(fill_values, case):
     with zarr.config.set({"zarr_bytes.fill_values": fill_values}):
@@ -52,7 +52,7 @@ def test_a_document_that_the_specification_permits_reads(fill_values, case):
 
 
 @pytest.mark.parametrize("fill_values", ["strict", "lenient"])
-@fuzz(examples=150)
+@fuzz(examples=70)
 @given(data=st.data())
 def test_a_document_reads_as_zarr_reads_it_or_is_refused_cleanly(plain, fill_values, data):
     document, content = data.draw(documents())

@@ -77,7 +77,7 @@ def test_a_row_is_written_and_the_others_stay(tmp_path):
     assert np.array_equal(array[...], expected)
 
 
-@fuzz(examples=40)
+@fuzz(examples=20)
 @given(data=st.data())
 def test_a_write_to_a_shard_changes_the_selected_bytes_and_no_others(tmp_path_factory, data):
     """Nor the index, nor what is between inner chunks; a new one has them all, in Morton order.

@@ -113,7 +113,7 @@ def test_a_view_is_sliced_as_a_numpy_array(tmp_path):
 
 
 class TestSelections:
-    @fuzz(examples=100)
+    @fuzz(examples=50)
     @given(st.data())
     def test_selections_of_views_are_numpys_for_any_array_and_layout(self, data):
         """Slices and integers within one block are a view of it, all others a copy."""
@@ -474,7 +474,7 @@ ODD_VALUES = {  # by the type of the array
 
 @needs_pwrite
 class TestWriting:
-    @fuzz(examples=40)
+    @fuzz(examples=20)
     @given(st.data())
     def test_assignments_to_a_view_are_numpys_and_stored_at_once(self, data):
         with any_view(data, "r+", least_size=1) as (example, array, view):

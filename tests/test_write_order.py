@@ -71,7 +71,7 @@ def numbers_as_stored(store, location="end"):
     return sorted(range(20), key=lambda number: entries[number])
 
 
-@fuzz(examples=60)
+@fuzz(examples=30)
 @given(data=st.data())
 def test_new_shards_have_the_bytes_of_zarrs_own_pipeline(data):
     """Whole and partly written, with inner chunks of zeros, which are absent; in every order."""
