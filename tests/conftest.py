@@ -1,4 +1,5 @@
 import base64
+import gc
 import json
 import os
 import secrets
@@ -118,7 +119,11 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """The time of the profile is divided evenly among the fuzz tests that were chosen."""
+    """The time of the profile is divided evenly among the fuzz tests that were chosen.
+
+    What was made until now stays until the end: Python need not search it for garbage.
+    """
+    gc.freeze()
     chosen = [item for item in session.items if item.get_closest_marker("fuzz")]
     profile = session.config.getoption("hypothesis_profile", None)
     seconds = FUZZ_SECONDS.get(profile)

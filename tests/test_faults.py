@@ -61,6 +61,8 @@ class Stored:
         if layout is not None:
             created(LocalStore(folder), SHAPE, "i4", **LAYOUTS[layout])
         self.folder, self.path = folder, folder / "c/0/0"
+        with zarr.config.set(PLAIN_ZARR):
+            self.plain = zarr.open_array(folder, mode="r")
         with zarr.config.set(IN_PLACE):
             self.array = zarr.open_array(folder, mode="r+")
 
@@ -83,7 +85,7 @@ class Stored:
     def values(self):
         """As plain zarr reads them."""
         with zarr.config.set(PLAIN_ZARR):
-            return np.asarray(zarr.open_array(self.folder, mode="r")[...])
+            return np.asarray(self.plain[...])
 
     def check_afterwards(self, operation, before, after):
         """The elements are old or new; the same operation succeeds, and spares other names."""

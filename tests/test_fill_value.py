@@ -76,8 +76,11 @@ def exactly(bits, name):
     _, mantissa_bits, bias, _ = FORMATS[name]
     exponent, mantissa = divmod(bits, 2**mantissa_bits)
     if exponent or name == "float8_e8m0fnu":
-        return (1 + Fraction(mantissa, 2**mantissa_bits)) * Fraction(2) ** (exponent - bias)
-    return Fraction(mantissa, 2**mantissa_bits) * Fraction(2) ** (1 - bias)
+        mantissa += 2**mantissa_bits
+    else:
+        exponent = 1
+    shift = exponent - bias - mantissa_bits
+    return Fraction(mantissa * 2 ** max(shift, 0), 2 ** max(-shift, 0))
 
 
 def nearest(number, name):

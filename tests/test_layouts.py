@@ -44,7 +44,12 @@ def layouts_of(order):
 
 
 ORDERS = list(permutations(range(3)))
-every_order = pytest.mark.parametrize("order", ORDERS, ids=str)
+SLOW_ORDERS = [(0, 1, 2), (1, 0, 2)]  # others exchange neighbours too; the model has all orders
+every_order = pytest.mark.parametrize(
+    "order",
+    [pytest.param(o, marks=[pytest.mark.slow] * (o in SLOW_ORDERS)) for o in ORDERS],
+    ids=str,
+)
 BASIC = [
     *(np.s_[1], np.s_[:, 3], np.s_[:, :, 5], np.s_[1, 2], np.s_[1, :, 5], np.s_[3, 4, 5]),
     *(np.s_[1:3, 2:5, 3:8], np.s_[::2, 1::3, 1:8:2], np.s_[1:3, 2, ::3]),
@@ -84,7 +89,8 @@ def test_elements_are_found_in_every_order_of_three_axes(tmp_path, order, layout
         new = next_value + np.arange(part.size, dtype="i4").reshape(part.shape)
         getattr(array, f"set_{method}_selection")(selection, new)
         values[index], next_value = new, next_value + 1000
-        assert np.array_equal(array[...], values)
+        assert np.array_equal(viewed[...], values)
+    assert np.array_equal(array[...], values)
     with zarr.config.set(PLAIN_ZARR), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it reads shards behind a transpose whole
         assert np.array_equal(zarr.open_array(tmp_path, mode="r")[...], values)

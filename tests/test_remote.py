@@ -130,7 +130,8 @@ def ranges_of(array, values):
         content = objects_of(array)[key].to_bytes()
         elements = np.frombuffer(content[: len(content) - index], ">f8")
         places = 8 * np.flatnonzero(np.isin(elements, values))
-        found += [(key, int(place), int(place) + 8) for place in places]
+        runs = np.split(places, np.flatnonzero(np.diff(places) > 8) + 1)
+        found += [(key, int(run[0]), int(run[-1]) + 8) for run in runs if run.size]
     return joined(found, GAP)
 
 
