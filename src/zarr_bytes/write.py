@@ -2,26 +2,29 @@
 
 1. `write_batch` brings the values into the shape of the selection, and makes a `ChunkUpdate` for
    each chunk: a `SelectionUpdate`, which chunks with the same selection share, and new elements.
-2. `write_file` of `io.file_writing` opens and locks the file, and asks the update for its ranges in
-   this file. In place, only the bytes of the selected elements are written, since gaps between them
-   may belong to another process. The index of a shard does not change, so that readers need no
-   lock.
-3. Where there are no such ranges, the object is rebuilt inner chunk by inner chunk, and replaced.
-   An object of which nothing is kept is replaced without a read.
-4. In stores that are not folders, `ChunkUpdate.to_store` rebuilds and replaces each object.
+2. `write_object` writes an update to a file. It opens and locks the file, and locates the selected
+   inner chunks by the index. In place, only the bytes of the selected elements are written, since
+   gaps between them may belong to another process. The index of a shard does not change, so that
+   readers need no lock.
+3. Where selected inner chunks are absent or share bytes, or the file must not be changed, the
+   object is rebuilt inner chunk by inner chunk, and replaced. An object of which nothing is kept is
+   replaced without a read.
+4. In stores that are not folders, `write_to_store` rebuilds and replaces each object.
+
+`explain` calls `write_object` with a `CountingTarget` in place of a file.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -38,17 +41,20 @@ from zarr_bytes.indexing.selection import (
 )
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
-from zarr_bytes.io.file_writing import write_file
+from zarr_bytes.io.file_writing import (
+    CAN_WRITE_IN_PLACE,
+    MAX_ATTEMPTS,
+    FileState,
+    NewFile,
+    OpenedChunk,
+    open_locked,
+    open_unlocked,
+    too_many_attempts_error,
+)
 from zarr_bytes.io.files import EndOfFileError, open_chunk_file, record_file_system_of_root
 from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.mapping import copy_if_mapped
-from zarr_bytes.io.range_writing import (
-    PartlyWrittenError,
-    RangeUpdate,
-    write_block,
-    write_blocks,
-    write_ranges,
-)
+from zarr_bytes.io.range_writing import NO_RANGES, RangeUpdate
 from zarr_bytes.io.requests import count_request
 from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import map_concurrently, map_in_threads
@@ -59,6 +65,7 @@ from zarr_bytes.settings import RequestCost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from zarr.abc.buffer import BufferPrototype, NDBuffer
     from zarr.storage import StorePath
@@ -66,7 +73,6 @@ if TYPE_CHECKING:
     from zarr_bytes.indexing.plan import InnerSelection, Plan
     from zarr_bytes.indexing.plan_cache import PlanCache
     from zarr_bytes.io.drivers import Driver
-    from zarr_bytes.io.file_writing import NewFileWriter
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
@@ -75,9 +81,11 @@ if TYPE_CHECKING:
 # By the number of an inner chunk: its stored bytes, which the caller may change; None if absent.
 _ReadInnerChunk: TypeAlias = "Callable[[int], Bytes | None]"
 
+# The offsets of the inner chunks that an update changes, in their order; None for an absent one.
+_Offsets: TypeAlias = "Sequence[int | None]"
+
 _ALL_ABSENT: Final[_ReadInnerChunk] = dict[int, Any]().get
 _NO_BYTES: Final = np.empty(0, np.uint8)
-_NO_RANGES: Final = RangeUpdate(ByteRanges(0, 0), _NO_BYTES)
 NO_GAPS: Final = RequestCost(0, UNLIMITED)
 """The cost of a request where no byte between two ranges may be touched."""
 
@@ -136,44 +144,60 @@ async def write_batch(
         )
     array = _broadcast_unless_scalar(array, shape, batch[0].layout.dtype)
 
-    def edit(projection: ChunkProjection) -> ChunkUpdate:
+    def update_of(projection: ChunkProjection) -> ChunkUpdate:
         # Called by several threads, so that `last` is read once.
         nonlocal last
         _, layout, chunk_selection, out_selection, is_complete_chunk = projection
         plan = plans.plan_of(layout, chunk_selection, NO_GAPS)
-        update = last
+        selection_update = last
         if (
-            update is None
-            or update.plan is not plan
-            or update.is_complete_chunk is not is_complete_chunk
+            selection_update is None
+            or selection_update.plan is not plan
+            or selection_update.is_complete_chunk is not is_complete_chunk
         ):
-            update = SelectionUpdate(plan, chunk_selection, is_complete_chunk=is_complete_chunk)
-            last = update
+            selection_update = SelectionUpdate(
+                plan, chunk_selection, is_complete_chunk=is_complete_chunk
+            )
+            last = selection_update
         elements = _elements_at(array, out_selection, drop_axes)
-        return ChunkUpdate(update, elements, skips_empty_chunks=skips_empty_chunks)
+        return ChunkUpdate(selection_update, elements, skips_empty_chunks=skips_empty_chunks)
 
     def write_to_file(projection: ChunkProjection) -> None:
-        update = edit(projection)
+        update = update_of(projection)
         if update.is_empty_selection:
             return
         path = f"{root}/{projection.store_path.path}"
-        written = write_file(path, root, update, in_place=in_place)
-        counters.count(root, chunks=1, opens=int(written > 0), bytes_written=written)
+        target = _FileTarget(path, root, update, in_place=in_place)
+        write_object(update.selection_update, target)
+        if counters.active_counters:
+            written = target.bytes_written
+            counters.count(root, chunks=1, opens=int(written > 0), bytes_written=written)
 
     if not goes_to_files:
-        await map_concurrently(lambda item: edit(item).to_store(item.store_path, prototype), batch)
+        await map_concurrently(
+            lambda item: write_to_store(update_of(item), item.store_path, prototype), batch
+        )
         return
-    if len(batch) > 1 and not known_stores.file_system_is_known(root):
-        await asyncio.to_thread(record_file_system_of_root, root)
-    # A rename waits for the file system (ext4 allocates the blocks then), so that several threads
-    # pay from the second chunk on. Writing in place to a local file waits for nothing.
-    nbytes = prod(shape) * value.dtype.itemsize
-    is_small = value.shape != () and nbytes <= limits.LIMITS.single_thread_nbytes
-    renames = not in_place or any(projection.is_complete_chunk for projection in batch)
-    threads = threads_for_files(root, len(batch), is_small=is_small and not renames)
+    threads = 1
+    if len(batch) > 1:
+        nbytes = prod(shape) * value.dtype.itemsize
+        is_small = value.shape != () and nbytes <= limits.LIMITS.single_thread_nbytes
+        threads = await _threads_to_write(batch, root, is_small=is_small, in_place=in_place)
     # Another library may read by zarr, which needs the loop and its threads.
     with nullcontext() if isinstance(array, np.ndarray) else ThreadPoolExecutor() as executor:
         await map_in_threads(partial(map, write_to_file), batch, threads, executor)
+
+
+async def _threads_to_write(
+    batch: Sequence[ChunkProjection], root: str, *, is_small: bool, in_place: bool
+) -> int:
+    """Number of threads for several files; finds out where they are, unless that is known."""
+    if not known_stores.file_system_is_known(root):
+        await asyncio.to_thread(record_file_system_of_root, root)
+    # A rename waits for the file system (ext4 allocates the blocks then), so that several threads
+    # pay from the second chunk on. Writing in place to a local file waits for nothing.
+    renames = not in_place or any(projection.is_complete_chunk for projection in batch)
+    return threads_for_files(root, len(batch), is_small=is_small and not renames)
 
 
 async def _load_elements(array: Any) -> Array:
@@ -195,7 +219,7 @@ def _broadcast_unless_scalar(array: Any, shape: tuple[int, ...], dtype: np.dtype
     if array.shape == ():
         is_masked_element = shape == () and isinstance(array, np.ma.MaskedArray)
         return scalar_of(array, dtype) if is_masked_element else array
-    return broadcast(array, shape, is_element=shape == ())
+    return array if array.shape == shape else broadcast(array, shape, is_element=shape == ())
 
 
 def _elements_at(array: Any, out_selection: Any, drop_axes: tuple[int, ...]) -> Array:
@@ -229,18 +253,330 @@ def _stop(out_selection: Any) -> int:
     return int(np.max(np.asarray(out_selection), initial=-1) + 1)
 
 
-class WriteForecast(NamedTuple):
-    """The counts of the write of an object, in advance."""
+class ObjectUpdate(Protocol):
+    """What changes in an object, whatever the new elements are."""
 
-    counts: Counts
-    why_replaced: str  # why the object is not written in place; empty where it is, or is missing
-    depends_on_values: bool  # with less to write where (inner) chunks of fill values are skipped
+    replaces_all: bool
+    """Whether nothing of an existing object is kept, so that it need not be read."""
+
+    def offsets_in(self, index: InnerChunkIndex) -> _Offsets:
+        """The offsets of the inner chunks that must be there to be written in place.
+
+        A ShardIndexError if the index has an impossible one.
+        """
+
+
+class Opened(Protocol):
+    """An object that a target has opened."""
+
+    @property
+    def state(self) -> FileState:
+        """What is there."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others may hold the lock, too, so that the object must not be replaced."""
+
+
+OpenedT = TypeVar("OpenedT", bound=Opened)
+
+
+class WriteTarget(Protocol[OpenedT]):
+    """An object that an update is written to: a file, or numbers alone."""
+
+    path: str
+
+    def open(self, *, is_shared: bool, is_kept: bool) -> AbstractContextManager[OpenedT]:
+        """Open the object for a block, and lock it; as of `open_locked`."""
+
+    def read_index(self, opened: OpenedT) -> InnerChunkIndex:
+        """The index of an object that is there; an error if it is damaged, or has a wrong size."""
+
+    def overwrite(self, opened: OpenedT, offsets: _Offsets) -> None:
+        """Write the new elements in place: `offsets` are those of all selected inner chunks."""
+
+    def replace(self, opened: OpenedT, index: InnerChunkIndex | None) -> bool:
+        """Make a new object, or delete the old one if the new one is empty.
+
+        `index` is that of the old object, whose other elements are kept; None if there is none.
+        False if another process has made the object meanwhile: it must be opened again.
+        """
+
+
+def write_object(update: ObjectUpdate, target: WriteTarget[OpenedT]) -> str | None:
+    """Write an update to one object: in place, or as a new object; or delete it.
+
+    Runs in a thread, and waits for the lock of a file.
+
+    Returns
+    -------
+    str or None
+        Why inner chunks of an object that may be written in place had to be rebuilt. None if they
+        had not, or the object could not be written in place anyway.
+
+    Raises
+    ------
+    OSError
+        Of the system, with the chunk, and what has been written of it.
+    ChunkFileError, ChunkSizeError, ShardIndexError
+        If the object is no file, has another size than a chunk, or a damaged index.
+    WorkCancelledError
+        If the write is cancelled while it waits for a lock; nothing has been written.
+    """
+    is_kept = not update.replaces_all
+    is_shared = is_kept
+    for _ in range(MAX_ATTEMPTS):
+        with target.open(is_shared=is_shared, is_kept=is_kept) as opened:
+            if opened.state is FileState.CHANGED:
+                continue
+            index: InnerChunkIndex | None = None
+            why_rebuilt: str | None = None
+            if is_kept and opened.state is not FileState.MISSING:
+                if opened.state is FileState.WRITABLE:
+                    index = target.read_index(opened)
+                    offsets = update.offsets_in(index)
+                    why_rebuilt = _why_rebuilt(index, offsets)
+                    if why_rebuilt is None:
+                        target.overwrite(opened, offsets)
+                        return None
+                if opened.is_shared:  # others may write into the file that is to be replaced
+                    is_shared = False
+                    continue
+                if index is None:
+                    index = target.read_index(opened)
+            if target.replace(opened, index):
+                return why_rebuilt
+    raise too_many_attempts_error(target.path)
+
+
+def _why_rebuilt(index: InnerChunkIndex, offsets: _Offsets) -> str | None:
+    """Why inner chunks are not written in place; None if they are.
+
+    `offsets` are those in the `index`.
+    """
+    if None in offsets:
+        return "a shard lacks inner chunks that are selected: `preallocate` adds them"
+    if not index.share_no_bytes_with_others(cast("list[int]", offsets)):
+        return "inner chunks of a shard share bytes: `preallocate` parts them"
+    return None
+
+
+@dataclass
+class _FileTarget:
+    """The file of a chunk, and the new bytes that it gets; for one write, in one thread.
+
+    Attributes
+    ----------
+    path, root : str
+        Of the file, and of its store.
+    in_place : bool
+        Whether only the selected bytes are written where that is possible, under a lock. No other
+        writer in place loses anything then, if the file system has locks. New shards have all inner
+        chunks.
+    bytes_written : int
+        0 if the chunk is empty and has been deleted, or not made.
+    """
+
+    path: str
+    root: str
+    update: ChunkUpdate | _ShardCompletion
+    in_place: bool
+    bytes_written: int = 0
+
+    def open(self, *, is_shared: bool, is_kept: bool) -> AbstractContextManager[OpenedChunk]:
+        """As of `WriteTarget`; without a lock where nothing is written in place."""
+        if self.in_place and CAN_WRITE_IN_PLACE:
+            return open_locked(self.path, self.root, is_shared=is_shared, is_kept=is_kept)
+        return open_unlocked(self.path, self.root, is_kept=is_kept)
+
+    def read_index(self, opened: OpenedChunk) -> InnerChunkIndex:
+        """As of `WriteTarget`."""
+        file = cast("ChunkFile", opened.file)
+        layout = self.update.layout
+        if layout.stored_nbytes is not None:
+            file.check_size(layout.stored_nbytes)
+        return read_index(file, layout)
+
+    def overwrite(self, opened: OpenedChunk, offsets: _Offsets) -> None:
+        """As of `WriteTarget`."""
+        range_update = self.update.range_update(cast("list[int]", offsets))
+        opened.overwrite(range_update)
+        self.bytes_written = range_update.ranges.nbytes
+
+    def replace(self, opened: OpenedChunk, index: InnerChunkIndex | None) -> bool:
+        """As of `WriteTarget`."""
+        read_inner_chunk: _ReadInnerChunk | None = None
+        if index is not None:
+            counters.count(self.root, opens=1)
+            file = cast("ChunkFile", opened.file)
+            read = partial(_read_from_file, file, self.update.layout.inner_chunk_nbytes)
+            read_inner_chunk = partial(_read_if_present, index, read)
+        new_file = self.update.new_file(read_inner_chunk, is_dense=self.in_place)
+        if new_file is None:
+            opened.delete()
+            return True
+        written = opened.replace(new_file)
+        self.bytes_written = written or 0
+        return written is not None
+
+
+class _OpenedToCount(NamedTuple):
+    """An object that is not opened, but counted."""
+
+    state: FileState
+    is_shared: bool
+
+
+class CountingTarget:
+    """Counts what a write to an object takes, in advance; nothing is read or written.
+
+    Where new elements are fill values, there may be less to write.
+
+    Parameters
+    ----------
+    path
+        Of the object.
+    update
+        What changes in it.
+    index
+        Of the object, if something of it is kept; None if it is missing.
+    is_file, in_place
+        Whether files are written here, and in place.
+    must_be_replaced
+        Whether the object cannot be written in place, whatever its index is.
+
+    Attributes
+    ----------
+    counts : Counts
+        Of the write.
+    depends_on_values : bool
+        Whether the counts are smaller where new (inner) chunks are empty and skipped.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        update: SelectionUpdate,
+        index: InnerChunkIndex | None,
+        *,
+        is_file: bool,
+        in_place: bool,
+        must_be_replaced: bool,
+    ) -> None:
+        self.path = path
+        self.counts = Counts(chunks=1)
+        self.depends_on_values = False
+        self._update = update
+        self._layout = update.layout
+        self._index = index
+        self._is_file = is_file
+        self._is_dense = in_place and not update.replaces_all
+        self._state = FileState.WRITABLE
+        if index is None:
+            self._state = FileState.MISSING
+        elif must_be_replaced:
+            self._state = FileState.MUST_BE_REPLACED
+
+    def open(self, *, is_shared: bool, is_kept: bool) -> AbstractContextManager[_OpenedToCount]:
+        """As of `WriteTarget`; nothing is opened."""
+        del is_kept
+        return nullcontext(_OpenedToCount(self._state, is_shared))
+
+    def read_index(self, opened: _OpenedToCount) -> InnerChunkIndex:
+        """As of `WriteTarget`; an object of a store comes whole."""
+        del opened
+        index = cast("InnerChunkIndex", self._index)
+        layout = self._layout
+        self.counts.bytes_fetched += layout.index_nbytes
+        if not self._is_file:
+            self.counts.requests += 1
+            self.counts.bytes_fetched += index.present_count * layout.inner_chunk_nbytes
+        elif layout.index_nbytes:
+            self.counts.ranges += 1
+        return index
+
+    def overwrite(self, opened: _OpenedToCount, offsets: _Offsets) -> None:
+        """As of `WriteTarget`."""
+        del opened, offsets
+        self.counts.opens += 1
+        self.counts.bytes_written += self._update.selected_nbytes
+
+    def replace(self, opened: _OpenedToCount, index: InnerChunkIndex | None) -> bool:
+        """As of `WriteTarget`."""
+        del opened
+        layout = self._layout
+        counts = self.counts
+        if self._is_file:
+            counts.opens += 1
+        else:
+            counts.requests += 1
+        self.depends_on_values = True
+        inner_selections = list(self._update.plan.inner_selections())
+        if index is None and self._is_dense:
+            counts.bytes_written += nbytes_of_new_file(layout, self._update.selected_nbytes)
+            return True
+        inner_chunk_count = len(inner_selections)
+        if index is not None:
+            offsets = self._update.offsets_in(index)
+            existing = [
+                one
+                for one, offset in zip(inner_selections, offsets, strict=True)
+                if offset is not None
+            ]
+            inner_chunk_count += index.present_count - len(existing)
+            if self._is_file:  # inner chunks that are selected as a whole are not read
+                chunk_shape = layout.grid.chunk_shape
+                whole = sum([selects_all(one.axis_selections, chunk_shape) for one in existing])
+                read_count = index.present_count - whole
+                counts.opens += 1
+                counts.ranges += read_count
+                counts.bytes_fetched += read_count * layout.inner_chunk_nbytes
+            if self._is_dense:
+                inner_chunk_count = layout.inner_chunk_count
+                self.depends_on_values = layout.stored_nbytes is not None
+        counts.bytes_written += inner_chunk_count * layout.inner_chunk_nbytes + layout.index_nbytes
+        return True
+
+
+async def write_to_store(
+    update: ChunkUpdate, store_path: StorePath, prototype: BufferPrototype
+) -> None:
+    """Replace or delete an object of any store by its `get`, `set` and `delete`; takes no lock."""
+    layout = update.layout
+    if update.is_empty_selection:
+        return
+    replaces_all = update.selection_update.replaces_all
+    read_inner_chunk: _ReadInnerChunk = _ALL_ABSENT
+    existing = None if replaces_all else await store_path.get(prototype)
+    if existing is not None:
+        content = existing.as_numpy_array()
+        if layout.stored_nbytes is not None:
+            check_chunk_nbytes(content.size, layout.dtype, layout.shape)
+        index = layout.decode_index_of_object(content, store_path_name(store_path))
+        nbytes = layout.inner_chunk_nbytes
+
+        def copy_from(start: int) -> Bytes:
+            # The store may still have these bytes.
+            return content[start : start + nbytes].copy()
+
+        read_inner_chunk = partial(_read_if_present, index, copy_from)
+    located = update.blocks_of_new_object(read_inner_chunk, is_dense=False, is_unsplit=True)
+    blocks = [data for _, data in sorted(located, key=itemgetter(0))]
+    encoded = blocks[0] if len(blocks) == 1 else np.concatenate([_NO_BYTES, *blocks])
+    if blocks:
+        await store_path.set(prototype.buffer.from_array_like(encoded))
+    else:
+        await store_path.delete()
+    if not replaces_all:
+        count_request(store_path, None, existing)
+    counters.count(store_path.store, chunks=1, requests=1, bytes_written=encoded.size)
 
 
 class SelectionUpdate:
     """The part of a write to one object that does not depend on the new elements.
 
-    Chunks with the same selection share it, in several threads: it does not change.
+    An `ObjectUpdate`. Chunks with the same selection share it, in several threads: nothing but a
+    cache changes.
 
     Parameters
     ----------
@@ -254,12 +590,8 @@ class SelectionUpdate:
 
     Attributes
     ----------
-    shape : tuple of int
-        Shape of the new elements.
     replaces_all : bool
         Whether nothing of an existing object is kept, so that it need not be read.
-    is_empty_selection : bool
-        Whether nothing is selected. zarr gives a chunk for the slice 8:7, too.
     values_are_chunk : bool
         Whether the new elements, in their shape and order, are all elements of the object, which
         has one inner chunk.
@@ -270,10 +602,8 @@ class SelectionUpdate:
         self.chunk_selection = chunk_selection
         self.is_complete_chunk = is_complete_chunk
         self.layout = layout = plan.layout
-        self.shape = selection_shape(chunk_selection, layout.shape)
         selects_everything = selects_all(plan.selection.axis_selections, layout.grid.shape)
         self.replaces_all = selects_everything or (is_complete_chunk and not layout.keeps_padding)
-        self.is_empty_selection = 0 in plan.selection.shape
         self.values_are_chunk = (
             selects_everything
             and layout.inner_chunk_count == 1
@@ -281,281 +611,98 @@ class SelectionUpdate:
             and is_basic_selection(chunk_selection)
         )
 
-    def forecast(
-        self, index: InnerChunkIndex | None, *, is_file: bool, in_place: bool, why: str
-    ) -> WriteForecast:
-        """The counts of the write of an object, in advance; nothing is read.
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the new elements."""
+        return selection_shape(self.chunk_selection, self.layout.shape)
 
-        Parameters
-        ----------
-        index
-            That of the object; None if the object is missing or nothing of it is kept.
-        is_file, in_place
-            Whether files are written here, and in place.
-        why
-            Why the object is replaced, as far as that is known without its index; or empty.
-        """
-        layout = self.layout
-        inner_selections = list(self.plan.inner_selections())
-        selected_elements = sum([s.slab_planner.stats.fetched_elements for s in inner_selections])
-        selected_nbytes = selected_elements * layout.item_size
-        # Of an object that has the selected inner chunks, and no others.
-        minimal_nbytes = len(inner_selections) * layout.inner_chunk_nbytes + layout.index_nbytes
-        counts = Counts(chunks=1)
-        offsets: list[int | None] = []
-        if index is not None:
-            offsets = [index.offset_of(s.inner_chunk_number) for s in inner_selections]
-            if not why:  # the index is read, to find out whether the ranges are all there
-                why = _why_rebuild(index, offsets)
-                counts.add(_counts_of_index(layout, is_file=is_file))
-        # Whether as much is written where the new elements are fill values.
-        keeps_empty_chunks = False
-        if self.replaces_all or (index is None and not in_place):
-            counts.bytes_written = minimal_nbytes
-        elif index is None:
-            counts.bytes_written = nbytes_written_to_new_object(layout, selected_nbytes)
-        elif not why:
-            keeps_empty_chunks = True
-            counts.bytes_written = selected_nbytes
-        else:
-            keeps_empty_chunks = in_place and layout.stored_nbytes is None
-            existing = [
-                inner_selection
-                for inner_selection, offset in zip(inner_selections, offsets, strict=True)
-                if offset is not None
-            ]
-            added = len(inner_selections) - len(existing)
-            counts.add(
-                _counts_of_rebuild(
-                    layout, index, existing, added, is_file=is_file, is_dense=in_place
-                )
-            )
-        if is_file:
-            counts.opens += 1
-        else:
-            counts.requests += 1
-        return WriteForecast(counts, why, not keeps_empty_chunks)
+    @property
+    def selected_nbytes(self) -> int:
+        """Bytes of the selected elements; of one that is selected twice, once."""
+        planners = [one.slab_planner for one in self.plan.inner_selections()]
+        return sum([one.stats.fetched_elements for one in planners]) * self.layout.item_size
 
-
-def _counts_of_index(layout: ObjectLayout, *, is_file: bool) -> Counts:
-    """Counts of reading the index of an object; all are 0 for a chunk, which has none."""
-    ranges = 1 if is_file and layout.index_nbytes else 0
-    return Counts(ranges=ranges, bytes_fetched=layout.index_nbytes)
-
-
-def _counts_of_rebuild(
-    layout: ObjectLayout,
-    index: InnerChunkIndex,
-    existing: Sequence[InnerSelection],
-    added: int,
-    *,
-    is_file: bool,
-    is_dense: bool,
-) -> Counts:
-    """Counts of reading an object, and of the bytes of the one that replaces it.
-
-    `existing` are the selections of inner chunks that the object has, and `added` is the number of
-    selected ones that it lacks. The new object has all inner chunks if it `is_dense`. The opening
-    of its file, or the request that writes it, is not counted.
-    """
-    inner_chunk_count = layout.inner_chunk_count if is_dense else index.present_count + added
-    counts = _counts_of_index(layout, is_file=is_file)
-    counts.bytes_written = inner_chunk_count * layout.inner_chunk_nbytes + layout.index_nbytes
-    fetched = index.present_count
-    if is_file:
-        # Inner chunks that are selected as a whole are not read.
-        chunk_shape = layout.grid.chunk_shape
-        fetched -= sum([selects_all(s.axis_selections, chunk_shape) for s in existing])
-        counts.opens += 1
-        counts.ranges += fetched
-    else:
-        counts.requests += 1
-    counts.bytes_fetched += fetched * layout.inner_chunk_nbytes
-    return counts
-
-
-def _why_rebuild(index: InnerChunkIndex, offsets: Sequence[int | None]) -> str:
-    """Why selected inner chunks are not written in place; empty if they are.
-
-    `offsets` are those of the inner chunks in the `index`, with None for an absent one.
-    """
-    if None in offsets:
-        return "a shard lacks inner chunks that are selected: `preallocate` adds them"
-    if not index.share_no_bytes_with_others(cast("list[int]", offsets)):
-        return "inner chunks of a shard share bytes: `preallocate` parts them"
-    return ""
+    def offsets_in(self, index: InnerChunkIndex) -> list[int | None]:
+        """The offsets of the inner chunks with selected elements, in the order of the plan."""
+        return [index.offset_of(one.inner_chunk_number) for one in self.plan.inner_selections()]
 
 
 class ChunkUpdate:
     """New elements for the selection of one chunk or shard, and the bytes that they become.
 
-    One thread at a time uses it. It is a `FileUpdate`, for `write_file`; `to_store` is for stores
-    other than folders.
+    One thread at a time uses it.
 
     Parameters
     ----------
     selection_update
         The selection, which other chunks may share.
     elements
-        In the shape of the selection, or one that NumPy broadcasts to it.
+        In the shape of the selection, or a scalar.
     skips_empty_chunks
         Whether chunks and inner chunks that have only fill values are not stored.
+
+    Attributes
+    ----------
+    is_empty_selection : bool
+        Whether nothing is selected. zarr gives a chunk for the slice 8:7, too.
     """
 
     def __init__(
         self, selection_update: SelectionUpdate, elements: Array, *, skips_empty_chunks: bool
     ) -> None:
-        self._layout = selection_update.layout
+        self.selection_update = selection_update
+        self.layout = selection_update.layout
         # zarr compares the names of types, so that an equal one converts nothing.
         value_dtype = elements.dtype
-        dtype = self._layout.dtype
+        dtype = self.layout.dtype
         if value_dtype != dtype and value_dtype.newbyteorder("=") != dtype.newbyteorder("="):
             elements = elements.astype(dtype)
-        self._elements = broadcast(elements, selection_update.shape)
-        self._selection_update = selection_update
+        if not elements.shape:
+            elements = np.broadcast_to(elements, selection_update.shape)
+        self.is_empty_selection = not elements.size
+        self._elements = elements
         self._plan = selection_update.plan
         self._skips_empty_chunks = skips_empty_chunks
-        self.replaces_all = selection_update.replaces_all
-        self.is_empty_selection = selection_update.is_empty_selection
-        # The last index, and the file that it is of.
-        self._index: InnerChunkIndex | None = None
-        self._indexed_file: ChunkFile | None = None
 
-    async def to_store(self, store_path: StorePath, prototype: BufferPrototype) -> None:
-        """Replace an object of any store by its `get`, `set` and `delete`; takes no lock."""
-        layout = self._layout
-        if self.is_empty_selection:
-            return
-        read_inner_chunk: _ReadInnerChunk = _ALL_ABSENT
-        existing = None if self.replaces_all else await store_path.get(prototype)
-        if existing is not None:
-            content = existing.as_numpy_array()
-            if layout.stored_nbytes is not None:
-                check_chunk_nbytes(content.size, layout.dtype, layout.shape)
-            index = layout.decode_index_of_object(content, store_path_name(store_path))
-            nbytes = layout.inner_chunk_nbytes
+    def range_update(self, offsets: Sequence[int]) -> RangeUpdate:
+        """The ranges of an object to overwrite, and their new bytes.
 
-            def copy_from(start: int) -> Bytes:
-                # The store may still have these bytes.
-                return content[start : start + nbytes].copy()
-
-            read_inner_chunk = partial(_read_if_present, index, copy_from)
-        located = self._blocks_of_new_object(read_inner_chunk, is_dense=False, is_unsplit=True)
-        blocks = [data for _, data in sorted(located, key=itemgetter(0))]
-        encoded = blocks[0] if len(blocks) == 1 else np.concatenate([_NO_BYTES, *blocks])
-        if blocks:
-            await store_path.set(prototype.buffer.from_array_like(encoded))
-        else:
-            await store_path.delete()
-        if not self.replaces_all:
-            count_request(store_path, None, existing)
-        counters.count(store_path.store, chunks=1, requests=1, bytes_written=encoded.size)
-
-    def ranges_in_file(self, file: ChunkFile) -> RangeUpdate | None:
-        """The ranges to overwrite in an open, locked file, and their new bytes.
-
-        None if the shard must be rebuilt, because a selected inner chunk is absent or shares bytes
-        with another. An error if the file has another size than a chunk, or a damaged index.
+        `offsets` are those of the inner chunks, by `SelectionUpdate.offsets_in`.
         """
-        return self._ranges_at(self._index_in(file))
+        together = []
+        for offset, inner_selection in zip(offsets, self._plan.inner_selections(), strict=True):
+            ranges = inner_selection.slab_planner.single_slab.ranges
+            start = offset + inner_selection.start_byte
+            together.append(ByteRanges(start, ranges.nbytes, ranges.bounds_from_start))
+        data = self._encoded
+        return RangeUpdate(concatenate_ranges(together, data.size), data)
 
-    def writer_unless_empty(
-        self, file: ChunkFile | None, *, is_dense: bool
-    ) -> NewFileWriter | None:
-        """The function that writes the whole new object; None if nothing is to be stored.
+    def new_file(
+        self, read_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
+    ) -> NewFile | None:
+        """The new object as a file; None if nothing is to be stored.
 
         Parameters
         ----------
-        file
-            The open file to keep unselected elements of. It must stay open until the function has
-            been called. None if there is none, or nothing of it is kept.
+        read_inner_chunk
+            Gives the inner chunks of the old object, while the new one is written. None if there
+            is no old one, or nothing of it is kept.
         is_dense
             Whether the new object has room for all inner chunks, so that later writes go in place.
         """
-        is_dense = is_dense and not self.replaces_all
-        if is_dense and file is None:
-            is_empty = self._skips_empty_chunks and all(
-                self._is_fill_value(data) for _, data in self._encoded
-            )
-            return None if is_empty else fill_value_object_writer(self._layout, self._ranges_at)
-        read_inner_chunk: _ReadInnerChunk = _ALL_ABSENT
-        if file is not None and not self.replaces_all:
-            read = partial(_read_from_file, file, self._layout.inner_chunk_nbytes)
-            read_inner_chunk = partial(_read_if_present, self._index_in(file), read)
-        blocks = self._blocks_of_new_object(read_inner_chunk, is_dense=is_dense)
-        first = next(blocks, None)
-        return None if first is None else partial(write_blocks, chain([first], blocks))
+        is_dense = is_dense and not self.selection_update.replaces_all
+        if is_dense and read_inner_chunk is None:
+            if self._skips_empty_chunks and self._is_fill_value(self._encoded):
+                return None
+            offsets = self.selection_update.offsets_in(self.layout.full_index())
+            return file_of_fill_values(self.layout, self.range_update(cast("list[int]", offsets)))
+        blocks = self.blocks_of_new_object(read_inner_chunk or _ALL_ABSENT, is_dense=is_dense)
+        return _file_of_blocks(blocks)
 
-    def _index_in(self, file: ChunkFile) -> InnerChunkIndex:
-        """The index of a file, read once: it does not change while the file is open.
-
-        An error if the file has another size than a chunk, or a damaged index.
-        """
-        if self._layout.stored_nbytes is not None:
-            file.check_size(self._layout.stored_nbytes)
-        if self._index is None or self._indexed_file is not file:
-            self._index = read_index(file, self._layout)
-            self._indexed_file = file
-        return self._index
-
-    def _ranges_at(self, index: InnerChunkIndex) -> RangeUpdate | None:
-        """`ranges_in_file` of a file with this index."""
-        offsets = [index.offset_of(selection.inner_chunk_number) for selection, _ in self._encoded]
-        if _why_rebuild(index, offsets):
-            return None
-        ranges = []
-        for offset, (inner_selection, encoded) in zip(
-            cast("list[int]", offsets), self._encoded, strict=True
-        ):
-            start = offset + inner_selection.start_byte
-            bounds = inner_selection.slab_planner.single_slab.ranges.bounds_from_start
-            ranges.append(ByteRanges(start, encoded.size, bounds))
-        blocks = [encoded for _, encoded in self._encoded]
-        data = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-        return RangeUpdate(concatenate_ranges(ranges, data.size), data)
-
-    @cached_property
-    def _encoded(self) -> list[tuple[InnerSelection, Bytes]]:
-        """Each selection of an inner chunk, and the new bytes of its ranges one after another."""
-        pairs = []
-        for inner_selection in self._plan.inner_selections():
-            slab = inner_selection.slab_planner.single_slab
-            values = self._values_of(inner_selection)
-            encoded = encode_elements(values, self._layout.endian)
-            if slab.selected_index is not None:
-                # In the order of the object; of an index given twice, the last value.
-                in_ranges = np.empty(slab.ranges.nbytes, np.uint8)
-                slab.put(self._raw_elements(encoded, values.shape), in_ranges)
-                encoded = in_ranges
-            pairs.append((inner_selection, encoded))
-        return pairs
-
-    def _inner_selections_by_number(self) -> Callable[[int], InnerSelection | None]:
-        """`Plan.inner_selections_by_number`: of an inner chunk without new elements, None."""
-        return self._plan.inner_selections_by_number()
-
-    @cached_property
-    def _values(self) -> Array:
-        """A view of the new elements with an axis for each stored axis, in the stored order."""
-        chunk_selection = self._selection_update.chunk_selection
-        return view_in_stored_order(self._elements, self._layout.order, chunk_selection)
-
-    def _values_of(self, inner_selection: InnerSelection) -> Array:
-        """The new elements of an inner chunk, with its axes as stored."""
-        if self._selection_update.values_are_chunk:
-            return self._elements.transpose(self._layout.order)
-        return cast("Array", self._values[inner_selection.out_selection()])
-
-    def _raw_elements(self, encoded: Bytes, shape: tuple[int, ...]) -> Array:
-        """Encoded elements in a `shape`, as opaque items that NumPy moves without a change."""
-        return encoded.view(f"V{self._layout.item_size}").reshape(shape)
-
-    def _blocks_of_new_object(
+    def blocks_of_new_object(
         self, read_inner_chunk: _ReadInnerChunk, *, is_dense: bool, is_unsplit: bool = False
     ) -> Iterator[tuple[int, Bytes]]:
-        """Offsets and bytes of a new object: blocks of its inner chunks, and at last its index.
-
-        Nothing if no inner chunk is stored. The index comes last, wherever it is in the object.
+        """As the function `_blocks_of_new_object`, of inner chunks with their new elements.
 
         Parameters
         ----------
@@ -566,34 +713,56 @@ class ChunkUpdate:
         is_unsplit
             Whether each inner chunk is one block, because all must be in memory anyway.
         """
-        layout = self._layout
-        is_dense = is_dense and layout.stored_nbytes is None  # a chunk has no others
+        is_dense = is_dense and self.layout.stored_nbytes is None  # a chunk has no others
         skips_empty_chunks = self._skips_empty_chunks and not is_dense
-        offsets = np.full(layout.inner_chunk_count, -1, np.int64)
-        position = layout.data_offset
-        inner_selection_of = self._inner_selections_by_number()
-        for number in map(int, layout.inner_chunk_numbers_in_write_order):
-            blocks: Iterable[Bytes] | None
-            if (inner_selection := inner_selection_of(number)) is not None:
-                blocks = self._inner_chunk_blocks(
-                    inner_selection,
-                    read_inner_chunk,
-                    skips_empty_chunks=skips_empty_chunks,
-                    as_one_block=is_unsplit,
-                )
-            else:
-                inner = read_inner_chunk(number)
-                blocks = None if inner is None else (inner,)
-            if blocks is None and is_dense:
-                blocks = (_fill_value_chunk(layout),)
-            if blocks is not None:
-                offsets[number] = position
-                for data in blocks:
-                    yield position, data
-                    position += data.size
-        if layout.index_nbytes and offsets.max() >= 0:
-            index = np.frombuffer(layout.encode_index(offsets), np.uint8)
-            yield 0 if layout.data_offset else position, index
+        inner_selection_of = self._plan.inner_selections_by_number()
+
+        def blocks_of(number: int) -> Iterable[Bytes] | None:
+            inner_selection = inner_selection_of(number)
+            if inner_selection is None:
+                return _as_one_block(read_inner_chunk(number))
+            return self._inner_chunk_blocks(
+                inner_selection,
+                read_inner_chunk,
+                skips_empty_chunks=skips_empty_chunks,
+                as_one_block=is_unsplit,
+            )
+
+        return _blocks_of_new_object(self.layout, blocks_of, is_dense=is_dense)
+
+    @cached_property
+    def _encoded(self) -> Bytes:
+        """The new bytes of all ranges one after another, in the order of the plan."""
+        values = self._values
+        encoded = self._raw_elements(encode_elements(values, self.layout.endian), values.shape)
+        inner_selections = list(self._plan.inner_selections())
+        slabs = [one.slab_planner.single_slab for one in inner_selections]
+        if len(slabs) == 1 and slabs[0].selected_index is None:  # without a copy, if possible
+            in_order = encoded[inner_selections[0].out_selection()]
+            return cast("Bytes", in_order.ravel().view(np.uint8))
+        data = np.empty(sum([slab.ranges.nbytes for slab in slabs]), np.uint8)
+        position = 0
+        for inner_selection, slab in zip(inner_selections, slabs, strict=True):
+            # In the order of the object; of an index given twice, the last value.
+            slab.put(encoded[inner_selection.out_selection()], data[position:])
+            position += slab.ranges.nbytes
+        return data
+
+    @cached_property
+    def _values(self) -> Array:
+        """A view of the new elements with an axis for each stored axis, in the stored order."""
+        chunk_selection = self.selection_update.chunk_selection
+        return view_in_stored_order(self._elements, self.layout.order, chunk_selection)
+
+    def _values_of(self, inner_selection: InnerSelection) -> Array:
+        """The new elements of an inner chunk, with its axes as stored."""
+        if self.selection_update.values_are_chunk:
+            return self._elements.transpose(self.layout.order)
+        return cast("Array", self._values[inner_selection.out_selection()])
+
+    def _raw_elements(self, encoded: Bytes, shape: tuple[int, ...]) -> Array:
+        """Encoded elements in a `shape`, as opaque items that NumPy moves without a change."""
+        return encoded.view(f"V{self.layout.item_size}").reshape(shape)
 
     def _inner_chunk_blocks(
         self,
@@ -607,7 +776,7 @@ class ChunkUpdate:
 
         One that is selected as a whole is not read: the stored one may be damaged.
         """
-        layout = self._layout
+        layout = self.layout
         values = self._values_of(inner_selection)
         is_whole = selects_all(inner_selection.axis_selections, layout.grid.chunk_shape)
         if is_whole and not as_one_block:
@@ -629,8 +798,8 @@ class ChunkUpdate:
 
     def _is_fill_value(self, data: Bytes) -> bool:
         """Whether the bytes of elements are those of fill values: -0.0 or another NaN is not."""
-        fill = self._layout.stored_fill_value
-        size = self._layout.item_size
+        fill = self.layout.stored_fill_value
+        size = self.layout.item_size
         step = max(limits.LIMITS.compared_nbytes // size, 1) * size
         return all(
             piece[:size].tobytes() == fill and np.array_equal(piece[size:], piece[:-size])
@@ -638,48 +807,68 @@ class ChunkUpdate:
         )
 
 
-def fill_value_object_writer(
-    layout: ObjectLayout,
-    ranges_at: Callable[[InnerChunkIndex], RangeUpdate | None] | None = None,
-) -> NewFileWriter:
-    """A function that writes an object with all inner chunks, of fill values, to a new file.
+def _blocks_of_new_object(
+    layout: ObjectLayout, blocks_of: Callable[[int], Iterable[Bytes] | None], *, is_dense: bool
+) -> Iterator[tuple[int, Bytes]]:
+    """Offsets and bytes of a new object: blocks of its inner chunks, and at last its index.
 
-    `ranges_at` gives, by the index of the new object, the ranges of it that have other elements,
-    and their new bytes; None if there are none. The function takes a descriptor, and returns the
-    number of bytes as `nbytes_written_to_new_object` has it. It raises a PartlyWrittenError.
+    Nothing if no inner chunk is stored. The index comes last, wherever it is in the object.
+
+    Parameters
+    ----------
+    blocks_of
+        Gives the bytes of an inner chunk by its number; None if it is absent.
+    is_dense
+        Whether absent inner chunks are stored as fill values.
     """
-    index = layout.encode_full_index()
-    range_update = None if ranges_at is None else ranges_at(layout.full_index())
-    ranges, data = range_update or _NO_RANGES
+    offsets = np.full(layout.inner_chunk_count, -1, np.int64)
+    position = layout.data_offset
+    for number in map(int, layout.inner_chunk_numbers_in_write_order):
+        blocks = blocks_of(number)
+        if blocks is None and is_dense:
+            blocks = (_fill_value_chunk(layout),)
+        if blocks is not None:
+            offsets[number] = position
+            for data in blocks:
+                yield position, data
+                position += data.size
+    if layout.index_nbytes and offsets.max() >= 0:
+        index = np.frombuffer(layout.encode_index(offsets), np.uint8)
+        yield 0 if layout.data_offset else position, index
+
+
+def _file_of_blocks(blocks: Iterator[tuple[int, Bytes]]) -> NewFile | None:
+    """A new file of these blocks, of which the first is made at once; None if there are none."""
+    first = next(blocks, None)
+    return None if first is None else NewFile(chain([first], blocks))
+
+
+def file_of_fill_values(layout: ObjectLayout, range_update: RangeUpdate = NO_RANGES) -> NewFile:
+    """A new file that has all inner chunks, of fill values but for the ranges of an update."""
+    nbytes = layout.nbytes + layout.index_nbytes
+    return NewFile(_blocks_of_fill_values(layout), nbytes, range_update)
+
+
+def _blocks_of_fill_values(layout: ObjectLayout) -> Iterator[tuple[int, Bytes]]:
+    """Offsets and bytes of a file of fill values and its index, in blocks of bounded size.
+
+    Fill values of zeros are left out: they are a hole in the file.
+    """
     fill_value = layout.stored_fill_value
-    size = layout.nbytes + len(index)
-    index_offset = layout.index_offset(size)
-    written = nbytes_written_to_new_object(layout, ranges.nbytes)
-
-    def write(file: int) -> int:
-        try:
-            os.truncate(file, min(size, 2**63 - 1))  # zeros take no space on the disk
-        except OSError as error:
-            raise PartlyWrittenError(error.errno, 0, 0) from error
-        if any(fill_value):
-            _write_fill_values(file, fill_value, layout.data_offset, layout.nbytes)
-        write_block(file, memoryview(index), index_offset, 0)
-        write_ranges(file, ranges, data, size)
-        return written
-
-    return write
+    nbytes = layout.nbytes
+    if any(fill_value):
+        most_elements = max(limits.LIMITS.block_nbytes // len(fill_value), 1)
+        repeated = fill_value * min(most_elements, nbytes // len(fill_value))
+        block = np.frombuffer(repeated, np.uint8)
+        for start in range(0, nbytes, block.size):
+            yield layout.data_offset + start, block[: nbytes - start]
+    if layout.index_nbytes:
+        index = np.frombuffer(layout.encode_full_index(), np.uint8)
+        yield layout.index_offset(nbytes + layout.index_nbytes), index
 
 
-def _write_fill_values(file: int, fill_value: bytes, offset: int, nbytes: int) -> None:
-    """Write `nbytes` bytes of fill values at an offset, some blocks of memory at a time."""
-    most_elements = max(limits.LIMITS.block_nbytes // len(fill_value), 1)
-    block = memoryview(fill_value * min(most_elements, nbytes // len(fill_value)))
-    for start in range(0, nbytes, len(block)):
-        write_block(file, block[: nbytes - start], offset + start, 0)
-
-
-def nbytes_written_to_new_object(layout: ObjectLayout, selected_nbytes: int) -> int:
-    """Number of bytes that `fill_value_object_writer` writes, ranges of other elements included.
+def nbytes_of_new_file(layout: ObjectLayout, selected_nbytes: int) -> int:
+    """Number of bytes that are written to a `file_of_fill_values`, ranges of an update included.
 
     Fill values of zero bytes are a hole in the file. Others are written first, and the ranges over
     them, so that their bytes count twice.
@@ -688,26 +877,37 @@ def nbytes_written_to_new_object(layout: ObjectLayout, selected_nbytes: int) -> 
     return fill_nbytes + layout.index_nbytes + selected_nbytes
 
 
-class _ShardCompletion(ChunkUpdate):
+class _ShardCompletion:
     """An update without new elements: it gives a shard all inner chunks, in bytes of their own.
 
-    There is no selection and no plan, so that the methods that use these are replaced.
+    An `ObjectUpdate`, and the bytes for a `_FileTarget`, which a `ChunkUpdate` has otherwise.
     """
 
+    replaces_all = False
+
     def __init__(self, layout: ObjectLayout) -> None:
-        self._layout = layout
-        self._skips_empty_chunks = False
-        self._index = None
-        self._indexed_file = None
-        self.replaces_all = False
+        self.layout = layout
 
-    def _inner_selections_by_number(self) -> Callable[[int], InnerSelection | None]:
-        return lambda _: None
+    def offsets_in(self, index: InnerChunkIndex) -> list[int | None]:
+        """The offsets of all inner chunks."""
+        return [index.offset_of(number) for number in range(self.layout.inner_chunk_count)]
 
-    def _ranges_at(self, index: InnerChunkIndex) -> RangeUpdate | None:
-        """No ranges if the shard is complete; None if it must be rebuilt."""
-        offsets = [index.offset_of(number) for number in range(self._layout.inner_chunk_count)]
-        return None if _why_rebuild(index, offsets) else _NO_RANGES
+    def range_update(self, offsets: Sequence[int]) -> RangeUpdate:
+        """Nothing: the shard is complete."""
+        del offsets
+        return NO_RANGES
+
+    def new_file(
+        self, read_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
+    ) -> NewFile | None:
+        """A file with the inner chunks of the old shard; the others have fill values."""
+        if read_inner_chunk is None:
+            return file_of_fill_values(self.layout)
+
+        def blocks_of(number: int) -> Iterable[Bytes] | None:
+            return _as_one_block(read_inner_chunk(number))
+
+        return _file_of_blocks(_blocks_of_new_object(self.layout, blocks_of, is_dense=is_dense))
 
 
 def complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
@@ -720,9 +920,18 @@ def complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
         return False
     completion = _ShardCompletion(layout)
     with open_chunk_file(path, root) or nullcontext() as file:
-        if file is not None and completion.ranges_in_file(file) is not None:
-            return False
-    return write_file(path, root, completion, in_place=True) > 0
+        if file is not None:
+            index = read_index(file, layout)
+            if _why_rebuilt(index, completion.offsets_in(index)) is None:
+                return False
+    target = _FileTarget(path, root, completion, in_place=True)
+    write_object(completion, target)
+    return target.bytes_written > 0
+
+
+def _as_one_block(data: Bytes | None) -> Iterable[Bytes] | None:
+    """The bytes of an inner chunk as the only block; None if it is absent."""
+    return None if data is None else (data,)
 
 
 def _read_if_present(

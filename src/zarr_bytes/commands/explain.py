@@ -42,8 +42,8 @@ from zarr_bytes.indexing.plan_cache import PlanCache
 from zarr_bytes.indexing.selection import c_strides
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.file_writing import CAN_WRITE_IN_PLACE, NOT_WRITABLE_ERRNOS, must_be_replaced
-from zarr_bytes.io.files import READ_FLAGS, WRITE_FLAGS, ChunkFile, open_descriptor
+from zarr_bytes.io.file_writing import CAN_WRITE_IN_PLACE, must_be_replaced, open_for_writing
+from zarr_bytes.io.files import ChunkFile, open_descriptor
 from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import (
@@ -62,7 +62,7 @@ from zarr_bytes.read import (
     prepare_codec_read,
 )
 from zarr_bytes.settings import CLASSES, PIPELINE, zarr_setting_or_default
-from zarr_bytes.write import NO_GAPS, SelectionUpdate
+from zarr_bytes.write import NO_GAPS, CountingTarget, SelectionUpdate, write_object
 from zarr_bytes.zarr_versions import (
     axis_indexers_of,
     chunk_spec_at,
@@ -560,19 +560,26 @@ class _Forecast:
             chunk_selection,
             is_complete_chunk=is_complete_chunk,
         )
-        index = None
+        index: InnerChunkIndex | None = None
         why_replaced = self._why_replaced
         if not update.replaces_all:
             state = self._file_state(layout, store_path, to_write=not why_replaced)
             index = state.object_index
             why_replaced = why_replaced or state.why_not_in_place or ""
-        counts, why_replaced, depends_on_values = update.forecast(
-            index, is_file=self._uses_files, in_place=self._writes_in_place, why=why_replaced
+        target = CountingTarget(
+            store_path.path,
+            update,
+            index,
+            is_file=self._uses_files,
+            in_place=self._writes_in_place,
+            must_be_replaced=bool(why_replaced),
         )
-        self.counts.add(counts)
-        if depends_on_values and self._skips_empty_chunks:
+        why_rebuilt = write_object(update, target)
+        why_replaced = why_replaced or why_rebuilt or ""
+        self.counts.add(target.counts)
+        if target.depends_on_values and self._skips_empty_chunks:
             self.depends_on_values = True
-        if counts.requests > 1:  # the object is fetched, and then written
+        if target.counts.requests > 1:  # the object is fetched, and then written
             self._first_requests += 1
         if not (why_replaced or update.replaces_all):
             self.chunks_in_place += 1
@@ -653,12 +660,11 @@ class _Forecast:
         root = self._driver.files_root
         path = f"{root}/{store_path.path}"
         why = ""
-        try:
-            descriptor = open_descriptor(path, WRITE_FLAGS if to_write else READ_FLAGS)
-        except OSError as error:
-            if not (to_write and error.errno in NOT_WRITABLE_ERRNOS):
-                raise
-            why = _IS_LINK if Path(path).is_symlink() else _IS_READ_ONLY
+        if to_write:
+            descriptor, may_write = open_for_writing(path, is_shared=True)
+            if not may_write:
+                why = _IS_LINK if Path(path).is_symlink() else _IS_READ_ONLY
+        else:
             descriptor = open_descriptor(path)
         index: InnerChunkIndex | None = None
         if descriptor is not None:

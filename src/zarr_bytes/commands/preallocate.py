@@ -31,7 +31,7 @@ from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import create_file
 from zarr_bytes.io.store_names import store_path_name
-from zarr_bytes.write import complete_shard, fill_value_object_writer
+from zarr_bytes.write import complete_shard, file_of_fill_values
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
@@ -175,9 +175,8 @@ def _make_chunks_and_add_counts(
     if not any_size and (reason := _why_any_size_is_needed(array, driver.files_root, layout, grid)):
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")
-    write = fill_value_object_writer(layout)
     for done, path in enumerate(_iter_chunk_file_paths(array, driver.files_root, grid), 1):
-        if create_file(path, write):
+        if create_file(path, file_of_fill_values(layout)):
             allocated.made += 1
         elif complete_shard(path, driver.files_root, layout):
             allocated.completed += 1

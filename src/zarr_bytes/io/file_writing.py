@@ -1,16 +1,15 @@
 """Writing a chunk that is a file: byte ranges in place through one open file, or a new file.
 
-`write_file` runs in a thread, and takes these steps in place:
+The pieces of a write, which run in a thread. `write_object` of `write` uses them, and says when:
 
-1. Open the file for writing. If it is missing, make a new one, and give it its name by `link`.
-2. Lock the file: shared to write into it, exclusively if nothing of it is kept.
-3. If the path leads to another file by now, begin again; likewise if `link` finds a file.
-4. Ask the `FileUpdate` for its byte ranges in this file, write them, and unlock.
-5. If it has none, since a shard lacks inner chunks, or the file must not be changed (a symbolic
-   link, other hard links, no permission to write): begin again with the exclusive lock. Under it,
-   make a new file out of the old one, and rename it.
+1. `open_locked` opens the file for writing, and locks it until the end of the block: shared to
+   write into it, exclusively to replace it. Then it looks at what is there: a `FileState`. If the
+   path leads to another file by now, it is opened again.
+2. `OpenedChunk.overwrite` writes byte ranges in place.
+3. `OpenedChunk.replace` puts a new file at the path, `OpenedChunk.delete` deletes the old one. A
+   missing chunk gets its file by `link`: if another process has made one meanwhile, that is opened.
 
-Otherwise a new file is made out of the old one and renamed, without locks, as zarr does.
+`open_unlocked` opens the file to make a new one out of it, without locks, as zarr does.
 
 A new file is made under a temporary name beside the chunk, so that it appears at once and complete.
 Nothing is synchronised to the disk, as with zarr. `locks` says why no write is lost.
@@ -21,13 +20,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import nullcontext, suppress
-from functools import partial
+from contextlib import contextmanager, nullcontext, suppress
+from enum import Enum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from zarr_bytes.errors import ChunkFileError, wrong_size_error
-from zarr_bytes.io import counters
 from zarr_bytes.io.files import (
     READ_FLAGS,
     TEMPORARY_SUFFIX,
@@ -40,12 +38,13 @@ from zarr_bytes.io.files import (
 )
 from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.locks import lock_if_supported, unlock
-from zarr_bytes.io.range_writing import PartlyWrittenError, write_ranges
+from zarr_bytes.io.range_writing import NO_RANGES, PartlyWrittenError, write_block, write_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from zarr_bytes.io.range_writing import RangeUpdate
+    from zarr_bytes.layout.elements import Bytes
 
 CAN_WRITE_FILES: Final = hasattr(os, "pwrite")
 """Whether files are replaced here. On Windows, zarr's store does it: a file that is open elsewhere
@@ -58,96 +57,258 @@ CAN_WRITE_IN_PLACE: Final = all(hasattr(os, name) for name in ("pwrite", "link",
 # Errors of linking on a file system without links.
 _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
-NewFileWriter: TypeAlias = "Callable[[int], int]"
-"""Writes all of a new file, given its descriptor; returns the number of written bytes."""
+MAX_ATTEMPTS: Final = 100
+"""How often a chunk is opened or made, while other processes replace or delete it."""
+
+_MAX_FILE_NBYTES: Final = 2**63 - 1
 
 # Gives a complete file its name: from the temporary path, to the path of the chunk.
 _Publish: TypeAlias = "Callable[[str, str], None]"
 
 _NOT_MADE: Final = "the chunk has not been made"
-_ATTEMPTS: Final = 100  # to open or make the chunk while other processes replace or delete it
+_NOT_REPLACED: Final = "the chunk has not been replaced"
 
 
-class _PathChangedError(Exception):
-    """Another process has put another file at the path, or deleted it: open the chunk again."""
+class _AlreadyMadeError(Exception):
+    """Another process has made a file at the path of a missing chunk meanwhile."""
 
 
 class _NoLinksError(Exception):
     """The file system has no hard links."""
 
 
-class FileUpdate(Protocol):
-    """New elements for a selection of a chunk or a shard, for `write_file`.
+class FileState(Enum):
+    """What a write finds at the path of a chunk."""
 
-    The methods are called in the thread of the write, under the lock of the file if there is one.
+    MISSING = auto()
+    """No file, or a symbolic link to nothing."""
+    WRITABLE = auto()
+    """A file that may be written in place."""
+    MUST_BE_REPLACED = auto()
+    """A file that must not be changed: it is read-only, or has other names (a symbolic link, hard
+    links). Also one of which nothing is kept, or that is not written in place at all."""
+    CHANGED = auto()
+    """Another file than the one that was opened, or none any more: it must be opened again."""
+
+
+class NewFile(NamedTuple):
+    """The content of a file that is to be made."""
+
+    blocks: Iterable[tuple[int, Bytes]]
+    """Offsets and bytes, which are written in this order."""
+    nbytes: int | None = None
+    """Size of a file with holes: its zeros take no space. None if the blocks are all of the file.
+    """
+    range_update: RangeUpdate = NO_RANGES
+    """Written last, over the blocks and holes."""
+
+    def write(self, descriptor: int) -> int:
+        """Write everything to an open, empty file; the number of written bytes.
+
+        A PartlyWrittenError if the system stops it.
+        """
+        written = 0
+        if self.nbytes is not None:
+            try:
+                os.truncate(descriptor, min(self.nbytes, _MAX_FILE_NBYTES))
+            except OSError as error:
+                raise PartlyWrittenError(error.errno, 0, 0) from error
+        for start, block in self.blocks:
+            write_block(descriptor, memoryview(block), start, written)
+            written += block.size
+        ranges, data = self.range_update
+        if self.nbytes is not None:
+            write_ranges(descriptor, ranges, data, self.nbytes)
+        return written + ranges.nbytes
+
+
+class OpenedChunk(NamedTuple):
+    """A chunk that `open_locked` or `open_unlocked` has opened: its file, or the place for one.
+
+    For the thread that has opened it, within the `with` block.
     """
 
-    replaces_all: bool
-    """Whether nothing of an existing file is kept, so that it is not read."""
+    path: str
+    state: FileState
+    publish: _Publish
+    """How a new file gets its name."""
+    outcome: str = _NOT_REPLACED
+    """For messages, what has become of the chunk if no new file could be made."""
+    is_shared: bool = False
+    """Whether others may hold the lock, too; then the file must not be replaced."""
+    file: ChunkFile | None = None
+    """None if the chunk is missing; also where nothing of it is kept, and it is not locked."""
+    size: int = 0
+    """Bytes of the file when it was locked."""
 
-    def ranges_in_file(self, file: ChunkFile) -> RangeUpdate | None:
-        """The ranges to overwrite in an open file; None if the file must be replaced."""
+    def overwrite(self, range_update: RangeUpdate) -> None:
+        """Write byte ranges into the file, whose state is WRITABLE.
 
-    def writer_unless_empty(
-        self, file: ChunkFile | None, *, is_dense: bool
-    ) -> NewFileWriter | None:
-        """The function that writes the new file; None if the chunk is empty, and is not stored.
-
-        `file` is the old one, from which the function may read; None if it is missing or not
-        needed. A new shard that `is_dense` has all inner chunks.
+        An error if its size has changed afterwards: somebody without a lock has cut the file.
         """
+        ranges, data = range_update
+        descriptor = cast("ChunkFile", self.file).descriptor
+        try:
+            write_ranges(descriptor, ranges, data, self.size)
+        except PartlyWrittenError as error:
+            outcome = f"{error.written} bytes of the selection have been written"
+            raise _error_naming_chunk(error, self.path, outcome) from error.__cause__
+        size_now = os.fstat(descriptor).st_size
+        if size_now != self.size:
+            raise wrong_size_error(self.path, 0, self.size, size_now)
+
+    def replace(self, new_file: NewFile) -> int | None:
+        """Put a new file at the path; the number of written bytes.
+
+        None if the chunk was missing, and another process has made it meanwhile: it must be opened
+        again.
+        """
+        try:
+            return _make_file(self.path, new_file, self.publish, self.outcome)
+        except _AlreadyMadeError:
+            return None
+
+    def delete(self) -> None:
+        """Delete what is at the path; nothing if the chunk was missing, even if it is there now."""
+        path = self.path
+        if self.publish is _publish_by_link:
+            return
+        try:
+            _check_kind(path)
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(path)  # noqa: PTH108 -- a string, as everywhere here
+        except OSError as error:
+            raise _error_naming_chunk(error, path, "the chunk has not been deleted") from None
 
 
-def write_file(path: str, root: str, update: FileUpdate, *, in_place: bool) -> int:
-    """Write to the file of a chunk, or replace or delete it; waits for its lock.
+@contextmanager
+def open_unlocked(path: str, root: str, *, is_kept: bool) -> Iterator[OpenedChunk]:
+    """Open the file of a chunk for the block, to replace it without a lock; it is not changed.
+
+    With `is_kept`, for reading; otherwise nothing is opened.
+    """
+    file = open_chunk_file(path, root) if is_kept else None
+    state = FileState.MISSING if file is None else FileState.MUST_BE_REPLACED
+    with file or nullcontext():
+        yield OpenedChunk(path, state, _publish_by_rename, file=file)
+
+
+@contextmanager
+def open_locked(path: str, root: str, *, is_shared: bool, is_kept: bool) -> Iterator[OpenedChunk]:
+    """Open the file of a chunk for writing, and lock it until the end of the block.
+
+    It waits for the lock. A missing chunk is not locked.
 
     Parameters
     ----------
     path, root
         Of the file, and of its store.
-    update
-        The new elements.
-    in_place
-        Whether only the selected bytes are written where that is possible, under a lock. No other
-        writer in place loses anything then, if the file system has locks.
-
-    Returns
-    -------
-    int
-        The number of written bytes; 0 if the chunk is empty and has been deleted, or not made.
+    is_shared
+        Whether others may write into the file meanwhile. Of a symbolic link, and of a file that
+        this process must not write, the lock is exclusive all the same.
+    is_kept
+        Whether elements of the old file are kept, so that it must be read or changed.
 
     Raises
     ------
     OSError
-        Of the system, with the chunk, and what has been written of it.
+        Of the system.
     ChunkFileError
         If something other than a regular file is at `path`.
     WorkCancelledError
-        If the write is cancelled while it waits for a lock; nothing has been written.
+        If the write is cancelled while it waits for the lock.
     """
-    if not in_place or not CAN_WRITE_IN_PLACE:
-        file = None if update.replaces_all else open_chunk_file(path, root)
-        counters.count(root, opens=int(file is not None))
-        with file or nullcontext():
-            return _replace(path, update, file, _publish_by_rename, is_dense=in_place)
-    is_shared = not update.replaces_all
-    for _ in range(_ATTEMPTS):
-        with suppress(_PathChangedError):
-            written = _try_write_locked(path, root, update, is_shared=is_shared)
-            if written is not None:
-                return written
-            is_shared = False
-    raise OSError(
+    unlocked: OpenedChunk | None = None
+    try:
+        descriptor, may_write = open_for_writing(path, is_shared=is_shared)
+        if descriptor is None and may_write:  # another process may make one first
+            outcome = _NOT_MADE if is_kept else _NOT_REPLACED
+            unlocked = OpenedChunk(path, FileState.MISSING, _publish_by_link, outcome)
+    except PermissionError:
+        if is_kept:
+            raise
+        # Nobody else can read it either.
+        unlocked = OpenedChunk(path, FileState.MUST_BE_REPLACED, _publish_by_rename)
+    if unlocked is not None:
+        yield unlocked
+        return
+    leads_to_nothing = descriptor is None
+    if descriptor is None:  # a symbolic link to nothing: its folder is locked
+        descriptor = os.open(os.path.dirname(path), READ_FLAGS)  # noqa: PTH120
+    is_shared = is_shared and may_write
+    with ChunkFile(descriptor, path, root) as file:
+        known_stores.record_file_system(descriptor, root)
+        lock_if_supported(descriptor, path, root, is_shared=is_shared)
+        try:
+            if leads_to_nothing:
+                is_changed = os.path.exists(path) or not os.path.islink(path)  # noqa: PTH110, PTH114
+                state = FileState.CHANGED if is_changed else FileState.MISSING
+                yield OpenedChunk(path, state, os.replace)
+            else:
+                status = os.fstat(descriptor)
+                state = _state_of(path, descriptor, status, is_kept=is_kept, may_write=may_write)
+                yield OpenedChunk(
+                    path, state, os.replace, _NOT_REPLACED, is_shared, file, status.st_size
+                )
+        finally:
+            unlock(descriptor)
+
+
+def _state_of(
+    path: str, descriptor: int, status: os.stat_result, *, is_kept: bool, may_write: bool
+) -> FileState:
+    """The state of an open, locked file; a ChunkFileError for anything but a regular file.
+
+    Parameters as of `open_locked` and `must_be_replaced`; `may_write` is that of
+    `open_for_writing`.
+    """
+    if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
+        raise not_a_file_error(path, status.st_mode)
+    # Not by its number of names: some file systems give 0 for every file.
+    if not is_same_file(path, status, follow_symlinks=not may_write):
+        return FileState.CHANGED
+    if may_write and is_kept and not must_be_replaced(descriptor, status, path):
+        return FileState.WRITABLE
+    return FileState.MUST_BE_REPLACED
+
+
+class OpenedForWriting(NamedTuple):
+    """An open file of a chunk, which the caller closes."""
+
+    descriptor: int | None
+    """None if the file is missing."""
+    may_write: bool
+    """False if `path` is a symbolic link, or there is no permission to write."""
+
+
+def open_for_writing(path: str, *, is_shared: bool) -> OpenedForWriting:
+    """Open the file at `path` without a lock; for reading, where it must not be written.
+
+    On a file system that is mounted read-only, an error if the lock `is_shared`. An interrupt
+    (Ctrl-C) leaves no file open.
+    """
+    for flags in WRITE_FLAGS, WRITE_FLAGS & ~os.O_NOFOLLOW:
+        try:
+            return OpenedForWriting(open_descriptor(path, flags), flags == WRITE_FLAGS)
+        except OSError as error:
+            if error.errno not in NOT_WRITABLE_ERRNOS and (is_shared or error.errno != errno.EROFS):
+                raise
+    return OpenedForWriting(open_descriptor(path), may_write=False)
+
+
+def too_many_attempts_error(path: str) -> OSError:
+    """Error for a chunk that was another one each time that it was opened."""
+    return OSError(
         errno.EBUSY,
-        f"{os.strerror(errno.EBUSY)}: the chunk was opened {_ATTEMPTS} times, and each time another"
-        " file had taken its place: another process keeps replacing it, or this file system does"
-        " not identify files; nothing has been written",
+        f"{os.strerror(errno.EBUSY)}: the chunk was opened {MAX_ATTEMPTS} times, and each time"
+        " another file had taken its place: another process keeps replacing it, or this file system"
+        " does not identify files; nothing has been written",
         path,
     )
 
 
-def create_file(path: str, write: NewFileWriter) -> bool:
-    """Make a file at `path` by `write`, if there is none; whether it has been made.
+def create_file(path: str, new_file: NewFile) -> bool:
+    """Make a file at `path`, if there is none; whether it has been made.
 
     A file that another process makes meanwhile stays. An OSError if the system or the file system
     has no hard links, and a ChunkFileError if something else than a file is at `path`.
@@ -162,8 +323,8 @@ def create_file(path: str, write: NewFileWriter) -> bool:
     if _check_kind(path):
         return False
     try:
-        _make_file(path, write, partial(_publish_by_link, renames=False), _NOT_MADE)
-    except _PathChangedError:
+        _make_file(path, new_file, _publish_by_link_alone, _NOT_MADE)
+    except _AlreadyMadeError:
         if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
             raise ChunkFileError(f"{path} is a symbolic link to nothing: delete it") from None
         return False
@@ -177,141 +338,8 @@ def create_file(path: str, write: NewFileWriter) -> bool:
     return True
 
 
-def _try_write_locked(path: str, root: str, update: FileUpdate, *, is_shared: bool) -> int | None:
-    """One attempt of `write_file` in place; None if it needs the exclusive lock instead.
-
-    A _PathChangedError if another process has changed the path meanwhile; nothing is written then.
-    """
-    try:
-        descriptor, may_write_in_place = _open_for_writing(path, is_shared=is_shared)
-    except PermissionError:
-        if not update.replaces_all:
-            raise
-        return _replace(path, update, None, _publish_by_rename)  # nobody else can read it either
-    if descriptor is None and may_write_in_place:  # another process may make one first
-        return _replace(path, update, None, _publish_by_link)
-    is_shared = is_shared and may_write_in_place
-    is_missing = descriptor is None
-    if descriptor is None:  # a symbolic link to nothing: its folder is locked
-        descriptor = os.open(os.path.dirname(path), READ_FLAGS)  # noqa: PTH120
-    with ChunkFile(descriptor, path, root) as file:
-        known_stores.record_file_system(descriptor, root)
-        lock_if_supported(descriptor, path, root, is_shared=is_shared)
-        try:
-            if is_missing:
-                if os.path.exists(path) or not os.path.islink(path):  # noqa: PTH110, PTH114
-                    raise _PathChangedError
-                return _replace(path, update, None, os.replace)
-            return _update(
-                file, root, update, may_write_in_place=may_write_in_place, is_shared=is_shared
-            )
-        finally:
-            unlock(descriptor)
-
-
-def _update(
-    file: ChunkFile, root: str, update: FileUpdate, *, may_write_in_place: bool, is_shared: bool
-) -> int | None:
-    """Write into a locked file, or replace it; None if it must be replaced and `is_shared`.
-
-    A _PathChangedError if `path` leads to another file by now.
-    """
-    path = file.path
-    status = os.fstat(file.descriptor)
-    if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
-        raise not_a_file_error(path, status.st_mode)
-    # Not by its number of names: some file systems give 0 for every file.
-    if not is_same_file(path, status, follow_symlinks=not may_write_in_place):
-        raise _PathChangedError
-    if (
-        may_write_in_place
-        and not update.replaces_all
-        and not must_be_replaced(file.descriptor, status, path)
-    ):
-        written = _overwrite(file, update, status.st_size)
-        if written is not None:
-            return written
-    if is_shared:
-        return None
-    counters.count(root, opens=int(not update.replaces_all))
-    return _replace(path, update, file, os.replace)
-
-
-class _OpenedForWriting(NamedTuple):
-    """An open file of a chunk, which the caller closes."""
-
-    descriptor: int | None
-    """None if the file is missing."""
-    may_write_in_place: bool
-    """False if `path` is a symbolic link, or there is no permission to write."""
-
-
-def _open_for_writing(path: str, *, is_shared: bool) -> _OpenedForWriting:
-    """Open the file at `path` without a lock; for reading, where it must not be written.
-
-    On a file system that is mounted read-only, an error if the lock `is_shared`.
-    """
-    for flags in WRITE_FLAGS, WRITE_FLAGS & ~os.O_NOFOLLOW:
-        try:
-            return _OpenedForWriting(open_descriptor(path, flags), flags == WRITE_FLAGS)
-        except OSError as error:
-            if error.errno not in NOT_WRITABLE_ERRNOS and (is_shared or error.errno != errno.EROFS):
-                raise
-    return _OpenedForWriting(open_descriptor(path), may_write_in_place=False)
-
-
-def _overwrite(file: ChunkFile, update: FileUpdate, size: int) -> int | None:
-    """Write the ranges of an update into a locked file of `size` bytes; the number of bytes.
-
-    None if the update says that the file must be replaced. An error if the size has changed after
-    the writing: somebody without a lock has cut the file.
-    """
-    range_update = update.ranges_in_file(file)
-    if range_update is None:
-        return None
-    ranges, data = range_update
-    try:
-        write_ranges(file.descriptor, ranges, data, size)
-    except PartlyWrittenError as error:
-        outcome = f"{error.written} bytes of the selection have been written"
-        raise _error_naming_chunk(error, file.path, outcome) from error.__cause__
-    size_now = os.fstat(file.descriptor).st_size
-    if size_now != size:
-        raise wrong_size_error(file.path, 0, size, size_now)
-    return ranges.nbytes
-
-
-def _replace(
-    path: str,
-    update: FileUpdate,
-    file: ChunkFile | None,
-    publish: _Publish,
-    *,
-    is_dense: bool = True,
-) -> int:
-    """Put a new file at `path`, or delete the file there; the number of written bytes.
-
-    `file` is the open old one, None if it is missing or not needed. By `_publish_by_link` a chunk
-    was missing, so that nothing is deleted, and a _PathChangedError says that it is there now.
-    """
-    was_missing = publish is _publish_by_link
-    write = update.writer_unless_empty(file, is_dense=is_dense)
-    if write is not None:
-        has_other_elements = was_missing and not update.replaces_all
-        outcome = _NOT_MADE if has_other_elements else "the chunk has not been replaced"
-        return _make_file(path, write, publish, outcome)
-    if not was_missing:
-        try:
-            _check_kind(path)
-            with suppress(FileNotFoundError, NotADirectoryError):
-                os.unlink(path)  # noqa: PTH108 -- a string, as everywhere here
-        except OSError as error:
-            raise _error_naming_chunk(error, path, "the chunk has not been deleted") from None
-    return 0
-
-
-def _make_file(path: str, write: NewFileWriter, publish: _Publish, outcome: str) -> int:
-    """Make a file beside `path` by `write`, and `publish` it; the number of written bytes.
+def _make_file(path: str, new_file: NewFile, publish: _Publish, outcome: str) -> int:
+    """Make a file beside `path`, and `publish` it; the number of written bytes.
 
     After an error no temporary file is left; `outcome`, for its message, is the state of the chunk.
     """
@@ -321,7 +349,7 @@ def _make_file(path: str, write: NewFileWriter, publish: _Publish, outcome: str)
         try:
             try:
                 _make_with_folders_into(held, temporary)
-                written = write(held[0])
+                written = new_file.write(held[0])
             finally:
                 for descriptor in held:
                     os.close(descriptor)
@@ -335,24 +363,30 @@ def _make_file(path: str, write: NewFileWriter, publish: _Publish, outcome: str)
     return written
 
 
-def _publish_by_link(temporary: str, path: str, *, renames: bool = True) -> None:
-    """Give a complete file its name by a hard link; a _PathChangedError if a file has it already.
+def _publish_by_link_alone(temporary: str, path: str) -> None:
+    """Give a complete file its name by a hard link.
 
-    On a file system without hard links, the file is renamed, or a _NoLinksError without `renames`.
+    An _AlreadyMadeError if a file has it already, and a _NoLinksError on a file system without hard
+    links.
     """
     try:
         os.link(temporary, path)
     except FileExistsError:
-        raise _PathChangedError from None
+        raise _AlreadyMadeError from None
     except OSError as error:
         if error.errno not in _HAS_NO_LINKS:
             raise
-        if not renames:
-            raise _NoLinksError from None
+        raise _NoLinksError from None
+    with suppress(OSError):
+        os.unlink(temporary)  # noqa: PTH108
+
+
+def _publish_by_link(temporary: str, path: str) -> None:
+    """As `_publish_by_link_alone`; on a file system without hard links, the file is renamed."""
+    try:
+        _publish_by_link_alone(temporary, path)
+    except _NoLinksError:
         _publish_by_rename(temporary, path)
-    else:
-        with suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108
 
 
 def _make_with_folders_into(held: list[int], temporary: str) -> None:

@@ -125,7 +125,8 @@ def unlock(descriptor: int) -> None:
     A process that was forked meanwhile has the open file, too, and would keep the lock.
     """
     if fcntl is not None:
-        _try_lock(descriptor, fcntl.LOCK_UN)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def can_lock(path: str) -> bool:

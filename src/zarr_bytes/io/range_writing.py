@@ -22,13 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from zarr_bytes import limits
+from zarr_bytes.indexing.plan import ByteRanges
 from zarr_bytes.io.files import closing_descriptor
 from zarr_bytes.io.known_stores import known_stores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from zarr_bytes.indexing.plan import ByteRanges
     from zarr_bytes.layout.elements import Bytes
 
 AddressTable: TypeAlias = npt.NDArray[np.uintp]
@@ -42,6 +40,9 @@ class RangeUpdate(NamedTuple):
 
     ranges: ByteRanges
     data: Bytes  # of all ranges, one after another
+
+
+NO_RANGES: Final = RangeUpdate(ByteRanges(0, 0), np.empty(0, np.uint8))
 
 
 class PartlyWrittenError(OSError):
@@ -102,15 +103,6 @@ def write_ranges(descriptor: int, ranges: ByteRanges, data: Bytes, file_nbytes: 
     memory = memoryview(data)
     for start, stop, position in islice(ranges.ranges(), done, None):
         write_block(descriptor, memory[position : position + stop - start], start, position)
-
-
-def write_blocks(blocks: Iterable[tuple[int, Bytes]], descriptor: int) -> int:
-    """Write blocks, each an offset and its bytes, to a new file; the number of written bytes."""
-    written = 0
-    for start, data in blocks:
-        write_block(descriptor, memoryview(data), start, start)
-        written += data.size
-    return written
 
 
 def write_block(descriptor: int, memory: memoryview, start: int, before: int) -> None:
