@@ -201,7 +201,7 @@ def test_a_name_that_is_gone_is_found(name):
         "plan_of",
         "ObjectLayout",
         "BatchedBytesPipeline.plans",
-        "ShardIndex.share_no_bytes",
+        "ShardIndex.share_no_bytes_with_others",
         "FileDriver.request_cost_if_partial_reads",
         "indexing.plan",
         "zarr_bytes.indexing.plan.Plan.fetches",
