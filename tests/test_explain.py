@@ -8,6 +8,8 @@ import json
 import os
 import pickle
 import re
+import subprocess
+import sys
 import warnings
 import zipfile
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +17,7 @@ from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
+from time import process_time
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,12 +38,14 @@ from stored_arrays import (
     behind_a_link,
     contents_of,
     created,
+    most_memory,
     numbers,
     pipeline_of,
     stored,
 )
 from system_calls import before_each, watched
 from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
+from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
@@ -163,7 +168,7 @@ def test_deflated_and_stored_zip_members_are_explained(tmp_path, deflated):
     with ZipStore(tmp_path / "a.zip", mode="r") as store:
         array = zarr.open_array(store, mode="r")
         is_as_explained(array, COLUMN)
-        assert "zipfile.ZIP_STORED" in explain(array, COLUMN).reason
+        assert "zipfile.ZIP_STORED" in explain(array, COLUMN).remedy
 
 
 @pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -176,7 +181,7 @@ def test_members_of_an_archive_that_was_unpickled_are_known_before_it_is_open(tm
     is_open = array.store._is_open
     explained = explain(array, 7)
     assert array.store._is_open is is_open
-    assert ("zipfile.ZIP_STORED" in explained.reason) == (kind == zipfile.ZIP_DEFLATED)
+    assert ("zipfile.ZIP_STORED" in explained.remedy) == (kind == zipfile.ZIP_DEFLATED)
     is_as_explained(array, 7)
     assert counts_of(explain(array, 7)) == counts_of(explained)
     array.store.close()
@@ -219,6 +224,7 @@ def shared_bytes(path):
 read_only = partial(Path.chmod, mode=0o444)
 STATES = [None, Path.unlink, hard_link, behind_a_link, link_to_nothing, read_only]
 OF_SHARDS = [*STATES, few_inner_chunks, shared_bytes]
+PREALLOCATE = "none is needed: this write makes the shard complete, once. To complete all before:"
 
 
 @fuzz(examples=60)
@@ -258,25 +264,24 @@ def test_a_write_to_files_of_any_kind_is_what_was_explained(tmp_path_factory, da
 
 
 @pytest.mark.parametrize(
-    ("options", "change", "reason"),
+    ("options", "change", "reason", "remedy"),
     [
-        (CHUNKS, hard_link, "{}/c/0/0 has other names (hard links)"),
-        (CHUNKS, behind_a_link, "{}/c/0/0 is a symbolic link"),
-        (SHARDS, read_only, "{}/c/0/0 is read-only"),
-        (
-            SHARDS,
-            few_inner_chunks,
-            "a shard lacks inner chunks that are selected: `preallocate` adds",
-        ),
-        (SHARDS, shared_bytes, "inner chunks of a shard share bytes: `preallocate` parts them"),
+        (CHUNKS, hard_link, "{}/c/0/0 has other names (hard links)", "none is needed: the first"),
+        (CHUNKS, behind_a_link, "{}/c/0/0 is a symbolic link", "none is needed: the first write"),
+        (SHARDS, read_only, "{}/c/0/0 is read-only", "change its mode (chmod u+w)"),
+        (SHARDS, few_inner_chunks, "a shard lacks inner chunks that are selected", PREALLOCATE),
+        (SHARDS, shared_bytes, "inner chunks of a shard share bytes", PREALLOCATE),
     ],
 )
-def test_explain_says_why_a_write_replaces_a_file(tmp_path, monkeypatch, options, change, reason):
+def test_explain_says_why_a_write_replaces_a_file(
+    tmp_path, monkeypatch, options, change, reason, remedy
+):
     """Without locks, it is not for several writers; nor is a read, or a write of nothing."""
     array = made(tmp_path, options)
     change(tmp_path / "c/0/0")
     explained = explain(array, 0, write=True)
     assert explained.reason.startswith(reason.format(tmp_path))
+    assert explained.remedy.startswith(remedy)
     assert (explained.chunks, explained.chunks_in_place) == (2, 1)
     assert str(explained).startswith("Chunks are replaced: ")
     assert explained.may_share is True  # who writes into the old file is waited for
@@ -286,7 +291,8 @@ def test_explain_says_why_a_write_replaces_a_file(tmp_path, monkeypatch, options
     for selection in (0, np.s_[:6], np.s_[3:3]):
         assert explain(array, selection, write=True).may_share is False
     read_only(tmp_path / "c/0/1")
-    assert explain(array, 0, write=True).reason == explained.reason  # the first
+    again = explain(array, 0, write=True)
+    assert (again.reason, again.remedy) == (explained.reason, explained.remedy)  # the first
     (tmp_path / "c/0/1").unlink()
     is_as_explained(array, 0, write=True)  # with the bytes of a new chunk
 
@@ -390,12 +396,19 @@ ZARRS_CODEC = {"codecs.bytes": "zarr.codecs.bytes.BytesCodec"}
 SHARDED = {"chunks": (10, 50, 50), "shards": (30, 50, 50)}
 ROWS = {"chunks": (1, 50, 50)}
 COLUMN = np.s_[:, 3, 4]
-CODEC = r"chunks go through the codec {}, so .*\(compressors=None, filters=None\), or shards .*"
+CODEC = (
+    "chunks go through the codec {}, so that no part of a chunk can be read or written by itself"
+)
+NO_INDEX = (
+    "chunks go through the codec sharding_indexed, with shards in shards, or with an index .*"
+)
 LESS = r"a chunk has 20,000 bytes, no more than the gap of {} bytes \(zarr_bytes\.gap\.{}\)"
 GAPS = r"gaps of up to 32,768 bytes \(zarr_bytes\.gap\.local\) are read, to save requests"
-CHOSEN = r"zarr's .* has {} for {} \(set by zarr.config.set\), .* to zarr_bytes\.{}, and .*"
-PIPELINE = CHOSEN.format(ZARRS, "codec_pipeline.path", "BatchedBytesPipeline")
-OF_CODEC = CHOSEN.format(*ZARRS_CODEC.values(), "codecs.bytes", "codec.BytesCodec")
+CHOSEN = r"zarr's .* has {} for {} \(set by zarr.config.set\), which reads and writes chunks, .*"
+PIPELINE = CHOSEN.format(ZARRS, "codec_pipeline.path")
+OF_CODEC = CHOSEN.format(*reversed(next(iter(ZARRS_CODEC.items()))))
+UNCOMPRESSED = r"write the array again with compressors=None and filters=None .*"
+NOT_NEEDED = "none is needed"
 TWICE = ShardingCodec(chunk_shape=VALUES.shape, index_codecs=[BytesCodec(), *[Crc32cCodec()] * 2])
 AS_MUCH = {"zarr_bytes.gap.local": 20_000}
 transposed = partial(in_folder, filters=[TransposeCodec(order=(2, 0, 1))])
@@ -415,49 +428,153 @@ def requested(_):
     return stored(CountingStore(MemoryStore()), VALUES, **ROWS)
 
 
-# An array, a selection, the reason why more than that is read, and settings.
+def of_format_2_compressed(folder):
+    return zarr.create_array(folder, data=VALUES, zarr_format=2)
+
+
+def by_setting(name, *, value):
+    """A remedy that ends with the ways to set a setting."""
+    text = f'"{value}"' if isinstance(value, str) else value
+    variable = f"ZARR_{name.upper().replace('.', '__')}={value}"
+    ways = f'.config.set({{"{name}": {text}}}), or {variable} in the environment of a command'
+    return f".*{re.escape(ways)}.*"
+
+
+LOWER_GAP = by_setting("zarr_bytes.gap.local", value=0) + "side by side.*"
+PIPELINE_AGAIN = "set it to .*, and open .*" + by_setting(
+    "codec_pipeline.path", value="zarr_bytes.BatchedBytesPipeline"
+)
+CODEC_AGAIN = "set it to .*, and open .*" + by_setting(
+    "codecs.bytes", value="zarr_bytes.codec.BytesCodec"
+)
+
+# An array, a selection, the reason why more than that is read, the remedy, and settings.
 READS = {
-    "unknown: a compressor": (compressed, 7, CODEC.format("zstd"), ZARRS_CODEC | OTHER),
-    "unknown: compressed shards": (partial(compressed, **SHARDED), 7, CODEC.format("zstd"), {}),
-    "unknown: format 2": (of_format_2, 7, "it is of Zarr format 2", {}),
-    "unknown: texts": (texts, 7, CODEC.format("vlen-utf8"), {}),
-    "unknown: two checksums": (partial(in_folder, serializer=TWICE), 7, CODEC.format(".*"), {}),
-    "unknown: zarr's shards": (by_shards, 7, PIPELINE, OTHER),
-    "as small as a gap": (by_rows, np.s_[7:17, 8, ::40], LESS.format("20,000", "local"), AS_MUCH),
-    "small objects": (requested, np.s_[7:27, 8], LESS.format("262,144", "remote"), {}),
-    "memory": (lambda _: stored(MemoryStore(), VALUES), 7, "the chunks are in memory, .*", {}),
+    "unknown: a compressor": (
+        compressed,
+        7,
+        CODEC.format("zstd"),
+        UNCOMPRESSED,
+        ZARRS_CODEC | OTHER,
+    ),
+    "unknown: compressed shards": (
+        partial(compressed, **SHARDED),
+        7,
+        CODEC.format("zstd"),
+        UNCOMPRESSED,
+        {},
+    ),
+    "unknown: format 2": (
+        of_format_2,
+        7,
+        "the array is of Zarr format 2, .*",
+        "open it as format 3: .* `zarr migrate v3` .* KerchunkJSONParser of virtualizarr.parsers.*",
+        {},
+    ),
+    "unknown: format 2, compressed": (
+        of_format_2_compressed,
+        7,
+        "the array is of Zarr format 2, .*",
+        "write the array again in format 3, with compressors=None and filters=None",
+        {},
+    ),
+    "unknown: texts": (
+        texts,
+        7,
+        CODEC.format("vlen-utf8"),
+        'write the array again with a data type that .*, such as texts .* .dtype="U8".',
+        {},
+    ),
+    "unknown: two checksums": (
+        partial(in_folder, serializer=TWICE),
+        7,
+        NO_INDEX,
+        "write the array again with one level of shards and the default index_codecs",
+        {},
+    ),
+    "unknown: zarr's shards": (by_shards, 7, PIPELINE, PIPELINE_AGAIN, OTHER),
+    "as small as a gap": (
+        by_rows,
+        np.s_[7:17, 8, ::40],
+        LESS.format("20,000", "local"),
+        f"{NOT_NEEDED}, as .* {by_setting('zarr_bytes.gap.local', value=0)}",
+        AS_MUCH,
+    ),
+    "small objects": (
+        requested,
+        np.s_[7:27, 8],
+        LESS.format("262,144", "remote"),
+        f"{NOT_NEEDED}, as .* {by_setting('zarr_bytes.gap.remote', value=0)}",
+        {},
+    ),
+    "memory": (
+        lambda _: stored(MemoryStore(), VALUES),
+        7,
+        "the chunks are in memory, .*",
+        NOT_NEEDED,
+        {},
+    ),
     "shards in memory": (
         lambda _: stored(MemoryStore(), VALUES, **SHARDED),
         7,
         "the chunks are in memory, .*",
+        NOT_NEEDED,
         {},
     ),
-    "nothing": (in_folder, np.s_[8:7], "no element is selected", {}),
-    "a row": (in_folder, 7, "", {}),
-    "halves of chunks": (by_rows, np.s_[7:11, :25], "", {"zarr_bytes.gap.local": 0}),
-    "shards: rows of two": (by_shards, np.s_[29:31], "", {}),
-    "shards: a large index": (one_by_one, 7, "the index of a shard takes more than the .*", {}),
-    "everything": (in_folder, ..., "the selection reaches from the first element .*", {}),
-    "gaps": (in_folder, COLUMN, GAPS, {}),
-    "a setting": (in_folder, COLUMN, r"zarr_bytes.partial_reads is False \(set by z.*", WHOLE),
-    "zarr's codec": (in_folder, 7, OF_CODEC, ZARRS_CODEC),
-    "zarr's pipeline": (transposed, 7, PIPELINE, OTHER),
-    "a device": (transposed, 7, "buffers are stored_arrays.DeviceBuffer, for which zarr.*", BUFFER),
-    "a device, into memory first": (in_folder, COLUMN, GAPS, BUFFER),
+    "nothing": (in_folder, np.s_[8:7], "no element is selected", NOT_NEEDED, {}),
+    "a row": (in_folder, 7, "", "", {}),
+    "halves of chunks": (by_rows, np.s_[7:11, :25], "", "", {"zarr_bytes.gap.local": 0}),
+    "shards: rows of two": (by_shards, np.s_[29:31], "", "", {}),
+    "shards: a large index": (
+        one_by_one,
+        7,
+        "the index of a shard takes more than the .*",
+        "write the array with larger inner chunks: the index has 16 bytes for each",
+        {},
+    ),
+    "everything": (
+        in_folder,
+        ...,
+        "the selection reaches from the first element .*",
+        NOT_NEEDED,
+        {},
+    ),
+    "gaps": (in_folder, COLUMN, GAPS, LOWER_GAP, {}),
+    "a setting": (
+        in_folder,
+        COLUMN,
+        r"zarr_bytes.partial_reads is False \(set by z.*",
+        by_setting("zarr_bytes.partial_reads", value=True),
+        WHOLE,
+    ),
+    "zarr's codec": (in_folder, 7, OF_CODEC, CODEC_AGAIN, ZARRS_CODEC),
+    "zarr's pipeline": (transposed, 7, PIPELINE, PIPELINE_AGAIN, OTHER),
+    "a device": (
+        transposed,
+        7,
+        "buffers are stored_arrays.DeviceBuffer, for which zarr.*",
+        r'read to main memory, .* zarr.config.set.*"buffer": "zarr.buffer.cpu.Buffer".*',
+        BUFFER,
+    ),
+    "a device, into memory first": (in_folder, COLUMN, GAPS, LOWER_GAP, BUFFER),
 }
 
 
 @pytest.mark.parametrize("case", READS)
 def test_explain_gives_the_first_reason_that_holds(tmp_path, case):
-    """With who reads, the kind of the files, and whether the numbers are known."""
-    make, selection, reason, config = READS[case]
+    """With what to do, who reads, the kind of the files, and whether the numbers are known."""
+    make, selection, reason, remedy, config = READS[case]
     with zarr.config.set(config):
         array = make(tmp_path)
         explained = explain(array, selection)
         assert explained.chunks == explain(array, selection, write=True).chunks is not None
     assert re.fullmatch(reason, explained.reason)
+    assert re.fullmatch(remedy, explained.remedy)
     assert not (explained.is_partial and explained.reason.startswith("a chunk has"))
-    assert config != ZARRS_CODEC or "array was opened before zarr-b" in explain(array, 7).reason
+    if config == ZARRS_CODEC:
+        again = explain(array, 7)
+        assert again.reason == "the array was opened before zarr-bytes was chosen"
+        assert again.remedy == "open it again"
     is_unknown = case.startswith("unknown")
     counts = explained.opens, explained.requests, explained.rounds, explained.bytes_fetched
     assert all((count is None) == is_unknown for count in counts)
@@ -468,38 +585,190 @@ def test_explain_gives_the_first_reason_that_holds(tmp_path, case):
     assert explained.kind == ("shard" if "shards" in case or "checksums" in case else "chunk")
 
 
+def table_of(explained):
+    """The value and the words of each row of the table, by its name."""
+    lines = str(explained).splitlines()
+    rows = [re.split("   +", row) for row in lines[lines.index("") + 3 :]]
+    return {row[0]: (row[1], " ".join(row[2:])) for row in rows}
+
+
+def verdict_of(explained):
+    return str(explained).splitlines()[0]
+
+
+def test_the_text_of_explain_has_verdict_selection_reason_remedy_and_what_matters(tmp_path):
+    """Of a read of a row of each of seven planes, which are in two shards; no number is zero."""
+    array = by_shards(tmp_path)
+    explained = explain(array, np.s_[25:32, 3])
+    share = "8 % of the bytes of the shards are read"
+    gaps = "97 % of these are gaps between the selected elements or indexes of shards"
+    first, selection, reason, remedy, empty, title, *_ = str(explained).splitlines()
+    assert first == f"Partial: {share}, and {gaps}."
+    assert selection == f"Selection: [25:32, 3] of {array.store_path}"
+    assert reason == f"Reason: {explained.reason}."
+    assert remedy == f"Remedy: {explained.remedy}."
+    assert (empty, title, explained.is_write) == ("", "A read", False)
+    assert table_of(explained) == {
+        "acts": ("zarr_bytes.BatchedBytesPipeline", "the class that reads"),
+        "kind": ("shard", ""),
+        "chunks": ("2", ""),
+        "opens": ("2", "files that are opened"),
+        "ranges": ("4", "of bytes"),
+        "bytes selected": ("2,800", ""),
+        "bytes fetched": ("100,904", "with the indexes of shards"),
+        "bytes of chunks": ("1,200,000", "as a whole, uncompressed"),
+    }
+
+
+def test_the_guide_shows_what_explain_prints(tmp_path):
+    """With lines broken as in a terminal of 100 columns."""
+    page = (Path(__file__).parents[1] / "docs/guide/partial-reads.md").read_text()
+    shown = page.partition("```text\n")[2].partition("```")[0]
+    options = {"chunks": (50, 200, 300), "compressors": None}
+    cube = zarr.create_array(tmp_path / "cube.zarr", data=np.ones((50, 200, 300)), **options)
+    printed = str(explain(cube, np.s_[7, :, 150])).replace(f"{tmp_path}", "/data")
+    assert printed.split() == shown.split()
+
+
+def test_the_text_of_explain_of_a_write_has_the_numbers_of_a_write(tmp_path):
+    """Inner chunks that become empty would be left out."""
+    explained = explain(by_shards(tmp_path), np.s_[25:32, 3], write=True)
+    whole = "they are read and written whole, to change less than 1 % of their bytes"
+    assert verdict_of(explained) == f"Chunks are replaced: {whole}."
+    assert "\nA write\n" in str(explained)
+    words = "whether processes may write to different elements of a chunk at one time"
+    assert table_of(explained) == {
+        "acts": ("zarr_bytes.BatchedBytesPipeline", "the class that writes"),
+        "kind": ("shard", ""),
+        "chunks": ("2", ""),
+        "opens": ("at most 4", "files that are opened"),
+        "ranges": ("8", "of bytes that are read"),
+        "bytes selected": ("2,800", ""),
+        "bytes fetched": ("1,200,104", "with the indexes of shards"),
+        "bytes written": ("at most 1,200,104", ""),
+        "bytes of chunks": ("1,200,000", "as a whole, uncompressed"),
+        "may share": ("no", words),
+    }
+
+
+def test_the_text_of_explain_says_what_rounds_and_assumed_chunks_are(tmp_path):
+    table = table_of(explain(requested(None), np.s_[7:27, 8]))
+    assert table["requests"] == ("20", "to the store")
+    words = "requests that wait for one another; async.concurrency of them run at a time"
+    assert table["rounds"] == ("2", words)
+    assert table["chunks assumed"] == ("20", "not looked at, and assumed to exist")
+    assert "opens" not in table
+    words = "not looked at, and assumed to exist and to have all inner chunks"
+    shards = stored(CountingStore(MemoryStore()), VALUES, **SHARDED)
+    assert table_of(explain(shards, 7))["chunks assumed"] == ("1", words)
+    nothing = explain(in_folder(tmp_path), np.s_[8:7], write=True)
+    assert table_of(nothing).keys() == {"acts", "kind"}
+
+
 @pytest.mark.parametrize(
-    ("what", "verdict", "values"),
+    ("make", "selection", "config", "verdict"),
     [
-        ("read", "Partial", "2 0 0 2 0 0 4 2,800 100,904 0 1,200,000 no"),
+        (in_folder, 7, {}, "Partial: 2 % of the bytes of the chunk are read."),
         (
-            "write",
-            "Chunks are replaced",
-            "2 0 0 {}4 0 0 8 2,800 1,200,104 {}1,200,104 1,200,000 no",
+            in_folder,
+            np.s_[7, 3, 4],
+            {},
+            "Partial: less than 1 % of the bytes of the chunk are read.",
+        ),
+        (
+            in_folder,
+            COLUMN,
+            {},
+            "Partial: 97 % of the bytes of the chunk are read,"
+            " and more than 99 % of these are gaps between the selected elements.",
+        ),
+        (in_folder, ..., {}, "Not partial: 100 % of the bytes of the chunk are read."),
+        (in_folder, np.s_[3:3], {}, "Not partial: nothing is read."),
+        (
+            requested,
+            np.s_[7:27, 8],
+            {},
+            "Not partial: 100 % of the bytes of the chunks are read, and 2 % are selected.",
+        ),
+        (
+            compressed,
+            np.s_[7, 8],
+            {},
+            "Not partial: 100 % of the bytes of the chunk are read,"
+            " and less than 1 % are selected.",
+        ),
+        (
+            by_shards,
+            7,
+            OTHER,
+            "Not partial: whole inner chunks are read,"
+            " and 3 % of the bytes of the shard are selected.",
         ),
     ],
 )
-def test_the_text_of_explain_names_each_number(tmp_path, what, verdict, values):
-    """A row of each of seven planes, which are in two shards."""
-    array = by_shards(tmp_path)
-    explained = explain(array, np.s_[25:32, 3], write=what == "write")
-    first, second, _, title, _, *rows = str(explained).splitlines()
-    assert first == f"{verdict}: [25:32, 3] of {array.store_path}"
-    assert second == f"Reason: {explained.reason}."
-    assert (title, explained.is_write) == (f"A {what}", what == "write")
-    names = "acts, kind, chunks, chunks assumed, chunks in place, opens, requests, rounds, ranges,"
-    names += " bytes selected, bytes fetched, bytes written, bytes of chunks, may share"
-    values = f"zarr_bytes.BatchedBytesPipeline shard {values}"
-    # Inner chunks that become empty are left out.
-    shown = [value.format("at most ") for value in values.split()]
-    expected = map(list, zip(names.split(", "), shown, strict=True))
-    assert [re.split("  +", row) for row in rows] == [*expected]
+def test_the_verdict_on_a_read_has_the_share(tmp_path, make, selection, config, verdict):
+    with zarr.config.set(config):
+        assert verdict_of(explain(make(tmp_path), selection)) == verdict
+
+
+class OtherPipeline(BatchedCodecPipeline):
+    """As of another package."""
+
+
+def test_what_a_pipeline_of_another_package_reads_is_not_known(tmp_path):
+    name = f"{__name__}.OtherPipeline"
+    zarr.registry.register_pipeline(OtherPipeline)
+    with zarr.config.set({"codec_pipeline.path": name}):
+        explained = explain(by_shards(tmp_path), 7)
+    assert verdict_of(explained) == f"Not known: {name} reads and writes by itself."
+    is_other = ", which is of another package: what it reads and writes is not known here"
+    assert explained.reason.endswith(is_other)
+    assert re.fullmatch(PIPELINE_AGAIN, explained.remedy)
+
+
+@pytest.mark.parametrize(
+    ("selection", "config", "verdict"),
+    [
+        (0, IN_PLACE, "Written in place: 13 % of the bytes of the chunks are written."),
+        (
+            0,
+            {},
+            "Chunks are replaced: they are read and written whole, to change 13 % of their bytes.",
+        ),
+        (
+            np.s_[:6, :7],
+            IN_PLACE,
+            "Whole chunks are written: none is read before, and at most 58 % of the bytes of the"
+            " chunks are written; changed in place: 1 of 2.",
+        ),
+        (np.s_[3:3], IN_PLACE, "Nothing is written: no element is selected."),
+    ],
+)
+def test_the_verdict_on_a_write_has_the_share(tmp_path, selection, config, verdict):
+    made(tmp_path, CHUNKS)
+    with zarr.config.set(config):
+        assert verdict_of(explain(zarr.open_array(tmp_path), selection, write=True)) == verdict
+
+
+def test_a_write_that_is_not_partial_says_to_write_whole_chunks_first(tmp_path):
+    first = "write whole chunks at a time, which are not read before, or "
+    for name, make, selection in (
+        ("codec", partial(compressed, **SHARDED), 7),
+        ("texts", texts, 7),
+        ("format", of_format_2, 7),
+        ("store", requested, np.s_[7, 3]),
+    ):
+        explained = explain(make(tmp_path / name), selection, write=True)
+        assert explained.remedy.startswith(first)
 
 
 def test_explain_says_that_partial_writes_are_off(tmp_path):
     array = in_folder(tmp_path)
     explained = explain(array, 7, write=True)
-    assert re.match("zarr_bytes.partial_writes was .* ZARR_ZARR_BYTES__PARTIAL_W", explained.reason)
+    name = "zarr_bytes.partial_writes"
+    assert explained.reason == f"{name} was False when the array was opened"
+    ways = by_setting(name, value=True)
+    assert re.match(f"set it to True, and open the array again: {ways}", explained.remedy)
     for filled in array, stored(MemoryStore(), VALUES):
         whole = explain(filled, ..., write=True)
         assert (whole.is_partial, whole.reason) == (True, "")  # as it should be
@@ -509,6 +778,8 @@ def test_explain_says_that_partial_writes_are_off(tmp_path):
         assert explained.rounds == 6  # of ten requests, which get 23 chunks and set them
         read_only = explain(zarr.open_array(tmp_path, mode="r"), np.s_[7, 3], write=True)
         assert (read_only.opens, read_only.requests) == (0, 2)  # zarr's store writes, or refuses
+        assert read_only.reason == "it was opened to be read only"
+        assert read_only.remedy == 'open it with mode="r+"'
         array = requested(None)
         array[:] = 0  # so that no object is there
         with counting() as counted:
@@ -647,7 +918,8 @@ class TestTheCommand:
         assert json.loads(result.stdout) == json.loads(json.dumps(asdict(expected)))
         assert result.exit_code == (verdict != "Partial")
         printed = call("explain", tmp_path, *arguments).stdout
-        assert printed.startswith(f"{verdict}: {(arguments or ['[...]'])[0]} of ")
+        assert printed.startswith(f"{verdict}: ")
+        assert f"\nSelection: {(arguments or ['[...]'])[0]} of file:" in printed
 
     @pytest.mark.parametrize(
         "arguments",
@@ -751,13 +1023,109 @@ class TestTheCommand:
         assert arrays == ["  --array a: shape [3], uint8"]
 
 
+# For each selection, the exit status, the output, seconds of computing, the most bytes of Python's
+# and NumPy's memory, and KiB by which the process grew; and all paths that were opened or listed.
+MEASURED = """
+import json, resource, sys, tracemalloc
+from contextlib import redirect_stdout
+from io import StringIO
+from time import process_time
+from zarr_bytes.__main__ import main
+
+folder, *commands = sys.argv[1:]
+opened, found = [], []
+
+def note(event, details):
+    if event in ("open", "os.listdir", "os.scandir", "socket.connect"):
+        opened.append(str(details[0] if event == "open" else details))
+
+def explained(words):
+    with redirect_stdout(StringIO()) as output:
+        return main(["explain", folder, *words]), output.getvalue()
+
+def resident():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+explained(["[7, 7]"])  # imports
+sys.addaudithook(note)
+for command in commands:
+    before, start = resident(), process_time()
+    status, output = explained(command.split("|"))
+    seconds, grown = process_time() - start, resident() - before
+    tracemalloc.start()
+    explained(command.split("|"))
+    found.append([status, output, seconds, tracemalloc.get_traced_memory()[1], grown])
+    tracemalloc.stop()
+print(json.dumps([found, opened]))
+"""
+
+
+@pytest.mark.slow  # for a process
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="KiB of getrusage")
+def test_the_explain_command_takes_a_terabyte_of_chunks_that_are_not_there(tmp_path):
+    """In seconds, in some MiB, and without a look at anything but the metadata."""
+    layout = {"shape": (10**6, 10**6), "chunks": (10**4, 10**4), "dtype": "u1"}  # 10,000 chunks
+    zarr.create_array(tmp_path, compressors=None, fill_value=0, **layout)
+    commands = ["[...]", "[...]|--write", "[:, ::2]"]
+    command = [sys.executable, "-c", MEASURED, str(tmp_path), *commands]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    found, opened = json.loads(run.stdout.splitlines()[-1])
+    assert [status for status, *_ in found] == [1, 0, 0]  # everything, whole chunks, and a part
+    for _, output, seconds, traced, grown in found:
+        assert "bytes of chunks   1,000,000,000,000" in output
+        assert seconds < 10
+        assert traced < 2**24
+        assert grown < 2**16
+    below = {path for path in opened if str(tmp_path) in path}
+    assert str(tmp_path / "zarr.json") in below
+    assert [path for path in below if str(tmp_path / "c") in path] == []
+
+
+def test_a_terabyte_at_a_server_is_explained_without_a_request():
+    shape = {"shape": (10**6, 10**6), "chunks": (10**5, 10**4), "dtype": "u1"}  # 1,000 chunks
+    array = zarr.create_array(CountingStore(MemoryStore()), compressors=None, **shape)
+    for is_write in False, True:
+        explained, most = most_memory(partial(explain, array, write=is_write))
+        assert (explained.bytes_selected, explained.chunks) == (10**12, 1000)
+        assert most < 2**23
+    assert array.store.requests == []
+
+
+@pytest.mark.slow  # 20 seconds, half of them in zarr's indexer
+def test_a_million_chunks_are_explained_in_half_a_minute():
+    array = zarr.create_array(
+        CountingStore(MemoryStore()),
+        shape=(10**6, 10**6),
+        chunks=(10**3, 10**3),
+        dtype="u1",
+        compressors=None,
+    )
+    start = process_time()
+    explained = explain(array)
+    assert process_time() - start < 30
+    assert (explained.chunks, explained.bytes_fetched) == (10**6, 10**12)
+    assert array.store.requests == []
+
+
+@pytest.mark.parametrize("concurrency", [3, 10, 100])
+@pytest.mark.parametrize("selection", [np.s_[:, :40], np.s_[3:90, 7:33:5], np.s_[:, 5]])
+def test_chunks_that_are_alike_are_counted_as_often_as_they_are_read(selection, concurrency):
+    """With less in the first, the last and those at the edge; ranges are cut in the last round."""
+    array = stored(CountingStore(MemoryStore()), numbers((97, 45)), (4, 10))
+    settings = {"zarr_bytes.gap.remote": 0, "async.concurrency": concurrency}
+    with zarr.config.set(settings | {"zarr_bytes.largest_request.remote": 100}):
+        is_as_explained(array, selection)
+        is_as_explained(array, selection, write=True)
+
+
 def test_the_explain_command_takes_every_form_of_selection(tmp_path):
     array = stored(LocalStore(tmp_path), VALUES)
     texts = ["[:, 7, 3]", "[..., ::2]", "[-1]", "[1:-2:3, [1, 2]]"]
     texts += ["oindex[[1, 2], :, 3]", "vindex[[1, 2], [3, 4], [5, 6]]", "blocks[0, :, 0]"]
     for text in texts:
         assert json.loads(call("explain", tmp_path, text, "--json").stdout)["selection"] == text
-    assert "  20,000\n" in str(explain(array.oindex, VALUES[:, 0, 0] < 2500))  # selected bytes
+    by_mask = explain(array.oindex, VALUES[:, 0, 0] < 2500)
+    assert table_of(by_mask)["bytes selected"] == ("20,000", "")
     long = explain(array, (np.arange(30), slice(None))).selection
     assert long == f"[{str([*range(30)])[:36]} ..., :]"
 

@@ -139,7 +139,7 @@ def uncompressed_codecs_or_raise(array: zarr.Array[Any]) -> Sequence[Codec]:
     if not is_uncompressed(metadata.codecs):
         # Where every codec is known by itself, it is shards in shards, or their index.
         names = [
-            *map(codec_name_or_class_name, _iter_unsupported_codecs(metadata.codecs)),
+            *map(codec_name_or_class_name, iter_unsupported_codecs(metadata.codecs)),
             "sharding_indexed",
         ]
         raise StoreError(
@@ -171,11 +171,11 @@ def uncompressed_codecs_and_spec_or_raise(array: zarr.Array[Any]) -> CodecsAndCh
     return CodecsAndChunkSpec(codecs, spec)
 
 
-def _iter_unsupported_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
+def iter_unsupported_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
     """The codecs of a chain, and of its inner chunks, that no uncompressed chain has."""
     for codec in codecs:
         if type(codec) is ShardingCodec:
-            yield from _iter_unsupported_codecs(codec.codecs)
+            yield from iter_unsupported_codecs(codec.codecs)
         elif type(codec) not in (TransposeCodec, *SAME_BYTES_CLASSES):
             yield codec
 

@@ -355,9 +355,9 @@ def _why_rebuilt(index: InnerChunkIndex, offsets: _Offsets) -> str | None:
     `offsets` are those in the `index`.
     """
     if None in offsets:
-        return "a shard lacks inner chunks that are selected: `preallocate` adds them"
+        return "a shard lacks inner chunks that are selected"
     if not index.share_no_bytes_with_others(cast("list[int]", offsets)):
-        return "inner chunks of a shard share bytes: `preallocate` parts them"
+        return "inner chunks of a shard share bytes"
     return None
 
 

@@ -1,4 +1,4 @@
-"""`explain`: what a read or write of a selection will do, and why it is not partial.
+"""`explain`: what a read or write of a selection will do, why it is not partial, and what to do.
 
 zarr's indexer divides the selection by chunk, and the plans of reading and writing count the bytes
 of each chunk. For a write, and for shards, files are opened, and their status and index are read.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import os
+import shlex
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -17,12 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 import zarr
+from zarr.abc.codec import ArrayBytesCodec
 from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec
 from zarr.registry import get_buffer_class
 
 from zarr_bytes.chains import (
+    codec_name_or_class_name,
     encoding_of_uncompressed,
+    iter_unsupported_codecs,
     uncompressed_codecs_or_raise,
     why_shard_is_not_divisible,
 )
@@ -31,6 +35,7 @@ from zarr_bytes.commands.result import (
     Result,
     Table,
     class_path,
+    percentage,
     short_json,
     thousands_or_power_of_ten,
     verdict_line,
@@ -39,7 +44,7 @@ from zarr_bytes.commands.status import source_of_setting
 from zarr_bytes.commands.stores import not_an_array_error_listing_arrays
 from zarr_bytes.errors import StoreError
 from zarr_bytes.indexing.plan_cache import PlanCache
-from zarr_bytes.indexing.selection import c_strides
+from zarr_bytes.indexing.selection import c_strides, is_basic_selection
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.file_writing import CAN_WRITE_IN_PLACE, must_be_replaced, open_for_writing
@@ -61,7 +66,7 @@ from zarr_bytes.read import (
     kept_index_of,
     prepare_codec_read,
 )
-from zarr_bytes.settings import CLASSES, PIPELINE, zarr_setting_or_default
+from zarr_bytes.settings import CLASSES, PIPELINE, code_that_sets, zarr_setting_or_default
 from zarr_bytes.write import NO_GAPS, CountingTarget, SelectionUpdate, write_object
 from zarr_bytes.zarr_versions import (
     axis_indexers_of,
@@ -77,38 +82,71 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.commands.result import Cell, OutputPart
+    from zarr_bytes.io.drivers import Driver
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.objects import ChunkEncoding, ObjectLayout
-    from zarr_bytes.zarr_versions import Indexer
+    from zarr_bytes.zarr_versions import ArraySpec, Indexer
 
-# A selection may have as many chunks, each of which takes some 30 microseconds, or as many steps of
-# large chunks.
+# A selection may have as many chunks, or as many steps of large chunks. A chunk takes some 20
+# microseconds if it is like the one before, most of them in zarr's indexer.
 _MAX_CHUNKS: Final = 10**6
 _LARGE_CHUNK_STEP: Final = 2**20  # bytes
 _MAX_FILES_LOOKED_AT: Final = 1000
 _MAX_ORDERED_INNER_CHUNKS: Final = 2**20  # in a shard; more are assumed to be in C order
 _ACCESSORS: Final = ("oindex", "vindex", "blocks")  # of an array, each with an indexer of its own
 _OWN_CLASSES: Final = {"codecs.bytes": CLASSES["bytes"], "codec_pipeline.path": PIPELINE}
-# Attributes of an explanation that stand above its table, or in the words of others.
-_NOT_IN_TABLE: Final = (
-    "array",
-    "selection",
-    "is_write",
-    "is_partial",
-    "reason",
-    "depends_on_values",
-)
+# The attributes of an explanation that its table has, each with a few words on it.
+_READ_ROWS: Final = {
+    "acts": "the class that reads",
+    "kind": "",
+    "chunks": "",
+    "chunks_assumed": "not looked at, and assumed to exist",
+    "opens": "files that are opened",
+    "requests": "to the store",
+    "rounds": "requests that wait for one another; async.concurrency of them run at a time",
+    "ranges": "of bytes",
+    "bytes_selected": "",
+    "bytes_fetched": "",
+    "bytes_of_chunks": "as a whole, uncompressed",
+}
+_WRITE_ROWS: Final = _READ_ROWS | {
+    "acts": "the class that writes",
+    "chunks_in_place": "changed without replacing the file",
+    "ranges": "of bytes that are read",
+    "bytes_written": "",
+    "may_share": "whether processes may write to different elements of a chunk at one time",
+}
 # Numbers that are smaller where chunks become empty.
 _DEPEND_ON_VALUES: Final = ("opens", "chunks_in_place", "bytes_written")
 _IN_WORDS: Final = {"None": "not known in advance", "True": "yes", "False": "no"}
-# Reasons why a chunk is not written in place. The last three follow the path of its file.
-_NOT_IN_PLACE: Final = (
-    "zarr_bytes.partial_writes was False when the array was opened: set it to True (for a command,"
-    " ZARR_ZARR_BYTES__PARTIAL_WRITES=True in the environment), and open the array again"
+_NOT_NEEDED: Final = "none is needed"
+_WRITE_WHOLE: Final = "write whole chunks at a time, which are not read before"
+
+
+class _Reason(NamedTuple):
+    """Why more than the selection is read, or why chunks are replaced; and what to do about it.
+
+    Both are sentences without a full stop.
+    """
+
+    text: str
+    remedy: str
+
+    def of_file(self, path: str) -> _Reason:
+        """The reason with the path of the file that it is about."""
+        return self._replace(text=f"{path} {self.text}")
+
+
+# Reasons why a file is not written in place, without its path.
+_IS_LINK: Final = _Reason(
+    "is a symbolic link",
+    "none is needed: the first write replaces the link by a file, and leaves what it points to",
 )
-_IS_LINK: Final = "is a symbolic link: move the file itself there"
-_HAS_OTHER_NAMES: Final = "has other names (hard links), which keep their content: copy it instead"
-_IS_READ_ONLY: Final = "is read-only: change its mode, if it may be written"
+_HAS_OTHER_NAMES: Final = _Reason(
+    "has other names (hard links), which keep their content",
+    "none is needed: the first write replaces the file by one that has no other names",
+)
+_IS_READ_ONLY: Final = _Reason("is read-only", "change its mode (chmod u+w), if it may be written")
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,8 +166,11 @@ class Explanation(Result):
         For a read, whether it fetches less than whole chunks; for a write, whether it replaces no
         chunk after reading it.
     reason : str
-        The first reason why more than the selected bytes is fetched, or why chunks are replaced,
-        and what to do. Empty if there is none.
+        The first reason why more than the selected bytes is fetched, or why chunks are replaced.
+        Empty if there is none.
+    remedy : str
+        What to do about the reason: a setting, another way to open, select or write the array, or
+        that there is none, or that none is needed. Empty without a reason.
     kind : {"chunk", "shard"}
         Kind of the files or objects.
     chunks, opens, requests, ranges, bytes_fetched, bytes_written : int
@@ -164,6 +205,7 @@ class Explanation(Result):
     acts: str
     is_partial: bool
     reason: str
+    remedy: str
     kind: str
     chunks: int
     chunks_assumed: int
@@ -181,24 +223,97 @@ class Explanation(Result):
 
     def _iter_output_parts(self, **_: bool) -> Iterator[OutputPart]:
         colour = "green" if self.is_partial else "yellow"
-        yield verdict_line(self._verdict(), colour, f"{self.selection} of ", self.array)
+        if self.acts.partition(".")[0] not in ("zarr", "zarr_bytes"):
+            yield verdict_line("Not known", "yellow", f"{self.acts} reads and writes by itself.")
+        elif self.is_write:
+            yield verdict_line(self._verdict_on_write(), colour, f"{self._share_of_write()}.")
+        else:
+            word = "Partial" if self.is_partial else "Not partial"
+            yield verdict_line(word, colour, f"{self._share_of_read()}.")
+        yield ("Selection: ", "bold"), f"{self.selection} of ", self.array
         if self.reason:
             yield ("Reason: ", "bold"), f"{self.reason}."
+            yield ("Remedy: ", "bold"), f"{self.remedy}."
+        notes = _WRITE_ROWS if self.is_write else _READ_ROWS
         rows = [
-            (name.replace("_", " "), self._in_words(name, value))
+            (name.replace("_", " "), self._in_words(name, value), (self._note(name), "dim"))
             for name, value in vars(self).items()
-            if name not in _NOT_IN_TABLE
+            if name in notes and self._is_in_table(name, value)
         ]
-        yield Table(("A write" if self.is_write else "A read", ""), rows)
+        yield Table(("A write" if self.is_write else "A read", "", ""), rows)
 
-    def _verdict(self) -> str:
-        if not self.is_write:
-            return "Partial" if self.is_partial else "Not partial"
+    def _verdict_on_write(self) -> str:
+        if not self.chunks:
+            return "Nothing is written"
         if not self.is_partial:
             return "Chunks are replaced"
-        if self.chunks and self.chunks_in_place == self.chunks:
+        if self.chunks_in_place == self.chunks:
             return "Written in place"
         return "Whole chunks are written"
+
+    def _share_of_read(self) -> str:
+        """How much of the chunks is read, and how much of that is selected, in words."""
+        if not self.chunks:
+            return "nothing is read"
+        chunks = self._chunks_in_words()
+        fetched = self.bytes_fetched
+        if fetched is None and self.kind == "shard":  # zarr reads the inner chunks by itself
+            text = "whole inner chunks are read"
+        else:  # zarr reads other chunks as a whole
+            share = "100 %" if fetched is None else percentage(fetched, self.bytes_of_chunks)
+            text = f"{share} of the bytes of the {chunks} are read"
+        if fetched is not None and self.is_partial:
+            unselected = fetched - self.bytes_selected
+            if 2 * unselected < fetched:
+                return text
+            kind = "gaps between the selected elements"
+            if self.kind == "shard":
+                kind += " or indexes of shards"
+            return f"{text}, and {percentage(unselected, fetched)} of these are {kind}"
+        if self.bytes_selected >= self.bytes_of_chunks:  # some may be selected twice
+            return text
+        selected = percentage(self.bytes_selected, self.bytes_of_chunks)
+        if self.kind == "shard":
+            selected = f"{selected} of the bytes of the {chunks}"
+        return f"{text}, and {selected} are selected"
+
+    def _share_of_write(self) -> str:
+        """How much of the chunks is written, in words."""
+        if not self.chunks:
+            return "no element is selected"
+        chunks = self._chunks_in_words()
+        in_place = ""
+        if 0 < self.chunks_in_place < self.chunks:
+            in_place = f"; changed in place: {self.chunks_in_place:,} of {self.chunks:,}"
+        selected = percentage(self.bytes_selected, self.bytes_of_chunks)
+        if not self.is_partial:
+            return f"they are read and written whole, to change {selected} of their bytes{in_place}"
+        share = f"{selected} of the bytes of the {chunks} are selected"
+        if self.bytes_written is not None:
+            at_most = "at most " if self.depends_on_values else ""
+            written = percentage(self.bytes_written, self.bytes_of_chunks)
+            share = f"{at_most}{written} of the bytes of the {chunks} are written"
+        if self.chunks_in_place == self.chunks:
+            return share
+        return f"none is read before, and {share}{in_place}"
+
+    def _chunks_in_words(self) -> str:
+        """The kind of the files or objects, in the plural if there are several."""
+        return self.kind if self.chunks == 1 else f"{self.kind}s"
+
+    def _is_in_table(self, name: str, value: Any) -> bool:
+        """Whether the table has an attribute: not zero, and not one of several unknown numbers."""
+        if name == "may_share":
+            return self.chunks > 0
+        return bool(value) or (value is None and name.startswith("bytes_"))
+
+    def _note(self, name: str) -> str:
+        """A few words on an attribute, beside its value in the table."""
+        if self.kind == "shard" and name == "chunks_assumed":
+            return "not looked at, and assumed to exist and to have all inner chunks"
+        if self.kind == "shard" and name == "bytes_fetched" and self.bytes_fetched is not None:
+            return "with the indexes of shards"
+        return (_WRITE_ROWS if self.is_write else _READ_ROWS)[name]
 
     def _in_words(self, name: str, value: Any) -> Cell:
         """The value of an attribute as a cell of the table."""
@@ -242,8 +357,8 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     >>> explained = explain(array, (7, slice(40, 44)))
     >>> explained.bytes_selected, explained.is_partial
     (32, False)
-    >>> explained.reason
-    'the chunks are in memory, where reading one whole costs nothing'
+    >>> explained.reason, explained.remedy
+    ('the chunks are in memory, where reading one whole costs nothing', 'none is needed')
     >>> explain(array.oindex, ([1, 3], [5, 7])).selection
     'oindex[[1, 3], [5, 7]]'
     """
@@ -278,8 +393,9 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         for projection in indexer:
             forecast.add(*projection)
     counts = forecast.counts
+    reason: _Reason | None
     if not counts.chunks:
-        reason = "no element is selected"
+        reason = _Reason("no element is selected", _NOT_NEEDED)
     elif write:
         reason = forecast.reason
     else:
@@ -296,7 +412,8 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         is_write=write,
         acts=forecast.acts,
         is_partial=not forecast.reason if write else fetches_less,
-        reason=reason,
+        reason=reason.text if reason else "",
+        remedy=reason.remedy if reason else "",
         kind="shard" if ShardingCodec in map(type, codecs) else "chunk",
         chunks=counts.chunks,
         chunks_assumed=forecast.chunks_assumed,
@@ -343,7 +460,17 @@ class _FileState(NamedTuple):
     """
 
     object_index: InnerChunkIndex | None
-    why_not_in_place: str | None
+    why_not_in_place: _Reason | None
+
+
+# Numbers of a forecast that each chunk adds to, besides the counts.
+_SUMS: Final = (
+    "chunks_assumed",
+    "chunks_in_place",
+    "bytes_of_chunks",
+    "_bytes_of_indexes",
+    "_first_requests",
+)
 
 
 class _Forecast:
@@ -366,8 +493,8 @@ class _Forecast:
         Sums of the chunks so far.
     acts : str
         The class of the pipeline, and of the codec if that reads, as in `Explanation`.
-    reason : str
-        The first reason why a chunk is read whole, replaced, or left to zarr; empty if there is
+    reason : _Reason or None
+        The first reason why a chunk is read whole, replaced, or left to zarr; None if there is
         none.
     is_known : bool
         Whether the counts are known in advance; False if zarr reads shards or compressed chunks.
@@ -396,7 +523,7 @@ class _Forecast:
         self.chunks_in_place = 0
         self.bytes_of_chunks = 0
         self._bytes_of_indexes = 0
-        self.reason = ""
+        self.reason: _Reason | None = None
         self._first_requests = 0  # requests that others wait for
         self.is_known = True
         self.depends_on_values = False
@@ -420,11 +547,9 @@ class _Forecast:
         self._chain: Sequence[Codec] = ()
         try:
             self._chain = chain = uncompressed_codecs_or_raise(array)
-            why_not_read = (
-                None if self._spec is None else why_shard_is_not_divisible(chain, self._spec)
-            )
-        except StoreError as error:
-            why_not_read = str(error)
+            why_not_read = None if self._spec is None else _why_undivided(chain, self._spec)
+        except StoreError:
+            why_not_read = _why_not_uncompressed(array, is_write=is_write)
         if why_not_read is not None:
             self.is_known = False
             self._why_zarr = why_not_read
@@ -445,19 +570,24 @@ class _Forecast:
         self._writes_in_place = (
             own_pipeline is not None and own_pipeline.in_place and not why_not_files
         )
-        if why_not_files:
-            self._why_replaced = why_not_files
-        elif not self._writes_in_place:
-            self._why_replaced = _NOT_IN_PLACE
-        elif not CAN_WRITE_IN_PLACE:
-            self._why_replaced = "this system has no hard links, so that chunks are replaced"
-        else:
-            self._why_replaced = ""
+        self._why_replaced = _why_replaced(self._driver, in_place=self._writes_in_place)
         self._uses_files = not why_not_files if is_write else bool(self._driver.files_root)
         is_sharded = self._encoding is not None and self._encoding.sharding is not None
         self._is_sharded = is_sharded
         looks_at_files = self._uses_files and (is_write or is_sharded)
         self._files_to_look_at = _MAX_FILES_LOOKED_AT if looks_at_files else 0
+        # Whether chunks with the same selection add the same numbers, unless their files are looked
+        # at. Indexes of shards may be kept for some keys.
+        has_kept_indexes = is_sharded and not is_write and not self._uses_files
+        self._chunks_are_alike = (
+            self._driver.objects_are_alike and not self._has_several_shapes and not has_kept_indexes
+        )
+        # Chunks of the last round, which may be fewer than there are slots, are not alike others.
+        slots = max_concurrent_requests()
+        self._chunks_before_last_round = chunk_count - chunk_count % slots
+        # What the last chunk added, and the chunks that add the same.
+        self._last_added: tuple[Counts, list[int]] | None = None
+        self._last_selection: object = None
 
     def add(
         self,
@@ -466,7 +596,42 @@ class _Forecast:
         out_selection: Any,
         is_complete_chunk: object,
     ) -> None:
-        """Add the read or write of a chunk; the parameters are those of zarr's ChunkProjection."""
+        """Add the read or write of a chunk; the parameters are those of zarr's ChunkProjection.
+
+        A chunk that adds the same numbers as the one before is not looked at, so that a million
+        take seconds.
+        """
+        is_before_last_round = self.counts.chunks < self._chunks_before_last_round
+        if not (self._chunks_are_alike and is_before_last_round) or not is_basic_selection(
+            chunk_selection
+        ):
+            self._last_added = None
+            self._add_chunk(chunk_coords, chunk_selection, out_selection, is_complete_chunk)
+            return
+        selection = (chunk_selection, bool(is_complete_chunk))
+        if self._last_added is not None and selection == self._last_selection:
+            counts, sums = self._last_added
+            self.counts.add(counts)
+            for name, number in zip(_SUMS, sums, strict=True):
+                setattr(self, name, getattr(self, name) + number)
+            return
+        counts_before, sums_before = replace(self.counts), [getattr(self, name) for name in _SUMS]
+        files_to_look_at = self._files_to_look_at
+        self._add_chunk(chunk_coords, chunk_selection, out_selection, is_complete_chunk)
+        self._last_added = None
+        if self._files_to_look_at == files_to_look_at:
+            added = [getattr(self, name) - n for name, n in zip(_SUMS, sums_before, strict=True)]
+            self._last_added = self.counts.minus(counts_before), added
+            self._last_selection = selection
+
+    def _add_chunk(
+        self,
+        chunk_coords: tuple[int, ...],
+        chunk_selection: Any,
+        out_selection: Any,
+        is_complete_chunk: object,
+    ) -> None:
+        """Add the read or write of a chunk, as of `add`."""
         store_path = self._array.store_path / self._array.metadata.encode_chunk_key(chunk_coords)
         spec = self._spec
         chunk_nbytes = self._chunk_nbytes
@@ -476,9 +641,7 @@ class _Forecast:
         self.bytes_of_chunks += chunk_nbytes
         layout = None
         if self._encoding is not None and spec is not None:
-            if self._has_several_shapes and (
-                why_not_read := why_shard_is_not_divisible(self._chain, spec)
-            ):
+            if self._has_several_shapes and (why_not_read := _why_undivided(self._chain, spec)):
                 self.is_known = False
                 self._why_zarr = why_not_read
             else:
@@ -514,7 +677,8 @@ class _Forecast:
         if index is None:  # a missing shard
             self.chunks_assumed += 1
             index = self._assumed_index(layout)
-        self.reason = self.reason or driver.why_whole(store_path.path) or ""
+        if self.reason is None and (why_whole := driver.why_whole(store_path.path)):
+            self.reason = _Reason(why_whole, driver.how_to_read_parts(store_path.path))
         if not layout.index_nbytes and not driver.is_known_to_answer_ranges():
             self._first_requests += 1
         projection = ChunkProjection(
@@ -560,22 +724,23 @@ class _Forecast:
             chunk_selection,
             is_complete_chunk=is_complete_chunk,
         )
-        index: InnerChunkIndex | None = None
+        index = None
         why_replaced = self._why_replaced
         if not update.replaces_all:
             state = self._file_state(layout, store_path, to_write=not why_replaced)
             index = state.object_index
-            why_replaced = why_replaced or state.why_not_in_place or ""
+            why_replaced = why_replaced or state.why_not_in_place
         target = CountingTarget(
             store_path.path,
             update,
             index,
             is_file=self._uses_files,
             in_place=self._writes_in_place,
-            must_be_replaced=bool(why_replaced),
+            must_be_replaced=why_replaced is not None,
         )
         why_rebuilt = write_object(update, target)
-        why_replaced = why_replaced or why_rebuilt or ""
+        if why_rebuilt is not None and why_replaced is None:
+            why_replaced = _Reason(why_rebuilt, _how_to_preallocate(self._array))
         self.counts.add(target.counts)
         if target.depends_on_values and self._skips_empty_chunks:
             self.depends_on_values = True
@@ -606,29 +771,47 @@ class _Forecast:
         all_in_place = self.chunks_in_place == self.counts.chunks and not self.chunks_assumed
         return all_in_place or can_lock(f"{self._driver.files_root}/{self._array.path}")
 
-    def why_more_is_fetched(self, selected_nbytes: int) -> str:
-        """The first reason why a read fetches more than the selected bytes; empty if it doesn't."""
+    def why_more_is_fetched(self, selected_nbytes: int) -> _Reason | None:
+        """The first reason why a read fetches more than the selected bytes; None if it doesn't."""
         if self.reason:
             return self.reason
         driver = self._driver
         fetched_nbytes = self.counts.bytes_fetched - self._bytes_of_indexes
         if selected_nbytes >= fetched_nbytes:
             if fetched_nbytes >= self.bytes_of_chunks:
-                return "the selection reaches from the first element of each chunk to the last"
+                return _Reason(
+                    "the selection reaches from the first element of each chunk to the last",
+                    _NOT_NEEDED,
+                )
             if self.counts.bytes_fetched >= self.bytes_of_chunks:
-                return "the index of a shard takes more than the elements that are left out"
-            return ""
+                return _Reason(
+                    "the index of a shard takes more than the elements that are left out",
+                    "write the array with larger inner chunks: the index has 16 bytes for each",
+                )
+            return None
         cost = driver.request_cost_if_partial_reads()
         if cost is None:
             name = "zarr_bytes.partial_reads"
-            return (
-                f"{name} is False (set by {source_of_setting(name)}): set it to True to read parts"
+            return _Reason(
+                f"{name} is False (set by {source_of_setting(name)})", _how_to_set(name, value=True)
             )
-        gap = f"{thousands_or_power_of_ten(cost.gap)} bytes (zarr_bytes.gap.{driver.cost_kind})"
+        name = f"zarr_bytes.gap.{driver.cost_kind}"
+        gap = f"{thousands_or_power_of_ten(cost.gap)} bytes ({name})"
+        lower_gap = _how_to_set(name, value=0)
         if self._chunk_nbytes <= cost.gap and not self._is_sharded:
             nbytes = thousands_or_power_of_ten(self._chunk_nbytes)
-            return f"a chunk has {nbytes} bytes, no more than the gap of {gap}"
-        return f"gaps of up to {gap} are read, to save requests"
+            return _Reason(
+                f"a chunk has {nbytes} bytes, no more than the gap of {gap}",
+                "none is needed, as a whole chunk takes about as long as a part. For fewer bytes:"
+                f" {lower_gap}",
+            )
+        return _Reason(
+            f"gaps of up to {gap} are read, to save requests",
+            f"for fewer bytes in more ranges, lower the gap: {lower_gap}. For few bytes in few"
+            " ranges, write the array so that the selected elements are side by side: with the axes"
+            " that are selected whole at the end (TransposeCodec), or in shards whose inner chunks"
+            " have the shape of a selection",
+        )
 
     def _assumed_index(self, layout: ObjectLayout) -> InnerChunkIndex:
         """Index of an object with all inner chunks, in the order in which this array writes them.
@@ -659,7 +842,7 @@ class _Forecast:
         self._files_to_look_at -= 1
         root = self._driver.files_root
         path = f"{root}/{store_path.path}"
-        why = ""
+        why: _Reason | None = None
         if to_write:
             descriptor, may_write = open_for_writing(path, is_shared=True)
             if not may_write:
@@ -675,26 +858,124 @@ class _Forecast:
                 if to_write and not why and must_be_replaced(descriptor, status, path):
                     why = _HAS_OTHER_NAMES if status.st_mode & 0o222 else _IS_READ_ONLY
                 index = read_index(file, layout)
-        return _FileState(index, f"{path} {why}" if why else None)
+        return _FileState(index, why.of_file(path) if why else None)
 
 
-def _why_zarr_handles_chunks_itself() -> str:
-    """The first reason why zarr reads and writes uncompressed chunks by itself, and what to do."""
+def _why_zarr_handles_chunks_itself() -> _Reason:
+    """The first reason why zarr reads and writes uncompressed chunks by itself."""
     buffer_class = get_buffer_class()
     if not issubclass(buffer_class, cpu.Buffer):
-        return f"buffers are {class_path(buffer_class)}, for which zarr reads such chunks by itself"
+        return _Reason(
+            f"buffers are {class_path(buffer_class)}, for which zarr reads such chunks by itself",
+            "read to main memory, and copy the selection from there:"
+            ' zarr.config.set({"buffer": "zarr.buffer.cpu.Buffer",'
+            ' "ndbuffer": "zarr.buffer.cpu.NDBuffer"})',
+        )
     for key, own in _OWN_CLASSES.items():
         if (chosen := zarr_setting_or_default(key)) != own:
+            does = "reads and writes chunks, and inner chunks of shards, as a whole"
+            if not str(chosen).startswith("zarr."):
+                does = "is of another package: what it reads and writes is not known here"
             source = source_of_setting(key)
-            return (
-                f"zarr's configuration has {chosen} for {key} (set by {source}), which"
-                f" reads and writes whole chunks: set it to {own}, and open the array again"
+            return _Reason(
+                f"zarr's configuration has {chosen} for {key} (set by {source}), which {does}",
+                f"set it to {own}, and open the array again: {_how_to_set(key, value=own)}",
             )
-    return "the array was opened before zarr-bytes was chosen: open it again"
+    return _Reason("the array was opened before zarr-bytes was chosen", "open it again")
+
+
+def _why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> _Reason:
+    """The first reason why the chunks of an array are not stored uncompressed in format 3."""
+    metadata: Any = array.metadata
+    first = f"{_WRITE_WHOLE}, or " if is_write else ""
+    if metadata.zarr_format != 3:
+        text = "the array is of Zarr format 2, which is not read or written in parts yet"
+        if metadata.compressor is not None or metadata.filters:
+            again = "write the array again in format 3, with compressors=None and filters=None"
+            return _Reason(text, f"{first}{again}")
+        return _Reason(
+            text,
+            f"{first}open it as format 3: of a folder, `zarr migrate v3` (zarr[cli]) writes the"
+            " metadata, and leaves the chunks as they are; of kerchunk's references,"
+            " KerchunkJSONParser of virtualizarr.parsers makes it",
+        )
+    codec = next(iter_unsupported_codecs(metadata.codecs), None)
+    if codec is None:
+        return _Reason(
+            "chunks go through the codec sharding_indexed, with shards in shards, or with an index"
+            " that is not stored by bytes and crc32c alone",
+            f"{first}write the array again with one level of shards and the default index_codecs",
+        )
+    name = codec_name_or_class_name(codec)
+    text = f"chunks go through the codec {name}, so that no part of a chunk can be read or written"
+    text += " by itself"
+    if isinstance(codec, ArrayBytesCodec):
+        return _Reason(
+            text,
+            f"{first}write the array again with a data type that the codec bytes stores, such as"
+            ' texts of a fixed length (dtype="U8")',
+        )
+    return _Reason(
+        text,
+        f"{first}write the array again with compressors=None and filters=None (only TransposeCodec"
+        " is permitted), or in chunks, or inner chunks of shards, of about the size of a selection",
+    )
+
+
+def _why_undivided(codecs: Sequence[Codec], spec: ArraySpec) -> _Reason | None:
+    """As of `why_shard_is_not_divisible`, with what to do; None if there is no reason."""
+    if not (text := why_shard_is_not_divisible(codecs, spec)):
+        return None
+    remedy = "write the array again with inner chunks whose lengths divide those of the shards"
+    return _Reason(text, remedy)
+
+
+def _why_replaced(driver: Driver, *, in_place: bool) -> _Reason | None:
+    """Why all chunks that are written in part are replaced; None if that depends on their files.
+
+    `in_place` is whether the array writes files in place, on a system that can do so.
+    """
+    if not driver.files_root:
+        name = type(driver.store).__name__
+        return _Reason(
+            f"its store is a {name}, and only chunks in files (LocalStore) are changed in place",
+            f"{_WRITE_WHOLE}, or keep the array in a folder",
+        )
+    if driver.store.read_only:
+        return _Reason("it was opened to be read only", 'open it with mode="r+"')
+    if driver.why_not_in_place():
+        return _Reason("this system has no positioned writes", f"none here: {_WRITE_WHOLE}")
+    if not in_place:
+        name = "zarr_bytes.partial_writes"
+        return _Reason(
+            f"{name} was False when the array was opened",
+            f"set it to True, and open the array again: {_how_to_set(name, value=True)}",
+        )
+    if not CAN_WRITE_IN_PLACE:
+        return _Reason(
+            "this system has no hard links, so that chunks are replaced",
+            f"none here: {_WRITE_WHOLE}",
+        )
+    return None
+
+
+def _how_to_preallocate(array: zarr.Array[Any]) -> str:
+    """How to complete the shards of an array in a folder."""
+    path = shlex.quote(f"{driver_of(array.store).files_root}/{array.path}".rstrip("/"))
+    return (
+        "none is needed: this write makes the shard complete, once. To complete all before:"
+        f" zarr_bytes.preallocate(array), or `zarr-bytes preallocate {path}`"
+    )
+
+
+def _how_to_set(name: str, *, value: object) -> str:
+    """The ways to set a setting, in code and for a command."""
+    variable = f"ZARR_{name.upper().replace('.', '__')}={value}"
+    return f"{code_that_sets(name, value=value)}, or {variable} in the environment of a command"
 
 
 def _entry_as_python_text(entry: Any) -> str:
-    """An entry of a selection as Python code, for messages; only the beginning of a long array."""
+    """An entry of a selection as Python code; only the beginning of a long array."""
     if entry is Ellipsis:
         return "..."
     if isinstance(entry, slice):

@@ -211,6 +211,20 @@ def thousands_or_power_of_ten(n: int) -> str:
     return f"about {sign}10^{log10(abs(n)):.0f}"
 
 
+def percentage(part: int, whole: int) -> str:
+    """`part` of `whole` in percent, such as "2 %".
+
+    "0 %" is nothing and "100 %" everything: otherwise "less than 1 %" and "more than 99 %".
+    """
+    if not 0 < part < whole:
+        return f"{thousands_or_power_of_ten(100 * part // whole if whole else 0)} %"
+    if 100 * part < whole:
+        return "less than 1 %"
+    if 100 * part > 99 * whole:
+        return "more than 99 %"
+    return f"{(200 * part + whole) // (2 * whole)} %"
+
+
 def in_largest_exact_unit(nbytes: int) -> str:
     """A size in the largest binary unit of which it is a multiple, such as "8 MiB"."""
     whole_units = [unit for unit, size in _UNITS.items() if nbytes % size == 0]

@@ -41,6 +41,8 @@ class Driver:
     # Folder whose files are opened without the store, in threads; empty if there is none.
     files_root = ""
     is_memory = False  # whether objects are buffers of this process
+    # Whether `why_whole` is the same for all objects, until one is read.
+    objects_are_alike = True
     # The host or service behind the store, as of `origin_of_range_answers`; empty without one.
     origin = ""
 
@@ -52,15 +54,21 @@ class Driver:
         return request_cost_if_partial_reads(self.cost_kind)
 
     def why_whole(self, key: str) -> str | None:  # noqa: ARG002
-        """Why the object at `key` is read whole, and what to do about it; None if it is not.
+        """Why the object at `key` is read whole; None if it is not.
 
         A range of it costs as much as all of it. A missing object is not read whole.
         """
         if not known_stores.is_known_to_ignore_ranges(self.store):
             return None
         return (
-            f"{store_name(self.store)} has answered a byte range with a whole object, or refused"
-            " it: a server that answers ranges is needed to read parts"
+            f"{store_name(self.store)} has answered a byte range with a whole object, or refused it"
+        )
+
+    def how_to_read_parts(self, key: str) -> str:  # noqa: ARG002
+        """What to do about `why_whole` for the object at `key`, if there is a reason."""
+        return (
+            "serve the objects by a server that answers byte ranges (nginx, Apache, S3), and not"
+            " compressed by the server (Content-Encoding), or copy them to a folder"
         )
 
     def request_cost_unless_read_whole(self, key: str) -> RequestCost | None:
@@ -138,6 +146,10 @@ class MemoryDriver(Driver):
         """Why an object is read whole: always, as it is in memory."""
         return "the chunks are in memory, where reading one whole costs nothing"
 
+    def how_to_read_parts(self, key: str) -> str:  # noqa: ARG002
+        """What to do about chunks in memory: nothing."""
+        return "none is needed"
+
     def view_bytes(self, key: str, nbytes: int | None) -> Bytes | None:
         """The bytes of a buffer, used in place."""
         buffer = run_coroutine_that_never_waits(self.store.get(key, cpu.buffer_prototype))
@@ -153,11 +165,22 @@ class MemoryDriver(Driver):
 class ZipDriver(_LocalMediaDriver):
     """A zip file, whose compressed members are inflated from their start."""
 
+    objects_are_alike = False  # members may be compressed one by one
+
     def why_whole(self, key: str) -> str | None:
         """Why a member is read whole: it is compressed, or the reason of `Driver`."""
         if self._is_compressed_member(key):
-            return "the zip file is compressed: make it with zipfile.ZIP_STORED to read parts"
+            return "the zip file is compressed"
         return super().why_whole(key)
+
+    def how_to_read_parts(self, key: str) -> str:
+        """What to do about a compressed member, or as of `Driver`."""
+        if self._is_compressed_member(key):
+            return (
+                "make the zip file again with compression=zipfile.ZIP_STORED, as zarr's ZipStore"
+                " does by default"
+            )
+        return super().how_to_read_parts(key)
 
     def _is_compressed_member(self, key: str) -> bool:
         """Whether a member is compressed; False for one that is missing, which `get` finds out."""
@@ -191,6 +214,15 @@ class FsspecDriver(Driver):
         if self._is_archive:
             return "fsspec reads an archive at one position, so that ranges would get mixed up"
         return super().why_whole(key)
+
+    def how_to_read_parts(self, key: str) -> str:
+        """What to do about an archive, or as of `Driver`."""
+        if self._is_archive:
+            return (
+                "open a zip file on this machine by zarr.storage.ZipStore, and unpack any other"
+                " archive"
+            )
+        return super().how_to_read_parts(key)
 
 
 class ObjectStoreDriver(Driver):
