@@ -75,6 +75,7 @@ _MODULES_OF_FUNCTIONS = {
 
 
 def __getattr__(name: str) -> object:
+    """The version, or a function whose module is imported now; else an AttributeError."""
     if name == "__version__":
         return metadata.version("zarr-bytes")
     if name in _MODULES_OF_FUNCTIONS:

@@ -33,6 +33,7 @@ class _Complex(ExtensionDataType):
     """A complex data type, whose fill value is an array of two components."""
 
     def _json_form_or_same(self, data: Any) -> Any:
+        """A list of the JSON forms of both components, or `data` if it isn't a number or pair."""
         is_number = isinstance(data, int | float | complex | np.inexact)
         components = (data.real, data.imag) if is_number else data
         if isinstance(components, tuple | list):
@@ -61,11 +62,13 @@ class _ComplexRecord(_Complex):
 
     @classmethod
     def _import_native_dtype(cls) -> DType:
+        """A record of two numbers of ml_dtypes; a MissingPackageError without ml_dtypes."""
         component = import_ml_dtypes_dtype(cls._name_in_package, cls._zarr_v3_name)
         return np.dtype([("real", component), ("imag", component)])
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> NoReturn:
+        """Error for every NumPy type, which zarr catches: a record is zarr's structured type."""
         raise DataTypeValidationError(f"{dtype} is not {cls._zarr_v3_name}")
 
 
@@ -74,10 +77,12 @@ class _Alias(zarr_dtype.ZDType[Any, Any]):
 
     @classmethod
     def from_native_dtype(cls, dtype: TBaseDType) -> NoReturn:
+        """Error for every NumPy type, which zarr catches: the core data type takes it."""
         raise DataTypeValidationError(f"{dtype} is written under its core name")
 
     @classmethod
     def _from_json_v2(cls, data: DTypeJSON) -> NoReturn:
+        """Error for every document of Zarr format 2, which zarr catches."""
         raise DataTypeValidationError(f"{data!r}: Zarr format 2 has no such name")
 
 

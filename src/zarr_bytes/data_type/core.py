@@ -37,6 +37,10 @@ class _CoreDataType(ReplacesZarrDataType):
     """A core data type: a bool or a number."""
 
     def _from_json_leniently(self, data: JSON, refusal: FillValueError) -> Any:
+        """NumPy scalar of a fill value as zarr reads it, with the bits of NaNs that are permitted.
+
+        Raises `refusal` if zarr refuses it, too.
+        """
         scalar = super()._from_json_leniently(data, refusal)
         if scalar.dtype.kind != "c" or data is None:
             return scalar
@@ -93,10 +97,15 @@ class RawBits(ExactFillValues, zarr_dtype.RawBytes):
 
     @classmethod
     def _from_json_v2(cls, data: DTypeJSON) -> NoReturn:
+        """Error for every document of Zarr format 2, which zarr catches."""
         raise DataTypeValidationError(f"{data!r}: Zarr format 2 has no raw data types")
 
     @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
+        """Data type of a name such as "r16"; a DataTypeNameError for "r12", "r016" and the like.
+
+        A DataTypeValidationError, which zarr catches, for other names.
+        """
         # Only names of raw data types begin with an "r" without a letter after it.
         if not isinstance(data, str) or not re.match("r[^a-zA-Z_]", data):
             raise DataTypeValidationError(f"{data!r} is not a raw data type: r8, r16, r24, ...")
@@ -120,6 +129,7 @@ class RawBits(ExactFillValues, zarr_dtype.RawBytes):
         return f"r{8 * self.length}" if zarr_format == 3 else super().to_json(zarr_format)
 
     def _from_json_strictly(self, data: JSON) -> np.void:
+        """Raw element for a permitted fill value; a FillValueError for any other."""
         return raw_from_json(data, self.length)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:

@@ -93,6 +93,7 @@ class ReplacesZarrDataType(ExactFillValues):
         cls._replaces = next(base for base in bases if base.__module__.startswith("zarr."))
 
     def _from_json_leniently(self, data: JSON, refusal: FillValueError) -> Any:
+        """NumPy scalar of a fill value as zarr's class reads it; raises `refusal` if it refuses."""
         try:
             scalar = np.asarray(self._replaces.from_json_scalar(self, data, zarr_format=3))
         except (IndexError, OverflowError, TypeError, ValueError, struct.error):

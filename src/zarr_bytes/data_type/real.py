@@ -76,6 +76,10 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
 
     @classmethod
     def _from_json_v3(cls, data: DTypeJSON) -> Self:
+        """Data type of its name; else a DataTypeValidationError, which zarr catches.
+
+        A MissingPackageError without ml_dtypes.
+        """
         if data != cls._zarr_v3_name:
             raise DataTypeValidationError(f"{data!r} is not {cls._zarr_v3_name}")
         cls._import_native_dtype()  # raises if the package is missing
@@ -83,6 +87,7 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
 
     @classmethod
     def _from_json_v2(cls, data: DTypeJSON) -> Self:
+        """As `_from_json_v3`, for an object with the name."""
         # TensorStore writes these names into Zarr format 2 too.
         if not isinstance(data, dict) or data.get("object_codec_id") is not None:
             raise DataTypeValidationError(f"{data!r} is not {cls._zarr_v3_name}")
@@ -125,6 +130,7 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
         return "NaN" if isinstance(data, float) and data != data else data
 
     def _check_scalar(self, data: object) -> bool:
+        """Whether `cast_scalar` accepts a value; False where it raises a FillValueError."""
         try:
             self.cast_scalar(data)
         except FillValueError:
@@ -139,7 +145,7 @@ class MultiByteDataType(ExtensionDataType, HasEndianness):
     endianness: Literal["little", "big"] = sys.byteorder  # zarr's own is "little", up to 3.4.0
 
     def to_native_dtype(self) -> DType:
-        """NumPy type of the elements."""
+        """NumPy type of the elements, in the byte order `endianness`."""
         return self._import_native_dtype().newbyteorder(self.endianness)
 
     def cast_scalar(self, data: object) -> Any:
@@ -156,11 +162,13 @@ class _Base64FillValueInV2(ExtensionDataType):
     """A type whose fill value TensorStore writes as base64 text in Zarr format 2."""
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
+        """Fill value from a metadata document; in format 2, text is read as base64 of the byte."""
         if zarr_format == 2 and isinstance(data, str):
             return np.array(raw_from_json(data, 1)).view(self._import_native_dtype())[()]
         return super().from_json_scalar(data, zarr_format=zarr_format)
 
     def to_json_scalar(self, data: object, *, zarr_format: ZarrFormat) -> Any:
+        """JSON form of a fill value; in format 2, its byte as base64 text."""
         if zarr_format == 2:
             return b64encode(self.cast_scalar(data).tobytes()).decode()
         return super().to_json_scalar(data, zarr_format=zarr_format)

@@ -75,7 +75,7 @@ class ObjectLayout:
         Shape of a chunk or shard, in the axes of the array.
     dtype : DType
         Data type of the array, in memory.
-    fill_value : bytes
+    fill_value_bytes : bytes
         Bytes of the fill value in memory, as of `dtype`.
 
     Attributes
@@ -117,7 +117,7 @@ class ObjectLayout:
     """
 
     def __init__(
-        self, encoding: ChunkEncoding, shape: tuple[int, ...], dtype: DType, fill_value: bytes
+        self, encoding: ChunkEncoding, shape: tuple[int, ...], dtype: DType, fill_value_bytes: bytes
     ) -> None:
         sharding = encoding.sharding
         endian = encoding.endian
@@ -140,7 +140,7 @@ class ObjectLayout:
         self.element_layout = element_layout
         self.item_size = element_layout.item_size
         self.stored_dtype = element_layout.numpy_dtype or dtype
-        self._fill_array = np.frombuffer(fill_value, dtype)
+        self._fill_array = np.frombuffer(fill_value_bytes, dtype)
         self.fill_value = self._fill_array[0]
         self.accepts_any_bytes = not (element_layout.bool_offsets or element_layout.narrow_bytes)
         self.assigns_directly = self.accepts_any_bytes and element_layout.numpy_dtype is not None
