@@ -5,9 +5,11 @@ of an object:
 
 1. UNPROVEN: unless the store is known to answer ranges, the first range is requested alone, and the
    others wait for its answer (ASKED). An answer of the size of the range proves the store: its host
-   is remembered, the other ranges follow (RANGES), and no later object waits.
+   is remembered in `known_stores`, the other ranges follow (RANGES), and no later object waits
+   while it is known.
 2. A whole object instead of a range (HTTP status 200 for 206) is kept, and all ranges are cut out
    of it (WHOLE). The store is remembered as one that ignores ranges, with a warning the first time.
+   After ten minutes it is asked for a range again.
 3. After a refused range (the store has none, or status 416 for an object that a server keeps
    compressed), one task requests the whole object, which is kept (WHOLE).
 4. A range of any other size, as of a truncated object: the whole object is requested once, since
