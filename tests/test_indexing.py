@@ -31,7 +31,9 @@ def chunk_plan(shape, selection, cost, dtype="f8"):
 def test_a_row_is_one_range_of_its_bytes():
     plan = chunk_plan((4, 5), (slice(1, 2), slice(0, 5)), RequestCost(0, UNLIMITED))
     (part,) = plan.inner_selections()
-    starts, stops = plan.slab_planner_of(part.axis_selections, 0).single_slab.ranges.bounds()
+    starts, stops = plan.slab_planner_of(
+        part.axis_selections, 0
+    ).single_slab.ranges.starts_and_stops()
     assert part.start_byte == 5 * 8  # from which on the ranges are counted
     assert (starts.tolist(), stops.tolist()) == ([0], [5 * 8])
 
@@ -57,7 +59,7 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
     assert start == selected[0]
     selected -= start
     apart = np.flatnonzero(np.diff(selected) - 1 > gap)
-    starts, stops = slabs.single_slab.ranges.bounds()
+    starts, stops = slabs.single_slab.ranges.starts_and_stops()
     count, nbytes, every = starts.size, int((stops - starts).sum()), 4 * prod(shape)
     assert starts.tolist() == [selected[0], *selected[apart + 1]]
     assert stops.tolist() == [*(selected[apart] + 1), selected[-1] + 1]
@@ -71,7 +73,7 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
             requests = list(slab.ranges.requests(3))
             assert slab.ranges.number_of_requests(3) == len(requests)
             assert all(0 < stop - start <= 3 for start, stop, _ in requests)
-            starts, stops = slab.ranges.bounds()
+            starts, stops = slab.ranges.starts_and_stops()
             assert slab.ranges.nbytes == (stops - starts).sum() <= most
             assert slab.ranges.number_of_ranges() == starts.size <= runs
             assert (stops[:-1] < starts[1:]).all()

@@ -153,12 +153,12 @@ from zarr_bytes.io.locks import lock_if_supported as held
 import zarr_bytes.io.files as files
 patch.setattr(limits, "LIMITS", 1)
 patch.setattr("zarr_bytes.io.locks.sleep", 1)
-files._pread
+files._pread_once
 zarr.config.set({"zarr_bytes.gap": 1})
 run("from zarr_bytes.io.tasks import map_concurrently")
 """
     io = [
-        ("files", "_pread"),
+        ("files", "_pread_once"),
         ("locks", "lock_if_supported"),
         ("locks", "sleep"),
         ("tasks", "map_concurrently"),

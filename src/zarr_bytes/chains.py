@@ -102,7 +102,7 @@ def why_shard_is_not_divisible(codecs: Sequence[Codec], shard_spec: ArraySpec) -
     return None
 
 
-def why_zarr_refuses_shard_too(codecs: Sequence[Codec], shard_spec: ArraySpec) -> str | None:
+def why_neither_reads_shard(codecs: Sequence[Codec], shard_spec: ArraySpec) -> str | None:
     """Why neither this package nor zarr reads a shard; None if at least one of them does."""
     # Up to 3.4.2, zarr compares inner chunks with the chunk before a `transpose`. It accepts some
     # that do not divide the shard, and what it writes there is lost.
@@ -139,7 +139,7 @@ def uncompressed_codecs_or_raise(array: zarr.Array[Any]) -> Sequence[Codec]:
     if not is_uncompressed(metadata.codecs):
         # Where every codec is known by itself, it is shards in shards, or their index.
         names = [
-            *map(codec_name_or_class_name, iter_unsupported_codecs(metadata.codecs)),
+            *map(codec_name_or_class_name, iter_codecs_unsupported_by_themselves(metadata.codecs)),
             "sharding_indexed",
         ]
         raise StoreError(
@@ -171,11 +171,11 @@ def uncompressed_codecs_and_spec_or_raise(array: zarr.Array[Any]) -> CodecsAndCh
     return CodecsAndChunkSpec(codecs, spec)
 
 
-def iter_unsupported_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
+def iter_codecs_unsupported_by_themselves(codecs: Iterable[Codec]) -> Iterator[Codec]:
     """The codecs of a chain, and of its inner chunks, that no uncompressed chain has."""
     for codec in codecs:
         if type(codec) is ShardingCodec:
-            yield from iter_unsupported_codecs(codec.codecs)
+            yield from iter_codecs_unsupported_by_themselves(codec.codecs)
         elif type(codec) not in (TransposeCodec, *SAME_BYTES_CLASSES):
             yield codec
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache, cached_property
 from importlib import metadata
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 import zarr
@@ -22,7 +22,7 @@ from zarr_bytes.chains import (
     encoding_of_uncompressed,
     is_uncompressed,
     replace_zarr_bytes_codecs,
-    why_zarr_refuses_shard_too,
+    why_neither_reads_shard,
 )
 from zarr_bytes.codec import ChosenOnUnpickling, Immutable, uses_cpu_buffers
 from zarr_bytes.errors import ConfigurationError, warn_caller
@@ -104,11 +104,10 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         object.__setattr__(self, "index_cache", IndexCache())
 
     @classmethod
-    def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
+    def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> NoReturn:
         """Refuse metadata of shards that can't be read; for all others zarr calls `from_codecs`.
 
-        Zarr calls this first, and takes the NotImplementedError of its own class as a request to
-        call `from_codecs`.
+        Zarr calls this first, and takes the NotImplementedError as a request to call `from_codecs`.
 
         Raises
         ------
@@ -122,7 +121,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             spec = chunk_spec_if_regular(cast("ArrayV3Metadata", array_metadata))
             if spec is not None:
                 _refuse_unreadable(codecs, spec)
-        return super().from_array_metadata_and_store(array_metadata, store)
+        raise NotImplementedError("zarr calls `from_codecs`")
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], *, batch_size: int | None = None) -> Self:
@@ -288,7 +287,7 @@ def _are_own(codecs: Sequence[Codec]) -> bool:
 
 def _refuse_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> None:
     """Raise a ConfigurationError for shards that neither this package nor this zarr reads."""
-    if reason := why_zarr_refuses_shard_too(codecs, spec):
+    if reason := why_neither_reads_shard(codecs, spec):
         raise ConfigurationError(f"codec 'sharding_indexed': {reason}")
 
 

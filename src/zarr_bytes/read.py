@@ -39,8 +39,8 @@ from zarr_bytes.io.tasks import (
     count_objects_in_same_round,
     map_concurrently,
     map_in_threads,
+    max_computing_threads,
     max_concurrent_requests,
-    max_threads,
     run_coroutine_that_never_waits,
 )
 from zarr_bytes.io.transports import FileTransport, read_index
@@ -253,7 +253,7 @@ def threads_for_files(root: str, count: int, *, is_small: bool) -> int:
     since threads wait there.
     """
     if known_stores.is_known_as_local(root):
-        return 1 if is_small else min(max_threads(), count)
+        return 1 if is_small else min(max_computing_threads(), count)
     return min(max_concurrent_requests(), count)
 
 

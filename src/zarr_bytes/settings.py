@@ -105,7 +105,7 @@ def configuration_with_package_settings() -> Any:
     return zarr.config if _own_configuration is None else _own_configuration
 
 
-def dotted_name_of_setter(setting_name: str) -> str:
+def name_of_function_that_sets(setting_name: str) -> str:
     """Name of the function that sets a setting of zarr or of this package, as in code.
 
     "zarr.config.set", or "zarr_bytes.config.set".
@@ -119,7 +119,7 @@ def dotted_name_of_setter(setting_name: str) -> str:
 def code_that_sets(setting_name: str, *, value: object) -> str:
     """The text of a call that sets a setting of zarr or of this package, for messages."""
     literal = f'"{value}"' if isinstance(value, str) else repr(value)
-    return f'{dotted_name_of_setter(setting_name)}({{"{setting_name}": {literal}}})'
+    return f'{name_of_function_that_sets(setting_name)}({{"{setting_name}": {literal}}})'
 
 
 def zarr_setting_or_default(setting_name: str, default: Any = None) -> Any:

@@ -236,7 +236,7 @@ class ArrayView:
         """
         self._load_block = self._blocks.cached_load()
         if self._files_to_sync is not None:
-            self._files_to_sync.accept_replaced_files()
+            self._files_to_sync.accept_any_files_at_paths()
 
     def flush(self) -> None:
         """Wait until all changes are on the disk. Other processes of this machine see them at once.

@@ -48,7 +48,7 @@ from zarr_bytes.io.file_writing import (
     NewFile,
     OpenedChunk,
     open_locked,
-    open_unlocked,
+    open_to_replace_unlocked,
     too_many_attempts_error,
 )
 from zarr_bytes.io.files import EndOfFileError, open_chunk_file, record_file_system_of_root
@@ -286,7 +286,7 @@ class WriteTarget(Protocol[OpenedT]):
 
     path: str
 
-    def open(self, *, is_shared: bool, is_kept: bool) -> AbstractContextManager[OpenedT]:
+    def open(self, *, is_shared: bool, keeps_old_elements: bool) -> AbstractContextManager[OpenedT]:
         """Open the object for a block, and lock it; as of `open_locked`."""
 
     def read_index(self, opened: OpenedT) -> InnerChunkIndex:
@@ -323,15 +323,15 @@ def write_object(update: ObjectUpdate, target: WriteTarget[OpenedT]) -> str | No
     WorkCancelledError
         If the write is cancelled while it waits for a lock; nothing has been written.
     """
-    is_kept = not update.replaces_all
-    is_shared = is_kept
+    keeps_old_elements = not update.replaces_all
+    is_shared = keeps_old_elements
     for _ in range(MAX_ATTEMPTS):
-        with target.open(is_shared=is_shared, is_kept=is_kept) as opened:
+        with target.open(is_shared=is_shared, keeps_old_elements=keeps_old_elements) as opened:
             if opened.state is FileState.CHANGED:
                 continue
             index: InnerChunkIndex | None = None
             why_rebuilt: str | None = None
-            if is_kept and opened.state is not FileState.MISSING:
+            if keeps_old_elements and opened.state is not FileState.MISSING:
                 if opened.state is FileState.WRITABLE:
                     index = target.read_index(opened)
                     offsets = update.offsets_in(index)
@@ -383,11 +383,15 @@ class _FileTarget:
     in_place: bool
     bytes_written: int = 0
 
-    def open(self, *, is_shared: bool, is_kept: bool) -> AbstractContextManager[OpenedChunk]:
+    def open(
+        self, *, is_shared: bool, keeps_old_elements: bool
+    ) -> AbstractContextManager[OpenedChunk]:
         """As of `WriteTarget`; without a lock where nothing is written in place."""
         if self.in_place and CAN_WRITE_IN_PLACE:
-            return open_locked(self.path, self.root, is_shared=is_shared, is_kept=is_kept)
-        return open_unlocked(self.path, self.root, is_kept=is_kept)
+            return open_locked(
+                self.path, self.root, is_shared=is_shared, keeps_old_elements=keeps_old_elements
+            )
+        return open_to_replace_unlocked(self.path, self.root, keeps_old_elements=keeps_old_elements)
 
     def read_index(self, opened: OpenedChunk) -> InnerChunkIndex:
         """As of `WriteTarget`."""
@@ -477,9 +481,11 @@ class CountingTarget:
         elif must_be_replaced:
             self._state = FileState.MUST_BE_REPLACED
 
-    def open(self, *, is_shared: bool, is_kept: bool) -> AbstractContextManager[_OpenedToCount]:
+    def open(
+        self, *, is_shared: bool, keeps_old_elements: bool
+    ) -> AbstractContextManager[_OpenedToCount]:
         """As of `WriteTarget`; nothing is opened."""
-        del is_kept
+        del keeps_old_elements
         return nullcontext(_OpenedToCount(self._state, is_shared))
 
     def read_index(self, opened: _OpenedToCount) -> InnerChunkIndex:
@@ -744,7 +750,7 @@ class ChunkUpdate:
         position = 0
         for inner_selection, slab in zip(inner_selections, slabs, strict=True):
             # In the order of the object; of an index given twice, the last value.
-            slab.put(encoded[inner_selection.out_selection()], data[position:])
+            slab.put_into_bytes(encoded[inner_selection.out_selection()], data[position:])
             position += slab.ranges.nbytes
         return data
 
@@ -793,7 +799,7 @@ class ChunkUpdate:
             merged = _fill_value_chunk(layout) if inner is None else inner
             # A slab over the gaps, too, unlike that of the plan: `merged` has their bytes.
             planner = self._plan.slab_planner_of(inner_selection.axis_selections, UNLIMITED)
-            planner.single_slab.put(raw_elements, merged[inner_selection.start_byte :])
+            planner.single_slab.put_into_bytes(raw_elements, merged[inner_selection.start_byte :])
         return None if skips_empty_chunks and self._is_fill_value(merged) else (merged,)
 
     def _is_fill_value(self, data: Bytes) -> bool:

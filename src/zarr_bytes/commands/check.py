@@ -184,7 +184,7 @@ def check(
     (True, [('', 'int32')])
     """
     with open_store(store, storage_options) as (source, name):
-        reports = sync(_StoreCheck(source, progress).check_nodes_once())
+        reports = sync(_StoreCheck(source, progress).check_all_nodes())
     arrays = [report for report in reports if report.kind in ("array", "format 2")]
     failing = sum(not report.conforms for report in reports)
     unchecked = sum(bool(report.not_checked) for report in arrays)
@@ -200,7 +200,7 @@ def check(
 
 
 class _StoreCheck:
-    """The check of one store, in zarr's event loop: `check_nodes_once` is awaited once."""
+    """The check of one store, in zarr's event loop: `check_all_nodes` is awaited once."""
 
     def __init__(self, store: Store, progress: Callable[[Progress], None]) -> None:
         self._store = store
@@ -208,7 +208,7 @@ class _StoreCheck:
         self._documents: dict[str, dict[str, Any]] = {}  # of arrays and groups, by path
         self._reports: list[ArrayReport] = []
 
-    async def check_nodes_once(self) -> list[ArrayReport]:
+    async def check_all_nodes(self) -> list[ArrayReport]:
         """Reports of arrays, and of groups and other documents with findings, sorted by path."""
         reads_fill_values_strictly.set(True)  # in this task and its own
         self._nodes = await list_keys_by_node(self._store)

@@ -26,7 +26,7 @@ from zarr.registry import get_buffer_class
 from zarr_bytes.chains import (
     codec_name_or_class_name,
     encoding_of_uncompressed,
-    iter_unsupported_codecs,
+    iter_codecs_unsupported_by_themselves,
     uncompressed_codecs_or_raise,
     why_shard_is_not_divisible,
 )
@@ -226,7 +226,7 @@ class Explanation(Result):
         if self.acts.partition(".")[0] not in ("zarr", "zarr_bytes"):
             yield verdict_line("Not known", "yellow", f"{self.acts} reads and writes by itself.")
         elif self.is_write:
-            yield verdict_line(self._verdict_on_write(), colour, f"{self._share_of_write()}.")
+            yield verdict_line(self._heading_of_write(), colour, f"{self._share_of_write()}.")
         else:
             word = "Partial" if self.is_partial else "Not partial"
             yield verdict_line(word, colour, f"{self._share_of_read()}.")
@@ -242,7 +242,7 @@ class Explanation(Result):
         ]
         yield Table(("A write" if self.is_write else "A read", "", ""), rows)
 
-    def _verdict_on_write(self) -> str:
+    def _heading_of_write(self) -> str:
         if not self.chunks:
             return "Nothing is written"
         if not self.is_partial:
@@ -547,7 +547,11 @@ class _Forecast:
         self._chain: Sequence[Codec] = ()
         try:
             self._chain = chain = uncompressed_codecs_or_raise(array)
-            why_not_read = None if self._spec is None else _why_undivided(chain, self._spec)
+            why_not_read = (
+                None
+                if self._spec is None
+                else _why_inner_chunks_do_not_divide_shards(chain, self._spec)
+            )
         except StoreError:
             why_not_read = _why_not_uncompressed(array, is_write=is_write)
         if why_not_read is not None:
@@ -641,7 +645,9 @@ class _Forecast:
         self.bytes_of_chunks += chunk_nbytes
         layout = None
         if self._encoding is not None and spec is not None:
-            if self._has_several_shapes and (why_not_read := _why_undivided(self._chain, spec)):
+            if self._has_several_shapes and (
+                why_not_read := _why_inner_chunks_do_not_divide_shards(self._chain, spec)
+            ):
                 self.is_known = False
                 self._why_zarr = why_not_read
             else:
@@ -899,7 +905,7 @@ def _why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> _Reason:
             " metadata, and leaves the chunks as they are; of kerchunk's references,"
             " KerchunkJSONParser of virtualizarr.parsers makes it",
         )
-    codec = next(iter_unsupported_codecs(metadata.codecs), None)
+    codec = next(iter_codecs_unsupported_by_themselves(metadata.codecs), None)
     if codec is None:
         return _Reason(
             "chunks go through the codec sharding_indexed, with shards in shards, or with an index"
@@ -922,7 +928,9 @@ def _why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> _Reason:
     )
 
 
-def _why_undivided(codecs: Sequence[Codec], spec: ArraySpec) -> _Reason | None:
+def _why_inner_chunks_do_not_divide_shards(
+    codecs: Sequence[Codec], spec: ArraySpec
+) -> _Reason | None:
     """As of `why_shard_is_not_divisible`, with what to do; None if there is no reason."""
     if not (text := why_shard_is_not_divisible(codecs, spec)):
         return None

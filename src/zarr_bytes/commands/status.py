@@ -34,10 +34,10 @@ from zarr_bytes.settings import (
     SETTINGS,
     checked_value_or_default,
     configuration_with_package_settings,
-    dotted_name_of_setter,
     explicit_settings,
     is_configuration_file_where_zarr_looks,
     messages_on_unknown_settings,
+    name_of_function_that_sets,
     zarr_setting_or_default,
 )
 from zarr_bytes.zarr_versions import LOADS_DATA_TYPES, defaults_of_zarr
@@ -152,7 +152,7 @@ class Status(Result):
             yield Table(("Data type", "Class"), list(self.data_types.items()))
         else:
             yield self._line_on_data_types()
-        if (setter := dotted_name_of_setter(self.settings[0].name)) != "zarr.config.set":
+        if (setter := name_of_function_that_sets(self.settings[0].name)) != "zarr.config.set":
             text = f"zarr {self.versions['zarr']} takes none of other packages."
             yield ("Settings ", "bold"), (f"are set by {setter}: {text}", "yellow")
         settings = [setting._table_row(_value_text(setting)) for setting in self.settings]
@@ -318,7 +318,7 @@ def source_of_setting(setting_name: str) -> str:
     if in_force is _MISSING:
         return _DEFAULT
     # Code, unless another source agrees; or a default that zarr's configuration does not show.
-    source = dotted_name_of_setter(setting_name) if is_own or defaults_of_zarr() else _UNKNOWN
+    source = name_of_function_that_sets(setting_name) if is_own or defaults_of_zarr() else _UNKNOWN
     for name, values in _iter_sources():
         value: Any = values
         for part in setting_name.split("."):

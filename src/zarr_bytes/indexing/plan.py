@@ -21,7 +21,8 @@ Of a chunk of shape (3, 4), ``chunk[0:3, 1:3]`` selects the elements 1, 2, 5, 6,
 
 The same in code, with elements of one byte:
 
->>> planner = SlabPlanner([range(3), range(1, 3)], strides=(4, 1), item_size=1, gap=1)
+>>> rows_and_columns = [range(3), range(1, 3)]
+>>> planner = SlabPlanner(rows_and_columns, element_strides=(4, 1), item_size=1, gap_nbytes=1)
 >>> inner, outer = planner.axis_ranges
 >>> inner.step, inner.stats
 (1, RangeStats(extent=2, fetched_elements=2, ranges=1, selected_elements=2))
@@ -34,7 +35,8 @@ becomes a `Slab`, an array in the fetched bytes.
 >>> slab = planner.single_slab
 >>> [(start, stop) for start, stop, _ in slab.ranges.ranges()], slab.shape, slab.strides
 ([(0, 2), (4, 6), (8, 10)], (3, 2), (2, 1))
->>> slab = SlabPlanner([range(3), range(1, 3)], strides=(4, 1), item_size=1, gap=2).single_slab
+>>> planner = SlabPlanner(rows_and_columns, element_strides=(4, 1), item_size=1, gap_nbytes=2)
+>>> slab = planner.single_slab
 >>> [(start, stop) for start, stop, _ in slab.ranges.ranges()], slab.shape, slab.strides
 ([(0, 10)], (3, 2), (4, 1))
 
@@ -140,10 +142,10 @@ class ByteRanges:
         """Number of `requests`."""
         if self.nbytes <= max_request_nbytes:
             return self.number_of_ranges()
-        starts, stops = self.bounds()
+        starts, stops = self.starts_and_stops()
         return int((-(-(stops - starts) // max_request_nbytes)).sum())
 
-    def bounds(self) -> RangeBounds:
+    def starts_and_stops(self) -> RangeBounds:
         """Starts and stops of all ranges, counted as `start` is."""
         if self.bounds_from_start is None:
             return np.array([self.start]), np.array([self.start + self.nbytes])
@@ -308,8 +310,10 @@ class EvenAxisRanges(AxisRanges):
 
     is_even = True
 
-    def __init__(self, indices: range, stride: int, inner_stats: RangeStats, gap: int) -> None:
-        super().__init__(stride, inner_stats)
+    def __init__(
+        self, indices: range, element_stride: int, inner_stats: RangeStats, gap_elements: int
+    ) -> None:
+        super().__init__(element_stride, inner_stats)
         self.indices: range = indices
         self.distance = 0
         self.starts_new_range = False
@@ -318,9 +322,9 @@ class EvenAxisRanges(AxisRanges):
         self.stats = inner_stats
         if len(indices) == 1:
             return
-        self.distance = indices.step * stride
+        self.distance = indices.step * element_stride
         unread = self.distance - inner_stats.extent
-        self.starts_new_range = unread > gap
+        self.starts_new_range = unread > gap_elements
         if self.starts_new_range:
             self.added_ranges = inner_stats.ranges
         else:
@@ -365,13 +369,15 @@ class UnevenAxisRanges(AxisRanges):
 
     is_even = False
 
-    def __init__(self, indices: Offsets, stride: int, inner_stats: RangeStats, gap: int) -> None:
-        super().__init__(stride, inner_stats)
+    def __init__(
+        self, indices: Offsets, element_stride: int, inner_stats: RangeStats, gap_elements: int
+    ) -> None:
+        super().__init__(element_stride, inner_stats)
         self.indices: Offsets = indices
-        self.distances: Offsets = np.diff(indices) * stride
+        self.distances: Offsets = np.diff(indices) * element_stride
         unread = self.distances - inner_stats.extent
         is_new = self.distances > 0
-        is_joined = is_new & (unread <= gap)
+        is_joined = is_new & (unread <= gap_elements)
         self.starts_new_range: Array = is_new ^ is_joined
         # A mask times a number is the number where the mask is true, and 0 elsewhere.
         steps = is_new * inner_stats.fetched_elements + is_joined * unread
@@ -423,12 +429,12 @@ class Slab(NamedTuple):
         array: Array = np.ndarray(self.shape, dtype, fetched, at, self.strides)
         return array if self.selected_index is None else array[self.selected_index]
 
-    def put(self, elements: Array, target: Array) -> None:
-        """Put elements into the bytes of the ranges, which begin with `target`.
+    def put_into_bytes(self, elements: Array, range_bytes: Array) -> None:
+        """Put elements into the bytes of the ranges, which `range_bytes` begins with.
 
         Of an element that is selected twice, the last one counts.
         """
-        array: Array = np.ndarray(self.shape, elements.dtype, target, strides=self.strides)
+        array: Array = np.ndarray(self.shape, elements.dtype, range_bytes, strides=self.strides)
         array[... if self.selected_index is None else self.selected_index] = elements
 
 
@@ -442,11 +448,11 @@ class SlabPlanner:
     indices : sequence of range or array
         The selected indices along each stored axis, ascending; along one axis of offsets for
         points.
-    strides : sequence of int
+    element_strides : sequence of int
         Strides of the stored axes in the inner chunk, in elements.
     item_size : int
         Bytes of an element.
-    gap : int
+    gap_nbytes : int
         Largest number of unread bytes between two selected elements of one range.
 
     Attributes
@@ -460,18 +466,22 @@ class SlabPlanner:
     """
 
     def __init__(
-        self, indices: Sequence[Indices], strides: Sequence[int], item_size: int, gap: int
+        self,
+        indices: Sequence[Indices],
+        element_strides: Sequence[int],
+        item_size: int,
+        gap_nbytes: int,
     ) -> None:
         self.axis_ranges: list[EvenAxisRanges | UnevenAxisRanges] = []
         self.stats = _STATS_OF_ONE_ELEMENT
         self.item_size = item_size
-        gap //= item_size
-        for along, stride in zip(reversed(indices), reversed(strides), strict=True):
+        gap_elements = gap_nbytes // item_size
+        for along, stride in zip(reversed(indices), reversed(element_strides), strict=True):
             axis: EvenAxisRanges | UnevenAxisRanges
             if isinstance(along, range):
-                axis = EvenAxisRanges(along, stride, self.stats, gap)
+                axis = EvenAxisRanges(along, stride, self.stats, gap_elements)
             else:
-                axis = UnevenAxisRanges(along, stride, self.stats, gap)
+                axis = UnevenAxisRanges(along, stride, self.stats, gap_elements)
             self.axis_ranges.append(axis)
             self.stats = axis.stats
 
@@ -684,7 +694,7 @@ def concatenate_ranges(together: list[ByteRanges], nbytes: int) -> ByteRanges:
         starts = np.array([ranges.start for ranges in together])
         stops = starts + [ranges.nbytes for ranges in together]
         return ByteRanges(0, nbytes, (starts, stops))
-    bounds = zip(*[ranges.bounds() for ranges in together], strict=True)
+    bounds = zip(*[ranges.starts_and_stops() for ranges in together], strict=True)
     starts, stops = (np.concatenate(side) for side in bounds)
     return ByteRanges(0, nbytes, (starts, stops))
 
@@ -861,10 +871,10 @@ class Plan:
             may_divide_whole_chunks and self.layout.nbytes > self.max_request_nbytes
         )
 
-    def slab_planner_of(self, axis_selections: AxisSelections, gap: int) -> SlabPlanner:
+    def slab_planner_of(self, axis_selections: AxisSelections, gap_nbytes: int) -> SlabPlanner:
         """Slabs of indices in an inner chunk, with a gap in bytes that may not be the plan's."""
         indices = [axis.indices for axis in axis_selections]
-        return SlabPlanner(indices, self._strides, self.layout.item_size, gap)
+        return SlabPlanner(indices, self._strides, self.layout.item_size, gap_nbytes)
 
     def fetches(
         self, index: InnerChunkIndex, max_nbytes: int
@@ -946,12 +956,12 @@ def with_request_sizes(
             yield SizedFetch(fetch, size)
 
 
-def _size_that_ends_first(sizes: list[int], slots: int, objects_at_once: int) -> int:
+def _size_that_ends_first(request_sizes: list[int], slots: int, objects_at_once: int) -> int:
     """Largest size of requests with which all bytes have come after the shortest time.
 
-    Each of the `objects_at_once` has requests of these `sizes`, in bytes, to be cut to smaller
-    ones. They are sent in rounds of as many requests as there are `slots`. A round takes the time
-    of its largest request: its wait for an answer, and its bytes. The wait is as long as a
+    Each of the `objects_at_once` has requests of these `request_sizes`, in bytes, to be cut to
+    smaller ones. They are sent in rounds of as many requests as there are `slots`. A round takes
+    the time of its largest request: its wait for an answer, and its bytes. The wait is as long as a
     connection takes for `min_piece_nbytes` bytes. So the time of a size, in bytes of one
     connection, is the number of rounds times the sum of both.
 
@@ -959,10 +969,10 @@ def _size_that_ends_first(sizes: list[int], slots: int, objects_at_once: int) ->
     smaller than `min_piece_nbytes`; of two that take the same time, it is the larger one.
     """
     wait = limits.LIMITS.min_piece_nbytes
-    largest = max(sizes)
+    largest = max(request_sizes)
 
     def time_of(max_size: int) -> int:
-        requests = objects_at_once * sum([-(-size // max_size) for size in sizes])
+        requests = objects_at_once * sum([-(-size // max_size) for size in request_sizes])
         rounds = -(-requests // slots)
         return rounds * (max_size + wait)
 

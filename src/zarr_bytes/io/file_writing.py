@@ -9,7 +9,7 @@ The pieces of a write, which run in a thread. `write_object` of `write` uses the
 3. `OpenedChunk.replace` puts a new file at the path, `OpenedChunk.delete` deletes the old one. A
    missing chunk gets its file by `link`: if another process has made one meanwhile, that is opened.
 
-`open_unlocked` opens the file to make a new one out of it, without locks, as zarr does.
+`open_to_replace_unlocked` opens the file to make a new one out of it, without locks, as zarr does.
 
 A new file is made under a temporary name beside the chunk, so that it appears at once and complete.
 Nothing is synchronised to the disk, as with zarr. `locks` says why no write is lost.
@@ -123,7 +123,7 @@ class NewFile(NamedTuple):
 
 
 class OpenedChunk(NamedTuple):
-    """A chunk that `open_locked` or `open_unlocked` has opened: its file, or the place for one.
+    """A chunk that `open_locked` or `open_to_replace_unlocked` has opened: its file, or the place for one.
 
     For the thread that has opened it, within the `with` block.
     """
@@ -182,19 +182,23 @@ class OpenedChunk(NamedTuple):
 
 
 @contextmanager
-def open_unlocked(path: str, root: str, *, is_kept: bool) -> Iterator[OpenedChunk]:
+def open_to_replace_unlocked(
+    path: str, root: str, *, keeps_old_elements: bool
+) -> Iterator[OpenedChunk]:
     """Open the file of a chunk for the block, to replace it without a lock; it is not changed.
 
-    With `is_kept`, for reading; otherwise nothing is opened.
+    With `keeps_old_elements`, for reading; otherwise nothing is opened.
     """
-    file = open_chunk_file(path, root) if is_kept else None
+    file = open_chunk_file(path, root) if keeps_old_elements else None
     state = FileState.MISSING if file is None else FileState.MUST_BE_REPLACED
     with file or nullcontext():
         yield OpenedChunk(path, state, _publish_by_rename, file=file)
 
 
 @contextmanager
-def open_locked(path: str, root: str, *, is_shared: bool, is_kept: bool) -> Iterator[OpenedChunk]:
+def open_locked(
+    path: str, root: str, *, is_shared: bool, keeps_old_elements: bool
+) -> Iterator[OpenedChunk]:
     """Open the file of a chunk for writing, and lock it until the end of the block.
 
     It waits for the lock. A missing chunk is not locked.
@@ -206,7 +210,7 @@ def open_locked(path: str, root: str, *, is_shared: bool, is_kept: bool) -> Iter
     is_shared
         Whether others may write into the file meanwhile. Of a symbolic link, and of a file that
         this process must not write, the lock is exclusive all the same.
-    is_kept
+    keeps_old_elements
         Whether elements of the old file are kept, so that it must be read or changed.
 
     Raises
@@ -222,10 +226,10 @@ def open_locked(path: str, root: str, *, is_shared: bool, is_kept: bool) -> Iter
     try:
         descriptor, may_write = open_for_writing(path, is_shared=is_shared)
         if descriptor is None and may_write:  # another process may make one first
-            outcome = _NOT_MADE if is_kept else _NOT_REPLACED
+            outcome = _NOT_MADE if keeps_old_elements else _NOT_REPLACED
             unlocked = OpenedChunk(path, FileState.MISSING, _publish_by_link, outcome)
     except PermissionError:
-        if is_kept:
+        if keeps_old_elements:
             raise
         # Nobody else can read it either.
         unlocked = OpenedChunk(path, FileState.MUST_BE_REPLACED, _publish_by_rename)
@@ -246,7 +250,13 @@ def open_locked(path: str, root: str, *, is_shared: bool, is_kept: bool) -> Iter
                 yield OpenedChunk(path, state, os.replace)
             else:
                 status = os.fstat(descriptor)
-                state = _state_of(path, descriptor, status, is_kept=is_kept, may_write=may_write)
+                state = _state_of(
+                    path,
+                    descriptor,
+                    status,
+                    keeps_old_elements=keeps_old_elements,
+                    may_write=may_write,
+                )
                 yield OpenedChunk(
                     path, state, os.replace, _NOT_REPLACED, is_shared, file, status.st_size
                 )
@@ -255,7 +265,7 @@ def open_locked(path: str, root: str, *, is_shared: bool, is_kept: bool) -> Iter
 
 
 def _state_of(
-    path: str, descriptor: int, status: os.stat_result, *, is_kept: bool, may_write: bool
+    path: str, descriptor: int, status: os.stat_result, *, keeps_old_elements: bool, may_write: bool
 ) -> FileState:
     """The state of an open, locked file; a ChunkFileError for anything but a regular file.
 
@@ -267,7 +277,7 @@ def _state_of(
     # Not by its number of names: some file systems give 0 for every file.
     if not is_same_file(path, status, follow_symlinks=not may_write):
         return FileState.CHANGED
-    if may_write and is_kept and not must_be_replaced(descriptor, status, path):
+    if may_write and keeps_old_elements and not must_be_replaced(descriptor, status, path):
         return FileState.WRITABLE
     return FileState.MUST_BE_REPLACED
 

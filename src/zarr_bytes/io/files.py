@@ -196,7 +196,9 @@ class ChunkFile:
         self.path = path
         self.may_block = may_block
         self._root = root
-        self._fetched: Bytes | None = None  # memory of `read_ranges`, which is used again
+        self._fetched: Bytes | None = (
+            None  # memory of `read_ranges_into_reused_memory`, which is used again
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -269,7 +271,7 @@ class ChunkFile:
                 raise EndOfFileError(start + done if done else min(start, size))
             done += count
 
-    def read_ranges(self, ranges: ByteRanges, max_request_nbytes: int) -> Bytes:
+    def read_ranges_into_reused_memory(self, ranges: ByteRanges, max_request_nbytes: int) -> Bytes:
         """The bytes of ranges one after another; valid until the next call, which overwrites them.
 
         No system call reads more than `max_request_nbytes`.
@@ -302,7 +304,7 @@ class ChunkFile:
         for starts, sizes in ranges.starts_and_sizes():
             contents: Sequence[bytes | bytearray]  # in less time than views of one memory
             if self.may_block:
-                contents = list(map(_pread, descriptor, sizes, starts))
+                contents = list(map(_pread_once, descriptor, sizes, starts))
                 counts = list(map(len, contents))
             else:
                 contents = list(map(bytearray, sizes))
@@ -325,7 +327,7 @@ class ChunkFile:
     def _read(self, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
         """Number of bytes that one system call reads into `buffers`; 0 at the end of the file."""
         if self.may_block:
-            return _preadv(self.descriptor, buffers, offset)
+            return _preadv_once(self.descriptor, buffers, offset)
         try:
             return os.preadv(self.descriptor, buffers, offset, _NOWAIT)
         except OSError as error:
@@ -345,7 +347,7 @@ class ChunkFile:
         return BlockingIOError()
 
 
-def _pread(descriptor: int, count: int, offset: int) -> bytes:
+def _pread_once(descriptor: int, count: int, offset: int) -> bytes:
     """`os.pread`, which Windows lacks; there the position of the file moves."""
     if hasattr(os, "pread"):
         return os.pread(descriptor, count, offset)
@@ -353,9 +355,9 @@ def _pread(descriptor: int, count: int, offset: int) -> bytes:
     return os.read(descriptor, count)
 
 
-def _preadv(descriptor: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
+def _preadv_once(descriptor: int, buffers: Sequence[memoryview | bytearray], offset: int) -> int:
     """`os.preadv`, which Windows lacks."""
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, buffers, offset)
-    content = BytesIO(_pread(descriptor, sum(map(len, buffers)), offset))
+    content = BytesIO(_pread_once(descriptor, sum(map(len, buffers)), offset))
     return sum(map(content.readinto, buffers))

@@ -104,7 +104,7 @@ class FilesToSync:
 
     def __init__(self) -> None:
         # Mappings by the path and the identity of their file. The identity is None after
-        # `accept_replaced_files`: any file at the path is synced then.
+        # `accept_any_files_at_paths`: any file at the path is synced then.
         self._mappings: dict[tuple[str, _Identity | None], WeakSet[MappedFile]] = {}
 
     def add(self, path: str, mapping: MappedFile) -> None:
@@ -112,7 +112,7 @@ class FilesToSync:
         with counters.lock:
             self._mappings.setdefault((path, mapping.identity), WeakSet()).add(mapping)
 
-    def accept_replaced_files(self) -> None:
+    def accept_any_files_at_paths(self) -> None:
         """Let `sync` accept whatever files are at the paths by then, replaced ones among them."""
         with counters.lock:
             accepted: dict[tuple[str, _Identity | None], WeakSet[MappedFile]] = {}

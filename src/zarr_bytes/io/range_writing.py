@@ -130,7 +130,7 @@ def _write_mapped(descriptor: int, ranges: ByteRanges, data: Bytes, size: int) -
     The bytes of some ranges are put into a file in memory. From there the system copies those of a
     batch, one after another, to the addresses of their ranges in the mapping.
     """
-    starts, stops = ranges.bounds()
+    starts, stops = ranges.starts_and_stops()
     sizes = stops - starts
     memory = memoryview(data)
     batch_size = limits.LIMITS.mapped_at_once

@@ -429,7 +429,7 @@ class StoreTransport:
             if request is None:
                 raise
             if isinstance(request, SuffixByteRequest):  # Azure and caches have other ranges
-                size = await _object_size(self._store_path)
+                size = await _object_size_if_store_tells(self._store_path)
                 if size is not None:
                     start = max(size - request.suffix, 0)
                     return await self._answer(RangeByteRequest(start, size), is_index=is_index)
@@ -449,7 +449,7 @@ class StoreTransport:
         """
         start = getattr(request, "start", 0)
         stop = getattr(request, "end", self._stored_nbytes or 0)
-        size = await _object_size(self._store_path) if self._takes_slots else None
+        size = await _object_size_if_store_tells(self._store_path) if self._takes_slots else None
         if size is not None and size < stop:
             raise wrong_size_error(self._object_name, start, stop, max(size - start, 0)) from error
         first = getattr(request, "offset", start)
@@ -522,7 +522,7 @@ def count_request(store_path: StorePath, request: _Request | None, found: Buffer
     counters.count(store_path.store, requests=1, ranges=ranges, bytes_fetched=nbytes)
 
 
-async def _object_size(store_path: StorePath) -> int | None:
+async def _object_size_if_store_tells(store_path: StorePath) -> int | None:
     """Size of an object; None if the store fails, or would have to read the object to tell."""
     with suppress(Exception):  # the error of the request is the one to raise
         if type(store_path.store).getsize is not Store.getsize:

@@ -98,7 +98,10 @@ class FileTransport:
                 place(fetch, fetch.ranges.extract(content))
             return
         for fetch in fetches:
-            place(fetch, self._file.read_ranges(fetch.ranges, plan.max_request_nbytes))
+            place(
+                fetch,
+                self._file.read_ranges_into_reused_memory(fetch.ranges, plan.max_request_nbytes),
+            )
 
 
 def _is_read_at_once(plan: Plan) -> bool:

@@ -220,9 +220,9 @@ class ObjectLayout:
     def full_index(self) -> InnerChunkIndex:
         """The index of a new object that has all inner chunks."""
         numbers = self.inner_chunk_numbers_in_write_order
-        positions = None if isinstance(numbers, range) else np.argsort(numbers)  # the inverse
+        ranks = None if isinstance(numbers, range) else np.argsort(numbers)  # the inverse
         return InnerChunkIndex(
-            self.data_offset, self.inner_chunk_nbytes, self.inner_chunk_count, positions
+            self.data_offset, self.inner_chunk_nbytes, self.inner_chunk_count, ranks
         )
 
     def decode_checked_elements(self, stored: Array) -> Array:
@@ -367,7 +367,7 @@ class InnerChunkIndex:
         Size of an inner chunk in bytes.
     inner_chunk_count : int
         Number of inner chunks.
-    positions : array, optional
+    ranks : array, optional
         For each inner chunk, how many others are before it; None for the order of their numbers.
     """
 
@@ -376,12 +376,12 @@ class InnerChunkIndex:
         data_offset: int = 0,
         inner_chunk_nbytes: int = 0,
         inner_chunk_count: int = 1,
-        positions: Offsets | None = None,
+        ranks: Offsets | None = None,
     ) -> None:
         self._data_offset = data_offset
         self._inner_chunk_nbytes = inner_chunk_nbytes
         self._inner_chunk_count = inner_chunk_count
-        self._positions = positions
+        self._ranks = ranks
 
     @property
     def present_count(self) -> int:
@@ -394,8 +394,8 @@ class InnerChunkIndex:
         A ShardIndexError if a stored index has an impossible entry for it.
         """
         position = inner_chunk_number
-        if self._positions is not None:
-            position = int(self._positions[inner_chunk_number])
+        if self._ranks is not None:
+            position = int(self._ranks[inner_chunk_number])
         return self._data_offset + position * self._inner_chunk_nbytes
 
     def key_of_entries(self, inner_chunk_numbers: Offsets) -> Hashable:  # noqa: ARG002
