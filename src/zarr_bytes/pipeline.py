@@ -104,7 +104,11 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         object.__setattr__(self, "index_cache", IndexCache())
 
     @classmethod
-    def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> NoReturn:
+    def from_array_metadata_and_store(
+        cls,
+        array_metadata: ArrayMetadata,
+        store: Store,  # noqa: ARG003
+    ) -> NoReturn:
         """Refuse metadata of shards that can't be read; for all others zarr calls `from_codecs`.
 
         Zarr calls this first, and takes the NotImplementedError as a request to call `from_codecs`.

@@ -123,7 +123,7 @@ class NewFile(NamedTuple):
 
 
 class OpenedChunk(NamedTuple):
-    """A chunk that `open_locked` or `open_to_replace_unlocked` has opened: its file, or the place for one.
+    """A chunk that one of the two functions below has opened: its file, or the place for one.
 
     For the thread that has opened it, within the `with` block.
     """
