@@ -14,7 +14,7 @@ of an object:
    compressed), one task requests the whole object, which is kept (WHOLE).
 4. A range of any other size, as of a truncated object: the whole object is requested once, since
    its server may keep it compressed. An object of the right size is kept (WHOLE); otherwise the
-   range is a ChunkSizeError (FAILED).
+   range is a ChunkSizeError (WRONG_SIZE).
 5. A missing object raises MissingChunkError. Missing ranges beside existing ones are an error
    (`check_nothing_has_come`): the result never has zeros or a mix of two versions.
 """
@@ -79,9 +79,8 @@ class RangeAnswers(Enum):
     """Ranges."""
     WHOLE = auto()
     """The whole object, which has come: nothing more is requested."""
-    FAILED = auto()
-    """Nothing: the first range has failed, or neither it nor the whole object has its right size.
-    The read ends with the error of that, and nothing more is requested."""
+    WRONG_SIZE = auto()
+    """Ranges of a wrong size, and the whole object does not have the size of the chunk either."""
 
 
 _NOT_ANSWERED: Final = RangeAnswers.UNPROVEN, RangeAnswers.ASKED
@@ -156,8 +155,8 @@ class StoreTransport:
         self._answers = RangeAnswers.UNPROVEN
         self._whole_object: Bytes | None = None  # once it has come
         self._was_there = False  # whether an object was there for any request
-        # Set once the range that must prove the store has been answered, or has failed.
-        self._first_answer = asyncio.Event()
+        # Set once it is known what ranges bring: a range, or the whole object.
+        self._answer_is_known = asyncio.Event()
         # Held by the request for the whole object after a range that was refused or of wrong size.
         self._whole_instead = asyncio.Lock()
         counters.count(store_path.store, chunks=1)
@@ -304,19 +303,11 @@ class StoreTransport:
         """
         if not known_stores.is_known_to_answer_ranges(self._store_path.store, self._origin):
             if self._answers is RangeAnswers.UNPROVEN:
-                return await self._request_first_range(plan, start, stop)
-            await self._first_answer.wait()
+                self._answers = RangeAnswers.ASKED
+                return await self._request_range(plan, start, stop)
+            # If the first range fails, its error cancels the tasks that wait here.
+            await self._answer_is_known.wait()
         return await self._request_range(plan, start, stop)
-
-    async def _request_first_range(self, plan: Plan, start: int, stop: int) -> Bytes:
-        """As `_request_range`; the other ranges wait meanwhile, and end with its error."""
-        self._answers = RangeAnswers.ASKED
-        try:
-            return await self._request_range(plan, start, stop)
-        finally:
-            if self._answers is RangeAnswers.ASKED:
-                self._answers = RangeAnswers.FAILED
-            self._first_answer.set()
 
     async def _request_range(self, plan: Plan, start: int, stop: int) -> Bytes:
         """As `_fetch_range`, at once, whatever is known of ranges.
@@ -324,7 +315,7 @@ class StoreTransport:
         The range at the end of a chunk that is read whole is requested open-ended, so that an
         object that is too long brings too many bytes.
         """
-        if self._answers in (RangeAnswers.WHOLE, RangeAnswers.FAILED):
+        if self._answers is RangeAnswers.WHOLE:
             raise StopRequestsError
         is_open_ended = plan.reads_whole_chunk and stop == self._stored_nbytes
         request = OffsetByteRequest(start) if is_open_ended else RangeByteRequest(start, stop)
@@ -343,6 +334,7 @@ class StoreTransport:
         known_stores.record_range_answer(self._store_path.store, self._origin)
         if self._answers in _NOT_ANSWERED:
             self._answers = RangeAnswers.RANGES
+            self._answer_is_known.set()
         return content
 
     async def _raise_after_other_size(
@@ -391,7 +383,7 @@ class StoreTransport:
                 if content.size == self._stored_nbytes:
                     self._keep_whole_object(content)
                 else:
-                    self._answers = RangeAnswers.FAILED
+                    self._answers = RangeAnswers.WRONG_SIZE
         return self._answers is RangeAnswers.WHOLE
 
     async def _get(self, request: _Request | None, *, is_index: bool = False) -> Bytes:
@@ -486,6 +478,7 @@ class StoreTransport:
             raise wrong_size_error(self._object_name, 0, expected, content.size)
         self._whole_object = content
         self._answers = RangeAnswers.WHOLE
+        self._answer_is_known.set()
 
     def _ranges_of_whole(self, chunk: Bytes, ranges: ByteRanges) -> Bytes:
         """The bytes of the ranges, out of the whole object; ChunkSizeError if it ends before."""
