@@ -461,15 +461,15 @@ class Reader:
         box_nbytes = box.extent * item_size
         has_known_size = layout.stored_nbytes is not None
         # A chunk of which the gap reaches over the rest is read whole, which proves its size.
-        is_part = not has_known_size or (gap < layout.nbytes and box_nbytes != layout.nbytes)
-        nbytes_to_read = box_nbytes if is_part else layout.nbytes
+        reads_part = not has_known_size or (gap < layout.nbytes and box_nbytes != layout.nbytes)
+        nbytes_to_read = box_nbytes if reads_part else layout.nbytes
         # No more than a plan would read at once.
         max_nbytes = min(
             max_request_nbytes, thresholds.block_nbytes, thresholds.transposed_block_nbytes
         )
         if nbytes_to_read > max_nbytes or box.largest_gap * item_size > gap:
             return None
-        start = box_start if is_part else None
+        start = box_start if reads_part else None
         has_no_gaps = nbytes_to_read == prod(box.shape) * item_size
         if has_no_gaps and thresholds.direct_nbytes <= nbytes_to_read <= thresholds.inline_nbytes:
             view = self._out_view(layout, chunk_selection, out_selection)
@@ -480,7 +480,7 @@ class Reader:
         if nbytes_to_read > thresholds.assigned_nbytes:
             return None
         scratch = np.empty(nbytes_to_read, np.uint8)
-        position = 0 if is_part else box_start
+        position = 0 if reads_part else box_start
         strides = None if has_no_gaps else [n * item_size for n in box.strides]
         array: Array = np.ndarray(box.shape, layout.stored_dtype, scratch, position, strides)
         index = [slice(None) if type(entry) is slice else 0 for entry in chunk_selection]
@@ -505,8 +505,8 @@ class Reader:
 
 def _comes_whole_without_plan(layout: ObjectLayout, cost: RequestCost | None) -> bool:
     """Whether all of a chunk comes by one request, and NumPy selects of it without a plan."""
-    is_small = cost is None or layout.nbytes <= min(cost)
-    return is_small and layout.assigns_directly and bool(layout.stored_nbytes)
+    is_cheaper_whole = cost is None or layout.nbytes <= min(cost)
+    return is_cheaper_whole and layout.assigns_directly and bool(layout.stored_nbytes)
 
 
 class _SingleRangeRead(NamedTuple):

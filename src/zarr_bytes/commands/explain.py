@@ -683,8 +683,8 @@ class _Forecast:
         if index is None:  # a missing shard
             self.chunks_assumed += 1
             index = self._assumed_index(layout)
-        if self.reason is None and (why_whole := driver.why_whole(store_path.path)):
-            self.reason = _Reason(why_whole, driver.how_to_read_parts(store_path.path))
+        if self.reason is None and (why_always_whole := driver.why_always_whole(store_path.path)):
+            self.reason = _Reason(why_always_whole, driver.how_to_read_parts(store_path.path))
         if not layout.index_nbytes and not driver.is_known_to_answer_ranges():
             self._first_requests += 1
         projection = ChunkProjection(

@@ -41,7 +41,7 @@ class Driver:
     # Folder whose files are opened without the store, in threads; empty if there is none.
     files_root = ""
     is_memory = False  # whether objects are buffers of this process
-    # Whether `why_whole` is the same for all objects, until one is read.
+    # Whether `why_always_whole` is the same for all objects, until one is read.
     objects_are_alike = True
     # The host or service behind the store, as of `origin_of_range_answers`; empty without one.
     origin = ""
@@ -53,7 +53,7 @@ class Driver:
         """Cost of a request by the settings of the moment; None if all objects are read whole."""
         return request_cost_if_partial_reads(self.cost_kind)
 
-    def why_whole(self, key: str) -> str | None:  # noqa: ARG002
+    def why_always_whole(self, key: str) -> str | None:  # noqa: ARG002
         """Why the object at `key` is read whole; None if it is not.
 
         A range of it costs as much as all of it. A missing object is not read whole.
@@ -65,7 +65,7 @@ class Driver:
         )
 
     def how_to_read_parts(self, key: str) -> str:  # noqa: ARG002
-        """What to do about `why_whole` for the object at `key`, if there is a reason."""
+        """What to do about `why_always_whole` for the object at `key`, if there is a reason."""
         return (
             "serve the objects by a server that answers byte ranges (nginx, Apache, S3), and not"
             " compressed by the server (Content-Encoding), or copy them to a folder"
@@ -73,7 +73,9 @@ class Driver:
 
     def request_cost_unless_read_whole(self, key: str) -> RequestCost | None:
         """Cost of a request of a part of the object at `key`; None if it is read whole."""
-        return None if self.why_whole(key) is not None else self.request_cost_if_partial_reads()
+        return (
+            None if self.why_always_whole(key) is not None else self.request_cost_if_partial_reads()
+        )
 
     def is_known_to_answer_ranges(self) -> bool:
         """Whether the store, or its host, is known to answer ranges with ranges."""
@@ -142,7 +144,7 @@ class MemoryDriver(Driver):
 
     is_memory = True
 
-    def why_whole(self, key: str) -> str:  # noqa: ARG002
+    def why_always_whole(self, key: str) -> str:  # noqa: ARG002
         """Why an object is read whole: always, as it is in memory."""
         return "the chunks are in memory, where reading one whole costs nothing"
 
@@ -167,11 +169,11 @@ class ZipDriver(_LocalMediaDriver):
 
     objects_are_alike = False  # members may be compressed one by one
 
-    def why_whole(self, key: str) -> str | None:
+    def why_always_whole(self, key: str) -> str | None:
         """Why a member is read whole: it is compressed, or the reason of `Driver`."""
         if self._is_compressed_member(key):
             return "the zip file is compressed"
-        return super().why_whole(key)
+        return super().why_always_whole(key)
 
     def how_to_read_parts(self, key: str) -> str:
         """What to do about a compressed member, or as of `Driver`."""
@@ -209,11 +211,11 @@ class FsspecDriver(Driver):
         classes = type(getattr(store.fs, "sync_fs", None)).__mro__
         self._is_archive = any(base.__module__ == "fsspec.archive" for base in classes)
 
-    def why_whole(self, key: str) -> str | None:
+    def why_always_whole(self, key: str) -> str | None:
         """Why an object is read whole: it is in an archive, or the reason of `Driver`."""
         if self._is_archive:
             return "fsspec reads an archive at one position, so that ranges would get mixed up"
-        return super().why_whole(key)
+        return super().why_always_whole(key)
 
     def how_to_read_parts(self, key: str) -> str:
         """What to do about an archive, or as of `Driver`."""

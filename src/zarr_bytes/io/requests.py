@@ -330,14 +330,14 @@ class StoreTransport:
                 raise StopRequestsError from None
             raise
         if content.size != expected:
-            await self._raise_after_other_size(plan, request, expected, content)
+            await self._keep_whole_or_raise(plan, request, expected, content)
         known_stores.record_range_answer(self._store_path.store, self._origin)
         if self._answers in _NOT_ANSWERED:
             self._answers = RangeAnswers.RANGES
             self._answer_is_known.set()
         return content
 
-    async def _raise_after_other_size(
+    async def _keep_whole_or_raise(
         self,
         plan: Plan,
         request: RangeByteRequest | OffsetByteRequest,
