@@ -262,15 +262,15 @@ class ArrayView:
         )
 
 
-def _why_not_in_place(array: zarr.Array[Any]) -> str:
-    """Why a view may not change chunks of an array in place, and what to do; empty if it may."""
+def _why_not_in_place(array: zarr.Array[Any]) -> str | None:
+    """Why a view may not change chunks of an array in place, and what to do; None if it may."""
     if reason := driver_of(array.store).why_not_in_place():
         return reason
     pipeline = getattr(array.async_array, "codec_pipeline", None)  # zarr may hide it in an engine
     if checked_setting("zarr_bytes.partial_writes") or (
         isinstance(pipeline, BatchedBytesPipeline) and pipeline.in_place
     ):
-        return ""
+        return None
     call = code_that_sets("zarr_bytes.partial_writes", value=True)
     return f"partial writes are off; open the array and its view in `with {call}`"
 

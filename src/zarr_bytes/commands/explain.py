@@ -951,8 +951,8 @@ def _why_replaced(driver: Driver, *, in_place: bool) -> _Reason | None:
         )
     if driver.store.read_only:
         return _Reason("it was opened to be read only", 'open it with mode="r+"')
-    if driver.why_not_in_place():
-        return _Reason("this system has no positioned writes", f"none here: {_WRITE_WHOLE}")
+    if why_no_files := driver.why_not_in_place():
+        return _Reason(why_no_files, f"none here: {_WRITE_WHOLE}")
     if not in_place:
         name = "zarr_bytes.partial_writes"
         return _Reason(
