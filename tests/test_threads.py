@@ -80,8 +80,8 @@ class TestOnTheEventLoop:
             (OURS, 8, LIMITS.inline_nbytes // 8),
             (
                 OURS,
-                LIMITS.inline_nbytes // LIMITS.inline_chunk_nbytes + 32,
-                LIMITS.inline_chunk_nbytes,
+                LIMITS.inline_nbytes // LIMITS.inline_average_chunk_nbytes + 32,
+                LIMITS.inline_average_chunk_nbytes,
             ),
         ],
         ids=["each chunk for zarr", "together", "many of few bytes each"],

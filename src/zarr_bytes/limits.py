@@ -16,7 +16,7 @@ class Limits(NamedTuple):
     # has to be waited for. Zarr itself takes twice as long there for these chunks, and a thread on
     # another processor adds 2 to 3 microseconds for each.
     inline_nbytes: int = 2**19
-    inline_chunk_nbytes: int = 2**12
+    inline_average_chunk_nbytes: int = 2**12
     # Number of chunks after which the event loop turns to other tasks.
     chunks_between_yields: int = 512
     # Largest number of ranges that are read on the event loop, each of which is a system call of 2

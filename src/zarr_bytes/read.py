@@ -130,7 +130,7 @@ async def read_batch(
     nbytes = out.nbytes
     exists: list[bool] = []
     if nbytes <= max(
-        limits.LIMITS.inline_nbytes, len(batch) * limits.LIMITS.inline_chunk_nbytes
+        limits.LIMITS.inline_nbytes, len(batch) * limits.LIMITS.inline_average_chunk_nbytes
     ) and known_stores.may_read_inline(root):
         try:
             for is_there in reader.read_files(batch, may_block=False):
@@ -140,7 +140,7 @@ async def read_batch(
         except BlockingIOError:  # a thread reads this chunk again, and all after it
             pass
     if rest := batch[len(exists) :]:
-        is_small = nbytes <= limits.LIMITS.single_thread_nbytes and not reader.needs_threads
+        is_small = nbytes <= limits.LIMITS.single_thread_nbytes and not reader.has_many_bytes
         threads = threads_for_files(root, len(rest), is_small=is_small)
         exists += await map_in_threads(reader.read_files, rest, threads)
     if target is not out:
@@ -298,7 +298,7 @@ class Reader:
             out.flags.behaved,
         )
         # Whether a read without blocking has met more bytes, with gaps, than are for one thread.
-        self.needs_threads = False
+        self.has_many_bytes = False
 
     async def read_object(self, projection: ChunkProjection, transport: Transport) -> bool:
         """Read one chunk or shard: plan, locate, fetch, place.
@@ -376,8 +376,8 @@ class Reader:
             plan = prepared.plan
             if plan is not None and not may_block:
                 fetched_nbytes += plan.nbytes
-                self.needs_threads = fetched_nbytes > limits.LIMITS.single_thread_nbytes
-                if self.needs_threads or not plan.is_small:
+                self.has_many_bytes = fetched_nbytes > limits.LIMITS.single_thread_nbytes
+                if self.has_many_bytes or not plan.may_be_inline:
                     raise BlockingIOError
             path = f"{root}/{store_path.path}"
             file = open_file(path, root)
@@ -444,7 +444,7 @@ class Reader:
             chunk_selection,
             entry_types,
             [(i, out_selection[i]) for i in axes_of_arrays],
-            may_be_kept=not axes_of_arrays and (plan is None or plan.is_small),
+            may_be_kept=not axes_of_arrays and (plan is None or plan.may_be_inline),
         )
 
     def _single_range_read(

@@ -733,7 +733,7 @@ class Plan:
     reads_whole_chunk : bool
         All bytes of the chunk are read, which proves its size, since that is no slower. Never of a
         shard.
-    is_small : bool
+    may_be_inline : bool
         The event loop may read it, if nothing has to be waited for.
     has_few_fetches : bool
         The fetches of an object are so few that they may be kept for the next one.
@@ -777,7 +777,7 @@ class Plan:
         has_few_ranges = self.range_count <= thresholds.inline_ranges
         max_kept_nbytes = thresholds.block_nbytes * thresholds.inline_ranges
         self.has_few_fetches = has_few_ranges and self.nbytes <= max_kept_nbytes
-        self.is_small = has_few_ranges and layout.index_nbytes <= thresholds.assigned_nbytes
+        self.may_be_inline = has_few_ranges and layout.index_nbytes <= thresholds.assigned_nbytes
 
     def inner_selections(self) -> Iterable[InnerSelection]:
         """The selected elements of each inner chunk, in the order of the index."""
@@ -841,7 +841,7 @@ class Plan:
         plan.nbytes = self.nbytes
         plan.range_count = self.range_count
         plan.reads_whole_chunk = self.reads_whole_chunk
-        plan.is_small = self.is_small
+        plan.may_be_inline = self.may_be_inline
         plan._strides = self._strides
         plan._split = self._split
         plan._slab_planners = self._slab_planners
