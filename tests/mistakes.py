@@ -470,7 +470,7 @@ MISTAKES = [
     Mistake(
         "indexing/selection.py",
         "ChunkGrid.in_one_chunk",
-        "if stop > size:",
+        "if stop > before + size:",
         "if stop > size + 1:",
         "test_indexing.py::test_a_box_of_a_chunk_grid_is_found_in_one_chunk",
         "A slice that ends with the first element of an inner chunk has a wrong one there.",

@@ -126,6 +126,8 @@ class ArrayView:
                 f"there is no view of {store_path_name(array.store_path)}: {reason}"
             ) from None
         self._grid = grid = self._blocks.grid
+        # Bound once: a selection of one block takes a microsecond.
+        self._in_one_block = grid.in_one_chunk
         self.shape = grid.shape
         self.chunks = grid.chunk_shape
         self.ndim = len(self.shape)
@@ -150,7 +152,7 @@ class ArrayView:
     def __getitem__(self, selection: Any) -> Any:
         entries = selection if type(selection) is tuple else (selection,)
         try:
-            in_one_block = self._grid.in_one_chunk(entries)
+            in_one_block = self._in_one_block(entries)
         except (IndexError, TypeError):  # which `NumpySelection` explains
             in_one_block = None
         if in_one_block is None:

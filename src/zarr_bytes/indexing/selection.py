@@ -471,11 +471,13 @@ class ChunkGrid:
                 if step < 1 or start >= stop:
                     return None
                 k = start // size
-                start -= k * size
-                stop -= k * size
-                stop -= (stop - 1 - start) % step
-                if stop > size:
+                if step > 1:
+                    stop -= (stop - 1 - start) % step
+                before = k * size
+                if stop > before + size:
                     return None
+                start -= before
+                stop -= before
                 number += k * number_stride
                 within.append(slice(start, stop, step))
             else:
