@@ -372,7 +372,6 @@ class Reader:
             store_path, layout, chunk_selection, out_selection, _ = projection
             if prepared is None or not prepared.applies_to(layout, chunk_selection, out_selection):
                 prepared = self._prepared_read(layout, chunk_selection, out_selection)
-            single_range = prepared.single_range
             plan = prepared.plan
             if plan is not None and not may_block:
                 fetched_nbytes += plan.nbytes
@@ -386,32 +385,27 @@ class Reader:
                 yield False
                 continue
             with file:
-                if single_range is not None:
-                    self._read_single_range(single_range, projection, file)
-                elif plan is not None:
-                    self._read_file_by_plan(plan, projection, file)
+                self._read_file(prepared, projection, file)
             yield True
         if prepared is not None and prepared.may_be_kept:
             self._plans.put_back(self._key_of_prepared_reads, prepared)
 
-    def _read_single_range(
-        self, single_range: _SingleRangeRead, projection: ChunkProjection, file: ChunkFile
+    def _read_file(
+        self, prepared: _PreparedRead, projection: ChunkProjection, file: ChunkFile
     ) -> None:
-        """Read an open file by one range; errors as `read_files` raises them."""
+        """Read an open file as it was prepared, in this thread; errors as of `read_files`."""
         _, layout, chunk_selection, out_selection, _ = projection
+        plan = prepared.plan
         try:
-            single_range.read(file, self._out, out_selection)
+            if prepared.single_range is not None:
+                prepared.single_range.read(file, self._out, out_selection)
+            elif plan is not None:
+                transport = FileTransport(file, layout, self._cost_of_files)
+                run_coroutine_that_never_waits(self._read_by_plan(plan, projection, transport))
         except EndOfFileError as end:
-            cost = self._cost_of_files
-            plan = self._plan_of(layout, chunk_selection, out_selection, cost)
-            raise plan.end_of_file_error(file.path, end.offset) from None
-
-    def _read_file_by_plan(self, plan: Plan, projection: ChunkProjection, file: ChunkFile) -> None:
-        """Read an open file by a plan, in this thread; errors as `read_files` raises them."""
-        transport = FileTransport(file, projection.layout, self._cost_of_files)
-        try:
-            run_coroutine_that_never_waits(self._read_by_plan(plan, projection, transport))
-        except EndOfFileError as end:
+            if plan is None:  # for the message alone
+                cost = self._cost_of_files
+                plan = self._plan_of(layout, chunk_selection, out_selection, cost)
             raise plan.end_of_file_error(file.path, end.offset) from None
 
     def _prepared_read(

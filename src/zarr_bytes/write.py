@@ -452,7 +452,7 @@ class CountingTarget:
     Attributes
     ----------
     counts : Counts
-        Of the write.
+        Of the write, but no chunk.
     depends_on_values : bool
         Whether the counts are smaller where new (inner) chunks are empty and skipped.
     """
@@ -468,7 +468,7 @@ class CountingTarget:
         must_be_replaced: bool,
     ) -> None:
         self.path = path
-        self.counts = Counts(chunks=1)
+        self.counts = Counts()
         self.depends_on_values = False
         self._update = update
         self._layout = update.layout
@@ -700,7 +700,7 @@ class ChunkUpdate:
         if is_dense and read_inner_chunk is None:
             if self._skips_empty_chunks and self._is_fill_value(self._encoded):
                 return None
-            offsets = self.selection_update.offsets_in(self.layout.full_index())
+            offsets = self.selection_update.offsets_in(self.layout.full_index)
             return file_of_fill_values(self.layout, self.range_update(cast("list[int]", offsets)))
         blocks = self.blocks_of_new_object(read_inner_chunk or _ALL_ABSENT, is_dense=is_dense)
         return _file_of_blocks(blocks)
@@ -869,7 +869,7 @@ def _blocks_of_fill_values(layout: ObjectLayout) -> Iterator[tuple[int, Bytes]]:
         for start in range(0, nbytes, block.size):
             yield layout.data_offset + start, block[: nbytes - start]
     if layout.index_nbytes:
-        index = np.frombuffer(layout.encode_full_index(), np.uint8)
+        index = np.frombuffer(layout.encoded_full_index, np.uint8)
         yield layout.index_offset(nbytes + layout.index_nbytes), index
 
 

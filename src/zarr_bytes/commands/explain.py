@@ -10,7 +10,7 @@ import ast
 import os
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -391,16 +391,16 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     forecast = _Forecast(array, indexer, largest_chunk_nbytes, chunk_count, is_write=write)
     if selected_nbytes:
         for projection in indexer:
-            forecast.add(*projection)
-    counts = forecast.counts
+            forecast.add(projection)
+    totals = forecast.totals
     reason: _Reason | None
-    if not counts.chunks:
+    if not totals.chunks:
         reason = _Reason("no element is selected", _NOT_NEEDED)
     elif write:
         reason = forecast.reason
     else:
         reason = forecast.why_more_is_fetched(selected_nbytes)
-    fetches_less = counts.bytes_fetched < forecast.bytes_of_chunks
+    fetches_less = totals.bytes_fetched < totals.bytes_of_chunks
     codecs = getattr(array.metadata, "codecs", ())  # none in format 2
 
     def if_known(number: int) -> int | None:
@@ -415,17 +415,17 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         reason=reason.text if reason else "",
         remedy=reason.remedy if reason else "",
         kind="shard" if ShardingCodec in map(type, codecs) else "chunk",
-        chunks=counts.chunks,
-        chunks_assumed=forecast.chunks_assumed,
-        chunks_in_place=forecast.chunks_in_place,
-        opens=if_known(counts.opens),
-        requests=if_known(counts.requests),
+        chunks=totals.chunks,
+        chunks_assumed=totals.chunks_assumed,
+        chunks_in_place=totals.chunks_in_place,
+        opens=if_known(totals.opens),
+        requests=if_known(totals.requests),
         rounds=if_known(forecast.rounds),
-        ranges=if_known(counts.ranges),
+        ranges=if_known(totals.ranges),
         bytes_selected=selected_nbytes,
-        bytes_fetched=if_known(counts.bytes_fetched),
-        bytes_written=if_known(counts.bytes_written),
-        bytes_of_chunks=forecast.bytes_of_chunks,
+        bytes_fetched=if_known(totals.bytes_fetched),
+        bytes_written=if_known(totals.bytes_written),
+        bytes_of_chunks=totals.bytes_of_chunks,
         depends_on_values=forecast.depends_on_values,
         may_share=write and forecast.may_share,
     )
@@ -463,14 +463,32 @@ class _FileState(NamedTuple):
     why_not_in_place: _Reason | None
 
 
-# Numbers of a forecast that each chunk adds to, besides the counts.
-_SUMS: Final = (
-    "chunks_assumed",
-    "chunks_in_place",
-    "bytes_of_chunks",
-    "_bytes_of_indexes",
-    "_first_requests",
-)
+@dataclass
+class _Totals(Counts):
+    """Numbers of one chunk, or sums of several; those of `Explanation` and two more."""
+
+    chunks_assumed: int = 0
+    chunks_in_place: int = 0
+    bytes_of_chunks: int = 0
+    bytes_of_indexes: int = 0  # among the bytes that are fetched
+    first_requests: int = 0  # that other requests wait for
+
+    def add_totals(self, other: _Totals) -> None:
+        """Add the numbers of `other` to these, in place."""
+        self.add(other)
+        self.chunks_assumed += other.chunks_assumed
+        self.chunks_in_place += other.chunks_in_place
+        self.bytes_of_chunks += other.bytes_of_chunks
+        self.bytes_of_indexes += other.bytes_of_indexes
+        self.first_requests += other.first_requests
+
+
+class _LastChunk(NamedTuple):
+    """The numbers of the last chunk, which the next one may share."""
+
+    chunk_selection: Any
+    is_complete_chunk: bool
+    totals: _Totals
 
 
 class _Forecast:
@@ -489,7 +507,7 @@ class _Forecast:
 
     Attributes
     ----------
-    counts : Counts
+    totals : _Totals
         Sums of the chunks so far.
     acts : str
         The class of the pipeline, and of the codec if that reads, as in `Explanation`.
@@ -498,7 +516,7 @@ class _Forecast:
         none.
     is_known : bool
         Whether the counts are known in advance; False if zarr reads shards or compressed chunks.
-    chunks_assumed, chunks_in_place, bytes_of_chunks, depends_on_values
+    depends_on_values
         As in `Explanation`.
     """
 
@@ -518,13 +536,8 @@ class _Forecast:
         self._driver = driver_of(array.store)
         pipeline = array.async_array.codec_pipeline
         self.acts = class_path(type(pipeline))
-        self.counts = Counts()
-        self.chunks_assumed = 0
-        self.chunks_in_place = 0
-        self.bytes_of_chunks = 0
-        self._bytes_of_indexes = 0
+        self.totals = _Totals()
         self.reason: _Reason | None = None
-        self._first_requests = 0  # requests that others wait for
         self.is_known = True
         self.depends_on_values = False
         self._skips_empty_chunks = not array.config.write_empty_chunks
@@ -532,7 +545,6 @@ class _Forecast:
         self._encoding: ChunkEncoding | None = None
         # The pipeline's; None where the codec reads, with a reader for each chunk.
         self._reader: Reader | None = None
-        self._last_assumed: tuple[ObjectLayout, InnerChunkIndex] | None = None
         # Buffers in other memory are left to zarr's pipeline, which calls the codec.
         has_numpy_buffers = issubclass(get_buffer_class(), cpu.Buffer)
         own_pipeline = None
@@ -589,60 +601,44 @@ class _Forecast:
         # Chunks of the last round, which may be fewer than there are slots, are not alike others.
         slots = max_concurrent_requests()
         self._chunks_before_last_round = chunk_count - chunk_count % slots
-        # What the last chunk added, and the chunks that add the same.
-        self._last_added: tuple[Counts, list[int]] | None = None
-        self._last_selection: object = None
+        self._last_chunk: _LastChunk | None = None
 
-    def add(
-        self,
-        chunk_coords: tuple[int, ...],
-        chunk_selection: Any,
-        out_selection: Any,
-        is_complete_chunk: object,
-    ) -> None:
-        """Add the read or write of a chunk; the parameters are those of zarr's ChunkProjection.
+    def add(self, projection: Any) -> None:
+        """Add the read or write of a chunk, as zarr's indexer gives it: its ChunkProjection.
 
         A chunk that adds the same numbers as the one before is not looked at, so that a million
         take seconds.
         """
-        is_before_last_round = self.counts.chunks < self._chunks_before_last_round
-        if not (self._chunks_are_alike and is_before_last_round) or not is_basic_selection(
-            chunk_selection
-        ):
-            self._last_added = None
-            self._add_chunk(chunk_coords, chunk_selection, out_selection, is_complete_chunk)
-            return
-        selection = (chunk_selection, bool(is_complete_chunk))
-        if self._last_added is not None and selection == self._last_selection:
-            counts, sums = self._last_added
-            self.counts.add(counts)
-            for name, number in zip(_SUMS, sums, strict=True):
-                setattr(self, name, getattr(self, name) + number)
-            return
-        counts_before, sums_before = replace(self.counts), [getattr(self, name) for name in _SUMS]
+        _, chunk_selection, _, is_complete_chunk = projection
+        may_be_alike = (
+            self._chunks_are_alike
+            and self.totals.chunks < self._chunks_before_last_round
+            and is_basic_selection(chunk_selection)
+        )
+        last = self._last_chunk
+        if may_be_alike and last is not None:
+            has_same_selection = bool(chunk_selection == last.chunk_selection)
+            if has_same_selection and bool(is_complete_chunk) is last.is_complete_chunk:
+                self.totals.add_totals(last.totals)
+                return
         files_to_look_at = self._files_to_look_at
-        self._add_chunk(chunk_coords, chunk_selection, out_selection, is_complete_chunk)
-        self._last_added = None
-        if self._files_to_look_at == files_to_look_at:
-            added = [getattr(self, name) - n for name, n in zip(_SUMS, sums_before, strict=True)]
-            self._last_added = self.counts.minus(counts_before), added
-            self._last_selection = selection
+        totals = self._totals_of_chunk(projection)
+        self.totals.add_totals(totals)
+        self._last_chunk = None
+        if may_be_alike and self._files_to_look_at == files_to_look_at:
+            self._last_chunk = _LastChunk(chunk_selection, bool(is_complete_chunk), totals)
 
-    def _add_chunk(
-        self,
-        chunk_coords: tuple[int, ...],
-        chunk_selection: Any,
-        out_selection: Any,
-        is_complete_chunk: object,
-    ) -> None:
-        """Add the read or write of a chunk, as of `add`."""
+    def _totals_of_chunk(self, projection: Any) -> _Totals:
+        """The numbers of one chunk; the reasons and flags of the forecast follow it, too."""
+        chunk_coords, chunk_selection, out_selection, is_complete_chunk = projection
+        totals = _Totals(chunks=1)
         store_path = self._array.store_path / self._array.metadata.encode_chunk_key(chunk_coords)
         spec = self._spec
         chunk_nbytes = self._chunk_nbytes
         if self._has_several_shapes:
             spec = chunk_spec_at(self._array, chunk_coords)
             chunk_nbytes = prod(spec.shape) * self._array.dtype.itemsize
-        self.bytes_of_chunks += chunk_nbytes
+        totals.bytes_of_chunks = chunk_nbytes
         layout = None
         if self._encoding is not None and spec is not None:
             if self._has_several_shapes and (
@@ -653,40 +649,48 @@ class _Forecast:
             else:
                 layout = self._encoding.layout_of(spec)
         if layout is None:
-            self._add_by_zarr(chunk_nbytes, is_complete_chunk=bool(is_complete_chunk))
+            self._add_by_zarr(totals, chunk_nbytes, is_complete_chunk=bool(is_complete_chunk))
         elif self._is_write:
             self._add_write(
-                layout, store_path, chunk_selection, is_complete_chunk=bool(is_complete_chunk)
+                totals,
+                layout,
+                store_path,
+                chunk_selection,
+                is_complete_chunk=bool(is_complete_chunk),
             )
         else:
-            self._add_read(layout, store_path, chunk_selection, out_selection)
+            self._add_read(totals, layout, store_path, chunk_selection, out_selection)
+        return totals
 
-    def _add_by_zarr(self, chunk_nbytes: int, *, is_complete_chunk: bool) -> None:
+    def _add_by_zarr(self, totals: _Totals, chunk_nbytes: int, *, is_complete_chunk: bool) -> None:
         """Add a chunk that zarr reads and writes whole."""
-        counts = Counts(chunks=1)
         if self._is_write:
-            counts.bytes_written = chunk_nbytes
+            totals.bytes_written = chunk_nbytes
             self.depends_on_values = self.depends_on_values or self._skips_empty_chunks
         if not (self._is_write and is_complete_chunk):
-            counts.bytes_fetched = chunk_nbytes
-            self.chunks_assumed += 1
+            totals.bytes_fetched = chunk_nbytes
+            totals.chunks_assumed += 1
             self.reason = self._why_zarr
-        self.counts.add(counts)
 
     def _add_read(
-        self, layout: ObjectLayout, store_path: StorePath, chunk_selection: Any, out_selection: Any
+        self,
+        totals: _Totals,
+        layout: ObjectLayout,
+        store_path: StorePath,
+        chunk_selection: Any,
+        out_selection: Any,
     ) -> None:
         """Read a chunk by a transport that counts."""
         driver = self._driver
-        self.counts.add(Counts(chunks=1, opens=int(self._uses_files)))
-        index = self._file_state(layout, store_path, to_write=False).object_index
+        totals.opens = int(self._uses_files)
+        index = self._file_state(totals, layout, store_path, to_write=False).object_index
         if index is None:  # a missing shard
-            self.chunks_assumed += 1
-            index = self._assumed_index(layout)
+            totals.chunks_assumed += 1
+            index = _assumed_index(layout)
         if self.reason is None and (why_always_whole := driver.why_always_whole(store_path.path)):
             self.reason = _Reason(why_always_whole, driver.how_to_read_parts(store_path.path))
         if not layout.index_nbytes and not driver.is_known_to_answer_ranges():
-            self._first_requests += 1
+            totals.first_requests += 1
         projection = ChunkProjection(
             store_path, layout, chunk_selection, out_selection, is_complete_chunk=False
         )
@@ -702,7 +706,7 @@ class _Forecast:
             is_folder=self._uses_files,
             may_divide_whole_chunks=self._reader is not None and driver.is_known_to_answer_ranges(),
             objects_at_once=count_objects_in_same_round(
-                self.counts.chunks - 1, chunk_count, max_concurrent_requests()
+                self.totals.chunks, chunk_count, max_concurrent_requests()
             ),
         )
         transport = CountingTransport(
@@ -713,12 +717,13 @@ class _Forecast:
             index_is_kept=kept_index_of(index_cache, store_path, layout) is not None,
         )
         run_coroutine_that_never_waits(reader.read_object(projection, transport))
-        self.counts.add(transport.counts)
-        self._bytes_of_indexes += transport.index_nbytes
-        self._first_requests += transport.requests_before_others
+        totals.add(transport.counts)
+        totals.bytes_of_indexes += transport.index_nbytes
+        totals.first_requests += transport.requests_before_others
 
     def _add_write(
         self,
+        totals: _Totals,
         layout: ObjectLayout,
         store_path: StorePath,
         chunk_selection: Any,
@@ -733,7 +738,7 @@ class _Forecast:
         index = None
         why_replaced = self._why_replaced
         if not update.replaces_all:
-            state = self._file_state(layout, store_path, to_write=not why_replaced)
+            state = self._file_state(totals, layout, store_path, to_write=not why_replaced)
             index = state.object_index
             why_replaced = why_replaced or state.why_not_in_place
         target = CountingTarget(
@@ -747,14 +752,15 @@ class _Forecast:
         why_rebuilt = write_object(update, target)
         if why_rebuilt is not None and why_replaced is None:
             why_replaced = _Reason(why_rebuilt, _how_to_preallocate(self._array))
-        self.counts.add(target.counts)
+        totals.add(target.counts)
         if target.depends_on_values and self._skips_empty_chunks:
             self.depends_on_values = True
         if target.counts.requests > 1:  # the object is fetched, and then written
-            self._first_requests += 1
+            totals.first_requests += 1
         if not (why_replaced or update.replaces_all):
-            self.chunks_in_place += 1
-        self.is_known = not (self._uses_files and self.chunks_assumed)
+            totals.chunks_in_place += 1
+        if self._uses_files and totals.chunks_assumed:
+            self.is_known = False
         if index is not None:
             self.reason = self.reason or why_replaced
 
@@ -765,16 +771,17 @@ class _Forecast:
         Requests for the indexes of shards, and for first ranges, go before all others.
         """
         slots = max_concurrent_requests()
-        first = min(self._first_requests, self.counts.requests)
-        others = self.counts.requests - first
+        first = min(self.totals.first_requests, self.totals.requests)
+        others = self.totals.requests - first
         return -(-first // slots) + -(-others // slots)  # each rounded up
 
     @property
     def may_share(self) -> bool:
         """Whether processes may write different elements of a chunk at one time."""
-        if self._why_replaced or not self.counts.chunks:
+        totals = self.totals
+        if self._why_replaced or not totals.chunks:
             return False
-        all_in_place = self.chunks_in_place == self.counts.chunks and not self.chunks_assumed
+        all_in_place = totals.chunks_in_place == totals.chunks and not totals.chunks_assumed
         return all_in_place or can_lock(f"{self._driver.files_root}/{self._array.path}")
 
     def why_more_is_fetched(self, selected_nbytes: int) -> _Reason | None:
@@ -782,14 +789,15 @@ class _Forecast:
         if self.reason:
             return self.reason
         driver = self._driver
-        fetched_nbytes = self.counts.bytes_fetched - self._bytes_of_indexes
+        totals = self.totals
+        fetched_nbytes = totals.bytes_fetched - totals.bytes_of_indexes
         if selected_nbytes >= fetched_nbytes:
-            if fetched_nbytes >= self.bytes_of_chunks:
+            if fetched_nbytes >= totals.bytes_of_chunks:
                 return _Reason(
                     "the selection reaches from the first element of each chunk to the last",
                     _NOT_NEEDED,
                 )
-            if self.counts.bytes_fetched >= self.bytes_of_chunks:
+            if totals.bytes_fetched >= totals.bytes_of_chunks:
                 return _Reason(
                     "the index of a shard takes more than the elements that are left out",
                     "write the array with larger inner chunks: the index has 16 bytes for each",
@@ -819,32 +827,16 @@ class _Forecast:
             " have the shape of a selection",
         )
 
-    def _assumed_index(self, layout: ObjectLayout) -> InnerChunkIndex:
-        """Index of an object with all inner chunks, in the order in which this array writes them.
-
-        More inner chunks than `_MAX_ORDERED_INNER_CHUNKS` are in C order, which takes no time.
-        """
-        if self._last_assumed is not None and self._last_assumed[0] is layout:
-            return self._last_assumed[1]
-        if layout.inner_chunk_count > _MAX_ORDERED_INNER_CHUNKS:
-            index = InnerChunkIndex(
-                layout.data_offset, layout.inner_chunk_nbytes, layout.inner_chunk_count
-            )
-        else:
-            index = layout.full_index()
-        self._last_assumed = layout, index
-        return index
-
     def _file_state(
-        self, layout: ObjectLayout, store_path: StorePath, *, to_write: bool
+        self, totals: _Totals, layout: ObjectLayout, store_path: StorePath, *, to_write: bool
     ) -> _FileState:
         """The state of an object in a file; after a thousand files, and elsewhere, an assumed one.
 
         A ValueError if the file has the wrong size, its index is damaged, or it is no file.
         """
         if not self._files_to_look_at:
-            self.chunks_assumed += 1
-            return _FileState(self._assumed_index(layout), None)
+            totals.chunks_assumed += 1
+            return _FileState(_assumed_index(layout), None)
         self._files_to_look_at -= 1
         root = self._driver.files_root
         path = f"{root}/{store_path.path}"
@@ -865,6 +857,16 @@ class _Forecast:
                     why = _HAS_OTHER_NAMES if status.st_mode & 0o222 else _IS_READ_ONLY
                 index = read_index(file, layout)
         return _FileState(index, why.of_file(path) if why else None)
+
+
+def _assumed_index(layout: ObjectLayout) -> InnerChunkIndex:
+    """Index of an object with all inner chunks, in the order in which its array writes them.
+
+    More inner chunks than `_MAX_ORDERED_INNER_CHUNKS` are in C order, which takes no time.
+    """
+    if layout.inner_chunk_count <= _MAX_ORDERED_INNER_CHUNKS:
+        return layout.full_index
+    return InnerChunkIndex(layout.data_offset, layout.inner_chunk_nbytes, layout.inner_chunk_count)
 
 
 def _why_zarr_handles_chunks_itself() -> _Reason:

@@ -52,10 +52,6 @@ class Counts:
         self.bytes_fetched += other.bytes_fetched
         self.bytes_written += other.bytes_written
 
-    def minus(self, other: Counts) -> Counts:
-        """The numbers of these without those of `other`."""
-        return Counts(*[n - vars(other)[name] for name, n in vars(self).items()])
-
 
 active_counters: dict[int, Callable[[str | None, Counts], None]] = {}
 """The active counters, by their `id`. Each is called with the name of a store (None for what zarr

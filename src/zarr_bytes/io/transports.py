@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from zarr_bytes import limits
-from zarr_bytes.errors import wrong_size_error
 from zarr_bytes.indexing.plan import SizedFetch, with_request_sizes
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.files import EndOfFileError
@@ -79,9 +78,10 @@ class FileTransport:
         if layout.index_nbytes:
             return read_index(self._file, layout)
         if not _is_read_at_once(plan):  # which proves the size
-            size = self._file.size_of_regular_file()
-            if plan.reads_whole_chunk and size != layout.nbytes:
-                raise wrong_size_error(self._file.path, 0, layout.nbytes, size)
+            if plan.reads_whole_chunk:
+                self._file.check_size(layout.nbytes)
+            else:
+                self._file.size_of_regular_file()  # a ChunkFileError for anything else
         return SINGLE_CHUNK_INDEX
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:  # noqa: ARG002 -- of stores

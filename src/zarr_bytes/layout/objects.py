@@ -193,7 +193,8 @@ class ObjectLayout:
         entries = object_bytes[start : start + self.index_nbytes].copy()
         return ShardIndex(self, key, entries, object_bytes.size)
 
-    def encode_full_index(self) -> bytes:
+    @cached_property
+    def encoded_full_index(self) -> bytes:
         """The bytes of the index of a new object with all inner chunks; none for a chunk."""
         if not self.index_nbytes:
             return b""
@@ -217,6 +218,7 @@ class ObjectLayout:
             content += google_crc32c.value(content).to_bytes(_CHECKSUM_NBYTES, "little")
         return content
 
+    @cached_property
     def full_index(self) -> InnerChunkIndex:
         """The index of a new object that has all inner chunks."""
         numbers = self.inner_chunk_numbers_in_write_order
