@@ -469,7 +469,7 @@ MISTAKES = [
     ),
     Mistake(
         "indexing/selection.py",
-        "ChunkGrid.in_one_chunk",
+        "ChunkGrid.try_in_one_chunk",
         "if stop > before + size:",
         "if stop > size + 1:",
         "test_indexing.py::test_a_box_of_a_chunk_grid_is_found_in_one_chunk",

@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import ArraySpec, ArrayV3Metadata
 
 
-def replace_zarr_bytes_codecs(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
+def with_own_bytes_codecs(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
     """The chain with this package's codec in place of zarr's `BytesCodec`, in shards, too."""
-    return tuple(map(_replace_if_zarr_bytes_codec, codecs))
+    return tuple(map(_with_own_bytes_codec, codecs))
 
 
-def _replace_if_zarr_bytes_codec(codec: Codec) -> Codec:
+def _with_own_bytes_codec(codec: Codec) -> Codec:
     """The codec of this package in place of zarr's `BytesCodec`; any other codec as it is.
 
-    Of shards, the codecs of the inner chunks are replaced: see `replace_zarr_bytes_codecs`.
+    Of shards, the codecs of the inner chunks are replaced: see `with_own_bytes_codecs`.
 
     Subclasses of zarr's codecs stay, since they may store other bytes.
     """
     if type(codec) is zarr_codecs.BytesCodec:
         return BytesCodec(endian=endian_of(codec))
     if type(codec) is ShardingCodec:
-        inner_codecs = replace_zarr_bytes_codecs(codec.codecs)
+        inner_codecs = with_own_bytes_codecs(codec.codecs)
         is_changed = any(a is not b for a, b in zip(inner_codecs, codec.codecs, strict=True))
         return replace(codec, codecs=inner_codecs) if is_changed else codec
     return codec

@@ -21,8 +21,8 @@ from zarr.storage import StorePath
 from zarr_bytes.chains import (
     encoding_of_uncompressed,
     is_uncompressed,
-    replace_zarr_bytes_codecs,
     why_neither_reads_shard,
+    with_own_bytes_codecs,
 )
 from zarr_bytes.codec import ChosenOnUnpickling, Immutable, uses_cpu_buffers
 from zarr_bytes.errors import ConfigurationError, warn_caller
@@ -136,7 +136,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         """
         codecs = tuple(codecs)
         if _is_chosen():
-            codecs = replace_zarr_bytes_codecs(codecs)  # a new array has zarr's own
+            codecs = with_own_bytes_codecs(codecs)  # a new array has zarr's own
         if not _are_own(codecs):
             # zarr takes any pipeline.
             pipeline_of_zarr = cast(

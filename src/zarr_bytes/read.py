@@ -371,7 +371,7 @@ class Reader:
         for projection in batch:
             store_path, layout, chunk_selection, out_selection, _ = projection
             if prepared is None or not prepared.applies_to(layout, chunk_selection, out_selection):
-                prepared = self._prepared_read(layout, chunk_selection, out_selection)
+                prepared = self._take_or_make_prepared_read(layout, chunk_selection, out_selection)
             plan = prepared.plan
             if plan is not None and not may_block:
                 fetched_nbytes += plan.nbytes
@@ -408,7 +408,7 @@ class Reader:
                 plan = self._plan_of(layout, chunk_selection, out_selection, cost)
             raise plan.end_of_file_error(file.path, end.offset) from None
 
-    def _prepared_read(
+    def _take_or_make_prepared_read(
         self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any
     ) -> _PreparedRead:
         """The kept preparation of a read of files, if it applies, or a new one."""

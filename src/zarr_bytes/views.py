@@ -127,7 +127,7 @@ class ArrayView:
             ) from None
         self._grid = grid = self._blocks.grid
         # Bound once: a selection of one block takes a microsecond.
-        self._in_one_block = grid.in_one_chunk
+        self._in_one_block = grid.try_in_one_chunk
         self.shape = grid.shape
         self.chunks = grid.chunk_shape
         self.ndim = len(self.shape)
@@ -161,7 +161,7 @@ class ArrayView:
         return self._load_block(number)[block_selection]
 
     def _select(self, selection: Any) -> Any:
-        """The elements of a selection that `ChunkGrid.in_one_chunk` leaves to NumPy's rules.
+        """The elements of a selection that `ChunkGrid.try_in_one_chunk` leaves to NumPy's rules.
 
         Of any number of blocks; a view only of one.
         """
@@ -174,8 +174,10 @@ class ArrayView:
             number, block_selection = in_one_block
             return self._load_block(number)[block_selection]
         gathered = np.empty(selected.gathered_shape, self.dtype)
-        for number, block_selection, out_selection in selected.parts_by_chunk(self.dtype.itemsize):
-            gathered[out_selection] = self._load_block(number)[block_selection]
+        for number, block_selection, gathered_index in selected.gathered_parts_in_chunk_order(
+            self.dtype.itemsize
+        ):
+            gathered[gathered_index] = self._load_block(number)[block_selection]
         return selected.from_gathered(gathered)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
@@ -195,12 +197,12 @@ class ArrayView:
                 block_selection = (*block_selection, ...)
             self._load_block_unless_read_only(number)[block_selection] = values
             return
-        projections = list(selected.parts_by_chunk(values.itemsize))
-        for number, _, _ in projections:  # errors come before any change
+        parts = list(selected.gathered_parts_in_chunk_order(values.itemsize))
+        for number, _, _ in parts:  # errors come before any change
             self._load_block_unless_read_only(number)
         gathered = selected.to_gathered(values)
-        for number, block_selection, out_selection in projections:
-            self._load_block_unless_read_only(number)[block_selection] = gathered[out_selection]
+        for number, block_selection, gathered_index in parts:
+            self._load_block_unless_read_only(number)[block_selection] = gathered[gathered_index]
 
     def _load_block_unless_read_only(self, number: int) -> Array:
         """The block with a number; a ValueError if it is missing or shares bytes with another."""

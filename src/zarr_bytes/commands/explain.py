@@ -688,7 +688,7 @@ class _Forecast:
             totals.chunks_assumed += 1
             index = _assumed_index(layout)
         if self.reason is None and (why_always_whole := driver.why_always_whole(store_path.path)):
-            self.reason = _Reason(why_always_whole, driver.how_to_read_parts(store_path.path))
+            self.reason = _Reason(why_always_whole, driver.remedy_if_always_whole(store_path.path))
         if not layout.index_nbytes and not driver.is_known_to_answer_ranges():
             totals.first_requests += 1
         projection = ChunkProjection(

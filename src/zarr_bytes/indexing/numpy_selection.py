@@ -18,7 +18,7 @@ Each chunk puts its elements into the gathered array, in which slices ascend:
 >>> array = np.arange(120).reshape(4, 5, 6)
 >>> chunks = [array[..., :2], array[..., 2:4], array[..., 4:]]
 >>> gathered = np.empty(selection.gathered_shape, int)
->>> for number, index, gathered_index in selection.parts_by_chunk(item_size=8):
+>>> for number, index, gathered_index in selection.gathered_parts_in_chunk_order(item_size=8):
 ...     gathered[gathered_index] = chunks[number][index]
 >>> bool((selection.from_gathered(gathered) == array[2, ::-1, [1, 3]]).all())
 True
@@ -126,7 +126,7 @@ class NumpySelection:
         The index gives NumPy's result without a gathered array. None if several chunks have them.
         """
         bounds = [_bounds(entry) for entry in self._entries]
-        in_one_chunk = self._grid.in_one_chunk(bounds)
+        in_one_chunk = self._grid.try_in_one_chunk(bounds)
         if in_one_chunk is None:
             return None
         number, within = in_one_chunk
@@ -138,7 +138,7 @@ class NumpySelection:
             index_in_chunk.insert(self.ellipsis_position, ...)
         return number, tuple(index_in_chunk)
 
-    def parts_by_chunk(self, item_size: int) -> Iterator[ChunkPart]:
+    def gathered_parts_in_chunk_order(self, item_size: int) -> Iterator[ChunkPart]:
         """All selected elements, chunk by chunk, in the order of chunk numbers.
 
         An element has `item_size` bytes. Many elements of one chunk come in several parts.

@@ -77,8 +77,8 @@ if TYPE_CHECKING:
 RangeBounds: TypeAlias = "tuple[Offsets, Offsets]"
 """Starts and stops of ranges, ascending."""
 
-StartStopPosition: TypeAlias = "tuple[int, int, int]"
-"""A range: its start and stop in the object, and its position among the fetched bytes.
+StartStopPackedOffset: TypeAlias = "tuple[int, int, int]"
+"""A range: its start and stop in the object, and its offset in the bytes of all ranges, packed.
 
 A plain tuple, since one is made for each of many ranges."""
 
@@ -128,7 +128,7 @@ class ByteRanges:
         """Number of ranges."""
         return 1 if self.bounds_from_start is None else self.bounds_from_start[0].size
 
-    def requests(self, max_request_nbytes: int) -> Iterator[StartStopPosition]:
+    def requests(self, max_request_nbytes: int) -> Iterator[StartStopPackedOffset]:
         """As `ranges`, where longer ones are cut to at most `max_request_nbytes` bytes."""
         if self.nbytes <= max_request_nbytes:
             return self.ranges()
@@ -151,7 +151,7 @@ class ByteRanges:
             return np.array([self.start]), np.array([self.start + self.nbytes])
         return self.start + self.bounds_from_start[0], self.start + self.bounds_from_start[1]
 
-    def ranges(self) -> Iterator[StartStopPosition]:
+    def ranges(self) -> Iterator[StartStopPackedOffset]:
         """Start, stop, and position among the fetched bytes, of every range."""
         position = 0
         for starts, sizes in self.starts_and_sizes():

@@ -424,7 +424,7 @@ class ChunkGrid:
                 start += entry % size * stride
         return chunk_number, start
 
-    def in_one_chunk(self, selection: Sequence[Any]) -> tuple[int, tuple[Any, ...]] | None:
+    def try_in_one_chunk(self, selection: Sequence[Any]) -> tuple[int, tuple[Any, ...]] | None:
         """Number of the chunk that has all selected elements, and the selection within this chunk.
 
         A plain tuple, since a selection of a view takes a microsecond.
@@ -452,9 +452,9 @@ class ChunkGrid:
         Examples
         --------
         >>> grid = ChunkGrid((6, 7), chunk_shape=(3, 4))
-        >>> grid.in_one_chunk((4, slice(4, None, 2)))
+        >>> grid.try_in_one_chunk((4, slice(4, None, 2)))
         (3, (1, slice(0, 3, 2)))
-        >>> grid.in_one_chunk((slice(2, 4), 0)) is None
+        >>> grid.try_in_one_chunk((slice(2, 4), 0)) is None
         True
         """
         is_one_chunk = self._has_one_chunk_along_others[len(selection)]
@@ -490,7 +490,7 @@ class ChunkGrid:
         None if nothing is selected, or elements of several chunks. It takes a tenth of the time of
         a plan.
         """
-        in_one_chunk = self.in_one_chunk(chunk_selection)
+        in_one_chunk = self.try_in_one_chunk(chunk_selection)
         if in_one_chunk is None:
             return None
         number, within = in_one_chunk

@@ -64,7 +64,7 @@ class Driver:
             f"{store_name(self.store)} has answered a byte range with a whole object, or refused it"
         )
 
-    def how_to_read_parts(self, key: str) -> str:  # noqa: ARG002
+    def remedy_if_always_whole(self, key: str) -> str:  # noqa: ARG002
         """What to do about `why_always_whole` for the object at `key`, if there is a reason."""
         return (
             "serve the objects by a server that answers byte ranges (nginx, Apache, S3), and not"
@@ -148,7 +148,7 @@ class MemoryDriver(Driver):
         """Why an object is read whole: always, as it is in memory."""
         return "the chunks are in memory, where reading one whole costs nothing"
 
-    def how_to_read_parts(self, key: str) -> str:  # noqa: ARG002
+    def remedy_if_always_whole(self, key: str) -> str:  # noqa: ARG002
         """What to do about chunks in memory: nothing."""
         return "none is needed"
 
@@ -175,14 +175,14 @@ class ZipDriver(_LocalMediaDriver):
             return "the zip file is compressed"
         return super().why_always_whole(key)
 
-    def how_to_read_parts(self, key: str) -> str:
+    def remedy_if_always_whole(self, key: str) -> str:
         """What to do about a compressed member, or as of `Driver`."""
         if self._is_compressed_member(key):
             return (
                 "make the zip file again with compression=zipfile.ZIP_STORED, as zarr's ZipStore"
                 " does by default"
             )
-        return super().how_to_read_parts(key)
+        return super().remedy_if_always_whole(key)
 
     def _is_compressed_member(self, key: str) -> bool:
         """Whether a member is compressed; False for one that is missing, which `get` finds out."""
@@ -217,14 +217,14 @@ class FsspecDriver(Driver):
             return "fsspec reads an archive at one position, so that ranges would get mixed up"
         return super().why_always_whole(key)
 
-    def how_to_read_parts(self, key: str) -> str:
+    def remedy_if_always_whole(self, key: str) -> str:
         """What to do about an archive, or as of `Driver`."""
         if self._is_archive:
             return (
                 "open a zip file on this machine by zarr.storage.ZipStore, and unpack any other"
                 " archive"
             )
-        return super().how_to_read_parts(key)
+        return super().remedy_if_always_whole(key)
 
 
 class ObjectStoreDriver(Driver):

@@ -41,7 +41,7 @@ class Transport(Protocol):
     """
 
     cost: RequestCost | None
-    """The cost of a request of a part of the object; None if it is fetched whole."""
+    """The cost of a request of a part of the object; None if it is always fetched whole."""
 
     async def fetch_whole(self) -> Bytes | None:
         """The bytes of a whole chunk, in one request; None if they are only counted."""
