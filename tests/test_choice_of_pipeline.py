@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
+from numcodecs import Delta
 from stored_arrays import IN_PLACE, numbers, pipeline_of
 from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.core.codec_pipeline import BatchedCodecPipeline
@@ -48,7 +49,8 @@ OTHER = {
     "shard of compressed chunks": shard(codecs=[BIG, ZstdCodec()]),
     "shard of shards": shard((2, 6), shard().values()),
     "shard with a transposed index": shard(index_codecs=[TransposeCodec(order=(2, 0, 1)), BIG]),
-    "format 2": {"zarr_format": 2},
+    "format 2 with a compressor": {"zarr_format": 2, "compressors": "auto"},
+    "format 2 with a filter": {"zarr_format": 2, "filters": Delta("<i4")},
 }
 VALUES = numbers((7, 9), "i4")
 
@@ -83,6 +85,15 @@ def test_chains_of_transpose_and_bytes_have_the_pipeline_of_this_package(chain, 
         assert hash(pipeline_of(other)) == hash(pipeline_of(array))
     assert (tmp_path / "c/0/0").stat().st_ino == before
     assert np.array_equal(opened[...], expected)
+
+
+def test_uncompressed_arrays_of_format_2_have_the_pipeline_of_this_package(tmp_path):
+    array = created(LocalStore(tmp_path), zarr_format=2)
+    for found in array, zarr.open_array(tmp_path), pickle.loads(pickle.dumps(array)):  # noqa: S301
+        assert type(pipeline_of(found)) is BatchedBytesPipeline
+        with zarr.config.set(PIPELINE_OF_ZARR):
+            plain = pipeline_of(zarr.open_array(tmp_path))
+        assert pipeline_of(found).array_bytes_codec == plain.array_bytes_codec
 
 
 def test_the_pipeline_has_the_class_and_the_fields_of_zarrs_batched_pipeline():
@@ -122,6 +133,7 @@ def test_zarrs_pipeline_or_codec_is_used_where_the_user_chooses_it():
             for array in created(store), zarr.open_array(store):
                 array[...] = VALUES
                 assert type(pipeline_of(array)) is BatchedCodecPipeline
+            assert type(pipeline_of(created(zarr_format=2))) is BatchedCodecPipeline
 
 
 TOO_EARLY = """if True:

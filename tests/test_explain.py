@@ -464,18 +464,18 @@ READS = {
         UNCOMPRESSED,
         {},
     ),
-    "unknown: format 2": (
-        of_format_2,
-        7,
-        "the array is of Zarr format 2, .*",
-        "open it as format 3: .* `zarr migrate v3` .* KerchunkJSONParser of virtualizarr.parsers.*",
-        {},
-    ),
-    "unknown: format 2, compressed": (
+    "unknown: a compressor of format 2": (
         of_format_2_compressed,
         7,
-        "the array is of Zarr format 2, .*",
-        "write the array again in format 3, with compressors=None and filters=None",
+        CODEC.format("zstd"),
+        UNCOMPRESSED,
+        {},
+    ),
+    "unknown: texts of format 2": (
+        partial(texts, zarr_format=2),
+        7,
+        CODEC.format("vlen-utf8"),
+        'write the array again with a data type that .*, such as texts .* .dtype="U8".',
         {},
     ),
     "unknown: texts": (
@@ -523,6 +523,7 @@ READS = {
     ),
     "nothing": (in_folder, np.s_[8:7], "no element is selected", NOT_NEEDED, {}),
     "a row": (in_folder, 7, "", "", {}),
+    "a row of format 2": (of_format_2, 7, "", "", {}),
     "halves of chunks": (by_rows, np.s_[7:11, :25], "", "", {"zarr_bytes.gap.local": 0}),
     "shards: rows of two": (by_shards, np.s_[29:31], "", "", {}),
     "shards: a large index": (
@@ -549,6 +550,8 @@ READS = {
     ),
     "zarr's codec": (in_folder, 7, OF_CODEC, CODEC_AGAIN, ZARRS_CODEC),
     "zarr's pipeline": (transposed, 7, PIPELINE, PIPELINE_AGAIN, OTHER),
+    "zarr's codec, of format 2": (of_format_2, 7, OF_CODEC, CODEC_AGAIN, ZARRS_CODEC),
+    "zarr's pipeline, of format 2": (of_format_2, 7, PIPELINE, PIPELINE_AGAIN, OTHER),
     "a device": (
         transposed,
         7,
@@ -755,7 +758,7 @@ def test_a_write_that_is_not_partial_says_to_write_whole_chunks_first(tmp_path):
     for name, make, selection in (
         ("codec", partial(compressed, **SHARDED), 7),
         ("texts", texts, 7),
-        ("format", of_format_2, 7),
+        ("format", of_format_2_compressed, 7),
         ("store", requested, np.s_[7, 3]),
     ):
         explained = explain(make(tmp_path / name), selection, write=True)

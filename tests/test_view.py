@@ -426,7 +426,7 @@ class TestRefusals:
         ("make", "mode", "reason"),
         [
             (lambda: zarr.create_array({}, data=VALUES), "r", "chunks go through the codec zstd"),
-            (lambda: zarr.create_array({}, data=VALUES, zarr_format=2), "r", "format 2"),
+            (lambda: zarr.create_array({}, data=VALUES, zarr_format=2), "r", "the codec zstd"),
             (lambda: stored(CountingStore(MemoryStore())), "r", "its store is a CountingStore"),
             (lambda: stored(Own(mkdtemp())), "r", "its store is a Own, and must be a LocalStore"),
             (of_chunks_of_several_shapes, "r", "its chunks have several shapes"),

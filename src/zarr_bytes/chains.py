@@ -1,7 +1,9 @@
 """Chains of codecs that store chunks uncompressed, and how they store them.
 
 A chain is all codecs of an array, in the order in which they encode. It is uncompressed if it has
-any number of `transpose` and then `bytes` or `endian`, or shards with such a chain inside.
+any number of `transpose` and then `bytes` or `endian`, or shards with such a chain inside. An array
+of Zarr format 2 has no codecs in its metadata. zarr gives it one codec, which has the filters and
+the compressor, and the chain is uncompressed if there are none.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from zarr_bytes.errors import StoreError
 from zarr_bytes.layout.write_order import WRITE_ORDERS
 from zarr_bytes.zarr_versions import (
     chunk_spec_if_regular,
+    codecs_of,
     endian_of,
+    is_format_2_codec,
     write_order_of,
     zarr_refuses_shard,
 )
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.layout.elements import Endian
     from zarr_bytes.layout.objects import ChunkEncoding
-    from zarr_bytes.zarr_versions import ArraySpec, ArrayV3Metadata
+    from zarr_bytes.zarr_versions import ArraySpec
 
 
 def with_own_bytes_codecs(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
@@ -58,8 +62,11 @@ def is_uncompressed(codecs: Sequence[Codec]) -> bool:
     """Whether a chain stores plain elements, so that this package reads and writes them by itself.
 
     Such chains are any number of `transpose` and then `bytes` or `endian`, or shards with such a
-    chain inside, whose index is stored by `bytes`. False for shards in shards.
+    chain inside, whose index is stored by `bytes`; and the codec of format 2 without filters and
+    compressor. False for shards in shards.
     """
+    if len(codecs) == 1 and is_format_2_codec(codecs[0]):
+        return not any(iter_codecs_unsupported_by_themselves(codecs))
     if not codecs or any(type(codec) is not TransposeCodec for codec in codecs[:-1]):
         return False
     last = codecs[-1]
@@ -120,8 +127,10 @@ def _spec_before_last_codec(codecs: Sequence[Codec], spec: ArraySpec) -> ArraySp
     return spec
 
 
-def codec_name_or_class_name(codec: Codec) -> str:
-    """Name of a codec in metadata; of a codec without one, the name of its class."""
+def codec_name_or_class_name(codec: Any) -> str:
+    """Name of a codec of zarr or numcodecs in metadata; without one, the name of its class."""
+    if hasattr(codec, "codec_id"):  # of numcodecs, in format 2
+        return str(codec.codec_id)
     try:
         return str(codec.to_dict()["name"])
     except (KeyError, NotImplementedError):
@@ -133,13 +142,11 @@ def uncompressed_codecs_or_raise(array: zarr.Array[Any]) -> Sequence[Codec]:
 
     The message names the first codec that keeps the chain from being one.
     """
-    metadata = array.metadata
-    if metadata.zarr_format != 3:
-        raise StoreError("it is of Zarr format 2")
-    if not is_uncompressed(metadata.codecs):
+    codecs = codecs_of(array.metadata)
+    if not is_uncompressed(codecs):
         # Where every codec is known by itself, it is shards in shards, or their index.
         names = [
-            *map(codec_name_or_class_name, iter_codecs_unsupported_by_themselves(metadata.codecs)),
+            *map(codec_name_or_class_name, iter_codecs_unsupported_by_themselves(codecs)),
             "sharding_indexed",
         ]
         raise StoreError(
@@ -147,7 +154,7 @@ def uncompressed_codecs_or_raise(array: zarr.Array[Any]) -> Sequence[Codec]:
             " the file: permitted are transposes and bytes alone (compressors=None, filters=None),"
             " or shards of them, which are in no other shard, with an index of bytes and crc32c"
         )
-    return metadata.codecs
+    return codecs
 
 
 class CodecsAndChunkSpec(NamedTuple):
@@ -163,7 +170,7 @@ def uncompressed_codecs_and_spec_or_raise(array: zarr.Array[Any]) -> CodecsAndCh
     Also a StoreError for chunks of several shapes, and for shards that inner chunks do not divide.
     """
     codecs = uncompressed_codecs_or_raise(array)
-    spec = chunk_spec_if_regular(cast("ArrayV3Metadata", array.metadata))
+    spec = chunk_spec_if_regular(array.metadata)
     if spec is None:
         raise StoreError("its chunks have several shapes")
     if reason := why_shard_is_not_divisible(codecs, spec):
@@ -171,10 +178,15 @@ def uncompressed_codecs_and_spec_or_raise(array: zarr.Array[Any]) -> CodecsAndCh
     return CodecsAndChunkSpec(codecs, spec)
 
 
-def iter_codecs_unsupported_by_themselves(codecs: Iterable[Codec]) -> Iterator[Codec]:
-    """The codecs of a chain, and of its inner chunks, that no uncompressed chain has."""
+def iter_codecs_unsupported_by_themselves(codecs: Iterable[Codec]) -> Iterator[Any]:
+    """The codecs of a chain, and of its inner chunks, that no uncompressed chain has.
+
+    Those of format 2 are filters and compressors of numcodecs.
+    """
     for codec in codecs:
-        if type(codec) is ShardingCodec:
+        if is_format_2_codec(codec):
+            yield from filter(None, (*(codec.filters or ()), codec.compressor))
+        elif type(codec) is ShardingCodec:
             yield from iter_codecs_unsupported_by_themselves(codec.codecs)
         elif type(codec) not in (TransposeCodec, *SAME_BYTES_CLASSES):
             yield codec
@@ -185,6 +197,8 @@ def encoding_of_uncompressed(codecs: Sequence[Codec]) -> ChunkEncoding:
     from zarr_bytes.layout.objects import ChunkEncoding, ShardingConfig
 
     *transposes, last = codecs
+    if is_format_2_codec(last):
+        return ChunkEncoding(None, is_format_2=True)
     if not isinstance(last, ShardingCodec):
         return ChunkEncoding(
             endian_of(cast("BytesCodec", last)), _composed_order_unless_identity(transposes)

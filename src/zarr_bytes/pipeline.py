@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from zarr_bytes.zarr_versions import (
         ArrayMetadata,
         ArraySpec,
-        ArrayV3Metadata,
         SelectorTuple,
     )
 
@@ -67,9 +66,9 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     """A pipeline of zarr that reads and writes uncompressed chunks and shards by itself.
 
     It is the pipeline of arrays whose codecs are any number of `transpose` and then `bytes` or
-    `endian`, or `sharding_indexed` with these codecs inside, while zarr chooses this package's
-    class for ``bytes``. Arrays with other codecs get the pipeline of zarr that the setting
-    ``zarr_bytes.other_chains`` names.
+    `endian`, or `sharding_indexed` with these codecs inside, and of arrays of Zarr format 2 without
+    filters and compressor, while zarr chooses this package's class for ``bytes``. Arrays with other
+    codecs get the pipeline of zarr that the setting ``zarr_bytes.other_chains`` names.
 
     Parameters
     ----------
@@ -122,7 +121,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         """
         codecs = getattr(array_metadata, "codecs", ())  # none in format 2
         if codecs and isinstance(codecs[-1], ShardingCodec) and _are_own(codecs):
-            spec = chunk_spec_if_regular(cast("ArrayV3Metadata", array_metadata))
+            spec = chunk_spec_if_regular(array_metadata)
             if spec is not None:
                 _refuse_unreadable(codecs, spec)
         raise NotImplementedError("zarr calls `from_codecs`")

@@ -661,8 +661,11 @@ class ChunkUpdate:
         # zarr compares the names of types, so that an equal one converts nothing.
         value_dtype = elements.dtype
         dtype = self.layout.dtype
-        if value_dtype != dtype and value_dtype.newbyteorder("=") != dtype.newbyteorder("="):
-            elements = elements.astype(dtype)
+        if value_dtype != dtype:
+            # Encoded in the byte order that the codec names, or else in that of the data type.
+            differs_in_byte_order_only = value_dtype.newbyteorder("=") == dtype.newbyteorder("=")
+            if self.layout.endian is None or not differs_in_byte_order_only:
+                elements = elements.astype(dtype)
         if not elements.shape:
             elements = np.broadcast_to(elements, selection_update.shape)
         self.is_empty_selection = not elements.size

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeGuard, cast
 from zipfile import BadZipFile, ZipFile
 
 import donfig  # type: ignore[import-untyped]
@@ -322,6 +322,39 @@ def endian_of(codec: BytesCodec) -> Endian | None:
     return cast("Endian | None", getattr(codec.endian, "value", codec.endian))
 
 
+class Format2Codec(Protocol):
+    """The codec that zarr gives arrays of format 2, which have no codecs in their metadata."""
+
+    filters: Sequence[Any] | None  # of numcodecs
+    compressor: Any  # of numcodecs, or None
+
+
+def _format_2_codec_class_or_none() -> Any:
+    """The class of the codec that zarr gives arrays of format 2; None where it is not known."""
+    # Private, up to 3.4.2. Goes when zarr has a public one.
+    try:
+        return import_module("zarr.codecs._v2").V2Codec
+    except (ImportError, AttributeError):
+        return None
+
+
+_FORMAT_2_CODEC: Final = _format_2_codec_class_or_none()
+
+
+def is_format_2_codec(codec: object) -> TypeGuard[Format2Codec]:
+    """Whether a codec is the one that zarr gives arrays of format 2."""
+    return type(codec) is _FORMAT_2_CODEC
+
+
+def codecs_of(metadata: ArrayMetadata) -> tuple[Codec, ...]:
+    """The codecs that zarr gives the pipeline of an array; none if it is unknown for format 2."""
+    if metadata.zarr_format == 3:
+        return tuple(metadata.codecs)
+    if _FORMAT_2_CODEC is None:
+        return ()
+    return (_FORMAT_2_CODEC(filters=metadata.filters, compressor=metadata.compressor),)
+
+
 def write_order_of(codec: ShardingCodec) -> WriteOrder:
     """Order in which a sharding codec stores inner chunks, which may be one that isn't known."""
     # Up to 3.2, zarr has Morton order only.
@@ -332,8 +365,10 @@ HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
 """Whether zarr has the data type `struct`."""
 
 
-def chunk_spec_if_regular(metadata: ArrayV3Metadata) -> ArraySpec | None:
+def chunk_spec_if_regular(metadata: ArrayMetadata) -> ArraySpec | None:
     """Chunk spec of all chunks of an array; None if chunks have several shapes."""
+    if metadata.zarr_format == 2:
+        return _chunk_spec(metadata, metadata.chunks)
     # A rectilinear grid, from 3.3 on, has no `chunk_shape`.
     shape = getattr(metadata.chunk_grid, "chunk_shape", None)
     return None if shape is None else _chunk_spec(metadata, shape)
@@ -345,13 +380,16 @@ def chunk_spec_at(array: Any, chunk_coords: tuple[int, ...]) -> ArraySpec:
     return _chunk_spec(array.metadata, array._chunk_grid[chunk_coords].codec_shape)
 
 
-def _chunk_spec(metadata: ArrayV3Metadata, shape: Iterable[int]) -> ArraySpec:
+def _chunk_spec(metadata: ArrayMetadata, shape: Iterable[int]) -> ArraySpec:
     """Chunk spec of a chunk of this shape, with buffers in the main memory."""
+    dtype = metadata.dtype if metadata.zarr_format == 2 else metadata.data_type
+    # The order of elements is one of memory alone in format 3.
+    config: Any = {"order": metadata.order} if metadata.zarr_format == 2 else {}
     return ArraySpec(
         shape=tuple(shape),
-        dtype=metadata.data_type,
+        dtype=dtype,
         fill_value=metadata.fill_value,
-        config=ArrayConfig.from_dict({}),
+        config=ArrayConfig.from_dict(config),
         prototype=cpu.buffer_prototype,
     )
 

@@ -72,6 +72,7 @@ from zarr_bytes.zarr_versions import (
     axis_indexers_of,
     chunk_spec_at,
     chunk_spec_if_regular,
+    codecs_of,
     divide_selection_without_reading,
 )
 
@@ -401,7 +402,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     else:
         reason = forecast.why_more_is_fetched(selected_nbytes)
     fetches_less = totals.bytes_fetched < totals.bytes_of_chunks
-    codecs = getattr(array.metadata, "codecs", ())  # none in format 2
+    codecs = codecs_of(array.metadata)
 
     def if_known(number: int) -> int | None:
         return number if forecast.is_known else None
@@ -553,9 +554,9 @@ class _Forecast:
             own_pipeline = pipeline
         codec = None if is_write else getattr(pipeline, "array_bytes_codec", None)
         metadata: Any = array.metadata
-        # Of all chunks; None where they have several shapes, and in format 2.
-        self._spec = chunk_spec_if_regular(metadata) if metadata.zarr_format == 3 else None
-        self._has_several_shapes = metadata.zarr_format == 3 and self._spec is None
+        # Of all chunks; None where they have several shapes.
+        self._spec = chunk_spec_if_regular(metadata)
+        self._has_several_shapes = self._spec is None
         self._chain: Sequence[Codec] = ()
         try:
             self._chain = chain = uncompressed_codecs_or_raise(array)
@@ -893,21 +894,9 @@ def _why_zarr_handles_chunks_itself() -> _Reason:
 
 
 def _why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> _Reason:
-    """The first reason why the chunks of an array are not stored uncompressed in format 3."""
-    metadata: Any = array.metadata
+    """The first reason why the chunks of an array are not stored uncompressed."""
     first = f"{_WRITE_WHOLE}, or " if is_write else ""
-    if metadata.zarr_format != 3:
-        text = "the array is of Zarr format 2, which is not read or written in parts yet"
-        if metadata.compressor is not None or metadata.filters:
-            again = "write the array again in format 3, with compressors=None and filters=None"
-            return _Reason(text, f"{first}{again}")
-        return _Reason(
-            text,
-            f"{first}open it as format 3: of a folder, `zarr migrate v3` (zarr[cli]) writes the"
-            " metadata, and leaves the chunks as they are; of kerchunk's references,"
-            " KerchunkJSONParser of virtualizarr.parsers makes it",
-        )
-    codec = next(iter_codecs_unsupported_by_themselves(metadata.codecs), None)
+    codec = next(iter_codecs_unsupported_by_themselves(codecs_of(array.metadata)), None)
     if codec is None:
         return _Reason(
             "chunks go through the codec sharding_indexed, with shards in shards, or with an index"
@@ -917,7 +906,7 @@ def _why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> _Reason:
     name = codec_name_or_class_name(codec)
     text = f"chunks go through the codec {name}, so that no part of a chunk can be read or written"
     text += " by itself"
-    if isinstance(codec, ArrayBytesCodec):
+    if isinstance(codec, ArrayBytesCodec) or name.startswith("vlen-"):  # the latter in format 2
         return _Reason(
             text,
             f"{first}write the array again with a data type that the codec bytes stores, such as"

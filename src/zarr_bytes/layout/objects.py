@@ -9,7 +9,7 @@ one. With a `transpose` codec before the sharding codec, that is C order of the 
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -70,13 +70,15 @@ class ObjectLayout:
     Parameters
     ----------
     encoding : ChunkEncoding
-        Byte order, order of axes and sharding.
+        Byte order, sharding and format.
     shape : tuple of int
         Shape of a chunk or shard, in the axes of the array.
     dtype : DType
         Data type of the array, in memory.
     fill_value_bytes : bytes
         Bytes of the fill value in memory, as of `dtype`.
+    order : tuple of int, optional
+        As the attribute; None for C order.
 
     Attributes
     ----------
@@ -117,7 +119,12 @@ class ObjectLayout:
     """
 
     def __init__(
-        self, encoding: ChunkEncoding, shape: tuple[int, ...], dtype: DType, fill_value_bytes: bytes
+        self,
+        encoding: ChunkEncoding,
+        shape: tuple[int, ...],
+        dtype: DType,
+        fill_value_bytes: bytes,
+        order: tuple[int, ...] | None = None,
     ) -> None:
         sharding = encoding.sharding
         endian = encoding.endian
@@ -125,7 +132,7 @@ class ObjectLayout:
         self.dtype = dtype
         self.endian = endian
         self.sharding = sharding
-        self.order = tuple(range(len(shape))) if encoding.order is None else encoding.order
+        self.order = tuple(range(len(shape))) if order is None else order
         self.inverse_order = tuple([self.order.index(i) for i in range(len(shape))])
         self.inner_chunk_shape = shape if sharding is None else sharding.inner_chunk_shape
         counts = [-(-n // size) for n, size in zip(shape, self.inner_chunk_shape, strict=True)]
@@ -137,6 +144,8 @@ class ObjectLayout:
         )
         self.inner_chunk_count = self.grid.chunk_count
         element_layout = element_layout_of(dtype, endian)
+        if encoding.is_format_2:  # in which any byte but 0 is true
+            element_layout = element_layout._replace(bool_offsets=())
         self.element_layout = element_layout
         self.item_size = element_layout.item_size
         self.stored_dtype = element_layout.numpy_dtype or dtype
@@ -284,6 +293,8 @@ def _bitwise_dtypes_or_none(
     """
     if view_dtype.newbyteorder("=") != layout_dtype.newbyteorder("="):
         return None
+    if endian is None and view_dtype != layout_dtype:
+        return None  # stored in the byte order of `layout_dtype`, which NumPy converts
     element_layout = element_layout_of(view_dtype, endian)
     is_foreign = element_layout.numpy_dtype is None or view_dtype.num >= FIRST_USER_TYPE
     if is_foreign and not view_dtype.isnative:
@@ -306,6 +317,9 @@ class ChunkEncoding:
         For each stored axis, the axis of the array that it is; None for C order.
     sharding : ShardingConfig, optional
         None for chunks that aren't shards.
+    is_format_2 : bool, default False
+        Whether the array is one of Zarr format 2. Its chunk specs say whether elements are stored
+        in C or Fortran order, and any byte is a bool.
     """
 
     def __init__(
@@ -313,11 +327,15 @@ class ChunkEncoding:
         endian: Endian | None,
         order: tuple[int, ...] | None = None,
         sharding: ShardingConfig | None = None,
+        *,
+        is_format_2: bool = False,
     ) -> None:
         self.endian = endian
         self.order = order
         self.sharding = sharding
-        self._layouts: dict[Any, ObjectLayout] = {}  # by shape, data type and bytes of fill value
+        self.is_format_2 = is_format_2
+        # By shape, data type, bytes of the fill value, and order of axes.
+        self._layouts: dict[Any, ObjectLayout] = {}
         # The last spec and its layout. One tuple: no thread sees half of it.
         self._last: tuple[ArraySpec, ObjectLayout] | None = None
 
@@ -332,6 +350,7 @@ class ChunkEncoding:
                 spec.dtype is last.dtype
                 and spec.shape == last.shape
                 and spec.fill_value is last.fill_value
+                and (not self.is_format_2 or spec.order == last.order)
             ):
                 return layout
         dtype = spec.dtype.to_native_dtype()
@@ -339,10 +358,13 @@ class ChunkEncoding:
         if fill_value is None:  # as zarr has it
             fill_value = spec.dtype.default_scalar()
         fill_bytes = np.full(1, fill_value, dtype).tobytes()
-        key = (spec.shape, dtype, fill_bytes)
+        order = self.order
+        if self.is_format_2 and spec.order == "F":
+            order = tuple(reversed(range(len(spec.shape))))
+        key = (spec.shape, dtype, fill_bytes, order)
         layout_or_none = self._layouts.get(key)
         if layout_or_none is None:
-            layout = ObjectLayout(self, spec.shape, dtype, fill_bytes)
+            layout = ObjectLayout(self, *key)
             if len(self._layouts) >= _MAX_LAYOUTS:
                 self._layouts.clear()
             # Not to be looked up: another thread may clear them.
@@ -353,7 +375,8 @@ class ChunkEncoding:
         return layout
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ChunkEncoding, (self.endian, self.order, self.sharding)
+        make = partial(ChunkEncoding, is_format_2=self.is_format_2)
+        return make, (self.endian, self.order, self.sharding)
 
 
 class InnerChunkIndex:
