@@ -199,9 +199,10 @@ EVENTS_OF_WRITES = {
     ("layout", "in_place"),
     [
         ("shard", True),
-        ("chunk", False),
-        pytest.param("chunk", True, marks=pytest.mark.slow),
-        pytest.param("shard", False, marks=pytest.mark.slow),
+        *(
+            pytest.param(layout, in_place, marks=pytest.mark.slow)
+            for layout, in_place in (("chunk", False), ("chunk", True), ("shard", False))
+        ),
     ],
 )
 def test_a_write_to_a_chunk_file_that_others_change_is_done_to_one_version(

@@ -296,7 +296,7 @@ def test_an_array_holds_what_a_numpy_array_holds(tmp_path):
     same(array[...], values)
 
 
-@fuzz(examples=40)
+@fuzz(examples=20)
 @given(data=st.data())
 def test_arrays_hold_what_numpy_arrays_hold(tmp_path_factory, plain, data):
     """Each example has some of the steps, and so more often one after the same one."""

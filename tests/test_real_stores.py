@@ -92,7 +92,7 @@ class TestIcechunkWithTheCacheOfIndexes:
         icechunk = pytest.importorskip("icechunk")
         repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
         session = repository.writable_session("main")
-        options = {"chunks": 2, "shards": 8, "compressors": None}
+        options = {"chunks": (2,), "shards": (8,), "compressors": None}
         for name in "a", "b":
             zarr.create_array(session.store, name=name, data=self.VALUES, **options)
         session.commit("written")

@@ -587,7 +587,7 @@ class TestIndexCache:
         """Also one that is made where another was in memory, which has its `id`."""
         array = self.array()
         with zarr.config.set({"zarr_bytes.index_cache": 5}):
-            for rows in itertools.repeat((10, 20, 30), 5):
+            for rows in itertools.repeat((10, 20, 30), 2):
                 for n in rows:
                     values = self.VALUES.copy()
                     values[:, n:] = 0  # the fill value, of inner chunks that are not stored

@@ -474,9 +474,9 @@ class TestSharedState:
     @pytest.mark.parametrize(
         ("kind", "selection"),
         [
-            ("chunk", np.s_[9]),
+            pytest.param("chunk", np.s_[9], marks=pytest.mark.slow),
             ("shard", np.s_[9, 3:50]),
-            ("shard of a store", np.s_[9, 3:50]),
+            pytest.param("shard of a store", np.s_[9, 3:50], marks=pytest.mark.slow),
         ],
     )
     def test_a_read_is_right_whatever_others_read_of_the_array_meanwhile(
