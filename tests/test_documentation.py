@@ -12,6 +12,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 import zarr
@@ -25,6 +26,7 @@ PAGES = {
 }
 SPECIFICATION = "docs/specification.md"
 CHECKING = "docs/guide/checking-stores.md"
+READING = "docs/guide/partial-reads.md"
 
 EVERY_SENTENCE = SPECIFICATION, "Every sentence"
 TRACED = [
@@ -177,6 +179,15 @@ def test_the_code_of_pages_runs_twice_and_prints_what_its_comments_say(codes, tm
     comments = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
     printed = json.loads(run.stdout.splitlines()[-1])
     assert printed == {page: [comments.findall(code)] * times for page, code in codes.items()}
+
+
+def test_the_page_on_partial_reads_shows_what_explain_prints(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(blocks(READING, "python")[0], names)  # noqa: S102
+    printed = str(zarr_bytes.explain(names["cube"], np.s_[7, :, 150]))
+    shown = blocks(READING, "text")[0].replace("file:///data/cube.zarr", str(names["cube"].store))
+    assert printed.split() == shown.split()
 
 
 def test_the_examples_of_the_docstrings_hold():
