@@ -67,7 +67,10 @@ def first_failure(tests: list[str], mistake: Mistake | None = None) -> str:
         errors = re.findall(r"^ERROR.*", text, re.MULTILINE)
         raise MisfitError(" ".join(errors) or "the tests are slow ones, which aren't run here")
     failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", text, re.MULTILINE)
-    return failed[1] if failed else f"a run that ended with {run.exitcode}: it hung, or crashed"
+    if failed:
+        return failed[1]
+    last_line = "".join(text.strip().splitlines()[-1:])
+    return f"a run that ended with {run.exitcode} and the line {last_line!r}: it hung, or crashed"
 
 
 def judged(mistake: Mistake) -> tuple[str, float]:
