@@ -58,7 +58,8 @@ _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _OWN_CLASSES: Final = CLASSES | {"pipeline": PIPELINE}
 _KEYS: Final = {name: f"codecs.{name}" for name in CLASSES} | {"pipeline": "codec_pipeline.path"}
 _PARTS_OF_CHUNKS: Final = (
-    "are read where an array has `transpose` codecs and `bytes` alone, or shards of these."
+    "are read where an array has `transpose` codecs and `bytes` alone, or shards of these, or is of"
+    " Zarr format 2 without compressor and filters."
 )
 _NEW_ARRAYS: Final = (
     "have zarr's own codec in their metadata, and zarr-bytes reads and writes them all the same."
