@@ -34,6 +34,16 @@ def test_zarrs_reads_a_big_endian_array(tmp_path):
         assert zarr.open_array(tmp_path, mode="r")[...].tolist() == [0, 1, 2, 3]
 
 
+def test_zarrs_refuses_numbers_of_format_2_in_the_other_byte_order(tmp_path):
+    other = np.arange(4, dtype="i4").byteswap().view(np.dtype("i4").newbyteorder())
+    zarr.create_array(tmp_path, data=other, compressors=None, zarr_format=2)
+    assert zarr.open_array(tmp_path, mode="r")[1:].tolist() == [1, 2, 3]
+    with zarr.config.set(ZARRS):
+        theirs = zarr.open_array(tmp_path, mode="r")
+        with pytest.raises(RuntimeError, match="Non-native byte order not supported"):
+            theirs[...]
+
+
 @pytest.mark.parametrize("endian", ["little", "big"])
 @pytest.mark.parametrize("name", [*BY_ITSELF, *LEFT_TO_PYTHON])
 def test_arrays_are_exchanged_both_ways_without_a_warning(tmp_path, name, endian):
