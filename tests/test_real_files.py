@@ -4,7 +4,6 @@ The files are those of the tests of astropy, h5py and SciPy, which their wheels 
 """
 
 import json
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
