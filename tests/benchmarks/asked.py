@@ -23,7 +23,6 @@ OURS: dict[str, str] = {}
 IN_PLACE = {"ZARR_ZARR_BYTES__PARTIAL_WRITES": "true"}
 
 NO_HELP = "no help with compressed data"
-NO_HELP_FOR_REFERENCES = "no help, as its references are of format 2"
 VIEW = "with `zarr_bytes.view`"
 
 
@@ -355,11 +354,12 @@ CASES = [
         "kerchunk 124",
         "`SingleHdf5ToZarr`, then `array[0, 0]` of 134 MB",
         store_hdf5,
-        [Way(PLAIN, read_kerchunk, ("read", "time"))],
-        [
-            Way(OURS, read_kerchunk, ("read", "time"), NO_HELP_FOR_REFERENCES),
-            Way(OURS, read_hdf5, ("read", "time"), "with VirtualiZarr's `HDFParser`"),
-        ],
+        **both(
+            read_kerchunk,
+            "read",
+            "time",
+            others=[Way(OURS, read_hdf5, ("read", "time"), "with VirtualiZarr's `HDFParser`")],
+        ),
     ),
     Case(
         "An uncompressed read makes one copy more",
