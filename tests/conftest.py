@@ -2,6 +2,7 @@ import base64
 import gc
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -74,7 +75,8 @@ def _no_chunk_stays_open():
 
 def open_chunks():
     links = map(os.path.realpath, Path("/proc/self/fd").glob("*"))
-    return [link for link in links if "/c/" in link]
+    key = re.compile(r"/c/|/\d+(\.\d+)*( \(deleted\))?$")  # of a chunk of format 3 or 2
+    return [link for link in links if key.search(link) and not link.startswith(("/dev/", "/proc/"))]
 
 
 @pytest.fixture

@@ -4,13 +4,25 @@
 """
 
 import json
+import re
+import sys
+from base64 import b64encode
 from dataclasses import dataclass, replace
 from itertools import permutations
 from math import gcd, prod
 
 import numpy as np
 from documents import document_of, transposes
-from fuzz import TYPES, encoded, filled_up, transposed, values_of
+from fuzz import (
+    ALL_TYPES,
+    NAMES_OF_FORMAT_2,
+    RECORDS_OF_FORMAT_2,
+    TYPES,
+    encoded,
+    filled_up,
+    transposed,
+    values_of,
+)
 from hypothesis import note
 from hypothesis import strategies as st
 from shards import divided, morton_order, shard_of, sharding
@@ -30,23 +42,38 @@ class Example:
     missing: list  # keys of chunks
     seed: int
 
+    document_key = "zarr.json"
+
+    @property
+    def dtype(self):
+        """In NumPy memory."""
+        return np.dtype(ALL_TYPES[self.name][0])
+
+    @property
+    def fill_value(self):
+        return np.zeros((), self.dtype)
+
     def values(self, version=0):
         """Elements in NumPy memory, with the fill value where chunks are missing."""
         values = values_of(self.name, self.shape, self.seed + version)
         for key in self.missing:
-            values[self.region(key)] = np.zeros((), values.dtype)
+            values[self.region(key)] = self.fill_value
         return values
 
     def region(self, key):
         """Elements of a chunk, as an index of the array."""
-        places = zip(map(int, key.split("/")[1:]), self.chunk_shape, strict=True)
+        places = zip(map(int, re.findall(r"\d+", key)), self.chunk_shape, strict=False)
         return tuple(slice(i * c, (i + 1) * c) for i, c in places)
+
+    def key_of(self, index):
+        """Key of the chunk at an index of the grid."""
+        return "/".join(["c", *map(str, index)])
 
     @property
     def keys(self):
         """Keys of its chunks."""
         grid = [-(-n // c) for n, c in zip(self.shape, self.chunk_shape, strict=True)]
-        return ["/".join(["c", *map(str, index)]) for index in np.ndindex(*grid)]
+        return [self.key_of(index) for index in np.ndindex(*grid)]
 
     def numbers_of_chunks(self):
         """For each element, the number of its chunk among the keys."""
@@ -57,7 +84,7 @@ class Example:
 
     def chunks(self, values):
         """Key and bytes of each chunk that is not missing."""
-        chunks = filled_up(values, self.chunk_shape)
+        chunks = zip(self.keys, filled_up(values, self.chunk_shape), strict=True)
         return {key: self.chunk(key, chunk) for key, chunk in chunks if key not in self.missing}
 
     def chunk(self, key, values):
@@ -70,7 +97,46 @@ class Example:
     def objects(self, values=None):
         """What a store of the array holds; no chunks without values."""
         chunks = {} if values is None else self.chunks(values)
-        return {"zarr.json": json.dumps(self.document()).encode(), **chunks}
+        return {self.document_key: json.dumps(self.document()).encode(), **chunks}
+
+
+@dataclass(frozen=True)
+class Format2(Example):
+    """An array of Zarr format 2; `orders` are none in order C, and one that reverses the axes in F."""
+
+    separator: str  # of the numbers in keys
+    has_fill_value: bool  # rather than null
+
+    document_key = ".zarray"
+
+    @property
+    def fill_value(self):
+        """Of null, that of zarr."""
+        if self.name == "datetime" and not self.has_fill_value:
+            return np.array("NaT", self.dtype)
+        return super().fill_value
+
+    def key_of(self, index):
+        return self.separator.join(map(str, index)) or "0"
+
+    def document(self):
+        dtype, is_bfloat16 = self.dtype, self.name == "bfloat16"
+        if self.name not in RECORDS_OF_FORMAT_2 and not is_bfloat16:
+            dtype = dtype.newbyteorder(self.endian)
+        zeros = {"b": False, "c": [0, 0], "U": "", "S": ""}
+        zeros["V"] = b64encode(bytes(dtype.itemsize)).decode()
+        zero = 0 if is_bfloat16 else zeros.get(dtype.kind, 0)
+        return {
+            "zarr_format": 2,
+            "shape": self.shape,
+            "chunks": self.chunk_shape,
+            "dtype": "bfloat16" if is_bfloat16 else dtype.descr if dtype.names else dtype.str,
+            "order": "F" if self.orders else "C",
+            "dimension_separator": self.separator,
+            "fill_value": zero if self.has_fill_value else None,
+            "compressor": None,
+            "filters": None,
+        }
 
 
 @dataclass(frozen=True)
@@ -157,6 +223,26 @@ def sharded(draw, example, can_be_sparse=True):
         is_shuffled=is_shuffled,
         is_sparse=can_be_sparse and is_sparse,
     )
+
+
+@st.composite
+def of_format_2(draw, example):
+    """An array like `example`, of any layout of format 2."""
+    random = draw(RANDOM)
+    name = example.name
+    if name not in NAMES_OF_FORMAT_2 or random.random() < 0.2:
+        name = str(random.choice(NAMES_OF_FORMAT_2))
+    axes = tuple(range(len(example.shape)))
+    numbers_of_missing = [example.keys.index(key) for key in example.missing]
+    fields = vars(example) | {"name": name, "orders": [axes[::-1]] * int(random.integers(2))}
+    if name == "bfloat16":  # whose name says no byte order
+        fields["endian"] = sys.byteorder
+    of_format_2 = Format2(
+        **fields,
+        separator=str(random.choice([".", "/"])),
+        has_fill_value=bool(random.integers(2)),
+    )
+    return replace(of_format_2, missing=[of_format_2.keys[i] for i in numbers_of_missing])
 
 
 @st.composite

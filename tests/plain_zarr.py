@@ -40,8 +40,9 @@ def outcome(objects):
             warnings.simplefilter("ignore")
             array = zarr.open_array(store, mode="r")
             read = {"shape": array.shape, "dtype": str(array.dtype)}
-            # A rectilinear grid has no one shape of chunks.
-            chunk_shape = getattr(array.metadata.chunk_grid, "chunk_shape", ())
+            # A rectilinear grid has no one shape of chunks; those of format 2 have no grid.
+            grid = getattr(array.metadata, "chunk_grid", None)
+            chunk_shape = getattr(grid, "chunk_shape", ())
             if max(prod(array.shape), prod(chunk_shape), array.dtype.itemsize) > LARGEST:
                 return read
             values = np.asarray(array[...], array.dtype)

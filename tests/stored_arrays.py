@@ -73,9 +73,14 @@ def contents_of(store):
     return zarr.core.sync.sync(got())
 
 
+def is_metadata(key):
+    """Whether the object of a key is a document, of format 3 or 2, rather than a chunk."""
+    return key.endswith(("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"))
+
+
 def keys_of(store):
     """Keys of the chunks that are stored."""
-    return sorted(key for key in contents_of(store) if not key.endswith("zarr.json"))
+    return sorted(key for key in contents_of(store) if not is_metadata(key))
 
 
 def most_memory(act):
@@ -97,7 +102,7 @@ class CountingStore(WrapperStore):
         self.requests = []
 
     async def get(self, key, prototype, byte_range=None):
-        if not key.endswith("zarr.json"):
+        if not is_metadata(key):
             self.requests.append(byte_range)
         return await super().get(key, prototype, byte_range)
 
@@ -126,7 +131,7 @@ class FaultyStore(CountingStore):
 
     async def get(self, key, prototype, byte_range=None):
         buffer = await super().get(key, prototype, byte_range)
-        if self.fault is None or key.endswith("zarr.json"):
+        if self.fault is None or is_metadata(key):
             return buffer
         self.running += 1
         self.most = max(self.most, self.running)

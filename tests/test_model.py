@@ -1,7 +1,7 @@
 """Arrays beside NumPy arrays: whatever is done to them in any order, they hold the same bits.
 
 Several arrays live in one process, so that what is kept of one is there when another is read. They
-are of every layout, data type, byte order, fill value and kind of store. Each is created, opened
+are of every layout, data type, byte order, fill value, kind of store and Zarr format. Each is created, opened
 again under other settings, read, written, resized, explained, viewed and preallocated; in the end
 plain zarr, in a process of its own, reads what is stored. `tests/fuzz.py` says how long it runs.
 """
@@ -14,11 +14,32 @@ import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
-from fuzz import KINDS, TYPES, conditions, fuzz, same, store_with, values_of
-from fuzz_arrays import LARGEST, Selection, Sharded, arrays, basic, selections, sharded
+from fuzz import (
+    ALL_TYPES,
+    IS_NEWER_ZARR,
+    KINDS,
+    TYPES,
+    conditions,
+    fuzz,
+    same,
+    store_with,
+    values_of,
+)
+from fuzz_arrays import (
+    LARGEST,
+    Format2,
+    Selection,
+    Sharded,
+    arrays,
+    basic,
+    of_format_2,
+    selections,
+    sharded,
+)
 from hypothesis import event, given, note
 from hypothesis import strategies as st
-from stored_arrays import CAN_WRITE_IN_PLACE, IN_PLACE, contents_of, pipeline_of
+from stored_arrays import CAN_WRITE_IN_PLACE, IN_PLACE, contents_of, keys_of, pipeline_of
+from zarr.buffer import cpu
 
 import zarr_bytes
 from zarr_bytes import StoreError, counting, explain, preallocate
@@ -32,6 +53,7 @@ pytestmark = [
 ]
 
 OWN = "BatchedBytesPipeline"
+OF_BOTH_BYTE_ORDERS = "iufcMU"  # kinds of data types
 STORES = [*KINDS, *["local"] * len(KINDS)]  # what is written in place, often
 
 # By data type: fill values in metadata, and their bits, the most significant byte first.
@@ -46,10 +68,22 @@ FILL_VALUES = {
     "r24": [([1, 2, 3], "010203")],
     "bfloat16": [("0x7fc1", "7fc1"), (-0.0, "8000")],
 }
+FILL_VALUES_OF_FORMAT_2 = {
+    "bool": [(True, "01")],
+    "int16": [(-2, "fffe")],
+    "float32": [("NaN", "7fc00000"), (-0.0, "80000000")],
+    "complex64": [([1.5, "NaN"], "3fc000007fc00000")],
+    "r24": [("AQID", "010203")],
+    "datetime": [(7, 7 * "00" + "07")],
+    "text": [("a", "0000006100000000")],
+    "ascii": [("YWI=", "616200")],
+    "bfloat16": [(-0.0, "8000")],
+    "mixed": [("//4DAAAAAAAA8D8=", "fffe03000000000000f03f")],
+}
 OF_PLAIN_ZARR = {
     *("bool", "datetime", "text", "ascii", "complex64", "complex128"),
     *(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)),
-    *(["struct", "nested"] if zarr.__version__ > "3.3" else []),  # whose fields it did not swap
+    *(["struct", "nested"] if IS_NEWER_ZARR else []),
 }
 
 # Of int2 and int4, bits that do not count are written.
@@ -58,7 +92,7 @@ EXAMPLES = arrays(can_be_missing=True, names=[n for n in TYPES if n not in ("int
 
 def element_of(name, bits):
     """An element of a data type in NumPy memory, from its bits in hexadecimal digits."""
-    dtype, units, _ = TYPES[name]
+    dtype, units, _ = ALL_TYPES[name]
     content, ends = bytes.fromhex(bits), np.cumsum(units)
     if sys.byteorder == "little":
         parts = zip(ends, units, strict=True)
@@ -71,23 +105,29 @@ class Member:
 
     def __init__(self, data, folder):
         example = data.draw(EXAMPLES)
-        if data.draw(st.booleans()):
-            example = data.draw(sharded(example))
+        layout = data.draw(st.sampled_from([None, sharded, of_format_2]))
+        if layout is not None:
+            example = data.draw(layout(example))
         self.example, self.is_sharded = example, isinstance(example, Sharded)
+        is_format_2 = isinstance(example, Format2)
+        self.is_of_plain_zarr = example.name in OF_PLAIN_ZARR or (
+            is_format_2 and example.name != "bfloat16"
+        )
         self.folder, self.kind = folder, data.draw(st.sampled_from(STORES))
         self.is_read_only = self.kind == "zip"  # whose members cannot be replaced
-        self.dtype = np.dtype(TYPES[example.name][0])
-        self.fill_value, self.versions = np.zeros((), self.dtype)[()], 0
-        self.values = np.zeros(example.shape, self.dtype)
+        self.dtype = example.dtype
+        self.fill_value, self.versions = example.fill_value[()], 0
+        self.values = np.full(example.shape, self.fill_value, self.dtype)
         document, objects = example.document(), example.objects()
-        if example.name in FILL_VALUES and data.draw(st.booleans()):
-            document["fill_value"], bits = data.draw(st.sampled_from(FILL_VALUES[example.name]))
+        fill_values = FILL_VALUES_OF_FORMAT_2 if is_format_2 else FILL_VALUES
+        if example.name in fill_values and data.draw(st.booleans()):
+            document["fill_value"], bits = data.draw(st.sampled_from(fill_values[example.name]))
             self.fill_value = element_of(example.name, bits)
             self.values[...] = self.fill_value
         elif self.is_read_only or data.draw(st.booleans()):  # by hand, in shards of any form
             self.values = example.values()
             objects = example.objects(self.values)
-        objects["zarr.json"] = json.dumps(document).encode()
+        objects[example.document_key] = json.dumps(document).encode()
         # Whether all chunks are there, and shards have all inner chunks in order, and only those
         # within the array: what is assumed of a shard that is not looked at.
         has_edge = any(n % c for n, c in zip(example.shape, example.chunk_shape, strict=True))
@@ -149,7 +189,15 @@ class Member:
     def read(self, data):
         for _ in range(2):
             selection = data.draw(selections(self.shape, self.example.chunk_shape))
-            same(selection.read(self.array), np.asarray(selection.take(self.values), self.dtype))
+            expected = np.asarray(selection.take(self.values), self.dtype)
+            found = selection.read(self.array)
+            assert found.dtype == self.array.dtype or not isinstance(found, np.ndarray)
+            same(found, expected)
+        if not selection.how and self.dtype.kind in OF_BOTH_BYTE_ORDERS:
+            out = np.empty(expected.shape, self.array.dtype.newbyteorder())
+            into = cpu.NDBuffer.from_numpy_array(out)
+            self.array.get_basic_selection(selection.entries, out=into)
+            same(out, expected)
 
     def write(self, data):
         """And a read, of which a part is often what was written."""
@@ -254,7 +302,7 @@ class Member:
         if self.kind != "local" or self.pipeline != OWN or not CAN_WRITE_IN_PLACE:
             return
         assert preallocate(self.array).chunks == len(self.keys)
-        assert len(contents_of(self.store)) == 1 + len(self.keys)
+        assert len(keys_of(self.store)) == len(self.keys)
         assert preallocate(self.array).made == 0
 
 
@@ -262,10 +310,14 @@ class Member:
 def values_for(draw, member, shape):
     """Values of every kind, for a selection of this shape."""
     kinds = ["fresh", "Fortran", "broadcast", "fill value", "fill value"]
-    kind = draw(st.sampled_from([*kinds, *["one"] * (member.dtype.kind in "biufc")]))
+    kinds += ["one"] * (member.dtype.kind in "biufc")
+    kinds += ["other byte order"] * (member.dtype.kind in OF_BOTH_BYTE_ORDERS)
+    kind = draw(st.sampled_from(kinds))
     note(f"values: {kind}")
     if kind == "Fortran":
         return np.array(member.fresh(shape), order="F")
+    if kind == "other byte order":
+        return member.fresh(shape).astype(member.array.dtype.newbyteorder())
     if kind == "broadcast":
         return np.broadcast_to(member.fresh(()), shape)
     if kind == "one":
@@ -282,8 +334,9 @@ READING = ["read", "explained_read", "viewed", "reopen"]
 WRITING = ["write", "explained_write", "written_through_a_view", "resize", "preallocated"]
 
 
-def as_plain_zarr_says(values):
+def as_plain_zarr_says(values, dtype):
     """As `plain_zarr.outcome` has them."""
+    values = np.asarray(values, dtype)
     if values.dtype.kind in "fc":
         values = np.where(np.isnan(values), np.array(np.nan, values.dtype), values)
     return values.tobytes().hex()
@@ -317,9 +370,10 @@ def test_arrays_hold_what_numpy_arrays_hold(tmp_path_factory, plain, data):
             getattr(member, name)(data)
             same(member.array[...], member.values)
     for member in members:
-        if member.example.name in OF_PLAIN_ZARR:
+        if member.is_of_plain_zarr:
             found = plain(contents_of(member.store))
-            assert found.get("values") == as_plain_zarr_says(member.values), found
+            expected = as_plain_zarr_says(member.values, member.array.dtype)
+            assert found.get("values") == expected, found
         if not member.is_read_only:
             chunks = zip(member.shape, member.example.chunk_shape, strict=True)
             member.resized(tuple(-(-n // c) * c for n, c in chunks))  # to see behind the edges

@@ -52,7 +52,8 @@ def stored_after(shard, key, values, is_selected, is_in_place):
     """What may be stored for a shard that is written to, and whether its file stays."""
     is_whole = is_selected[shard.region(key)].all()
     in_file = replace(shard, missing=[]).chunks(values)[key]
-    full, selected = (dict(filled_up(a, shard.chunk_shape))[key] for a in (values, is_selected))
+    number = shard.keys.index(key)
+    full, selected = ([*filled_up(a, shard.chunk_shape)][number] for a in (values, is_selected))
     is_needed = [p.any() for p in divided(transposed(selected, shard.before), shard.inner_shape)]
 
     def in_order(absent):
