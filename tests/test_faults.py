@@ -43,9 +43,11 @@ OLD = numbers(SHAPE, "i4") + 1
 NEW = OLD + 1_000_000
 BIG, TRANSPOSE = BytesCodec(endian="big"), [TransposeCodec(order=(1, 0))]
 
+OF_FORMAT_2 = {"zarr_format": 2, "order": "F", "serializer": "auto"}
 LAYOUTS = {
     "chunk": {},
     "transposed chunk of another fill value": {"filters": TRANSPOSE, "fill_value": 9},
+    "chunk of format 2 in order F": {**OF_FORMAT_2, "fill_value": 9},
     "shard": {"serializer": ShardingCodec(chunk_shape=(25, 20), codecs=[BIG])},
     "shard with its index at the start": {
         "serializer": ShardingCodec(chunk_shape=(50, 40), codecs=[BIG], index_location="start"),
@@ -60,9 +62,10 @@ class Stored:
     def __init__(self, folder, layout=None):
         if layout is not None:
             created(LocalStore(folder), SHAPE, "i4", **LAYOUTS[layout])
-        self.folder, self.path = folder, folder / "c/0/0"
         with zarr.config.set(PLAIN_ZARR):
             self.plain = zarr.open_array(folder, mode="r")
+        self.folder = folder
+        self.path = folder / self.plain.metadata.encode_chunk_key((0, 0))
         with zarr.config.set(IN_PLACE):
             self.array = zarr.open_array(folder, mode="r+")
 
@@ -133,9 +136,9 @@ slow = pytest.mark.slow
 
 
 def cases(step):
-    """Each `step`-th operation in one of two layouts; the others are slow."""
+    """Each `step`-th operation in one of three layouts; the others are slow."""
     for number, operation in enumerate(OPERATIONS):
-        quick = [*LAYOUTS][1 if number < 8 else 2] if number % step == 0 else None
+        quick = [*LAYOUTS][1 + number % 2 if number < 8 else 3] if number % step == 0 else None
         for layout in LAYOUTS:
             if "shard" in layout or "inner" not in operation:
                 yield pytest.param(operation, layout, marks=[] if layout == quick else slow)

@@ -18,8 +18,8 @@ import pytest
 import stored_arrays
 import zarr
 from documents import BIG, document_of, text_of, write
-from fuzz import TYPES, fuzz, same, store_with
-from fuzz_arrays import arrays, sharded
+from fuzz import ALL_TYPES, fuzz, same, store_with
+from fuzz_arrays import arrays, of_format_2, sharded
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, basic_indices, integer_array_indices
@@ -63,11 +63,14 @@ def changed(store, **options):
 def any_view(data, mode="r", **options):
     """Any array as it is stored, the array as zarr opens it, and a view of it."""
     example = data.draw(arrays(**options))
-    if data.draw(st.booleans()):
+    layout = data.draw(st.sampled_from(["chunks", "shards", "format 2"]))
+    if layout == "shards":
         example = data.draw(sharded(example, can_be_sparse=mode == "r"))
-    dtype, units, *_ = TYPES[example.name]
+    elif layout == "format 2":
+        example = data.draw(of_format_2(example))
+    _, units, *_ = ALL_TYPES[example.name]
     # Types that are not NumPy's own have no view in another byte order.
-    assume(np.dtype(dtype).num < 256 or example.endian == sys.byteorder or max(units) == 1)
+    assume(example.dtype.num < 256 or example.endian == sys.byteorder or max(units) == 1)
     kind = data.draw(st.sampled_from(["local", "memory"])) if mode == "r" else "local"
     with TemporaryDirectory() as folder, zarr.config.set(IN_PLACE):
         store = store_with(kind, example.objects(example.values()), Path(folder))
