@@ -7,6 +7,7 @@ selected bytes and the gaps that settings permit, and nothing else.
 import asyncio
 import gc
 import os
+import struct
 import weakref
 import zipfile
 from contextlib import suppress
@@ -441,6 +442,16 @@ class TestMemory:
             found, peak = most_memory(lambda: array[selection])  # noqa: B023
             assert peak < found.nbytes + limit
             assert np.array_equal(found, values[selection])
+
+    def test_memory_of_a_write_in_the_byte_order_of_format_2_is_that_of_a_few_blocks(
+        self, tmp_path
+    ):
+        """Values in the other byte order are not converted as a whole."""
+        options = {"serializer": "auto", "zarr_format": 2, "order": "F"}
+        array, values = created(tmp_path, (1024, 2048), ">f8", **options), np.ones((1024, 2048))
+        _, peak = most_memory(lambda: array.__setitem__(..., values))
+        assert peak < 8 * MEBIBYTE < values.nbytes
+        assert (tmp_path / "0.0").read_bytes()[-8:] == struct.pack(">d", 1)
 
     @pytest.mark.parametrize(
         "selection",

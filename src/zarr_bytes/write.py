@@ -662,7 +662,7 @@ class ChunkUpdate:
         value_dtype = elements.dtype
         dtype = self.layout.dtype
         if value_dtype != dtype:
-            # Encoded in the byte order that the codec names, or else in that of the data type.
+            # Encoded in the byte order of the layout; without one, that of each field counts.
             differs_in_byte_order_only = value_dtype.newbyteorder("=") == dtype.newbyteorder("=")
             if self.layout.endian is None or not differs_in_byte_order_only:
                 elements = elements.astype(dtype)

@@ -114,6 +114,15 @@ def element_layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayo
     )
 
 
+def byte_order_of(dtype: DType) -> Endian | None:
+    """Byte order of all units of several bytes; None if they have both, or if there are none."""
+    units = [unit for _, unit in _iter_scalar_fields(_bit_preserving_dtype(dtype))]
+    signs = {unit.str[0] for unit in units} - {"|"}
+    if len(signs) != 1:
+        return None
+    return "little" if signs == {"<"} else "big"
+
+
 def viewable_dtype(dtype: DType, endian: Endian | None) -> DType | None:
     """The NumPy data type in which a view shows stored elements as they are; None without one."""
     element_layout = element_layout_of(dtype, endian)

@@ -20,6 +20,7 @@ from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE
 from zarr_bytes.errors import ShardIndexError
 from zarr_bytes.indexing.selection import ChunkGrid, c_strides
 from zarr_bytes.layout.elements import (
+    byte_order_of,
     decode_elements,
     element_layout_of,
     encode_elements,
@@ -82,6 +83,8 @@ class ObjectLayout:
 
     Attributes
     ----------
+    endian : "little", "big" or None
+        Byte order of stored elements. None for that of `dtype`, whose fields may have both.
     order : tuple of int
         For each stored axis, the axis of the array that it is.
     inverse_order : tuple of int
@@ -127,7 +130,7 @@ class ObjectLayout:
         order: tuple[int, ...] | None = None,
     ) -> None:
         sharding = encoding.sharding
-        endian = encoding.endian
+        endian = byte_order_of(dtype) if encoding.endian is None else encoding.endian
         self.shape = shape
         self.dtype = dtype
         self.endian = endian
@@ -294,7 +297,7 @@ def _bitwise_dtypes_or_none(
     if view_dtype.newbyteorder("=") != layout_dtype.newbyteorder("="):
         return None
     if endian is None and view_dtype != layout_dtype:
-        return None  # stored in the byte order of `layout_dtype`, which NumPy converts
+        return None  # stored as `layout_dtype`, whose fields may have both byte orders
     element_layout = element_layout_of(view_dtype, endian)
     is_foreign = element_layout.numpy_dtype is None or view_dtype.num >= FIRST_USER_TYPE
     if is_foreign and not view_dtype.isnative:
