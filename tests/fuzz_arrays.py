@@ -102,7 +102,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Format2(Example):
-    """An array of Zarr format 2; `orders` are none in order C, and one that reverses the axes in F."""
+    """An array of Zarr format 2; `orders` are none in order C, and one that reverses axes in F."""
 
     separator: str  # of the numbers in keys
     has_fill_value: bool  # rather than null

@@ -96,6 +96,39 @@ def names_of(statement: ast.stmt) -> list[str]:
 
 
 MISTAKES = [
+    # Zarr format 2.
+    Mistake(
+        "layout/objects.py",
+        "ChunkEncoding.layout_of",
+        "tuple(reversed(range(len(spec.shape))))",
+        "tuple(range(len(spec.shape)))",
+        "test_tensorstore.py::test_uncompressed_chunks_of_zarr_format_2_are_exchanged_with_tensorstore",
+        "Arrays in order F are read and written in order C.",
+    ),
+    Mistake(
+        "layout/objects.py",
+        "_bitwise_dtypes_or_none",
+        "endian is None and view_dtype != layout_dtype",
+        "False",
+        "test_partial_write.py::test_records_of_format_2_keep_the_byte_order_of_each_field",
+        "Records with fields of both byte orders are read into memory with their bytes swapped.",
+    ),
+    Mistake(
+        "write.py",
+        "ChunkUpdate.__init__",
+        "self.layout.endian is None or not differs_in_byte_order_only",
+        "not differs_in_byte_order_only",
+        "test_partial_write.py::test_records_of_format_2_keep_the_byte_order_of_each_field",
+        "Records are stored in the byte orders of the values, and not in those of the metadata.",
+    ),
+    Mistake(
+        "layout/objects.py",
+        "ObjectLayout.__init__",
+        "element_layout._replace(bool_offsets=())",
+        "element_layout",
+        "test_damaged.py::TestBools::test_a_bool_of_format_2_is_any_byte_as_for_plain_zarr",
+        "Bools that zarr reads are an error.",
+    ),
     # Locks.
     Mistake(
         "io/locks.py",

@@ -17,10 +17,15 @@ from zarr_bytes import preallocate
 COUNT = 4  # writers
 SHAPE, INNER = (64, 256), (4, 256)  # sixteen inner chunks; a column is written through a mapping
 VALUES = numbers(SHAPE, "i4") + 2
+OPTIONS = {
+    "chunk": {"chunks": SHAPE},
+    "shard": {"shards": SHAPE, "chunks": INNER},
+    "format_2": {"chunks": SHAPE, "zarr_format": 2, "order": "F"},
+}
 LAYOUTS = [
     *(f"chunk {state}" for state in ("missing", "complete", "with another name", "behind a link")),
     *("shard missing", "shard incomplete", "shard complete"),
-    *("shard with another name", "shard behind a link"),
+    *("shard with another name", "shard behind a link", "format_2 complete"),
 ]
 
 _barrier = None
@@ -53,10 +58,10 @@ def processes():
 def prepared(folder, layout):
     """An array of one chunk or shard, in which plain zarr has stored four rows of ones."""
     kind, _, state = layout.partition(" ")
-    divided = {"shards": SHAPE, "chunks": INNER} if kind == "shard" else {"chunks": SHAPE}
+    options = {"dtype": "i4", "compressors": None, **OPTIONS[kind]}
     with zarr.config.set(PLAIN_ZARR):
-        array = zarr.create_array(folder, shape=SHAPE, dtype="i4", compressors=None, **divided)
-    path = folder / "c/0/0"
+        array = zarr.create_array(folder, shape=SHAPE, **options)
+    path = folder / array.metadata.encode_chunk_key((0, 0))
     if state == "missing":
         return
     array[...] = 1

@@ -136,6 +136,26 @@ def test_zarrs_pipeline_or_codec_is_used_where_the_user_chooses_it():
             assert type(pipeline_of(created(zarr_format=2))) is BatchedCodecPipeline
 
 
+@pytest.mark.parametrize("name", [name for name in PIPELINES if name != "BatchedBytesPipeline"])
+def test_arrays_of_format_2_are_left_to_a_pipeline_of_zarr_that_the_user_chooses(tmp_path, name):
+    """Its stored bytes and its error are zarr's."""
+    with zarr.config.set({"codec_pipeline.path": PIPELINES[name], **IN_PLACE}):
+        array = created(LocalStore(tmp_path), zarr_format=2, dtype=">i4", order="F")
+    assert type(pipeline_of(array)).__name__ == name
+    array[...] = VALUES
+    chunk, path = np.zeros((4, 6), ">i4"), tmp_path / "1.1"
+    chunk[:3, :3] = VALUES[4:, 6:]
+    assert path.read_bytes() == chunk.tobytes("F")
+    inode = path.stat().st_ino
+    array[5, 7] = -1
+    assert array[5:, 7].tolist() == [-1, VALUES[6, 7]]
+    assert path.stat().st_ino != inode
+    path.write_bytes(b"truncated")
+    with pytest.raises(ValueError, match=r"must be (a )?divisor|reshape") as caught:
+        array[5, 7]
+    assert type(caught.value) is ValueError
+
+
 TOO_EARLY = """if True:
     import importlib.metadata, os, site, sys
     real = importlib.metadata.entry_points

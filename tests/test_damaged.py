@@ -24,6 +24,7 @@ from stored_arrays import (
     IN_PLACE,
     PLAIN_ZARR,
     contents_of,
+    keys_of,
     most_memory,
     numbers,
     pipeline_of,
@@ -71,10 +72,12 @@ def write(array, selection):
     return partial(setitem, array, selection, 5)
 
 
+FORMAT_2 = {"serializer": "auto", "zarr_format": 2}
 FORMS = {  # pipelines and options of an array
     **{name: (name, {}) for name in PIPELINES},
     "little-endian": (OWN, {"serializer": BytesCodec(endian="little")}),
     "transposed": (OWN, {"filters": [TRANSPOSE]}),
+    "format 2": (OWN, {**FORMAT_2, "order": "F"}),
 }
 
 
@@ -97,10 +100,11 @@ class TestSizes:
         pipeline, options = FORMS[form]
         with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline], **NO_GAP}):
             values = numbers((nbytes // 512, 64))
-            objects = contents_of(stored(MemoryStore(), values, **options).store)
-            content = objects[KEY]
+            store = stored(MemoryStore(), values, **options).store
+            (key,), objects = keys_of(store), contents_of(store)
+            content = objects[key]
             for found in 0, 1, nbytes - 1, nbytes + 1, 2 * nbytes:
-                objects[KEY] = (content * 2)[:found]
+                objects[key] = (content * 2)[:found]
                 array = opened(kind, tmp_path / str(found), objects, way)
                 if found > 1 and kind != "memory":
                     assert array[0, 1] == 1  # these bytes are there
@@ -110,10 +114,10 @@ class TestSizes:
                     where = tmp_path / str(found) if kind == "local" else array.store
                     if kind == "requests":
                         where = f"CountingStore({array.store._store})"
-                    message = f"^bytes 0 to {nbytes} of {re.escape(f'{where}/{KEY}')} are {message}"
+                    message = f"^bytes 0 to {nbytes} of {re.escape(f'{where}/{key}')} are {message}"
                 why = "truncated" if found < nbytes else "too long"
                 refused(ChunkSizeError, f"{message}: .*{why}", *reads(array, ...))
-                assert contents_of(array.store)[KEY] == objects[KEY]
+                assert contents_of(array.store)[key] == objects[key]
 
     @pytest.mark.parametrize("kind", ["local", "requests"])
     @pytest.mark.parametrize("rows", [10, 5000])
@@ -177,6 +181,28 @@ class TestBools:
             ]:
                 message = re.escape(f"found 7 at index {index}")
                 refused(BoolValueError, message, *reads(of, selection))
+
+    @every_kind
+    def test_a_bool_of_format_2_is_any_byte_as_for_plain_zarr(self, tmp_path, kind):
+        for name, dtype in ("bools", "?"), ("records", "u1,?"):
+            values = np.arange(24 * np.dtype(dtype).itemsize, dtype="u1").view(dtype).reshape(4, 6)
+            objects = contents_of(stored(MemoryStore(), values, **FORMAT_2).store)
+            objects["0.0"] = values.tobytes()
+            array = opened(kind, tmp_path / name, objects)
+            plain = opened("memory", tmp_path, objects, PLAIN_ZARR)
+            assert array[...].tobytes() == plain[...].tobytes() == values.tobytes()
+            assert array[1:3, ::2].tobytes() == values[1:3, ::2].tobytes()
+            assert array.vindex[[3, 0], [1, 5]].tobytes() == values[[3, 0], [1, 5]].tobytes()
+
+    @both_ways
+    def test_a_bool_of_format_2_keeps_its_byte_when_its_neighbour_is_written(self, tmp_path, way):
+        content = bytearray(range(24))
+        objects = contents_of(stored(MemoryStore(), np.ones((4, 6), "?"), **FORMAT_2).store)
+        for kind in KINDS:
+            array = opened(kind, tmp_path / kind, objects | {"0.0": bytes(content)}, way)
+            array[2, 3:5] = True
+            expected = content[:15] + b"\1\1" + content[17:]
+            assert contents_of(array.store)["0.0"] == expected
 
     @pytest.mark.filterwarnings("ignore:The data type")  # zarr: not yet specified
     @pytest.mark.parametrize("dtype", ["?", *[[("a", "i2"), ("b", "?")]] * HAS_STRUCT])

@@ -39,10 +39,12 @@ from zarr.buffer.cpu import Buffer
 imported_by_zarr = "zarr_bytes" in sys.modules
 store = zarr.storage.MemoryStore({{"zarr.json": Buffer.from_bytes({DOCUMENT})}})
 array = zarr.open_array(store, mode="r")
+of_format_2 = zarr.create_array({{}}, shape=1, dtype=">f4", compressors=None, zarr_format=2)
 print(json.dumps({{
     "imported by zarr": imported_by_zarr,
     "codec": type(array.metadata.codecs[0]).__module__,
     "pipeline": type(array._async_array.codec_pipeline).__module__,
+    "format 2": type(of_format_2._async_array.codec_pipeline).__module__,
     "data type": type(array.metadata.data_type).__module__,
     "fill value": array[:].tobytes().hex(),
 }}))
@@ -126,8 +128,9 @@ else:
     raise SystemExit("taken")
 """
 HINT = "zarr-bytes is installed and zarr does not use it"
-OURS = {"codec": "zarr_bytes.codec", "pipeline": "zarr_bytes"}
-ZARRS = {"codec": "zarr.codecs.bytes", "pipeline": "zarr.core.codec_pipeline"}
+OURS = {"codec": "zarr_bytes.codec", **dict.fromkeys(["pipeline", "format 2"], "zarr_bytes")}
+ZARRS = {"codec": "zarr.codecs.bytes"}
+ZARRS |= dict.fromkeys(["pipeline", "format 2"], "zarr.core.codec_pipeline")
 OUR_TYPES = {"data type": "zarr_bytes.data_type.core", "fill value": "0100807f"}
 
 

@@ -175,6 +175,18 @@ def test_a_kept_plan_reads_into_memory_of_any_form(tmp_path, pipeline):
                 assert np.array_equal(out, values[selection])
 
 
+def test_an_array_of_format_2_reads_into_memory_of_both_byte_orders(tmp_path):
+    options = {"serializer": "auto", "zarr_format": 2, "order": "F"}
+    for number, (dtype, memory_dtype) in enumerate(product(["<f8", ">f8"], repeat=2)):
+        values = numbers((40, 600), dtype)
+        array = stored(LocalStore(tmp_path / str(number)), values, **options)
+        for selection in np.s_[:], np.s_[3:20], np.s_[5:7, 1:9], np.s_[3, 7]:
+            out = np.zeros(values[selection].shape, memory_dtype)
+            array.get_basic_selection(selection, out=cpu.NDBuffer.from_numpy_array(out))
+            assert np.array_equal(out, values[selection])
+        assert array[3:20].dtype == values.dtype
+
+
 def test_a_kept_plan_follows_the_settings_of_the_moment(tmp_path, pipeline):
     array = stored(LocalStore(tmp_path), numbers((8, 4096), "u1"))
     for gap, ranges in (2047, 8), (2048, 1), (2047, 8):

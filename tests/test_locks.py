@@ -26,7 +26,11 @@ fcntl = pytest.importorskip("fcntl", reason="files are written in place on POSIX
 
 SHAPE, INNER = (8, 6), (2, 6)
 CODEC = ShardingCodec(chunk_shape=INNER, codecs=[BytesCodec(endian="big")])
-LAYOUTS = {"chunk": {}, "shard": {"serializer": CODEC}}
+LAYOUTS = {
+    "chunk": {},
+    "shard": {"serializer": CODEC},
+    "format 2": {"serializer": "auto", "zarr_format": 2, "order": "F"},
+}
 OLD = numbers(SHAPE, "i4") + 1
 PARTS = [encoded(part, "int32", "big") for part in divided(OLD, INNER)]
 
@@ -37,7 +41,7 @@ class Chunk:
     def __init__(self, folder, layout):
         self.array = created(LocalStore(folder), SHAPE, "i4", **LAYOUTS[layout])
         self.array[...] = OLD
-        self.path = folder / "c/0/0"
+        self.path = folder / self.array.metadata.encode_chunk_key((0, 0))
 
 
 STATES = {  # what a file is like, by its path
@@ -61,12 +65,12 @@ WRITES = {  # the first and the last are of separate elements
 REPLACING = [
     ("shard", "without an inner chunk", "as it was", "last"),
     ("shard", "with two inner chunks of one place", "as it was", "last"),
-    ("chunk", "as it was", "with another name", "last"),
+    ("format 2", "as it was", "with another name", "last"),
     ("shard", "as it was", "behind a link", "last"),
     ("chunk", "as it was", "read-only", "last"),
     ("chunk", "as it was", "as it was", "whole"),
     ("shard", "as it was", "as it was", "whole"),
-    ("chunk", "as it was", "as it was", "empty"),
+    ("format 2", "as it was", "as it was", "empty"),
     ("shard", "without an inner chunk", "as it was", "preallocate"),
 ]
 replacing = pytest.mark.parametrize(("layout", "before", "meanwhile", "replace"), REPLACING)

@@ -1,9 +1,10 @@
 """Arrays beside NumPy arrays: whatever is done to them in any order, they hold the same bits.
 
 Several arrays live in one process, so that what is kept of one is there when another is read. They
-are of every layout, data type, byte order, fill value, kind of store and Zarr format. Each is created, opened
-again under other settings, read, written, resized, explained, viewed and preallocated; in the end
-plain zarr, in a process of its own, reads what is stored. `tests/fuzz.py` says how long it runs.
+are of both Zarr formats, and of every layout, data type, byte order, fill value and kind of store.
+Each is created, opened again under other settings, read, written, resized, explained, viewed and
+preallocated; in the end plain zarr, in a process of its own, reads what is stored. `tests/fuzz.py`
+says how long it runs.
 """
 
 import json
@@ -18,6 +19,7 @@ from fuzz import (
     ALL_TYPES,
     IS_NEWER_ZARR,
     KINDS,
+    RECORDS_OF_FORMAT_2,
     TYPES,
     conditions,
     fuzz,
@@ -53,7 +55,7 @@ pytestmark = [
 ]
 
 OWN = "BatchedBytesPipeline"
-OF_BOTH_BYTE_ORDERS = "iufcMU"  # kinds of data types
+RECORDS = ["struct", "nested", *RECORDS_OF_FORMAT_2]
 STORES = [*KINDS, *["local"] * len(KINDS)]  # what is written in place, often
 
 # By data type: fill values in metadata, and their bits, the most significant byte first.
@@ -116,6 +118,7 @@ class Member:
         self.folder, self.kind = folder, data.draw(st.sampled_from(STORES))
         self.is_read_only = self.kind == "zip"  # whose members cannot be replaced
         self.dtype = example.dtype
+        self.has_byte_order = self.dtype.kind in "iufcMU" or example.name in RECORDS
         self.fill_value, self.versions = example.fill_value[()], 0
         self.values = np.full(example.shape, self.fill_value, self.dtype)
         document, objects = example.document(), example.objects()
@@ -193,7 +196,7 @@ class Member:
             found = selection.read(self.array)
             assert found.dtype == self.array.dtype or not isinstance(found, np.ndarray)
             same(found, expected)
-        if not selection.how and self.dtype.kind in OF_BOTH_BYTE_ORDERS:
+        if not selection.how and self.has_byte_order:
             out = np.empty(expected.shape, self.array.dtype.newbyteorder())
             into = cpu.NDBuffer.from_numpy_array(out)
             self.array.get_basic_selection(selection.entries, out=into)
@@ -311,7 +314,7 @@ def values_for(draw, member, shape):
     """Values of every kind, for a selection of this shape."""
     kinds = ["fresh", "Fortran", "broadcast", "fill value", "fill value"]
     kinds += ["one"] * (member.dtype.kind in "biufc")
-    kinds += ["other byte order"] * (member.dtype.kind in OF_BOTH_BYTE_ORDERS)
+    kinds += ["other byte order"] * member.has_byte_order
     kind = draw(st.sampled_from(kinds))
     note(f"values: {kind}")
     if kind == "Fortran":

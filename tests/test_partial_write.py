@@ -6,8 +6,11 @@ form, and `test_cost.py` the bytes that are written.
 
 import pickle
 import shutil
+import struct
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -17,7 +20,7 @@ import zarr
 from conftest import HAS_FUSED_PIPELINE
 from documents import document_of, write
 from fuzz import conditions, filled_up, fuzz, store_with, transposed
-from fuzz_arrays import arrays, selections, sharded
+from fuzz_arrays import Format2, arrays, selections, sharded
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
@@ -32,6 +35,7 @@ from stored_arrays import (
     stored,
 )
 from system_calls import written_to
+from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.storage import LocalStore, MemoryStore
 
@@ -342,6 +346,27 @@ class TestForms:
         assert np.array_equal(array[...], expected)
 
 
+@both_ways
+def test_records_of_format_2_keep_the_byte_order_of_each_field(tmp_path, in_place):
+    """Whatever the byte orders of the values that are written, and of the memory to read into."""
+    dtype, content = np.dtype([("a", ">i2"), ("b", "<f8")]), b""
+    options = {"serializer": "auto", "zarr_format": 2, "in_place": in_place}
+    array = created(LocalStore(tmp_path), 6, dtype, **options)
+    for place, of_values in enumerate([dtype, dtype.newbyteorder(), dtype.newbyteorder("=")]):
+        values = [(2 * place + 1, 2.5), (2 * place + 2, -0.5)]
+        array[2 * place : 2 * place + 2] = np.array(values, of_values)
+        content += b"".join(struct.pack(">h", a) + struct.pack("<d", b) for a, b in values)
+        assert (tmp_path / "0").read_bytes()[: len(content)] == content
+        out = np.zeros(2, of_values)
+        for read, selection in (
+            (array.get_basic_selection, np.s_[:2]),
+            (array.get_orthogonal_selection, [0, 1]),
+        ):
+            read(selection, out=cpu.NDBuffer.from_numpy_array(out))
+            assert out.tolist() == [(1, 2.5), (2, -0.5)]
+            out[...] = 0
+
+
 class TestNewAndEmptyChunks:
     """`test_model.py` has new chunks of every fill value."""
 
@@ -385,6 +410,27 @@ class TestNewAndEmptyChunks:
             values.view("u1").reshape(count, -1)[place, -1] ^= 1
             array[...] = values
             assert array[...].tobytes() == values.tobytes()
+
+    def test_chunks_that_zarr_leaves_out_in_format_2_are_left_out(self, tmp_path):
+        """Of a fill value that is null, too, where zarr has one of its own."""
+        names = "bool int16 float32 complex64 datetime text ascii r24 mixed bfloat16".split()
+        for name, has_fill_value in product(names, [False, True]):
+            example = Format2(name, sys.byteorder, (6,), (2,), [], [], 0, ".", has_fill_value)
+            stored_by = []
+            for number, settings in enumerate([PLAIN_ZARR, IN_PLACE]):
+                folder = tmp_path / f"{name} {has_fill_value} {number}"
+                folder.mkdir()
+                with zarr.config.set(settings):
+                    array = zarr.open_array(store_with("local", example.objects(), folder))
+                missing = array[:2]
+                array[:2] = missing
+                array[2:4] = example.values()[:2]
+                array[4] = missing[0]
+                stored_by.append(contents_of(array.store))
+                assert keys_of(array.store) == ["1"]
+                array[2:4] = missing
+                assert keys_of(array.store) == []
+            assert stored_by[0] == stored_by[1]
 
     def test_a_large_chunk_is_filled_to_its_end_and_no_further(self, tmp_path):
         array = created(LocalStore(tmp_path), (400_000,), "i4", fill_value=7)

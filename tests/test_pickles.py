@@ -72,9 +72,10 @@ OFF = {"ZARR_CODECS__BYTES": "zarr.codecs.bytes.BytesCodec"} | {
 
 @pytest.fixture
 def made(tmp_path):
-    """Arrays by their names; of format 2, one that keeps its byte order."""
-    options = {"dtype": ">i2", "shape": 4, "chunks": 2, "zarr_format": 2}
-    zarr.create_array(tmp_path / "a", **options)[:2] = [1, 2]
+    """Arrays by their names; those of format 2 keep their byte order."""
+    options = {"dtype": ">i2", "shape": 4, "chunks": 2, "zarr_format": 2, "fill_value": 0}
+    for name, compressors in ("a", "auto"), ("b", None):
+        zarr.create_array(tmp_path / name, compressors=compressors, **options)[:2] = [1, 2]
     raw = ARRAY | {"data_type": "r16", "fill_value": [0, 0], "codecs": [*LITTLE, GZIP]}
     documents = {
         "int8": {"data_type": "int8", "codecs": [*LITTLE, GZIP]},
@@ -83,9 +84,11 @@ def made(tmp_path):
         "shards": {"codecs": [sharding([2], LITTLE)]},
     }
     made = {name: array_of(tmp_path / name, **members) for name, members in documents.items()}
-    made["format 2"] = zarr.open_array(tmp_path / "a")
+    made["compressed format 2"] = zarr.open_array(tmp_path / "a")
+    made["format 2"] = zarr.open_array(tmp_path / "b")
     made["raw"] = zarr.open_array(write(tmp_path / "f", raw))
     with zarr.config.set({"zarr_bytes.partial_writes": True}):
+        made["format 2 in place"] = zarr.open_array(tmp_path / "b")
         return made | {"in place": array_of(tmp_path / "g")}
 
 
@@ -103,7 +106,7 @@ class TestArrays:
             assert copied.metadata == array.metadata
             assert copied.metadata.to_dict() == array.metadata.to_dict()
             assert np.array_equal(copied[...], array[...])
-            if name in ("in place", "raw"):
+            if "in place" in name or name == "raw":
                 assert "zarr_bytes" in found[name]
                 continue
             values, *modules = found[name]
@@ -117,12 +120,12 @@ class TestArrays:
     ):
         """But those that are written in place have that of this package."""
         found = loaded_in("installed", tmp_path, made, **variables)
-        for name in "chunks", "shards":
+        for name in "chunks", "shards", "format 2":
             values, *modules = found[name]
             assert values == "[1, 2, 0, 0]"
             assert modules[-1].startswith(module)
         assert found["chunks"][2].startswith(module)
-        assert found["in place"][-1] == "zarr_bytes"
+        assert found["in place"][-1] == found["format 2 in place"][-1] == "zarr_bytes"
 
 
 class OfCodecsAlone(BatchedCodecPipeline):

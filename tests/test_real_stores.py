@@ -4,6 +4,7 @@ Servers run on free ports of the loopback interface. A test whose server or pack
 skipped and says so; `.ci/run` installs them all.
 """
 
+import json
 import os
 import shutil
 import socket
@@ -80,6 +81,36 @@ def test_arrays_of_icechunk_are_read_in_ranges(tmp_path):
     write(session.store)
     session.commit("written")
     check(repository.readonly_session("main").store)
+
+
+def test_a_point_of_an_hdf5_file_that_kerchunk_describes_is_eight_bytes(tmp_path):
+    """Its references are of format 2; here they are written by hand, as kerchunk does."""
+    h5py = pytest.importorskip("h5py")
+    pytest.importorskip("fsspec")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("a", data=VALUES, dtype=">f8")
+        place = data.id.get_offset(), data.id.get_storage_size()
+    document = {
+        "zarr_format": 2,
+        "shape": VALUES.shape,
+        "chunks": VALUES.shape,
+        "dtype": ">f8",
+        "order": "C",
+        "fill_value": 0.0,
+        "compressor": None,
+        "filters": None,
+    }
+    references = {".zarray": json.dumps(document), "0.0.0": [str(tmp_path / "a.h5"), *place]}
+    options = {"fo": references, "remote_protocol": "file", "asynchronous": True}
+    store = FsspecStore.from_url("reference://", storage_options=options, read_only=True)
+    array = zarr.open_array(store, mode="r")
+    assert array.dtype == ">f8"
+    assert np.array_equal(array[...], VALUES)
+    with zarr.config.set({"zarr_bytes.gap.remote": 0}):
+        for selection, nbytes in ((7, 8, 9), 8), ((7, 8), 8 * 20), (np.s_[:, 5, 6], 8 * 60):
+            with counting() as counted:
+                assert np.array_equal(array[selection], VALUES[selection])
+            assert counted.bytes_fetched == nbytes
 
 
 class TestIcechunkWithTheCacheOfIndexes:

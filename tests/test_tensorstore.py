@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import product
 
 import ml_dtypes
 import numpy as np
@@ -59,6 +60,28 @@ def test_tensorstore_and_zarr_read_what_the_other_writes(tmp_path, data_type):
         array = zarr.open_array(tmp_path / endian, mode="r")
         assert type(array.metadata.codecs[0]) is BytesCodec
         assert bits(array[...]) == bits(values[::-1])
+
+
+@pytest.mark.parametrize("data_type", DATA_TYPES)
+def test_uncompressed_chunks_of_zarr_format_2_are_exchanged_with_tensorstore(tmp_path, data_type):
+    """Of both byte orders and orders of axes."""
+    values, others = values_of(data_type, SHAPE, 7), values_of(data_type, SHAPE, 8)
+    for endian, order in product(["little", "big"], "CF"):
+        folder, dtype = tmp_path / endian / order, values.dtype.newbyteorder(endian)
+        document = {"zarr_format": 2, "shape": SHAPE, "chunks": (4, 3), "dtype": dtype.str}
+        document |= {"order": order, "compressor": None, "filters": None, "fill_value": None}
+        folder.mkdir(parents=True)
+        (folder / ".zarray").write_text(json.dumps(document))
+        theirs = tensorstore_at(folder, "zarr")
+        theirs.write(values).result()
+        with zarr.config.set({"zarr_bytes.partial_writes": True}):
+            array = zarr.open_array(folder, mode="r+")
+        assert array.dtype == dtype
+        assert bits(array[...].astype(values.dtype)) == bits(values)
+        array[2:6, ::3] = others[2:6, ::3]
+        expected = values.copy()
+        expected[2:6, ::3] = others[2:6, ::3]
+        assert bits(theirs.read().result()) == bits(expected)
 
 
 @pytest.mark.parametrize("data_type", EXTENSIONS)
