@@ -15,7 +15,9 @@ from command import call
 from conftest import PIPELINES
 from documents import document_of, text_of
 from packaging.version import Version
+from stored_arrays import CountingStore
 from system_calls import fail_at
+from zarr.storage import MemoryStore
 
 import zarr_bytes
 from zarr_bytes.__main__ import main
@@ -254,6 +256,30 @@ class TestWhatIsSaid:
         is_said = (pipeline, codec) == (OWN_PIPELINE, OWN_CODEC)
         for said in "Parts of chunks are read where an array has", "New arrays have zarr's own":
             assert (said in str(found)) == is_said
+
+    @pytest.mark.parametrize("pipeline", PIPELINES)
+    @pytest.mark.parametrize("codec", [OWN_CODEC, ZARRS_OWN])
+    def test_what_status_says_of_format_2_is_what_happens(self, pipeline, codec):
+        """With zarr's class for `bytes`, it says that zarr does not use this package."""
+        setting = {"codec_pipeline.path": PIPELINES[pipeline], "codecs.bytes": codec}
+        options = {"shape": 2**20, "chunks": 2**20, "dtype": "u1", "compressors": None}
+        array = zarr.create_array(CountingStore(MemoryStore()), zarr_format=2, **options)
+        array[...] = 1
+        with zarr.config.set(setting):
+            said = str(zarr_bytes.status())
+            store = array.store
+            opened = zarr.open_array(store)
+            store.requests.clear()
+            assert opened[7] == 1
+        is_partial = store.requests != [None]
+        assert is_partial == ((pipeline, codec) == ("BatchedBytesPipeline", OWN_CODEC))
+        assert (
+            "and in Zarr format 2 where it has no compressor and no filters" in said
+        ) == is_partial
+        assert ("Zarr format 2 has no codec `bytes`" in said) == (
+            codec == OWN_CODEC and not is_partial
+        )
+        assert said.startswith("Not active: zarr does not use") == (codec != OWN_CODEC)
 
     @pytest.mark.parametrize("with_rich", [True, False])
     def test_the_verdict_of_status_is_on_the_last_screen(self, with_rich, monkeypatch):

@@ -58,8 +58,12 @@ _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _OWN_CLASSES: Final = CLASSES | {"pipeline": PIPELINE}
 _KEYS: Final = {name: f"codecs.{name}" for name in CLASSES} | {"pipeline": "codec_pipeline.path"}
 _PARTS_OF_CHUNKS: Final = (
-    "are read where an array has `transpose` codecs and `bytes` alone, or shards of these, or is of"
-    " Zarr format 2 without compressor and filters."
+    "are read where an array has `transpose` codecs and `bytes` alone, or shards of these, and in"
+    " Zarr format 2 where it has no compressor and no filters."
+)
+_NO_PARTS_IN_FORMAT_2: Final = (
+    "has no codec `bytes`, so that zarr-bytes reads no parts of its chunks with this pipeline: that"
+    f" takes {PIPELINE}."
 )
 _NEW_ARRAYS: Final = (
     "have zarr's own codec in their metadata, and zarr-bytes reads and writes them all the same."
@@ -100,7 +104,8 @@ class Status(Result):
     Attributes
     ----------
     is_active : bool
-        Whether zarr uses this package for `bytes`, and all values of settings are permitted.
+        Whether zarr uses this package for `bytes`, and all values of settings are permitted. If
+        not, zarr reads and writes arrays of format 2 by itself, too.
     versions : dict
         Versions by package.
     codecs : list of InForce
@@ -141,6 +146,8 @@ class Status(Result):
         if self.is_active and self.codecs[-1].found == PIPELINE:
             yield ("Parts of chunks ", "bold"), _PARTS_OF_CHUNKS
             yield ("New arrays ", "bold"), _NEW_ARRAYS
+        elif self.is_active:
+            yield ("Zarr format 2 ", "bold"), _NO_PARTS_IN_FORMAT_2
         yield ("One array ", "bold"), "is explained by `zarr-bytes explain STORE '[0]'`."
         if not LOADS_DATA_TYPES:
             text = (
