@@ -27,6 +27,18 @@ ARRAY = {
 DRAFT = ARRAY | {"codecs": ENDIAN}
 GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 
+ARRAY_2 = {  # of format 2, at the key .zarray
+    "zarr_format": 2,
+    "shape": [4],
+    "chunks": [2],
+    "dtype": "<i2",
+    "compressor": None,
+    "fill_value": 0,
+    "order": "C",
+    "filters": None,
+}
+GROUP_2 = {"zarr_format": 2}  # at the key .zgroup
+
 
 def regular(chunk_shape):
     """The member `chunk_grid` of chunks of that shape."""
@@ -115,8 +127,8 @@ def write(folder, document=ARRAY, **chunks):
 
 def memory(documents, **objects):
     """A store in memory of `documents` by their paths, and of other `objects` by their keys."""
-    texts = {f"{path}/zarr.json".lstrip("/"): text_of(d) for path, d in documents.items()}
-    return MemoryStore({key: Buffer.from_bytes(text) for key, text in (texts | objects).items()})
+    texts = {f"{path}/zarr.json".lstrip("/"): d for path, d in documents.items()} | objects
+    return MemoryStore({key: Buffer.from_bytes(text_of(text)) for key, text in texts.items()})
 
 
 def store_of(data_type, *, shape=(2,), fill_value=0, codecs=LITTLE, chunk=None, chunk_shape=None):

@@ -3,8 +3,10 @@
 import asyncio
 import gc
 import io
+import json
 import os
 import re
+import sys
 from importlib.util import find_spec
 from math import prod
 from urllib.parse import unquote
@@ -15,8 +17,10 @@ import zarr
 from command import Watched, call, check_json, found_in, nodes_of, reports_of
 from documents import (
     ARRAY,
+    ARRAY_2,
     ENDIAN,
     GROUP,
+    GROUP_2,
     GZIP,
     HAS_STRUCT,
     LITTLE,
@@ -31,6 +35,7 @@ from documents import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from numcodecs import Delta
 from servers import WithoutRanges, serving
 from shards import shard_of, sharding
 from stored_arrays import PLAIN_ZARR, most_memory
@@ -235,7 +240,7 @@ SHARDS_FROM_INDEX = [sharding([2, 1], LITTLE, "start")]
 class TestChunks:
     @given(
         dimensions=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 3)), max_size=3),
-        name=st.sampled_from(["default", "v2"]),
+        name=st.sampled_from(["default", "v2", "format 2"]),
         separator=st.sampled_from([None, ".", "/"]),
         other=st.text("c0123./", min_size=1, max_size=8).filter(
             lambda key: not {"", ".", ".."} & set(key.split("/"))
@@ -249,15 +254,21 @@ class TestChunks:
         if separator is not None:
             encoding["configuration"] = {"separator": separator}
         shape, chunk_shape = [n for n, _ in dimensions], [m for _, m in dimensions]
-        document = document_of("uint8", shape, chunk_shape, chunk_key_encoding=encoding)
-        metadata = zarr.open_array(memory({"": document}), mode="r").metadata
+        key, document = (
+            "zarr.json",
+            document_of("uint8", shape, chunk_shape, chunk_key_encoding=encoding),
+        )
+        if name == "format 2":
+            key, document = ".zarray", ARRAY_2 | {"shape": shape, "chunks": chunk_shape}
+            document |= {"dtype": "|u1", "dimension_separator": separator or "."}
+        metadata = zarr.open_array(memory({}, **{key: document}), mode="r").metadata
         grid = [*np.ndindex(*(-(-n // m) for n, m in dimensions))]
         keys = [metadata.encode_chunk_key(index) for index in grid]
         beyond = np.ndindex(*(-(-n // m) + 1 for n, m in dimensions))  # by one along each axis
         near = [metadata.encode_chunk_key(index) for index in beyond]
         chosen = {other, *data.draw(st.lists(st.sampled_from(near)))}
         contents = {key: bytes(prod(chunk_shape)) if key in keys else b"other" for key in chosen}
-        store = Watched(memory({"": document}, **contents))
+        store = Watched(memory({}, **contents, **{key: document}))
         (report,) = reports_of(store).values()
         assert (report.chunks, report.findings) == (len(keys), [])
         assert report.stored_chunks == len(chosen & {*keys})
@@ -362,6 +373,195 @@ def test_check_reads_large_chunks_of_bools_piece_by_piece(tmp_path):
     assert peak < 6 * 2**23
 
 
+OLD_TYPES = ["|u1", ">i2", "<f8", "|b1", ">c16", "|S3", "<U2", "|V3", "<M8[s]"]
+OLD_TYPES += [[("a", ">i2"), ("b", "|b1")]]
+OLD_FLAGS = np.array([(1, 0), (2, 3)], [("a", ">i2"), ("flag", "u1")])
+
+
+def old(path, **options):
+    """An array of format 2 as zarr alone makes it, uncompressed unless `options` say otherwise."""
+    options = {"shape": 4, "chunks": 2, "dtype": "<i2", "compressors": None} | options
+    config = {"write_empty_chunks": True}
+    with zarr.config.set(PLAIN_ZARR):
+        return zarr.create_array(path, zarr_format=2, config=config, **options)
+
+
+def changed(path, **members):
+    """Change members of a JSON document."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | members))
+
+
+class TestFormat2:
+    @pytest.mark.parametrize("separator", [".", "/"])
+    @pytest.mark.parametrize("order", ["C", "F"])
+    @pytest.mark.parametrize("dtype", OLD_TYPES, ids=str)
+    def test_the_sizes_of_chunks_of_format_2_are_checked(self, tmp_path, separator, order, dtype):
+        encoding = {"name": "v2", "separator": separator}
+        options = {"shape": (5, 7), "chunks": (2, 3), "order": order}
+        array = old(tmp_path, dtype=np.dtype(dtype), chunk_key_encoding=encoding, **options)
+        array[:3] = np.zeros((3, 7), dtype)
+        report = reports_of(tmp_path)[""]
+        assert (report.kind, report.zarr_format, report.codecs) == ("array", 2, [])
+        data_type = json.loads((tmp_path / ".zarray").read_text())["dtype"]
+        assert report.data_type in (data_type, json.dumps(data_type))
+        assert (report.chunks, report.stored_chunks, report.not_checked) == (9, 6, "")
+        assert report.findings == []
+        key = f"1{separator}2"
+        os.truncate(tmp_path / key, 5)
+        size = 2 * 3 * np.dtype(dtype).itemsize
+        assert findings_of(tmp_path) == [(key, "5 bytes", f"{size} bytes")]
+
+    def test_a_bool_of_format_2_that_is_neither_0_nor_1_is_found_though_it_reads_as_true(
+        self, tmp_path
+    ):
+        """Also in a record."""
+        for name, dtype, chunk, place in (
+            ("plain", "|b1", b"\0\2", 1),
+            ("record", [("a", ">i2"), ("flag", "|b1")], OLD_FLAGS.tobytes(), 5),
+        ):
+            old(tmp_path / name, dtype=np.dtype(dtype))
+            (tmp_path / name / "1").write_bytes(chunk)
+            found = f"a bool of {chunk[place]} at byte {place}"
+            assert findings_of(tmp_path / name) == [("1", found, "0 or 1")]
+            values = zarr.open_array(tmp_path / name)[2:]
+            assert (values if name == "plain" else values["flag"]).tolist() == [False, True]
+
+    @pytest.mark.parametrize(
+        ("options", "codecs"),
+        [
+            ({"compressors": "auto"}, ["zstd"]),
+            ({"filters": Delta("<i2")}, ["delta"]),
+            ({"compressors": "auto", "filters": Delta("<i2")}, ["delta", "zstd"]),
+            ({"dtype": str}, ["vlen-utf8"]),
+        ],
+    )
+    def test_chunks_of_format_2_with_a_compressor_or_a_filter_are_not_checked(
+        self, tmp_path, options, codecs
+    ):
+        old(tmp_path, **options)[...] = 1 if "dtype" not in options else "text"
+        os.truncate(tmp_path / "0", 1)
+        report = zarr_bytes.check(tmp_path)
+        (node,) = report
+        assert (node.codecs, node.not_checked) == (codecs, "not plain bytes")
+        assert (node.chunks, node.stored_chunks) == (None, None)
+        assert (report.verdict, report.is_complete) == (
+            "Conforms; 1 of 1 array not checked in full",
+            False,
+        )
+
+    def test_a_hierarchy_of_format_2_conforms_with_attributes_and_consolidated_metadata(
+        self, tmp_path
+    ):
+        group = zarr.open_group(tmp_path, mode="w", zarr_format=2)
+        group.attrs["title"] = "old"
+        old(tmp_path / "a", attributes={"units": "K"})[...] = 7
+        group.create_group("deep")
+        old(tmp_path / "deep/b", shape=(), chunks=())[...] = 7
+        for is_consolidated in False, True:
+            if is_consolidated:
+                zarr.consolidate_metadata(tmp_path, zarr_format=2)
+            report = zarr_bytes.check(tmp_path)
+            assert (report.verdict, report.is_complete) == ("Conforms", True)
+            assert {node.path: node.stored_chunks for node in report} == {"a": 2, "deep/b": 1}
+            assert not any(node.findings for node in report)
+
+    def test_consolidated_metadata_of_format_2_that_differs_from_the_documents_is_found(
+        self, tmp_path
+    ):
+        zarr.open_group(tmp_path, mode="w", zarr_format=2)
+        for name in "abc":
+            old(tmp_path / name)
+        zarr.consolidate_metadata(tmp_path, zarr_format=2)
+        changed(tmp_path / "a/.zarray", shape=[8])
+        (tmp_path / "b/.zarray").unlink()
+        (tmp_path / "c/.zattrs").write_text('{"changed": true}')  # attributes may differ
+        old(tmp_path / "d")
+        with pytest.raises(KeyError):
+            zarr.open_group(tmp_path)["d"]
+        assert [(f.subject, f.found) for f in reports_of(tmp_path)[""].findings] == [
+            (f".zmetadata: {name}", "not the same as its .zarray, or one of them is missing")
+            for name in "abd"
+        ]
+
+    @pytest.mark.parametrize(
+        ("objects", "subject", "found"),
+        [
+            ({".zarray": "{"}, ".zarray", "JSONDecodeError"),
+            ({".zarray": "[]"}, ".zarray", "[] is not a JSON object"),
+            ({".zarray": ARRAY_2 | {"dtype": "|O"}}, ".zarray", "No Zarr data type found"),
+            ({".zarray": ARRAY_2 | {"dtype": "<q9"}}, ".zarray", "No Zarr data type found"),
+            ({".zarray": ARRAY_2 | {"compressor": {"id": "no"}}}, ".zarray", "UnknownCodecError"),
+            ({".zarray": ARRAY_2 | {"fill_value": "x"}}, ".zarray", "TypeError"),
+            ({".zarray": ARRAY_2 | {"chunks": [2, 2]}}, ".zarray", "must have the same length"),
+            ({".zarray": ARRAY_2 | {"order": "A"}}, ".zarray", "ValueError"),
+            ({".zarray": ARRAY_2, ".zattrs": "{"}, ".zattrs", "JSONDecodeError"),
+            ({".zarray": ARRAY_2, ".zattrs": "[]"}, ".zattrs", "[] is not a JSON object"),
+            ({".zgroup": "{"}, ".zgroup", "JSONDecodeError"),
+            ({".zgroup": GROUP_2, ".zmetadata": "{"}, ".zmetadata", "JSONDecodeError"),
+            ({".zgroup": GROUP_2, ".zmetadata": {}}, ".zmetadata", "KeyError: 'metadata'"),
+        ],
+        ids=str,
+    )
+    def test_a_node_of_format_2_that_zarr_does_not_open_is_a_finding(self, objects, subject, found):
+        report = zarr_bytes.check(memory({}, **objects))
+        (node,) = report
+        with pytest.raises(Exception):  # noqa: B017, PT011 -- any error of zarr
+            zarr.open(memory({}, **objects), mode="r")
+        ((where, shown, _),) = [(f.subject, f.found, f.permitted) for f in node.findings]
+        assert where == subject
+        assert found in shown
+        assert (node.conforms, node.stored_chunks, report.conforms) == (False, None, False)
+
+    def test_attributes_of_format_2_that_are_not_json_but_that_zarr_reads_are_a_finding(self):
+        (node,) = zarr_bytes.check(memory({}, **{".zarray": ARRAY_2, ".zattrs": '{"a": NaN}'}))
+        assert [(f.subject, "not JSON" in f.found) for f in node.findings] == [(".zattrs", True)]
+        assert node.stored_chunks == 0
+
+    def test_of_a_node_with_documents_of_both_formats_zarr_json_is_checked(self):
+        both = {"a/.zarray": ARRAY_2, "a/zarr.json": ARRAY | {"data_type": "int8"}}
+        both |= {".zgroup": GROUP_2, "zarr.json": GROUP, "a/c/0": b"xx", "a/0": b"short"}
+        report = zarr_bytes.check(memory({}, **both))
+        assert [(node.path, node.zarr_format, node.data_type) for node in report] == [
+            ("", 3, ""),
+            ("a", 3, "int8"),
+        ]
+        assert [(f.subject, f.found) for node in report for f in node.findings] == [
+            (".zgroup", "not checked: zarr opens zarr.json instead"),
+            (".zarray", "not checked: zarr opens zarr.json instead"),
+        ]
+        assert (report.conforms, report.nodes[1].stored_chunks) == (True, 1)
+
+    def test_arrays_of_format_2_are_no_members_of_a_group_of_format_3(self):
+        """So that its consolidated metadata has none of them."""
+        objects = {"": consolidated({"a": ARRAY}), "a": ARRAY}
+        report = zarr_bytes.check(memory(objects, **{"old/.zarray": ARRAY_2}))
+        assert [(node.path, node.findings) for node in report] == [("a", []), ("old", [])]
+
+    def test_an_array_of_format_2_on_a_server_that_does_not_list_is_opened(self, tmp_path):
+        pytest.importorskip("aiohttp")
+        asked = set()
+
+        class Handler(WithoutRanges):
+            def list_directory(self, path):
+                return self.send_error(403)
+
+            def log_message(self, *args):
+                asked.add(self.path)
+
+        old(tmp_path)[...] = 1
+        with serving(tmp_path, Handler) as server:
+            report = zarr_bytes.check(server.url)
+            explained = call("explain", server.url, "[3]").stdout
+            gc.collect()
+        (node,) = report
+        assert (node.zarr_format, node.data_type) == (2, "<i2")
+        assert (node.not_checked, node.findings) == ("the store cannot list", [])
+        assert report.verdict == "Conforms; 1 of 1 array not checked in full"
+        assert "metadata conforms" in str(report)
+        assert asked == {"/", "/zarr.json", "/.zarray", "/.zattrs"}
+        assert "Reason: a chunk has 4 bytes" in explained
+
+
 class TestStores:
     def test_a_zip_member_that_is_there_twice_is_one_chunk(self, tmp_path):
         with ZipStore(tmp_path / "a.zip", mode="w") as store:
@@ -396,6 +596,59 @@ class TestStores:
         broken = type("Broken", (WrapperStore,), {"get": None, "list_prefix": None})
         with pytest.raises(zarr_bytes.StoreError, match=": it cannot be read: TypeError: "):
             zarr_bytes.check(broken(MemoryStore()))
+
+    def test_storage_options_beside_an_open_store_are_an_error(self):
+        store = memory({"": ARRAY})
+        said = f"{store}: storage options are for URLs, and this is an open store"
+        with pytest.raises(zarr_bytes.StoreError, match=f"^{re.escape(said)}$"):
+            zarr_bytes.check(store, storage_options={"anon": True})
+        assert zarr_bytes.check(store, storage_options={}).conforms
+
+    @pytest.mark.parametrize("command", ["check", "explain"])
+    def test_a_server_that_does_not_answer_is_named_with_the_error(self, tmp_path, command):
+        pytest.importorskip("aiohttp")
+        with serving(tmp_path) as server:
+            url = server.url
+        result = call(command, url)
+        gc.collect()
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"{url}: it cannot be read: ClientConnectorError: ")
+        assert result.stderr.endswith("the server answers, and reading is permitted\n")
+
+    @pytest.mark.parametrize("command", ["check", "explain"])
+    def test_a_server_that_has_no_such_address_is_said_to_hold_no_array(self, tmp_path, command):
+        pytest.importorskip("aiohttp")
+        with serving(tmp_path) as server:
+            result = call(command, f"{server.url}/nothing")
+            gc.collect()
+        assert (result.exit_code, result.stdout) == (2, "")
+        said = {
+            "check": "it holds no array and no group, no zarr.json, .zarray or .zgroup",
+            "explain": "no array is at /, no zarr.json, .zarray or .zgroup: see whether it is"
+            " elsewhere",
+        }
+        assert result.stderr == f"{server.url}/nothing: {said[command]}\n"
+
+    @pytest.mark.parametrize(
+        ("url", "missing", "packages"),
+        [
+            ("https://a.org/b", ["fsspec", "aiohttp"], "fsspec aiohttp"),
+            ("simplecache::s3://a", ["fsspec"], "fsspec"),
+            ("s3://a", ["fsspec", "s3fs"], "fsspec s3fs"),
+            ("memory://a", ["fsspec"], "fsspec"),
+        ],
+    )
+    def test_without_fsspec_the_command_says_what_to_install(
+        self, monkeypatch, url, missing, packages
+    ):
+        if url.endswith("s3://a") and "s3fs" not in missing:
+            pytest.importorskip("s3fs")
+        for name in (*missing, "fsspec.core"):
+            monkeypatch.setitem(sys.modules, name, None)
+        result = call("check", url)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"{url}: it cannot be opened: ")
+        assert result.stderr.endswith(f"; pip install {packages}\n")
 
     def test_an_fsspec_url_is_checked_and_an_open_store_stays_open(self, folder):
         fs = pytest.importorskip("fsspec").filesystem("memory")
@@ -479,8 +732,11 @@ class TestStores:
             ("{folder}/nothing", ": it does not exist"),
             ("file://nowhere.zarr", ": it does not exist"),
             ("{folder}/nothing.zip", ": it does not exist"),
-            ("{folder}/empty", ": it holds no array and no group of Zarr format 3, no zarr.json"),
-            ("{folder}", ": it holds no array and no group of Zarr format 3, no zarr.json"),
+            (
+                "{folder}/empty",
+                ": it holds no array and no group, no zarr.json, .zarray or .zgroup",
+            ),
+            ("{folder}", ": it holds no array and no group, no zarr.json, .zarray or .zgroup"),
             ("{folder}/file", ": it is not a folder, a .zip file or a URL"),
             ("/dev/null", ": it is not a folder, a .zip file or a URL"),
             ("{folder}/damaged.zip", ": it cannot be opened: BadZipFile"),
@@ -508,15 +764,16 @@ class TestStores:
 
 
 SHOWN = """\
-2 of 5 do not conform; 3 of 5 arrays not checked in full: STORE
+2 of 6 do not conform; 3 of 6 arrays not checked in full: STORE
 
-Node      Data type   Codecs        Chunks
-------------------------------------------------------------------------------------------
-/sizes    int16       bytes         2 of 2 stored                        2 findings
-/wrong    int16                     not checked: zarr does not open it   1 finding
-/large    int16       bytes         1 of about 10^30 stored              conforms
-/old                                not checked: Zarr format 2
-/packed   int16       bytes, gzip   not checked: not plain bytes         metadata conforms
+Node      Data type   Codecs            Chunks
+----------------------------------------------------------------------------------------------
+/sizes    int16       bytes             2 of 2 stored                        2 findings
+/wrong    int16                         not checked: zarr does not open it   1 finding
+/large    int16       bytes             1 of about 10^30 stored              conforms
+/old      <i2         none (format 2)   0 of 2 stored                        conforms
+/packed   int16       bytes, gzip       not checked: not plain bytes         metadata conforms
+/small    <i2         zlib (format 2)   not checked: not plain bytes         metadata conforms
 
 /sizes   Found         Permitted
 ----------------------------------
@@ -534,7 +791,8 @@ class TestWhatIsShown:
         documents |= {"large": ARRAY | {"shape": [10**30]}, "wrong": WRONG}
         chunks = {"sizes/c/0": b"123", "sizes/c/1": bytes(1000), "large/c/" + "1" * 5000: b""}
         chunks[f"large/c/{10**20}"] = bytes(4)
-        store = memory(documents, **chunks, **{"old/.zarray": b"", "sizes/.zarray": b""})
+        small = ARRAY_2 | {"compressor": {"id": "zlib", "level": 1}}
+        store = memory(documents, **chunks, **{"old/.zarray": ARRAY_2, "small/.zarray": small})
         assert str(zarr_bytes.check(store)) == SHOWN.replace("STORE", str(store))
         (report,) = zarr_bytes.check(memory({"": ARRAY | {"data_type": {"name": "int16"}}}))
         assert report.data_type == '{"name": "int16"}'
@@ -559,7 +817,8 @@ class TestWhatIsShown:
         [
             ([GROUP], "Conforms", True, "2"),
             ([ARRAY], "Conforms", True, "22"),
-            (["old"], "Nothing is checked; 1 of 1 array", False, "1"),
+            (["old"], "Conforms", True, "22"),
+            (["old, compressed"], "Conforms; 1 of 1 array", False, "33"),
             ([ARRAY, ZIPPED], "Conforms; 1 of 2 arrays", False, "323"),
             ([ARRAY, ZIPPED, WRONG], "1 of 3 do not conform; 2 of 3 arrays", False, "1123"),
             ([ZIPPED, "{"], "1 of 2 do not conform; 1 of 1 array", False, "113"),
@@ -575,8 +834,10 @@ class TestWhatIsShown:
         """In red (1), green (2) or yellow (3), as are the nodes."""
         status = not verdict.startswith("Conforms")
         for name, document in enumerate(documents):
-            if document == "old":
-                zarr.create_array(tmp_path / str(name), shape=4, dtype="f4", zarr_format=2)
+            if str(document).startswith("old"):
+                options = {} if document == "old, compressed" else {"compressors": None}
+                path = tmp_path / str(name)
+                zarr.create_array(path, shape=4, dtype="f4", zarr_format=2, **options)
             else:
                 write(tmp_path / str(name), document)
         verdict += " not checked in full" * (";" in verdict)

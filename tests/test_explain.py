@@ -25,7 +25,7 @@ import pytest
 import zarr
 from command import call
 from conftest import PIPELINES
-from documents import ARRAY, GROUP, document_of, memory, write
+from documents import ARRAY, ARRAY_2, GROUP, GROUP_2, document_of, memory, write
 from fuzz import KINDS, fuzz, settings_of, store_with, thresholds
 from fuzz_arrays import arrays, orthogonal, selections, sharded
 from hypothesis import event, given
@@ -821,6 +821,28 @@ def test_for_a_group_its_arrays_are_listed_as_they_are_written_in_code(function)
     ]
 
 
+@pytest.mark.parametrize("is_consolidated", [False, True])
+def test_for_a_group_of_format_2_its_arrays_are_listed(is_consolidated):
+    """Not those of format 3, which zarr does not find in it."""
+    objects = {
+        ".zgroup": GROUP_2,
+        "a/.zarray": ARRAY_2,
+        "deep/.zgroup": GROUP_2,
+        "deep/b/.zarray": ARRAY_2 | {"dtype": [["x", "<i2"]]},
+        "not-json/.zarray": "{",
+    }
+    if is_consolidated:
+        objects = {".zgroup": GROUP_2, ".zmetadata": {"metadata": objects}}
+        del objects[".zmetadata"]["metadata"]["not-json/.zarray"]
+    store = memory({} if is_consolidated else {"new": ARRAY}, **objects)
+    with pytest.raises(TypeError) as caught:
+        explain(zarr.open_group(store, mode="r", zarr_format=2, use_consolidated=False))
+    assert caught.value.__notes__ == [
+        "  group['a']: shape [4], <i2",
+        '  group[\'deep/b\']: shape [4], [["x", "<i2"]]',
+    ]
+
+
 @pytest.mark.slow  # to import xarray
 @pytest.mark.parametrize("function", [explain, zarr_bytes.preallocate, zarr_bytes.view])
 def test_for_an_object_of_xarray_the_way_to_its_array_is_given(function):
@@ -969,15 +991,29 @@ class TestTheCommand:
             assert (result.exit_code, result.stdout) == (2, "")
             assert "selection" in result.stderr.removeprefix(str(tmp_path))
 
-    @pytest.mark.parametrize(("path", "error"), [("b", ""), ("c", "KeyError: 'codecs'")])
-    def test_the_explain_command_names_an_array_that_zarr_does_not_open(
-        self, tmp_path, path, error
-    ):
+    @pytest.mark.parametrize(
+        ("path", "said"),
+        [
+            ("b", "no array is at /b, no zarr.json, .zarray or .zgroup: name another with --array"),
+            ("c", "zarr opens no array at /c (KeyError: 'codecs'): see its zarr.json; `zarr-bytes"),
+            ("old", "zarr opens no array at /old (TypeError: "),
+            ("d", "d/zarr.json is damaged: JSONDecodeError: "),
+            ("e", 'e/zarr.json is damaged: ValueError: "node_type" is null; permitted are '),
+            ("f", "f/.zarray is damaged: ValueError: 5 is not a JSON object"),
+        ],
+    )
+    def test_the_explain_command_says_why_zarr_opens_no_array_at_a_path(self, tmp_path, path, said):
+        """And lists others only where it is the path that is wrong."""
         zarr.create_group(tmp_path).create_array("a", shape=9, dtype="f8")
         write(tmp_path / "c", {key: value for key, value in ARRAY.items() if key != "codecs"})
+        write(tmp_path / "d", "{")
+        write(tmp_path / "e", {})
+        for name, text in ("f", b"5"), ("old", b'{"zarr_format": 2, "dtype": "<i2"}'):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / ".zarray").write_bytes(text)
         result = call("explain", tmp_path, "[7]", "--array", path)
         assert result.exit_code == 2
-        assert f"zarr opens no array at /{path} ({error}" in result.stderr
+        assert result.stderr.startswith(f"{tmp_path}: {said}")
         arrays = ["  --array a: shape [9], float64", "  --array c: shape [4], int16"]
         assert result.stderr.splitlines()[1:] == (arrays if path == "b" else [])
 

@@ -19,8 +19,10 @@ import zarr
 from command import Watched, call, found_in, nodes_of, reports_of
 from documents import (
     ARRAY,
+    ARRAY_2,
     DRAFT,
     GROUP,
+    GROUP_2,
     LITTLE,
     consolidated,
     memory,
@@ -184,7 +186,30 @@ def copies():
     return {"zarr.json": group, "a/zarr.json": DRAFT}
 
 
-CASES = [deep, deep_groups, sizes, names, texts, wrong_types, not_documents, copies]
+def format_2():
+    """Documents of format 2 with members of any type and depth, and what may lie beside them."""
+    texts = ["", "null", "5", "[]", "{}", "{", "NaN", '{"a": NaN}', "\x00", b"\xff\xfe\xfd"]
+    deepest = "[" * 100_000 + "]" * 100_000
+    wrong = [None, True, -1, 0, 2.5, 10**400, "x", "", [], {}, [[]], [None], TERMINAL, {"id": "x"}]
+    wrong += [["a"], [["a", "<i2"]], [["a", "|b1", [10**9]]], "|V0", "|S99999999999", "<M8[x]"]
+    arrays = [ARRAY_2 | {member: value} for member in ARRAY_2 for value in wrong]
+    arrays += [{k: v for k, v in ARRAY_2.items() if k != member} for member in ARRAY_2]
+    arrays += [ARRAY_2 | {"shape": shape, "chunks": chunks} for shape, chunks, _ in SIZES]
+    arrays += [ARRAY_2 | {"chunks": [0]}, ARRAY_2 | {"dimension_separator": TERMINAL}]
+    arrays += [with_text(ARRAY_2, member, deepest) for member in ARRAY_2]
+    objects = {".zgroup": GROUP_2}
+    for name, document in enumerate([*arrays, *texts]):
+        objects |= {f"{name}/.zarray": document, f"{name}/0": CHUNK}
+    for name, text in enumerate([*texts, deepest, json.dumps({TERMINAL: TERMINAL})]):
+        objects |= {f"attributes {name}/.zarray": ARRAY_2, f"attributes {name}/.zattrs": text}
+        objects |= {f"groups/{name}/.zgroup": text, f"copies/{name}/.zmetadata": text}
+        objects |= {f"copies/{name}/.zgroup": GROUP_2}
+    paths = {"../a/.zarray": ARRAY_2, "/.zarray": ARRAY_2, "a/.zarray": 5, TERMINAL: 5, "x": 5}
+    copies = {"zarr_consolidated_format": 1, "metadata": paths}
+    return objects | {"copies/.zgroup": GROUP_2, "copies/.zmetadata": copies}
+
+
+CASES = [deep, deep_groups, sizes, names, texts, wrong_types, not_documents, copies, format_2]
 
 
 def test_metadata_that_is_no_json_is_a_finding_and_no_traceback(tmp_path):
@@ -210,6 +235,10 @@ def test_no_random_hierarchy_makes_a_command_fail(tmp_path_factory, data):
         document, content = data.draw(documents())
         nodes = objects_of(data.draw(mutated(document)), content)
         objects |= {f"{name}/{key}": nodes[key] for key in ("zarr.json", "c/0", "c/0/0")}
+        if data.draw(st.booleans()):
+            objects |= {f"{name}/.zarray": data.draw(mutated(ARRAY_2)), f"{name}/0": CHUNK}
+            if data.draw(st.booleans()):
+                del objects[f"{name}/zarr.json"]
     root, is_zip = tmp_path_factory.mktemp("a"), data.draw(st.booleans())
     if is_zip:
         root = in_zip(root / "a.zip", objects)
@@ -270,19 +299,46 @@ class TestFolders:
         assert (node["path"], found_in(node), node["stored_chunks"]) == ("a", ["5 bytes"], 2)
 
     @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
-    def test_fifos_and_devices_in_a_store_are_not_listed_and_not_waited_for(self, folder, kind):
-        (folder / "a/c/1").unlink()
+    def test_a_folder_fifo_or_device_at_a_document_is_not_listed_and_not_waited_for(
+        self, folder, kind
+    ):
         (folder / "zarr.json").unlink()
-        for place in ("a/c/1", "b/zarr.json", "zarr.json"):
+        for place in ("b/zarr.json", "zarr.json", ".zgroup", "d/.zarray"):
             put(kind, folder / place)
             if kind == "link to a FIFO":
                 (folder / place).with_name("fifo").unlink()
         (node,) = nodes_of(folder).values()
-        assert (node["path"], node["findings"], node["stored_chunks"]) == ("a", [], 1)
-        for name in "c/0", "zarr.json":
-            (folder / "a" / name).unlink()
+        assert (node["path"], node["findings"], node["stored_chunks"]) == ("a", [], 2)
+        (folder / "a/zarr.json").unlink()
         with pytest.raises(zarr_bytes.StoreError, match="it holds no array and no group"):
             zarr_bytes.check(folder)
+
+    @pytest.mark.parametrize("kind", KINDS_OF_NO_FILE)
+    @pytest.mark.parametrize("key", ["c/1", "1"])
+    def test_a_folder_fifo_or_device_at_a_chunk_is_found_and_not_waited_for(
+        self, folder, kind, key
+    ):
+        """As a read of the chunk says; of both formats."""
+        if key == "1":
+            (folder / "a/zarr.json").unlink()
+            (folder / "a/.zarray").write_bytes(text_of(ARRAY_2))
+        (folder / "a" / key).unlink(missing_ok=True)
+        put(kind, folder / "a" / key)
+        array = zarr.open_array(folder / "a", mode="r")
+        with pytest.raises(zarr_bytes.ChunkFileError) as caught:
+            array[3]
+        said = str(caught.value).replace(f"{folder}/a/", "")
+        (finding,) = nodes_of(folder)["a"]["findings"]
+        assert (finding["subject"], finding["found"]) == (key, said)
+        assert not finding["is_note"]
+
+    def test_folders_that_are_no_chunks_and_links_to_nothing_are_ignored(self, folder):
+        (folder / "a/c/1").unlink()
+        (folder / "a/c/1").symlink_to("nothing")  # a missing chunk, as for a read
+        for name in "c/2", "c/0.0", "c/x/1", "1":
+            (folder / "a" / name).mkdir(parents=True)
+        (node,) = nodes_of(folder).values()
+        assert (node["findings"], node["stored_chunks"]) == ([], 1)
 
     def test_check_ends_at_folders_deeper_than_a_path_can_name(self, tmp_path, monkeypatch):
         monkeypatch.chdir(write(tmp_path / "s", GROUP))

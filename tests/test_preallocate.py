@@ -180,8 +180,8 @@ def test_the_preallocate_command_makes_the_chunks_of_every_array(tmp_path):
     said = {
         "compressed": "chunks go through the codec zstd, ",
         "old": "chunks go through the codec zstd, ",
-        "unopened": r"zarr opens no array at /unopened \(KeyError: 'codecs'\): name another with"
-        " --array PATH; `zarr-bytes check` lists the arrays, and says why one does not open$",
+        "unopened": r"zarr opens no array at /unopened \(KeyError: 'codecs'\): see its zarr.json;"
+        " `zarr-bytes check` says what is not permitted there$",
         "wrong": "JSONDecodeError: ",
     }
     assert [*found.refused] == [*said]
@@ -190,6 +190,41 @@ def test_the_preallocate_command_makes_the_chunks_of_every_array(tmp_path):
     head, _, names, *_, row, more = str(found).splitlines()
     assert head == "0 chunks made, 21 arrays refused: 5 there now"
     assert (names[:10], row[:3], more) == ("Refused   ", "/15", "... and 1 more")
+
+
+@pytest.mark.parametrize("separator", [".", "/"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("fill_value", [None, 0, 7])
+def test_the_chunks_of_arrays_of_format_2_in_a_folder_are_made(
+    tmp_path, separator, order, fill_value
+):
+    """Those that are there are kept, and plain zarr reads all of them."""
+    options = {"shape": (7, 9), "chunks": (4, 6), "dtype": ">i4", "fill_value": fill_value}
+    options |= {"order": order, "chunk_key_encoding": {"name": "v2", "separator": separator}}
+    zarr.create_group(tmp_path, zarr_format=2).create_group("deep")
+    expected = np.full((7, 9), fill_value or 0)
+    expected[1, 2:4] = 5
+    for path in "a", "deep/b":
+        with zarr.config.set(PLAIN_ZARR):
+            array = zarr.create_array(
+                tmp_path / path, **options, zarr_format=2, compressors=None, attributes={"x": 1}
+            )
+            array[1, 2:4] = 5
+    result = call("preallocate", tmp_path)
+    assert (result.exit_code, result.stdout) == (0, "6 chunks made: 8 there now\n")
+    keys = [f"{i}{separator}{j}" for i in range(2) for j in range(2)]
+    for path in "a", "deep/b":
+        assert [(tmp_path / path / key).stat().st_size for key in keys] == [4 * 4 * 6] * 4
+        with zarr.config.set(PLAIN_ZARR):
+            assert np.array_equal(zarr.open_array(tmp_path / path)[...], expected)
+    with zarr.config.set(IN_PLACE):
+        array = zarr.open_array(tmp_path / "a", mode="r+")
+        inode = (tmp_path / "a" / keys[-1]).stat().st_ino
+        array[6, 8] = expected[6, 8] = 9
+    assert (tmp_path / "a" / keys[-1]).stat().st_ino == inode
+    assert preallocate(array).made == 0
+    with zarr.config.set(PLAIN_ZARR):
+        assert np.array_equal(zarr.open_array(tmp_path / "a")[...], expected)
 
 
 def test_preallocate_without_hard_links_says_what_to_do(tmp_path, monkeypatch):

@@ -6,13 +6,17 @@ codec 1.0, "Binary shard format".
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
+import stat
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from operator import lt
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,12 +24,13 @@ import zarr
 from zarr.abc.store import RangeByteRequest
 from zarr.api.asynchronous import open_array, open_group
 from zarr.buffer import cpu
-from zarr.storage import MemoryStore
+from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes.chains import (
     codec_name_or_class_name,
     encoding_of_uncompressed,
     is_uncompressed,
+    iter_codecs_unsupported_by_themselves,
     why_shard_is_not_divisible,
 )
 from zarr_bytes.commands.result import (
@@ -38,34 +43,43 @@ from zarr_bytes.commands.result import (
     verdict_line,
 )
 from zarr_bytes.commands.stores import (
+    ATTRIBUTES_KEY,
+    CONSOLIDATED_KEY,
+    DOCUMENT_KEYS,
+    GROUP_KEY,
     METADATA_KEY,
+    MetadataDocument,
+    consolidated_copies_of,
     join_key,
     list_keys_by_node,
     open_store,
+    read_json_object_or_none,
     read_metadata_document,
 )
 from zarr_bytes.errors import FillValueError, describe_error, wrong_size_error
 from zarr_bytes.indexing.selection import ChunkGrid
+from zarr_bytes.io.files import not_a_file_error
 from zarr_bytes.io.tasks import map_concurrently
-from zarr_bytes.layout.elements import offset_of_first_invalid_bool
+from zarr_bytes.layout.elements import element_layout_of, offset_of_first_invalid_bool
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 from zarr_bytes.settings import CLASSES, reads_fill_values_strictly, zarr_setting_or_default
-from zarr_bytes.zarr_versions import chunk_spec_if_regular, sync
+from zarr_bytes.zarr_versions import chunk_spec_if_regular, codecs_of, sync
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from zarr.abc.codec import Codec
     from zarr.abc.store import Store
 
     from zarr_bytes.commands.result import Cell, OutputPart
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
-    from zarr_bytes.zarr_versions import ArrayV3Metadata
+    from zarr_bytes.zarr_versions import ArrayMetadata
 
 _MAX_LISTED: Final = 20  # nodes that are listed, first those with findings, and findings of one
 _MAX_CHUNKS: Final = 10**1000  # a count that is printed; Python prints at most 4,300 digits
 _MAX_BOOL_NBYTES: Final = 2**23  # bytes of bools read at once
+_NOT_OPENED: Final = "zarr does not open it"
 # Temporary files of LocalStore and of this package.
 _TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.partial\Z")
 # Settings with which nodes are opened, so that the verdict is the same in every process.
@@ -79,7 +93,7 @@ _CONFIG: Final = {
 class Finding:
     """A value that does not conform, or a note, and the permitted values."""
 
-    subject: str  # a member of the metadata document, or the key of a chunk
+    subject: str  # a member of the metadata document, or the key of a document or a chunk
     found: str
     permitted: str = ""
     is_note: bool = False  # permitted, but worth knowing
@@ -90,10 +104,11 @@ class ArrayReport:
     """The findings for an array, a group or another document."""
 
     path: str
-    kind: str  # "array", "group", "format 2" or "unreadable"
+    kind: str  # "array", "group" or "unreadable"
+    zarr_format: int | None = None  # 2 or 3; None without a document that can be read
     conforms: bool = True  # all findings are notes
-    data_type: str = ""
-    codecs: list[str] = field(default_factory=list)
+    data_type: str = ""  # as the document has it
+    codecs: list[str] = field(default_factory=list)  # in format 2, the filters and the compressor
     chunks: int | None = None  # of the grid, and stored ones; None if they are not checked
     stored_chunks: int | None = None
     not_checked: str = ""  # why chunks, or the members of a group, are not
@@ -107,10 +122,14 @@ class ArrayReport:
             chunks = f"{self.stored_chunks:,} of {thousands_or_power_of_ten(self.chunks)} stored"
         elif self.not_checked:
             chunks = f"not checked: {self.not_checked}"
-            result = ("metadata conforms" if self.codecs else "", "yellow")
+            is_opened = self.kind == "array" and self.not_checked != _NOT_OPENED
+            result = ("metadata conforms" if is_opened else "", "yellow")
         if count := sum(not finding.is_note for finding in self.findings):
             result = (count_with_noun(count, "finding"), "red")
-        return f"/{self.path}", self.data_type, ", ".join(self.codecs), chunks, result
+        codecs = ", ".join(self.codecs)
+        if self.kind == "array" and self.zarr_format == 2:
+            codecs = f"{codecs or 'none'} (format 2)"
+        return f"/{self.path}", self.data_type, codecs, chunks, result
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,9 +175,11 @@ def check(
     """Check whether every array and group of a store opens, and the stored chunks of the arrays.
 
     Everything is opened as with the setting ``zarr_bytes.fill_values: strict``. Of uncompressed
-    arrays, the size of each stored chunk, the index of each shard and each bool are checked. Only
-    what zarr lists is checked: links to folders are not followed. Nothing is written. The command
-    ``zarr-bytes check`` calls this function.
+    arrays, the size of each stored chunk, the index of each shard and each bool are checked. Arrays
+    of Zarr format 2 are checked as those of format 3; where a node has documents of both, zarr
+    opens format 3. Only what zarr lists is checked, and in a folder that each chunk is a file:
+    links to folders are not followed. Nothing is written. The command ``zarr-bytes check`` calls
+    this function.
 
     Parameters
     ----------
@@ -172,7 +193,8 @@ def check(
     Raises
     ------
     StoreError
-        If the store cannot be opened, or holds no Zarr metadata.
+        If the store cannot be opened, or holds no Zarr metadata; or for `storage_options` without a
+        URL.
 
     Examples
     --------
@@ -185,7 +207,7 @@ def check(
     """
     with open_store(store, storage_options) as (source, name):
         reports = sync(_StoreCheck(source, progress).check_all_nodes())
-    arrays = [report for report in reports if report.kind in ("array", "format 2")]
+    arrays = [report for report in reports if report.kind == "array"]
     failing = sum(not report.conforms for report in reports)
     unchecked = sum(bool(report.not_checked) for report in arrays)
     is_complete = not any(report.not_checked for report in reports)
@@ -205,7 +227,7 @@ class _StoreCheck:
     def __init__(self, store: Store, progress: Callable[[Progress], None]) -> None:
         self._store = store
         self._progress = progress
-        self._documents: dict[str, dict[str, Any]] = {}  # of arrays and groups, by path
+        self._documents: dict[str, MetadataDocument] = {}  # of arrays and groups, by path
         self._reports: list[ArrayReport] = []
 
     async def check_all_nodes(self) -> list[ArrayReport]:
@@ -216,13 +238,18 @@ class _StoreCheck:
         for path in sorted(self._nodes, reverse=True):
             report = ArrayReport(path, "unreadable")
             self._reports.append(report)
+            keys_in_node = self._nodes[path]
+            # All of them in a store that cannot list.
+            keys = [key for key in DOCUMENT_KEYS if key in keys_in_node] or DOCUMENT_KEYS
             try:
-                await self._fill_in_report_or_raise(report, self._nodes[path])
+                await self._fill_in_report_or_raise(report, keys, keys_in_node)
             except FillValueError as error:
-                found = short_json(self._documents[path].get("fill_value"))
+                found = short_json(self._documents[path].members.get("fill_value"))
                 report.findings.append(Finding("fill_value", found, error.permitted))
             except Exception as error:  # noqa: BLE001 -- of any store, zarr and any codec
-                report.findings.append(Finding(METADATA_KEY, describe_error(error)))
+                document = self._documents.get(path)
+                key = keys[0] if document is None else document.key
+                report.findings.append(Finding(key, describe_error(error)))
             report.conforms = all(finding.is_note for finding in report.findings)
         return [
             report
@@ -230,10 +257,13 @@ class _StoreCheck:
             if report.kind != "group" or report.findings or report.not_checked
         ]
 
-    async def _fill_in_report_or_raise(self, report: ArrayReport, keys_in_node: list[str]) -> None:
+    async def _fill_in_report_or_raise(
+        self, report: ArrayReport, document_keys: Sequence[str], keys_in_node: list[str]
+    ) -> None:
         """Fill in the report of a node; its keys, without its path, are `keys_in_node`.
 
-        Whatever zarr raises when it opens the node is raised here, too.
+        The first of the `document_keys` that is there is that of its document. Whatever zarr raises
+        when it opens the node is raised here, too.
         """
         if temporary := list(filter(_TEMPORARY.search, keys_in_node)):
             text = "left by interrupted writes; may be deleted while nobody writes: "
@@ -241,35 +271,68 @@ class _StoreCheck:
             if len(temporary) > 1:
                 found += ", ..."
             report.findings.append(Finding("*.partial", found, is_note=True))
-        if keys_in_node and METADATA_KEY not in keys_in_node:
-            report.kind = "format 2"
-            report.not_checked = "Zarr format 2"
-            return
-        document = await read_metadata_document(self._store, report.path)
+        document = await read_metadata_document(self._store, report.path, document_keys)
         self._documents[report.path] = document
-        report.kind = document["node_type"]
-        try:
-            json.dumps(document, allow_nan=False)
-        except ValueError as error:  # which zarr opens, and others do not
-            report.findings.append(Finding(METADATA_KEY, describe_error(error)))
-        data_type = document.get("data_type", "")
-        report.data_type = data_type if isinstance(data_type, str) else short_json(data_type)
-        report.not_checked = "zarr does not open it"
-        metadata = (await _open_document_in_memory(report.path, document)).metadata
+        report.kind = document.kind
+        report.zarr_format = document.zarr_format
+        report.data_type = document.data_type
+        for key in document_keys:
+            if key in keys_in_node and key != document.key:
+                found = f"not checked: zarr opens {document.key} instead"
+                report.findings.append(Finding(key, found, is_note=True))
+        report.not_checked = _NOT_OPENED
+        documents = await self._read_documents(report, document, keys_in_node)
+        if documents is None:
+            return
+        metadata = (await _open_documents_in_memory(report.path, document.kind, documents)).metadata
         report.not_checked = "" if keys_in_node else "the store cannot list"
         if report.kind == "array":
-            report.codecs = list(map(codec_name_or_class_name, metadata.codecs))
+            codecs: Iterable[Codec] = codecs_of(metadata)
+            # In format 2, they are in one codec of zarr, which has no name.
+            if document.zarr_format == 2:
+                codecs = iter_codecs_unsupported_by_themselves(codecs)
+            report.codecs = list(map(codec_name_or_class_name, codecs))
             await self._add_chunk_findings(report, metadata, keys_in_node)
-        elif keys_in_node and document.get("consolidated_metadata"):
-            await self._add_consolidated_findings(
-                report, document["consolidated_metadata"]["metadata"]
-            )
+            return
+        key = METADATA_KEY if document.zarr_format == 3 else CONSOLIDATED_KEY
+        copies = consolidated_copies_of(key, documents[key]) if key in documents else None
+        if keys_in_node and copies is not None:
+            await self._add_consolidated_findings(report, document.zarr_format, copies)
+
+    async def _read_documents(
+        self, report: ArrayReport, document: MetadataDocument, keys_in_node: list[str]
+    ) -> dict[str, dict[str, Any]] | None:
+        """The document of a node, and in format 2 those that zarr reads with it, by their keys.
+
+        None if one of these cannot be read, which becomes a finding. So do numbers such as NaN,
+        which are not JSON and which zarr reads.
+        """
+        documents = {document.key: document.members}
+        keys = [ATTRIBUTES_KEY, CONSOLIDATED_KEY] if document.key == GROUP_KEY else [ATTRIBUTES_KEY]
+        for key in keys if document.zarr_format == 2 else []:
+            if keys_in_node and key not in keys_in_node:
+                continue
+            try:
+                members = await read_json_object_or_none(self._store, join_key(report.path, key))
+                if members is not None and key == CONSOLIDATED_KEY:
+                    consolidated_copies_of(key, members)  # whatever it raises
+            except Exception as error:  # noqa: BLE001 -- of any store
+                report.findings.append(Finding(key, describe_error(error)))
+                return None
+            if members is not None:
+                documents[key] = members
+        for key, members in documents.items():
+            try:
+                json.dumps(members, allow_nan=False)
+            except ValueError as error:
+                report.findings.append(Finding(key, describe_error(error)))
+        return documents
 
     async def _add_chunk_findings(
-        self, report: ArrayReport, metadata: ArrayV3Metadata, keys_in_node: list[str]
+        self, report: ArrayReport, metadata: ArrayMetadata, keys_in_node: list[str]
     ) -> None:
         """Add what is found in the chunks among `keys_in_node`, or say why they are not checked."""
-        codecs = metadata.codecs
+        codecs = codecs_of(metadata)
         spec = chunk_spec_if_regular(metadata)
         if not is_uncompressed(codecs):
             report.not_checked = "not plain bytes"
@@ -289,6 +352,11 @@ class _StoreCheck:
                 partial(self._check_chunk_until_sure_and_report_progress, report, layout), stored
             )
             report.findings += filter(None, results)
+            if isinstance(self._store, LocalStore):
+                folder = self._store.root / report.path
+                report.findings += await asyncio.to_thread(
+                    _find_chunks_that_are_no_files, folder, metadata, grid, set(keys_in_node)
+                )
 
     async def _check_chunk_until_sure_and_report_progress(
         self, report: ArrayReport, layout: ObjectLayout, key_in_node: str
@@ -330,6 +398,8 @@ class _StoreCheck:
         A FileNotFoundError if it is missing, and a ValueError if its index is damaged.
         """
         full_key = join_key(node_path, key_in_node)
+        # That of the layout permits any byte for a bool in format 2, as zarr does.
+        element_layout = element_layout_of(layout.dtype, layout.endian)
         nbytes = layout.inner_chunk_nbytes
         step = max(_MAX_BOOL_NBYTES // layout.item_size, 1) * layout.item_size
         size = await self._store.getsize(full_key)
@@ -345,15 +415,13 @@ class _StoreCheck:
             )
             index = ShardIndex(layout, full_key, content, size)
         for start in map(index.offset_of, range(layout.inner_chunk_count)):
-            if start is None or not layout.element_layout.bool_offsets:
+            if start is None or not element_layout.bool_offsets:
                 continue
             for first in range(start, start + nbytes, step):
                 content = await self._read_whole_range_or_raise(
                     full_key, first, min(first + step, start + nbytes)
                 )
-                if (
-                    byte := offset_of_first_invalid_bool(content, layout.element_layout)
-                ) is not None:
+                if (byte := offset_of_first_invalid_bool(content, element_layout)) is not None:
                     text = f"a bool of {content[byte]} at byte {first + byte:,}"
                     return Finding(key_in_node, text, "0 or 1")
         return None
@@ -374,57 +442,81 @@ class _StoreCheck:
         return content
 
     async def _add_consolidated_findings(
-        self, report: ArrayReport, consolidated: dict[str, Any]
+        self, report: ArrayReport, zarr_format: int, copies: dict[str, MetadataDocument]
     ) -> None:
         """Compare consolidated metadata with the documents of the members that are read already.
 
         zarr opens the members of a group by the copies. Differences become findings.
         """
+        place = "consolidated_metadata" if zarr_format == 3 else CONSOLIDATED_KEY
         prefix = join_key(report.path, "")
-        documents = dict[str, Any]()
+        documents = dict[str, MetadataDocument]()
         for path, document in self._documents.items():
-            parent_kind = self._documents.get(path.rpartition("/")[0], {}).get("node_type")
-            if path.startswith(prefix) and path != report.path and parent_kind == "group":
-                documents[path.removeprefix(prefix)] = _part_shared_with_consolidated_copy(document)
-        copies = {
-            name: _part_shared_with_consolidated_copy(copy) for name, copy in consolidated.items()
-        }
+            parent = self._documents.get(path.rpartition("/")[0])
+            is_below = path.startswith(prefix) and path != report.path
+            is_in_group = parent is not None and parent.kind == "group"
+            # zarr finds no members of another format.
+            if is_below and is_in_group and document.zarr_format == zarr_format:
+                documents[path.removeprefix(prefix)] = document
         for name in sorted(documents.keys() | copies.keys()):
-            original = documents.get(name)
-            copy = copies.get(name)
-            if original != copy and not await _open_with_equal_metadata(original, copy):
-                found = f"not the same as its {METADATA_KEY}, or one of them is missing"
+            if not await _have_equal_metadata(documents.get(name), copies.get(name)):
+                key = (documents.get(name) or copies[name]).key
+                found = f"not the same as its {key}, or one of them is missing"
                 advice = "zarr.consolidate_metadata writes it anew"
-                report.findings.append(Finding(f"consolidated_metadata: {name}", found, advice))
+                report.findings.append(Finding(f"{place}: {name}", found, advice))
 
 
-def _part_shared_with_consolidated_copy(document: dict[str, Any]) -> dict[str, Any]:
-    """The members that a consolidated copy has to share with a document.
-
-    Attributes change without being copied, and a group has nothing else.
-    """
-    is_group = document["node_type"] == "group"
-    return {"node_type": "group"} if is_group else document | {"attributes": {}}
-
-
-async def _open_with_equal_metadata(
-    document: dict[str, Any] | None, copy: dict[str, Any] | None
+async def _have_equal_metadata(
+    document: MetadataDocument | None, copy: MetadataDocument | None
 ) -> bool:
-    """Whether zarr opens both with the same metadata, with the defaults that documents leave out.
+    """Whether a document and its consolidated copy describe the same node, attributes apart.
 
-    False if one is None, or zarr does not open it.
+    Attributes change without being copied, and a group has nothing else. Documents may leave out
+    defaults: others than equal ones are compared as zarr opens them. False if one is None, or zarr
+    does not open it.
     """
-    if document is None or copy is None:
+    if document is None or copy is None or document.kind != copy.kind:
         return False
+    if document.kind == "group":
+        return True
+    members = [one.members | {"attributes": {}} for one in (document, copy)]
+    if members[0] == members[1]:
+        return True
     with suppress(Exception):
-        array = await _open_document_in_memory("", document)
-        copied = await _open_document_in_memory("", copy)
-        return bool(array.metadata.to_dict() == copied.metadata.to_dict())
+        arrays = [
+            await _open_documents_in_memory("", "array", {document.key: one}) for one in members
+        ]
+        return bool(arrays[0].metadata.to_dict() == arrays[1].metadata.to_dict())
     return False
 
 
+def _find_chunks_that_are_no_files(
+    folder: Path, metadata: ArrayMetadata, grid: ChunkGrid, listed: Collection[str]
+) -> list[Finding]:
+    """A finding for each folder, FIFO or the like in an array's folder where a chunk should be.
+
+    Keys that the store has `listed` are files. Links to folders are not followed, and only folders
+    that may have chunks are listed.
+    """
+    findings = []
+    depth = metadata.encode_chunk_key((0,) * len(grid.chunk_counts)).count("/")
+    for parent, folder_names, file_names in os.walk(folder):
+        parts = Path(parent).relative_to(folder).parts
+        for name in sorted((*folder_names, *file_names)):
+            key = "/".join((*parts, name))
+            if key in listed or not _is_chunk_key(key, metadata, grid.chunk_counts):
+                continue
+            with suppress(FileNotFoundError):  # a link to nothing is a missing chunk
+                mode = Path(parent, name).stat().st_mode
+                if not stat.S_ISREG(mode):
+                    findings.append(Finding(key, str(not_a_file_error(key, mode))))
+        if len(parts) == depth:
+            folder_names.clear()
+    return findings
+
+
 def _is_chunk_key(
-    key_in_array: str, metadata: ArrayV3Metadata, chunk_counts: tuple[int, ...]
+    key_in_array: str, metadata: ArrayMetadata, chunk_counts: tuple[int, ...]
 ) -> bool:
     """Whether `key_in_array` is the key of a chunk of a grid of `chunk_counts` along each axis."""
     # Python reads no integer of more than 4,300 digits.
@@ -434,18 +526,28 @@ def _is_chunk_key(
     return is_within and metadata.encode_chunk_key(chunk_coords) == key_in_array
 
 
-async def _open_document_in_memory(path: str, document: dict[str, Any]) -> Any:
-    """The array or group of a metadata document, as zarr opens it at this path.
+async def _open_documents_in_memory(
+    path: str, kind: str, documents: Mapping[str, dict[str, Any]]
+) -> Any:
+    """The array or group of metadata documents, by their keys, as zarr opens it at this path.
 
-    Whatever zarr raises for the document is raised; its warnings are not shown.
+    Whatever zarr raises for the documents is raised; its warnings are not shown.
     """
-    open_node = open_array if document["node_type"] == "array" else open_group
-    text = json.dumps(document)
-    store = MemoryStore({join_key(path, METADATA_KEY): cpu.Buffer.from_bytes(text.encode())})
+    open_node = open_array if kind == "array" else open_group
+    texts = {key: json.dumps(document) for key, document in documents.items()}
+    store = MemoryStore(
+        {join_key(path, key): cpu.Buffer.from_bytes(text.encode()) for key, text in texts.items()}
+    )
     # As little as possible: all threads share zarr's configuration, and may change it meanwhile.
     config = {key: value for key, value in _CONFIG.items() if zarr_setting_or_default(key) != value}
     # Once zarr needs no such setting, a typed configuration raises for it.
-    if "rectilinear" not in text or zarr_setting_or_default("array.rectilinear_chunks") is None:
+    is_rectilinear = "rectilinear" in texts.get(METADATA_KEY, "")
+    if not is_rectilinear or zarr_setting_or_default("array.rectilinear_chunks") is None:
         config.pop("array.rectilinear_chunks", None)
     with zarr.config.set(config), warnings.catch_warnings(action="ignore"):
-        return await open_node(store=store, path=path, mode="r", zarr_format=3)
+        return await open_node(
+            store=store,
+            path=path,
+            mode="r",
+            zarr_format=3 if METADATA_KEY in documents else 2,
+        )

@@ -19,7 +19,6 @@ from zarr_bytes.commands.result import (
     verdict_line,
 )
 from zarr_bytes.commands.stores import (
-    METADATA_KEY,
     list_keys_by_node,
     not_an_array_error_listing_arrays,
     open_array_at,
@@ -94,7 +93,7 @@ def preallocate(
     ----------
     array : zarr.Array
         An array in a folder (`LocalStore`), with the codecs `transpose`, `bytes` and
-        `sharding_indexed` alone.
+        `sharding_indexed` alone; or one of Zarr format 2 without compressor and filters.
     any_size : bool, optional
         Whether to make more than a million files, or to begin although the missing ones take more
         bytes than the file system has free. A fill value of zeros takes none.
@@ -144,13 +143,9 @@ def preallocate_store(store: str, *, any_size: bool, progress: ProgressCallback)
     """
     allocated = Allocated()
     with open_store(store) as (source, _):
-        for path, names in sorted(sync(list_keys_by_node(source)).items()):
+        for path in sorted(sync(list_keys_by_node(source))):
             try:
-                has_document = METADATA_KEY in names
-                if (
-                    has_document
-                    and sync(read_metadata_document(source, path))["node_type"] == "group"
-                ):
+                if sync(read_metadata_document(source, path)).kind == "group":
                     continue
                 array = open_array_at(source, path, is_written=True)
                 _make_chunks_and_add_counts(allocated, array, any_size=any_size, progress=progress)

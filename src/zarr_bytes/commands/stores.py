@@ -17,15 +17,37 @@ from zarr.abc.store import Store
 from zarr.buffer import cpu
 from zarr.storage import FsspecStore, LocalStore, ZipStore
 
-from zarr_bytes.commands.result import short_json
+from zarr_bytes.commands.result import is_package_installed, short_json
 from zarr_bytes.errors import StoreError, describe_error, not_an_array_error
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.zarr_versions import sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 METADATA_KEY: Final = "zarr.json"
+"""Key of the metadata document of an array or a group of format 3, within the node."""
+ARRAY_KEY: Final = ".zarray"
+"""Key of the metadata document of an array of format 2."""
+GROUP_KEY: Final = ".zgroup"
+"""Key of the metadata document of a group of format 2."""
+ATTRIBUTES_KEY: Final = ".zattrs"
+"""Key of the attributes of an array or a group of format 2; it may be missing."""
+CONSOLIDATED_KEY: Final = ".zmetadata"
+"""Key of the consolidated metadata of a group of format 2; it may be missing."""
+DOCUMENT_KEYS: Final = (METADATA_KEY, ARRAY_KEY, GROUP_KEY)
+"""Keys of metadata documents; where a node has several, zarr opens the first of these."""
+
+_DOCUMENT_KEYS_BY_FORMAT: Final = {3: (METADATA_KEY,), 2: (ARRAY_KEY, GROUP_KEY)}
+_NO_DOCUMENT: Final = f"no {METADATA_KEY}, {ARRAY_KEY} or {GROUP_KEY}"
+# What fsspec needs, beside itself, to open URLs of a scheme.
+_PACKAGES_BY_SCHEME: Final = {
+    "http": "aiohttp",
+    "https": "aiohttp",
+    "s3": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+}
 _MAX_LISTED: Final = 20  # arrays that an error lists
 _MAX_DOCUMENTS: Final = 1000  # that are read for it: links of folders may lead in a circle
 
@@ -68,7 +90,7 @@ def open_store(
     store
         A folder, a zip file, a URL, or a store, which is used as it is.
     storage_options
-        Arguments for fsspec; a StoreError if `store` is not a URL.
+        Arguments for fsspec; a StoreError if there are some and `store` is not a URL.
 
     Raises
     ------
@@ -84,6 +106,8 @@ def open_store(
             " store, such as array.store"
         )
     name = store_name(store) if isinstance(store, Store) else os.fspath(store)
+    if storage_options and isinstance(store, Store):
+        raise StoreError(f"{name}: storage options are for URLs, and this is an open store")
     source = None
     try:
         source = store if isinstance(store, Store) else sync(_open_read_only(name, storage_options))
@@ -120,8 +144,18 @@ async def _open_read_only(path_or_url: str, options: Mapping[str, object] | None
             return await ZipStore.open(path, mode="r")
         found = "it is not a folder, a .zip file or a URL" if path.exists() else "it does not exist"
     except Exception as error:  # of any file system
-        raise StoreError(f"it cannot be opened: {describe_error(error)}") from error
+        message = f"it cannot be opened: {describe_error(error)}"
+        if isinstance(error, ImportError) and (packages := _missing_packages_of_url(scheme)):
+            message += f"; pip install {' '.join(packages)}"
+        raise StoreError(message) from error
     raise StoreError(found)
+
+
+def _missing_packages_of_url(scheme: str) -> list[str]:
+    """The packages that URLs need and that are not installed: fsspec, and one for some schemes."""
+    last_scheme = scheme.rpartition("::")[2].lower()  # such as in simplecache::s3://bucket
+    packages = ["fsspec", *filter(None, [_PACKAGES_BY_SCHEME.get(last_scheme)])]
+    return [name for name in packages if not is_package_installed(name)]
 
 
 async def _close_with_connections(store: Store) -> None:
@@ -135,39 +169,61 @@ async def _close_with_connections(store: Store) -> None:
 
 
 def open_array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
-    """The array at `path`, opened to be written if `is_written` and the store is a folder.
+    """The array at `path`, opened to be written if `is_written` and the store permits it.
 
     A StoreError if zarr opens no array there. If a group or nothing is at `path`, notes of the
     error list arrays.
     """
-    if is_written and isinstance(store, LocalStore):
-        store = store.with_read_only(read_only=False)
+    if is_written:
+        with suppress(NotImplementedError):  # of a zip file, for one
+            store = store.with_read_only(read_only=False)
     try:
         return zarr.open_array(store, path=path, mode="r" if store.read_only else "r+")
     except Exception as error:  # whatever a store, zarr and any codec or data type raise
-        raise _no_array_error(store, path, error) from error
+        raise _no_array_error(store, path.strip("/"), error) from error
 
 
 def _no_array_error(store: Store, path: str, zarr_error: Exception) -> StoreError:
-    """Error for the `path` of a command that zarr does not open; its notes list arrays."""
-    node = sync(_try_read_node(store, path.strip("/")))
-    if node is not None and node.kind == "group":
-        message = f"/{node.path} is a group: name an array in it with --array PATH"
-        arrays = sync(_list_some_arrays_below(store, node.path))
-        if not arrays:
-            message = f"/{node.path} is a group, and no array is found in it"
+    """Error for the `path` of a command that zarr does not open; its notes list arrays.
+
+    It says what is at fault: the store, a metadata document, or the path.
+    """
+    try:
+        found = sync(_find_document(store, path))
+    except Exception as error:  # noqa: BLE001 -- of any store
+        return unreadable_store_error(error)
+    arrays = list[_Node]()
+    if found is None:
+        arrays = sync(_list_some_arrays_below(store, ""))
+        advice = "name another with --array PATH" if arrays else "see whether it is elsewhere"
+        message = f"no array is at /{path}, {_NO_DOCUMENT}: {advice}"
     else:
-        message = (
-            f"zarr opens no array at /{path} ({describe_error(zarr_error)}): name another with"
-            " --array PATH;"
-            " `zarr-bytes check` lists the arrays, and says why one does not open"
-        )
-        arrays = [] if node is not None else sync(_list_some_arrays_below(store, ""))
+        try:
+            kind = _parse_document(*found).kind
+        except Exception as error:  # noqa: BLE001 -- of any document
+            return StoreError(f"{join_key(path, found.key)} is damaged: {describe_error(error)}")
+        if kind == "array":
+            return StoreError(
+                f"zarr opens no array at /{path} ({describe_error(zarr_error)}): see its"
+                f" {found.key}; `zarr-bytes check` says what is not permitted there"
+            )
+        arrays = sync(_list_some_arrays_below(store, path))
+        message = f"/{path} is a group: name an array in it with --array PATH"
+        if not arrays:
+            message = f"/{path} is a group, and no array is found in it"
     no_array = StoreError(message)
     _add_notes_on_arrays(
         no_array, {f"--array {shlex.quote(array.path)}": array for array in arrays}
     )
     return no_array
+
+
+def unreadable_store_error(error: Exception) -> StoreError:
+    """Error for a store that cannot be read, after what it has raised."""
+    return StoreError(
+        f"it cannot be read: {describe_error(error)}; see whether the address is right, the server"
+        " answers, and reading is permitted"
+    )
 
 
 def not_an_array_error_listing_arrays(found: object) -> TypeError:
@@ -194,6 +250,31 @@ def _add_notes_on_arrays(error: Exception, arrays_by_text: dict[str, _Node]) -> 
         error.add_note(f"  and others: {_MAX_LISTED} are listed")
 
 
+class MetadataDocument(NamedTuple):
+    """The metadata document of an array or a group; in format 2, the attributes are in another."""
+
+    key: str  # in the node, one of `DOCUMENT_KEYS`
+    members: dict[str, Any]
+
+    @property
+    def zarr_format(self) -> Literal[2, 3]:
+        """The format that the key says."""
+        return 3 if self.key == METADATA_KEY else 2
+
+    @property
+    def kind(self) -> Literal["array", "group"]:
+        """What the document is of."""
+        if self.zarr_format == 3:
+            return "array" if self.members["node_type"] == "array" else "group"
+        return "array" if self.key == ARRAY_KEY else "group"
+
+    @property
+    def data_type(self) -> str:
+        """The name of the data type as the document has it, or JSON; empty for a group."""
+        data_type = self.members.get("data_type" if self.zarr_format == 3 else "dtype", "")
+        return data_type if isinstance(data_type, str) else short_json(data_type)
+
+
 class _Node(NamedTuple):
     """An array or a group, as its metadata document describes it; zarr may not open it."""
 
@@ -203,23 +284,19 @@ class _Node(NamedTuple):
     data_type: str  # a name, or JSON
 
 
-def _node_of(path: str, document: dict[str, Any]) -> _Node:
+def _node_of(path: str, document: MetadataDocument) -> _Node:
     """The node at `path` that a metadata document describes; nothing is checked."""
-    data_type = document.get("data_type")
-    return _Node(
-        path,
-        kind=document["node_type"],
-        shape=short_json(document.get("shape")),
-        data_type=data_type if isinstance(data_type, str) else short_json(data_type),
-    )
+    shape = short_json(document.members.get("shape"))
+    return _Node(path, document.kind, shape, document.data_type)
 
 
-async def _try_read_node(store: Store, path: str) -> _Node | None:
-    """The node at `path`; None if there is none, or its document can't be read. Raises nothing."""
+async def _try_read_node(store: Store, path: str, keys: Sequence[str]) -> _Node | None:
+    """The node at `path` with a document at one of the `keys`; None without one that can be read.
+
+    Raises nothing.
+    """
     try:
-        if _is_folder_without_file(store, join_key(path, METADATA_KEY)):
-            return None
-        return _node_of(path, await read_metadata_document(store, path))
+        return _node_of(path, await read_metadata_document(store, path, keys))
     except Exception:  # noqa: BLE001 -- of any store
         return None
 
@@ -229,29 +306,64 @@ async def _list_some_arrays_below(store: Store, group_path: str) -> list[_Node]:
 
     With one array more than an error lists, the search ends. The arrays are those of consolidated
     metadata, or else those that the store lists: group by group, because a list of all keys has all
-    chunks. Members that cannot be read are passed over.
+    chunks. Members that cannot be read are passed over, and so are those of another format, which
+    zarr does not find in the group.
     """
     arrays = list[_Node]()
     groups = [group_path]
     documents = 0
     for path in groups:  # grows meanwhile, by the groups within
         with suppress(Exception):  # of any store, and of any document
-            consolidated = (await read_metadata_document(store, path)).get("consolidated_metadata")
-            if consolidated:
-                copies = consolidated["metadata"]
+            document = await read_metadata_document(store, path)
+            copies = await _read_consolidated_copies(store, path, document)
+            if copies is not None:
                 nodes = [_node_of(join_key(path, name), copies[name]) for name in sorted(copies)]
                 arrays += [node for node in nodes if node.kind == "array"]
                 continue
+            keys = _DOCUMENT_KEYS_BY_FORMAT[document.zarr_format]
             for name in sorted([name async for name in store.list_dir(path)]):
                 if len(arrays) > _MAX_LISTED or documents > _MAX_DOCUMENTS:
                     return arrays
                 documents += 1
-                node = await _try_read_node(store, join_key(path, name))
+                node = await _try_read_node(store, join_key(path, name), keys)
                 if node is not None and node.kind == "array":
                     arrays.append(node)
                 elif node is not None:
                     groups.append(node.path)
     return arrays
+
+
+async def _read_consolidated_copies(
+    store: Store, group_path: str, document: MetadataDocument
+) -> dict[str, MetadataDocument] | None:
+    """The consolidated metadata of a group, as of `consolidated_copies_of`; None without any.
+
+    Raises what the store raises, and any error for consolidated metadata of another form.
+    """
+    if document.zarr_format == 3:
+        return consolidated_copies_of(METADATA_KEY, document.members)
+    members = await read_json_object_or_none(store, join_key(group_path, CONSOLIDATED_KEY))
+    return None if members is None else consolidated_copies_of(CONSOLIDATED_KEY, members)
+
+
+def consolidated_copies_of(key: str, members: dict[str, Any]) -> dict[str, MetadataDocument] | None:
+    """The copies of documents in consolidated metadata, by paths within the group; None without.
+
+    `members` are those of the document at `key`, which is the `zarr.json` or the `.zmetadata` of a
+    group. Any error for consolidated metadata of another form.
+    """
+    if key == METADATA_KEY:
+        consolidated = members.get("consolidated_metadata")
+        if not consolidated:
+            return None
+        copies = consolidated["metadata"].items()
+        return {path: MetadataDocument(METADATA_KEY, copy) for path, copy in copies}
+    by_path = dict[str, MetadataDocument]()
+    for copied_key, copy in members["metadata"].items():
+        path, _, name = copied_key.rpartition("/")
+        if path and name in (ARRAY_KEY, GROUP_KEY):
+            by_path[path] = MetadataDocument(name, copy)
+    return by_path
 
 
 def join_key(path: str, name: str) -> str:
@@ -283,7 +395,7 @@ async def list_keys_by_node(store: Store) -> dict[str, list[str]]:
     nodes: dict[str, list[str]] = {}
     for key in keys:
         path, _, name = key.rpartition("/")
-        if name in (".zarray", METADATA_KEY):
+        if name in DOCUMENT_KEYS:
             nodes[path] = []
     for key in keys:
         path = key.rpartition("/")[0]
@@ -292,34 +404,78 @@ async def list_keys_by_node(store: Store) -> dict[str, list[str]]:
         if path in nodes:
             nodes[path].append(key.removeprefix(join_key(path, "")))
     try:
-        if not (keys or _is_folder_without_file(store, METADATA_KEY)):
-            document = await store.get(METADATA_KEY, cpu.buffer_prototype)
-            nodes = {} if document is None else {"": []}
+        if not keys and await _find_document(store, "") is not None:
+            nodes = {"": []}
     except Exception as error:
-        raise StoreError(f"it cannot be read: {describe_error(error)}") from error
+        raise unreadable_store_error(error) from error
     if not nodes:
-        raise StoreError(f"it holds no array and no group of Zarr format 3, no {METADATA_KEY}")
+        raise StoreError(f"it holds no array and no group, {_NO_DOCUMENT}")
     return nodes
 
 
-def _is_folder_without_file(store: Store, key: str) -> bool:
-    """Whether a folder has no regular file at `key`; False for any other store.
+async def read_metadata_document(
+    store: Store, node_path: str, keys: Sequence[str] = DOCUMENT_KEYS
+) -> MetadataDocument:
+    """The metadata document of an array or a group, at the first of the `keys` that is there.
+
+    A FileNotFoundError if all are missing, and a ValueError if it is not JSON, or not that of a
+    node.
+    """
+    found = await _find_document(store, node_path, keys)
+    if found is None:
+        raise FileNotFoundError(", ".join(join_key(node_path, key) for key in keys))
+    return _parse_document(*found)
+
+
+async def read_json_object_or_none(store: Store, key: str) -> dict[str, Any] | None:
+    """The JSON object at a key, such as the attributes of format 2; None if it is missing.
+
+    A ValueError if it is something else.
+    """
+    content = await _get_or_none(store, key)
+    return None if content is None else _parse_json_object(content)
+
+
+class _KeyAndContent(NamedTuple):
+    """A metadata document before it is parsed."""
+
+    key: str  # in the node
+    content: bytes
+
+
+async def _find_document(
+    store: Store, node_path: str, keys: Sequence[str] = DOCUMENT_KEYS
+) -> _KeyAndContent | None:
+    """The document of a node at the first of the `keys` that is there; None if none is."""
+    for key in keys:
+        content = await _get_or_none(store, join_key(node_path, key))
+        if content is not None:
+            return _KeyAndContent(key, content)
+    return None
+
+
+async def _get_or_none(store: Store, key: str) -> bytes | None:
+    """The object at a key; None if it is missing, or not a file in a folder.
 
     zarr would wait for a FIFO for ever.
     """
-    return isinstance(store, LocalStore) and not (store.root / key).is_file()
+    if isinstance(store, LocalStore) and not (store.root / key).is_file():
+        return None
+    buffer = await store.get(key, cpu.buffer_prototype)
+    return None if buffer is None else buffer.to_bytes()
 
 
-async def read_metadata_document(store: Store, node_path: str) -> dict[str, Any]:
-    """The metadata document of an array or a group.
-
-    A FileNotFoundError if it is missing, and a ValueError if it is not JSON, or not that of a node.
-    """
-    buffer = await store.get(join_key(node_path, METADATA_KEY), cpu.buffer_prototype)
-    if buffer is None:
-        raise FileNotFoundError(join_key(node_path, METADATA_KEY))
-    document = json.loads(str(buffer.to_bytes(), "utf-8"))
-    kind = document.get("node_type") if isinstance(document, dict) else None
-    if kind not in ("array", "group"):
+def _parse_document(key: str, content: bytes) -> MetadataDocument:
+    """The metadata document with this content; a ValueError if it is not that of a node."""
+    members = _parse_json_object(content)
+    if key == METADATA_KEY and (kind := members.get("node_type")) not in ("array", "group"):
         raise ValueError(f'"node_type" is {short_json(kind)}; permitted are "array" and "group"')
-    return document  # type: ignore[no-any-return]
+    return MetadataDocument(key, members)
+
+
+def _parse_json_object(content: bytes) -> dict[str, Any]:
+    """A JSON object in UTF-8; a ValueError if it is something else."""
+    members = json.loads(str(content, "utf-8"))
+    if not isinstance(members, dict):
+        raise ValueError(f"{short_json(members)} is not a JSON object")
+    return members
