@@ -779,16 +779,50 @@ def test_explain_says_that_partial_writes_are_off(tmp_path):
     with zarr.config.set(IN_PLACE):
         explained = explain(requested(None), np.s_[:23, 3], write=True)
         assert explained.rounds == 6  # of ten requests, which get 23 chunks and set them
-        read_only = explain(zarr.open_array(tmp_path, mode="r"), np.s_[7, 3], write=True)
-        assert (read_only.opens, read_only.requests) == (0, 2)  # zarr's store writes, or refuses
-        assert read_only.reason == "it was opened to be read only"
-        assert read_only.remedy == 'open it with mode="r+"'
         array = requested(None)
         array[:] = 0  # so that no object is there
         with counting() as counted:
             array[:23, 3] = 5
         assert counted.requests == explained.requests == 46
         assert "its store is a CountingStore" in explained.reason
+
+
+@pytest.mark.parametrize("selection", [np.s_[7, 3], ...])
+def test_explain_says_that_an_array_that_was_opened_to_be_read_only_is_not_written(
+    tmp_path, selection
+):
+    """Whole chunks neither; and the array of any store."""
+    said = "the array was opened to be read only, so that a write is an error"
+    for array in (
+        of_format_2(tmp_path / "old"),
+        compressed(tmp_path / "compressed"),
+        stored(MemoryStore(), VALUES),
+    ):
+        read_only = zarr.open_array(array.store, mode="r")
+        with pytest.raises(ValueError, match="read-only"):
+            read_only[selection] = 5
+        explained = explain(read_only, selection, write=True)
+        assert verdict_of(explained) == f"Nothing is written: {said}."
+        assert explained.reason == said
+        assert explained.remedy == 'open it with mode="r+", and from a store that is not read-only'
+        assert (explained.is_partial, explained.may_share) == (False, False)
+        assert explained.bytes_selected > 0
+        assert counts_of(explained) == (0,) * 6
+        assert explain(read_only, np.s_[8:7], write=True).reason == "no element is selected"
+
+
+def test_the_explain_command_explains_a_write_to_a_store_of_fsspec(tmp_path):
+    """Which it opens to be written, as it does a folder; a zip file is one to read."""
+    fs = pytest.importorskip("fsspec").filesystem("memory")
+    in_folder(tmp_path / "a")
+    fs.put(str(tmp_path / "a"), "/explain.zarr", recursive=True)
+    shown = call("explain", "memory://explain.zarr", "[7]", "--write").stdout
+    assert "Chunks are replaced: " in shown
+    assert "only chunks in files (LocalStore) are changed in place" in " ".join(shown.split())
+    with ZipStore(tmp_path / "a.zip", mode="w") as store:
+        stored(store, VALUES)
+    shown = call("explain", tmp_path / "a.zip", "[7]", "--write").stdout
+    assert shown.startswith("Nothing is written: the array was opened to be read only")
 
 
 @pytest.mark.parametrize("function", [explain, zarr_bytes.preallocate])

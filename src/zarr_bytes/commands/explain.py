@@ -148,6 +148,10 @@ _HAS_OTHER_NAMES: Final = _Reason(
     "none is needed: the first write replaces the file by one that has no other names",
 )
 _IS_READ_ONLY: Final = _Reason("is read-only", "change its mode (chmod u+w), if it may be written")
+_ARRAY_IS_READ_ONLY: Final = _Reason(
+    "the array was opened to be read only, so that a write is an error",
+    'open it with mode="r+", and from a store that is not read-only',
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,18 +169,19 @@ class Explanation(Result):
         package.
     is_partial : bool
         For a read, whether it fetches less than whole chunks; for a write, whether it replaces no
-        chunk after reading it.
+        chunk after reading it. False for a write to an array that was opened to be read only.
     reason : str
-        The first reason why more than the selected bytes is fetched, or why chunks are replaced.
-        Empty if there is none.
+        The first reason why more than the selected bytes is fetched, why chunks are replaced, or
+        why nothing is read or written. Empty if there is none.
     remedy : str
         What to do about the reason: a setting, another way to open, select or write the array, or
         that there is none, or that none is needed. Empty without a reason.
     kind : {"chunk", "shard"}
         Kind of the files or objects.
     chunks, opens, requests, ranges, bytes_fetched, bytes_written : int
-        As of `Counts`. All but the chunks are None if they are not known in advance: for compressed
-        chunks, for shards that zarr reads by itself, and for a write to more than a thousand files.
+        As of `Counts`; 0 where nothing is read or written. All but the chunks are None if they are
+        not known in advance: for compressed chunks, for shards that zarr reads by itself, and for a
+        write to more than a thousand files.
     depends_on_values : bool
         Whether `opens`, `chunks_in_place` and `bytes_written` are the largest possible numbers,
         with "at most" before them in the table. Chunks and inner chunks that become empty, with the
@@ -279,9 +284,9 @@ class Explanation(Result):
         return f"{text}, and {selected} are selected"
 
     def _share_of_write(self) -> str:
-        """How much of the chunks is written, in words."""
+        """How much of the chunks is written, in words; of none, why."""
         if not self.chunks:
-            return "no element is selected"
+            return self.reason
         chunks = self._chunks_in_words()
         in_place = ""
         if 0 < self.chunks_in_place < self.chunks:
@@ -390,12 +395,15 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         )
     chunk_count = prod(counts_by_axis) if counts_by_axis else sum(1 for _ in indexer)
     forecast = _Forecast(array, indexer, largest_chunk_nbytes, chunk_count, is_write=write)
-    if selected_nbytes:
+    is_refused = write and array.read_only and selected_nbytes > 0
+    if selected_nbytes and not is_refused:
         for projection in indexer:
             forecast.add(projection)
     totals = forecast.totals
     reason: _Reason | None
-    if not totals.chunks:
+    if is_refused:
+        reason = _ARRAY_IS_READ_ONLY
+    elif not totals.chunks:
         reason = _Reason("no element is selected", _NOT_NEEDED)
     elif write:
         reason = forecast.reason
@@ -405,14 +413,14 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     codecs = codecs_of(array.metadata)
 
     def if_known(number: int) -> int | None:
-        return number if forecast.is_known else None
+        return number if forecast.is_known or is_refused else None
 
     return Explanation(
         array=store_path_name(array.store_path),
         selection=text,
         is_write=write,
         acts=forecast.acts,
-        is_partial=not forecast.reason if write else fetches_less,
+        is_partial=not (forecast.reason or is_refused) if write else fetches_less,
         reason=reason.text if reason else "",
         remedy=reason.remedy if reason else "",
         kind="shard" if ShardingCodec in map(type, codecs) else "chunk",
@@ -940,8 +948,6 @@ def _why_replaced(driver: Driver, *, in_place: bool) -> _Reason | None:
             f"its store is a {name}, and only chunks in files (LocalStore) are changed in place",
             f"{_WRITE_WHOLE}, or keep the array in a folder",
         )
-    if driver.store.read_only:
-        return _Reason("it was opened to be read only", 'open it with mode="r+"')
     if why_no_files := driver.why_not_in_place():
         return _Reason(why_no_files, f"none here: {_WRITE_WHOLE}")
     if not in_place:
