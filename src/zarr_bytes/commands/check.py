@@ -318,6 +318,7 @@ class _StoreCheck:
                     consolidated_copies_of(key, members)  # whatever it raises
             except Exception as error:  # noqa: BLE001 -- of any store
                 report.findings.append(Finding(key, describe_error(error)))
+                report.not_checked = f"its {key} is damaged"
                 return None
             if members is not None:
                 documents[key] = members
