@@ -19,12 +19,11 @@ from conftest import PIPELINES
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from shards import divided
-from stored_arrays import CountingStore, is_metadata
+from stored_arrays import CountingStore, is_metadata, pipeline_with
 from system_calls import ending_early
 from zarr.buffer.cpu import Buffer
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
-from zarr_bytes import limits
 from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.limits import Limits
 
@@ -225,6 +224,12 @@ def thresholds(draw):
     return draw(SMALL_THRESHOLDS) if draw(st.integers(0, 3)) else Limits()
 
 
+def pipeline_with_any_thresholds(draw, name):
+    """A pipeline by its name, as zarr's configuration has it; of ours, with `thresholds`."""
+    is_own = name == "BatchedBytesPipeline"
+    return pipeline_with(draw(thresholds())) if is_own else PIPELINES[name]
+
+
 def settings_of(draw):
     """Settings that make small chunks be read in ranges, and be written in place or replaced."""
     gap, largest = draw(st.sampled_from([0, 8, 64])), draw(st.sampled_from([1, 7, 100, 10**6]))
@@ -240,9 +245,13 @@ def settings_of(draw):
 def conditions(draw, pipeline, **others):
     """A pipeline by its name; settings, thresholds, and where calls of the system end, by chance.
 
+    An array has the thresholds with which it is opened.
     `others` are settings that are not left to chance, with two underscores for each dot.
     """
-    config = {"codec_pipeline.path": PIPELINES[pipeline], **settings_of(draw)}
+    config = {
+        "codec_pipeline.path": pipeline_with_any_thresholds(draw, pipeline),
+        **settings_of(draw),
+    }
     config |= {name.replace("__", "."): value for name, value in others.items()}
     seed = draw(st.none() | st.integers(0, 99))
     with (
@@ -250,7 +259,6 @@ def conditions(draw, pipeline, **others):
         pytest.MonkeyPatch.context() as patch,
         nullcontext() if seed is None else ending_early(seed),
     ):
-        patch.setattr(limits, "LIMITS", draw(thresholds()))
         if draw(st.booleans()):  # as on a file system that is known, where writes may be mapped
             patch.setattr(known_stores, "is_on_local_file_system", lambda descriptor: True)
         yield

@@ -157,8 +157,8 @@ MISTAKES = [
     Mistake(
         "io/file_writing.py",
         "open_locked",
-        "lock_if_supported(descriptor, path, root, is_shared=is_shared)",
-        "lock_if_supported(descriptor, path, root, is_shared=True)",
+        "is_shared=is_shared, max_seconds=lock_seconds)",
+        "is_shared=True, max_seconds=lock_seconds)",
         "test_locks.py::test_a_write_in_place_and_a_replacement_of_the_file_wait_for_each_other",
         "A writer that replaces a chunk doesn't wait for those that write into it.",
     ),

@@ -16,9 +16,10 @@ import zarr
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.buffer import cpu
 from zarr.core.array_spec import ArrayConfig, ArraySpec
+from zarr.registry import register_pipeline
 from zarr.storage import FsspecStore, MemoryStore, ObjectStore, StorePath, WrapperStore
 
-from zarr_bytes import BytesCodec
+from zarr_bytes import BatchedBytesPipeline, BytesCodec
 
 IN_PLACE = {"zarr_bytes.partial_writes": True}
 CAN_WRITE_IN_PLACE = all(hasattr(os, name) for name in ("pwrite", "link", "O_NOFOLLOW"))
@@ -61,6 +62,17 @@ def spec_of(array, shape=None, prototype=cpu.buffer_prototype):
 
 def pipeline_of(array):
     return array.async_array.codec_pipeline
+
+
+def pipeline_with(limits):
+    """The pipeline of this package with other limits, as zarr's configuration names it."""
+
+    class PipelineWithLimits(BatchedBytesPipeline):
+        pass
+
+    PipelineWithLimits.limits = limits
+    register_pipeline(PipelineWithLimits)
+    return f"{PipelineWithLimits.__module__}.{PipelineWithLimits.__qualname__}"
 
 
 def contents_of(store):

@@ -14,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored_arrays import most_memory
 
-from zarr_bytes import BoolValueError, ChunkSizeError, limits
+from zarr_bytes import BoolValueError, ChunkSizeError
 from zarr_bytes.layout.elements import (
     decode_elements,
     element_layout_of,
     encode_elements,
     encode_in_blocks,
 )
-from zarr_bytes.limits import Limits
 
 ENDIANS = ("little", "big")
 RECORD = np.dtype(
@@ -100,9 +99,7 @@ def test_encoded_bytes_are_those_of_numpys_own_conversion(array, endian):
     before = array.tobytes()
     expected = np.ascontiguousarray(array).astype(array.dtype.newbyteorder(endian)).tobytes()
     assert encode_elements(array, endian).tobytes() == expected
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "LIMITS", Limits(block_nbytes=100))
-        blocks = list(encode_in_blocks(array, endian))
+    blocks = list(encode_in_blocks(array, endian, 100))
     assert b"".join(blocks) == expected
     assert all(len(block) <= 100 or np.may_share_memory(block, array) for block in blocks)
     assert array.tobytes() == before

@@ -41,6 +41,7 @@ from stored_arrays import (
     most_memory,
     numbers,
     pipeline_of,
+    pipeline_with,
     stored,
 )
 from system_calls import before_each, watched
@@ -50,7 +51,8 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 import zarr_bytes
-from zarr_bytes import BytesCodec, ChunkSizeError, counting, explain, limits
+from zarr_bytes import BytesCodec, ChunkSizeError, counting, explain
+from zarr_bytes.limits import Limits
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The data type", "ignore:.*answer byte ranges", "ignore:Combining a"
@@ -104,13 +106,12 @@ def test_a_read_is_what_was_explained(tmp_path_factory, data):
         whole = replace(example, shape=tuple(-(-n // c) * c for n, c in sizes))
         example = replace(data.draw(sharded(whole, can_be_sparse=False)), is_shuffled=False)
     kind = data.draw(st.sampled_from([*KINDS, "local", "requests"]))
-    pipelines = ["BatchedBytesPipeline", "BatchedBytesPipeline", "BatchedCodecPipeline"]
-    config = {"codec_pipeline.path": PIPELINES[data.draw(st.sampled_from(pipelines))]}
+    pipelines = [pipeline_with(data.draw(thresholds())), ZARRS]
+    config = {"codec_pipeline.path": data.draw(st.sampled_from([pipelines[0], *pipelines]))}
     config |= settings_of(data.draw)
     selection = data.draw(selections(example.shape, example.chunk_shape))
     store = store_with(kind, example.objects(example.values()), folder)
-    with zarr.config.set(config), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "LIMITS", data.draw(thresholds()))
+    with zarr.config.set(config):
         array = zarr.open_array(store, mode="r")
         explained = selection.read(Explained(array))
         if explained.acts.startswith("zarr."):
@@ -138,22 +139,24 @@ def test_a_read_is_what_was_explained(tmp_path_factory, data):
 )
 @pytest.mark.parametrize("memory", ["C", "F"])
 def test_larger_blocks_of_a_transposed_chunk_are_read_at_once(
-    tmp_path, monkeypatch, order, selection, count, memory
+    tmp_path, order, selection, count, memory
 ):
     """32 elements of a row of 50, or 10 such rows; these for another order in memory, too."""
-    sizes = limits.Limits(block_nbytes=2**8, transposed_block_nbytes=2**12, assigned_nbytes=1)
-    monkeypatch.setattr(limits, "LIMITS", sizes)
+    sizes = Limits(block_nbytes=2**8, transposed_block_nbytes=2**12, assigned_nbytes=1)
+    path = pipeline_with(sizes)
     stored(LocalStore(tmp_path), VALUES, filters=[TransposeCodec(order=order)])
-    with zarr.config.set({"zarr_bytes.gap.local": 0, "array.order": memory}):
+    config = {"zarr_bytes.gap.local": 0, "array.order": memory, "codec_pipeline.path": path}
+    with zarr.config.set(config):
         array = zarr.open_array(tmp_path, mode="r")
         found = is_as_explained(array, selection).ranges
     assert found == (count if memory == "C" or order != (0, 1, 2) else 7 * 50 // 10)
 
 
-def test_points_in_several_objects_share_the_requests_at_once(monkeypatch):
+def test_points_in_several_objects_share_the_requests_at_once():
     """Four for the ranges in three objects, the last of which is cut."""
-    monkeypatch.setattr(limits, "LIMITS", limits.Limits(min_piece_nbytes=8))
-    array = stored(CountingStore(MemoryStore()), numbers((3, 100)), (1, 100))
+    path = pipeline_with(Limits(min_piece_nbytes=8))
+    with zarr.config.set({"codec_pipeline.path": path}):
+        array = stored(CountingStore(MemoryStore()), numbers((3, 100)), (1, 100))
     with zarr.config.set({"zarr_bytes.gap.remote": 0, "async.concurrency": 2}):
         counted = is_as_explained(array.vindex, tuple(np.mgrid[:3, 10:90]))
     assert counted.requests == 4

@@ -13,11 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from stored_arrays import most_memory
 
-from zarr_bytes import limits
 from zarr_bytes.indexing.plan import UNLIMITED, ByteRanges, Fetch, plan_of, with_request_sizes
 from zarr_bytes.indexing.selection import ChunkGrid
 from zarr_bytes.layout.objects import ChunkEncoding, ObjectLayout
-from zarr_bytes.limits import Limits
 from zarr_bytes.settings import RequestCost
 
 
@@ -101,14 +99,13 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
     ],
 )
 def test_long_ranges_are_cut_in_the_last_round_of_requests(
-    monkeypatch, fetches, largest, slots, objects, expected
+    fetches, largest, slots, objects, expected
 ):
     """Where a connection brings 10 bytes while a request waits for its answer."""
-    monkeypatch.setattr(limits, "LIMITS", Limits(min_piece_nbytes=10))
     stops = [np.cumsum(sizes) + np.arange(len(sizes)) for sizes in fetches]
     tables = [(stop - sizes, stop) for stop, sizes in zip(stops, fetches, strict=True)]
     given = [Fetch(ByteRanges(0, sum(s), t), []) for s, t in zip(fetches, tables, strict=True)]
-    found = list(with_request_sizes(given, largest, slots, objects))
+    found = list(with_request_sizes(given, largest, slots, objects, min_piece_nbytes=10))
     assert found == list(zip(given, expected, strict=True))
 
 

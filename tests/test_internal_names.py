@@ -148,10 +148,10 @@ OF_OTHERS = {
 
 def test_an_internal_name_is_found_in_every_kind_of_use():
     code = """
-from zarr_bytes import limits, view
+from zarr_bytes import settings, view
 from zarr_bytes.io.locks import lock_if_supported as held
 import zarr_bytes.io.files as files
-patch.setattr(limits, "LIMITS", 1)
+patch.setattr(settings, "DEFAULTS", 1)
 patch.setattr("zarr_bytes.io.locks.sleep", 1)
 files._pread_once
 zarr.config.set({"zarr_bytes.gap": 1})
@@ -164,7 +164,7 @@ run("from zarr_bytes.io.tasks import map_concurrently")
         ("tasks", "map_concurrently"),
     ]
     expected = {(f"zarr_bytes.io.{module}", name) for module, name in io}
-    expected |= {("zarr_bytes", "view"), ("zarr_bytes.limits", "LIMITS")}
+    expected |= {("zarr_bytes", "view"), ("zarr_bytes.settings", "DEFAULTS")}
     assert Names(code).used == expected
 
 

@@ -309,7 +309,9 @@ class TestFileSystems:
             for root in "root", *map(str, range(1001)):
                 known_stores.record_file_system(file.fileno(), root)
             with before_each(lambda *call: calls.append(call), ["flock"]):
-                locks.lock_if_supported(file.fileno(), str(path), "root", is_shared=True)
+                locks.lock_if_supported(
+                    file.fileno(), str(path), "root", is_shared=True, max_seconds=60
+                )
         assert calls == []
 
     def test_explain_says_that_writers_may_share_a_chunk_that_is_locked(self, tmp_path):

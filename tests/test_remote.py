@@ -38,9 +38,17 @@ from stored_arrays import (
 )
 from zarr.abc.store import SuffixByteRequest
 from zarr.buffer import cpu
+from zarr.registry import register_pipeline
 from zarr.storage import LocalStore, MemoryStore, StorePath, WrapperStore, ZipStore
 
-from zarr_bytes import ChunkSizeError, ShardIndexError, counting, explain, limits, preallocate
+from zarr_bytes import (
+    BatchedBytesPipeline,
+    ChunkSizeError,
+    ShardIndexError,
+    counting,
+    explain,
+    preallocate,
+)
 from zarr_bytes.io.drivers import driver_of
 from zarr_bytes.io.mapping import chain_of_bases
 from zarr_bytes.io.tasks import StopRequestsError, map_concurrently
@@ -49,6 +57,13 @@ from zarr_bytes.limits import Limits
 SCALE = 64
 LATENCY, RATE = 0.03, 50e6 / SCALE
 GAP, LARGEST, PIECE = 2**18 // SCALE, 2**23 // SCALE, 2**20 // SCALE
+
+
+class PipelineOfSmallPieces(BatchedBytesPipeline):
+    limits = Limits(min_piece_nbytes=PIECE)
+
+
+register_pipeline(PipelineOfSmallPieces)
 
 
 class Clock(selectors.DefaultSelector):
@@ -90,10 +105,10 @@ class Remote(CountingStore):
 
 
 @pytest.fixture(autouse=True)
-def _a_64th_of_the_sizes(monkeypatch):
-    monkeypatch.setattr(limits, "LIMITS", Limits(min_piece_nbytes=PIECE))
+def _a_64th_of_the_sizes():
     sizes = {"zarr_bytes.gap.remote": GAP, "zarr_bytes.largest_request.remote": LARGEST}
-    with zarr.config.set(sizes | {"async.concurrency": SLOTS}):
+    path = f"{__name__}.{PipelineOfSmallPieces.__qualname__}"
+    with zarr.config.set(sizes | {"async.concurrency": SLOTS, "codec_pipeline.path": path}):
         yield
 
 

@@ -22,6 +22,7 @@ from stored_arrays import (
     faulty,
     numbers,
     pipeline_of,
+    pipeline_with,
     put,
     spec_of,
     stored,
@@ -31,14 +32,15 @@ from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec
 from zarr.storage import LocalStore, MemoryStore
 
-from zarr_bytes import ChunkFileError, ChunkSizeError, counting, limits, read
+from zarr_bytes import ChunkFileError, ChunkSizeError, counting, read
 from zarr_bytes.indexing import plan
 from zarr_bytes.io import counters, index_cache
 from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.tasks import max_computing_threads
 from zarr_bytes.layout import objects
-from zarr_bytes.limits import LIMITS, Limits
+from zarr_bytes.limits import Limits
 
+LIMITS = Limits()
 ZARRS, OURS = "BatchedCodecPipeline", "BatchedBytesPipeline"
 
 
@@ -152,8 +154,9 @@ class TestOnTheEventLoop:
     def test_other_tasks_have_their_turn_between_many_chunks_on_the_event_loop(
         self, tmp_path, monkeypatch
     ):
-        array, expected = small_chunks(tmp_path, 600)
-        monkeypatch.setattr(limits, "LIMITS", Limits(chunks_between_yields=20))
+        path = pipeline_with(Limits(chunks_between_yields=20))
+        with zarr.config.set({"codec_pipeline.path": path}):
+            array, expected = small_chunks(tmp_path, 600)
         monkeypatch.delattr(asyncio, "to_thread")
 
         async def run():

@@ -14,12 +14,20 @@ from fuzz import encoded, fuzz, thresholds
 from hypothesis import given
 from hypothesis import strategies as st
 from shards import divided, entries_in, morton_order, shard_of
-from stored_arrays import IN_PLACE, PLAIN_ZARR, CountingStore, contents_of, numbers, pipeline_of
+from stored_arrays import (
+    IN_PLACE,
+    PLAIN_ZARR,
+    CountingStore,
+    contents_of,
+    numbers,
+    pipeline_of,
+    pipeline_with,
+)
 from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec
 from zarr.storage import MemoryStore
 
 import zarr_bytes
-from zarr_bytes import BatchedBytesPipeline, check, explain, limits, preallocate, view
+from zarr_bytes import BatchedBytesPipeline, check, explain, preallocate, view
 
 HAS_WRITE_ORDER = hasattr(ShardingCodec(chunk_shape=(1,)), "subchunk_write_order")
 pytestmark = [
@@ -99,10 +107,8 @@ def test_new_shards_have_the_bytes_of_zarrs_own_pipeline(data):
         writes.append((selection, values[selection]))
     write_empty_chunks = data.draw(st.booleans())
     stored = []
-    for settings in PLAIN_ZARR, {}:
-        with zarr.config.set(settings), pytest.MonkeyPatch.context() as patch:
-            if not settings:
-                patch.setattr(limits, "LIMITS", data.draw(thresholds()))
+    for settings in PLAIN_ZARR, {"codec_pipeline.path": pipeline_with(data.draw(thresholds()))}:
+        with zarr.config.set(settings):
             config = {"write_empty_chunks": write_empty_chunks}
             array = array_in(MemoryStore(), codec, shape, filters, config=config)
             is_own = isinstance(pipeline_of(array), BatchedBytesPipeline)

@@ -18,6 +18,7 @@ from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 from zarr_bytes.codec import SAME_BYTES_CLASSES, BytesCodec
 from zarr_bytes.errors import StoreError
 from zarr_bytes.layout.write_order import WRITE_ORDERS
+from zarr_bytes.limits import DEFAULT_LIMITS
 from zarr_bytes.zarr_versions import (
     chunk_spec_if_regular,
     codecs_of,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.layout.elements import Endian
     from zarr_bytes.layout.objects import ChunkEncoding
+    from zarr_bytes.limits import Limits
     from zarr_bytes.zarr_versions import ArraySpec
 
 
@@ -192,16 +194,23 @@ def iter_codecs_unsupported_by_themselves(codecs: Iterable[Codec]) -> Iterator[A
             yield codec
 
 
-def encoding_of_uncompressed(codecs: Sequence[Codec]) -> ChunkEncoding:
-    """How a chain of codecs stores chunks; it must be one that `is_uncompressed`."""
+def encoding_of_uncompressed(
+    codecs: Sequence[Codec], limits: Limits = DEFAULT_LIMITS
+) -> ChunkEncoding:
+    """How a chain of codecs stores chunks; it must be one that `is_uncompressed`.
+
+    `limits` are those of the layouts.
+    """
     from zarr_bytes.layout.objects import ChunkEncoding, ShardingConfig
 
     *transposes, last = codecs
     if is_format_2_codec(last):
-        return ChunkEncoding(None, is_format_2=True)
+        return ChunkEncoding(None, limits=limits, is_format_2=True)
     if not isinstance(last, ShardingCodec):
         return ChunkEncoding(
-            endian_of(cast("BytesCodec", last)), _composed_order_unless_identity(transposes)
+            endian_of(cast("BytesCodec", last)),
+            _composed_order_unless_identity(transposes),
+            limits=limits,
         )
     # The sharding codec has the shape of inner chunks in the order of axes after the transposes.
     axes = range(len(last.chunk_shape))
@@ -219,7 +228,7 @@ def encoding_of_uncompressed(codecs: Sequence[Codec]) -> ChunkEncoding:
     *inner_transposes, serializer = last.codecs
     endian = endian_of(cast("BytesCodec", serializer))
     return ChunkEncoding(
-        endian, _composed_order_unless_identity([*transposes, *inner_transposes]), sharding
+        endian, _composed_order_unless_identity([*transposes, *inner_transposes]), sharding, limits
     )
 
 

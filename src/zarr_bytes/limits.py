@@ -1,12 +1,13 @@
 """Sizes and numbers at which reading and writing change their method.
 
-None changes a result. Each was measured, or bounds the memory that is taken. Modules read them as
-``limits.LIMITS`` at each use, since tests replace them.
+None changes a result. Each was measured, or bounds the memory that is taken. An array has those of
+its pipeline (`BatchedBytesPipeline.limits`), which come to the engine with the layout of its
+objects (`ObjectLayout.limits`).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Limits(NamedTuple):
@@ -56,5 +57,5 @@ class Limits(NamedTuple):
     min_piece_nbytes: int = 2**20
 
 
-LIMITS = Limits()
-"""The thresholds in force."""
+DEFAULT_LIMITS: Final = Limits()
+"""The thresholds of every array, unless a subclass of the pipeline has others."""

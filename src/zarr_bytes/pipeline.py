@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache, cached_property
 from importlib import metadata
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeAlias, cast
 
 import numpy as np
 import zarr
@@ -27,6 +27,7 @@ from zarr_bytes.chains import (
 from zarr_bytes.codec import ChosenOnUnpickling, Immutable, uses_cpu_buffers
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io.index_cache import IndexCache
+from zarr_bytes.limits import DEFAULT_LIMITS
 from zarr_bytes.settings import CLASSES, checked_setting, zarr_setting_or_default
 from zarr_bytes.zarr_versions import (
     PIPELINES,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.objects import ChunkEncoding
+    from zarr_bytes.limits import Limits
     from zarr_bytes.read import ChunkProjection
     from zarr_bytes.zarr_versions import (
         ArrayMetadata,
@@ -88,6 +90,8 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     zarr_bytes.BytesCodec(endian='little')
     """
 
+    # Sizes at which reading and writing change their method. Subclasses may have others.
+    limits: ClassVar[Limits] = DEFAULT_LIMITS
     # Whether selections are written in place: the setting when the array was opened. A pickled
     # pipeline keeps it.
     in_place: bool
@@ -153,7 +157,9 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     @cached_property
     def encoding(self) -> ChunkEncoding:
         """How the codecs store the chunks."""
-        return encoding_of_uncompressed((*self.array_array_codecs, self.array_bytes_codec))
+        return encoding_of_uncompressed(
+            (*self.array_array_codecs, self.array_bytes_codec), self.limits
+        )
 
     @cached_property
     def plans(self) -> PlanCache:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from zarr_bytes import limits
 from zarr_bytes.indexing.plan import UNLIMITED, Fetch
 from zarr_bytes.indexing.selection import (
     c_strides,
@@ -128,19 +127,20 @@ async def read_batch(
         return await map_concurrently(lambda pair: reader.read_object(*pair), pairs)
     root = driver.files_root
     nbytes = out.nbytes
+    limits = batch[0].layout.limits
     exists: list[bool] = []
     if nbytes <= max(
-        limits.LIMITS.inline_nbytes, len(batch) * limits.LIMITS.inline_average_chunk_nbytes
+        limits.inline_nbytes, len(batch) * limits.inline_average_chunk_nbytes
     ) and known_stores.may_read_inline(root):
         try:
             for is_there in reader.read_files(batch, may_block=False):
                 exists.append(is_there)
-                if not len(exists) % limits.LIMITS.chunks_between_yields:
+                if not len(exists) % limits.chunks_between_yields:
                     await asyncio.sleep(0)
         except BlockingIOError:  # a thread reads this chunk again, and all after it
             pass
     if rest := batch[len(exists) :]:
-        is_small = nbytes <= limits.LIMITS.single_thread_nbytes and not reader.has_many_bytes
+        is_small = nbytes <= limits.single_thread_nbytes and not reader.has_many_bytes
         threads = threads_for_files(root, len(rest), is_small=is_small)
         exists += await map_in_threads(reader.read_files, rest, threads)
     if target is not out:
@@ -292,7 +292,6 @@ class Reader:
         # What a prepared read depends on, besides the layout and the selections.
         self._key_of_prepared_reads = (
             self._cost_of_files,
-            limits.LIMITS,
             out.dtype,
             out.strides,
             out.flags.behaved,
@@ -375,7 +374,7 @@ class Reader:
             plan = prepared.plan
             if plan is not None and not may_block:
                 fetched_nbytes += plan.nbytes
-                self.has_many_bytes = fetched_nbytes > limits.LIMITS.single_thread_nbytes
+                self.has_many_bytes = fetched_nbytes > layout.limits.single_thread_nbytes
                 if self.has_many_bytes or not plan.may_be_inline:
                     raise BlockingIOError
             path = f"{root}/{store_path.path}"
@@ -446,8 +445,8 @@ class Reader:
     ) -> _SingleRangeRead | None:
         """A read of integers and slices by one range; None if a plan must divide it."""
         box = layout.grid.box_of(layout.in_stored_order(chunk_selection))
-        thresholds = limits.LIMITS
-        if box is None or layout.index_nbytes > thresholds.assigned_nbytes:
+        limits = layout.limits
+        if box is None or layout.index_nbytes > limits.assigned_nbytes:
             return None
         gap, max_request_nbytes = self._cost_of_files or (UNLIMITED, UNLIMITED)
         item_size = layout.item_size
@@ -458,20 +457,18 @@ class Reader:
         reads_part = not has_known_size or (gap < layout.nbytes and box_nbytes != layout.nbytes)
         nbytes_to_read = box_nbytes if reads_part else layout.nbytes
         # No more than a plan would read at once.
-        max_nbytes = min(
-            max_request_nbytes, thresholds.block_nbytes, thresholds.transposed_block_nbytes
-        )
+        max_nbytes = min(max_request_nbytes, limits.block_nbytes, limits.transposed_block_nbytes)
         if nbytes_to_read > max_nbytes or box.largest_gap * item_size > gap:
             return None
         start = box_start if reads_part else None
         has_no_gaps = nbytes_to_read == prod(box.shape) * item_size
-        if has_no_gaps and thresholds.direct_nbytes <= nbytes_to_read <= thresholds.inline_nbytes:
+        if has_no_gaps and limits.direct_nbytes <= nbytes_to_read <= limits.inline_nbytes:
             view = self._out_view(layout, chunk_selection, out_selection)
             if view.dtype == layout.stored_dtype and view.flags.carray:
                 # Without the data type: not every type has a buffer that can be read into.
                 raw_dtype = np.dtype(f"V{item_size}")
                 return _SingleRangeRead(layout, box.chunk_number, start, None, None, raw_dtype)
-        if nbytes_to_read > thresholds.assigned_nbytes:
+        if nbytes_to_read > limits.assigned_nbytes:
             return None
         scratch = np.empty(nbytes_to_read, np.uint8)
         position = 0 if reads_part else box_start

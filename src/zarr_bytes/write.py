@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, T
 
 import numpy as np
 
-from zarr_bytes import limits
 from zarr_bytes.errors import wrong_size_error
 from zarr_bytes.indexing.plan import UNLIMITED, ByteRanges, concatenate_ranges
 from zarr_bytes.indexing.selection import (
@@ -181,7 +180,7 @@ async def write_batch(
     threads = 1
     if len(batch) > 1:
         nbytes = prod(shape) * value.dtype.itemsize
-        is_small = value.shape != () and nbytes <= limits.LIMITS.single_thread_nbytes
+        is_small = value.shape != () and nbytes <= batch[0].layout.limits.single_thread_nbytes
         threads = await _threads_to_write(batch, root, is_small=is_small, in_place=in_place)
     # Another library may read by zarr, which needs the loop and its threads.
     with nullcontext() if isinstance(array, np.ndarray) else ThreadPoolExecutor() as executor:
@@ -389,7 +388,11 @@ class _FileTarget:
         """As of `WriteTarget`; without a lock where nothing is written in place."""
         if self.in_place and CAN_WRITE_IN_PLACE:
             return open_locked(
-                self.path, self.root, is_shared=is_shared, keeps_old_elements=keeps_old_elements
+                self.path,
+                self.root,
+                is_shared=is_shared,
+                keeps_old_elements=keeps_old_elements,
+                lock_seconds=self.update.layout.limits.lock_seconds,
             )
         return open_to_replace_unlocked(self.path, self.root, keeps_old_elements=keeps_old_elements)
 
@@ -684,7 +687,7 @@ class ChunkUpdate:
             start = offset + inner_selection.start_byte
             together.append(ByteRanges(start, ranges.nbytes, ranges.bounds_from_start))
         data = self._encoded
-        return RangeUpdate(concatenate_ranges(together, data.size), data)
+        return RangeUpdate(concatenate_ranges(together, data.size), data, self.layout.limits)
 
     def new_file(
         self, read_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
@@ -789,12 +792,13 @@ class ChunkUpdate:
         values = self._values_of(inner_selection)
         is_whole = selects_all(inner_selection.axis_selections, layout.grid.chunk_shape)
         if is_whole and not as_one_block:
-            blocks = encode_in_blocks(values, layout.endian)
+            block_nbytes = layout.limits.block_nbytes
+            blocks = encode_in_blocks(values, layout.endian, block_nbytes)
             first = next(blocks)
             if not skips_empty_chunks or not self._is_fill_value(first):
                 return chain([first], blocks)  # the usual case: nothing is encoded twice
             is_empty = all(map(self._is_fill_value, blocks))
-            return None if is_empty else encode_in_blocks(values, layout.endian)
+            return None if is_empty else encode_in_blocks(values, layout.endian, block_nbytes)
         merged = encode_elements(values, layout.endian)
         if not is_whole:
             raw_elements = self._raw_elements(merged, values.shape)
@@ -809,7 +813,7 @@ class ChunkUpdate:
         """Whether the bytes of elements are those of fill values: -0.0 or another NaN is not."""
         fill = self.layout.stored_fill_value
         size = self.layout.item_size
-        step = max(limits.LIMITS.compared_nbytes // size, 1) * size
+        step = max(self.layout.limits.compared_nbytes // size, 1) * size
         return all(
             piece[:size].tobytes() == fill and np.array_equal(piece[size:], piece[:-size])
             for piece in (data[start : start + step] for start in range(0, data.size, step))
@@ -866,7 +870,7 @@ def _blocks_of_fill_values(layout: ObjectLayout) -> Iterator[tuple[int, Bytes]]:
     fill_value = layout.stored_fill_value
     nbytes = layout.nbytes
     if any(fill_value):
-        most_elements = max(limits.LIMITS.block_nbytes // len(fill_value), 1)
+        most_elements = max(layout.limits.block_nbytes // len(fill_value), 1)
         repeated = fill_value * min(most_elements, nbytes // len(fill_value))
         block = np.frombuffer(repeated, np.uint8)
         for start in range(0, nbytes, block.size):

@@ -579,7 +579,9 @@ class _Forecast:
             self.is_known = False
             self._why_zarr = why_not_read
         elif own_pipeline is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
-            self._encoding = encoding_of_uncompressed(chain)
+            self._encoding = (
+                encoding_of_uncompressed(chain) if own_pipeline is None else own_pipeline.encoding
+            )
         else:
             self.is_known = not isinstance(chain[-1], ShardingCodec)
             self._why_zarr = _why_zarr_handles_chunks_itself()

@@ -57,7 +57,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from zarr_bytes import limits
 from zarr_bytes.errors import ChunkSizeError, wrong_size_error
 from zarr_bytes.indexing.selection import Selection, outer_index, runs_of_equals
 
@@ -638,7 +637,7 @@ class AbsentInnerChunk(NamedTuple):
 
 
 def coalesce(
-    located: list[tuple[int, InnerSelection]], gap: int, max_nbytes: int
+    located: list[tuple[int, InnerSelection]], gap: int, max_nbytes: int, max_ranges: int
 ) -> Iterator[Fetch]:
     """Join inner selections to fetches.
 
@@ -652,8 +651,9 @@ def coalesce(
         not joined to others.
     max_nbytes : int
         Largest size of a fetch, except for one of a single element.
+    max_ranges : int
+        Largest number of ranges of a fetch.
     """
-    max_ranges = limits.LIMITS.ranges_at_once
     together: list[ByteRanges] = []  # the ranges of the next fetch
     slabs: list[PlacedSlab] = []
     nbytes = count = 0  # of `together`
@@ -754,8 +754,8 @@ class Plan:
         self._few_inner_selections: list[InnerSelection] | None = None
         self.nbytes = UNLIMITED
         self.range_count = UNLIMITED
-        thresholds = limits.LIMITS
-        if prod(map(len, self._split)) <= thresholds.inline_ranges:
+        limits = layout.limits
+        if prod(map(len, self._split)) <= limits.inline_ranges:
             self._few_inner_selections = list(self._generate_inner_selections())
             stats = [one.slab_planner.stats for one in self._few_inner_selections]
             self.nbytes = sum([one.fetched_elements for one in stats]) * layout.item_size
@@ -774,10 +774,10 @@ class Plan:
             ]
             self.nbytes = layout.nbytes
             self.range_count = 1
-        has_few_ranges = self.range_count <= thresholds.inline_ranges
-        max_kept_nbytes = thresholds.block_nbytes * thresholds.inline_ranges
+        has_few_ranges = self.range_count <= limits.inline_ranges
+        max_kept_nbytes = limits.block_nbytes * limits.inline_ranges
         self.has_few_fetches = has_few_ranges and self.nbytes <= max_kept_nbytes
-        self.may_be_inline = has_few_ranges and layout.index_nbytes <= thresholds.assigned_nbytes
+        self.may_be_inline = has_few_ranges and layout.index_nbytes <= limits.assigned_nbytes
 
     def inner_selections(self) -> Iterable[InnerSelection]:
         """The selected elements of each inner chunk, in the order of the index."""
@@ -888,6 +888,7 @@ class Plan:
         max_nbytes : int
             Largest size of a fetch, except for one of a single element.
         """
+        max_ranges = self.layout.limits.ranges_at_once
         inner_selections = iter(self.inner_selections())
         while block := list(islice(inner_selections, _AT_ONCE)):
             located = []
@@ -899,7 +900,7 @@ class Plan:
                     located.append((offset + inner_selection.start_byte, inner_selection))
             if len(located) > 1:
                 located.sort(key=_LOCATION)
-            yield from coalesce(located, self.gap, max_nbytes)
+            yield from coalesce(located, self.gap, max_nbytes, max_ranges)
 
     def end_of_file_error(self, path: str, offset: int) -> ChunkSizeError:
         """Error for a file that ends at the byte `offset`, within or before a range."""
@@ -921,7 +922,11 @@ class Plan:
 
 
 def with_request_sizes(
-    fetches: Iterable[Fetch], max_request_nbytes: int, slots: int, objects_at_once: int
+    fetches: Iterable[Fetch],
+    max_request_nbytes: int,
+    slots: int,
+    objects_at_once: int,
+    min_piece_nbytes: int,
 ) -> Iterator[SizedFetch]:
     """Pair each fetch of an object with the largest size of its requests.
 
@@ -937,6 +942,8 @@ def with_request_sizes(
         Number of requests at the same time.
     objects_at_once : int
         Number of objects that are read at the same time, and share the slots.
+    min_piece_nbytes : int
+        Smallest size that longer ranges are cut to.
     """
     remaining = iter(fetches)
     round_length = -(-slots // objects_at_once)
@@ -951,12 +958,14 @@ def with_request_sizes(
             if count <= 2 * slots:
                 requests = [r for ranges in all_ranges for r in ranges.requests(max_request_nbytes)]
                 sizes = [stop - start for start, stop, _ in requests]
-                size = _size_that_ends_first(sizes, slots, objects_at_once)
+                size = _size_that_ends_first(sizes, slots, objects_at_once, min_piece_nbytes)
         for fetch in this_round:
             yield SizedFetch(fetch, size)
 
 
-def _size_that_ends_first(request_sizes: list[int], slots: int, objects_at_once: int) -> int:
+def _size_that_ends_first(
+    request_sizes: list[int], slots: int, objects_at_once: int, min_piece_nbytes: int
+) -> int:
     """Largest size of requests with which all bytes have come after the shortest time.
 
     Each of the `objects_at_once` has requests of these `request_sizes`, in bytes, to be cut to
@@ -968,7 +977,7 @@ def _size_that_ends_first(request_sizes: list[int], slots: int, objects_at_once:
     The sizes that are tried divide the largest request into equal pieces, none of which is much
     smaller than `min_piece_nbytes`; of two that take the same time, it is the larger one.
     """
-    wait = limits.LIMITS.min_piece_nbytes
+    wait = min_piece_nbytes
     largest = max(request_sizes)
 
     def time_of(max_size: int) -> int:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from zarr_bytes import limits
 from zarr_bytes.indexing.plan import plan_of
 from zarr_bytes.indexing.selection import is_basic_selection
 
@@ -96,7 +95,7 @@ class PlanCache:
             plan = kept.plan.shifted(number - kept.inner_chunk_number, byte_distance)
         else:
             plan = plan_of(layout, chunk_selection, cost, out_selection, drop_axes)
-        if plan.range_count <= limits.LIMITS.inline_ranges:
+        if plan.range_count <= layout.limits.inline_ranges:
             if len(self._plans) >= _MAX_KEPT:
                 self._plans.clear()
             self._plans[key] = _KeptPlan(chunk_selection, pattern, number, start, plan)

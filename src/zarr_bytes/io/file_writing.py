@@ -116,10 +116,9 @@ class NewFile(NamedTuple):
         for start, block in self.blocks:
             write_block(descriptor, memoryview(block), start, written)
             written += block.size
-        ranges, data = self.range_update
         if self.nbytes is not None:
-            write_ranges(descriptor, ranges, data, self.nbytes)
-        return written + ranges.nbytes
+            write_ranges(descriptor, self.range_update, self.nbytes)
+        return written + self.range_update.ranges.nbytes
 
 
 class OpenedChunk(NamedTuple):
@@ -146,10 +145,9 @@ class OpenedChunk(NamedTuple):
 
         An error if its size has changed afterwards: somebody without a lock has cut the file.
         """
-        ranges, data = range_update
         descriptor = cast("ChunkFile", self.file).descriptor
         try:
-            write_ranges(descriptor, ranges, data, self.size)
+            write_ranges(descriptor, range_update, self.size)
         except PartlyWrittenError as error:
             outcome = f"{error.written} bytes of the selection have been written"
             raise _error_naming_chunk(error, self.path, outcome) from error.__cause__
@@ -197,7 +195,7 @@ def open_to_replace_unlocked(
 
 @contextmanager
 def open_locked(
-    path: str, root: str, *, is_shared: bool, keeps_old_elements: bool
+    path: str, root: str, *, is_shared: bool, keeps_old_elements: bool, lock_seconds: int
 ) -> Iterator[OpenedChunk]:
     """Open the file of a chunk for writing, and lock it until the end of the block.
 
@@ -212,6 +210,8 @@ def open_locked(
         this process must not write, the lock is exclusive all the same.
     keeps_old_elements
         Whether elements of the old file are kept, so that it must be read or changed.
+    lock_seconds
+        How long it waits for another program that holds the lock and writes nothing.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def open_locked(
     is_shared = is_shared and may_write
     with ChunkFile(descriptor, path, root) as file:
         known_stores.record_file_system(descriptor, root)
-        lock_if_supported(descriptor, path, root, is_shared=is_shared)
+        lock_if_supported(descriptor, path, root, is_shared=is_shared, max_seconds=lock_seconds)
         try:
             if leads_to_nothing:
                 is_changed = os.path.exists(path) or not os.path.islink(path)  # noqa: PTH110, PTH114

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
-from zarr_bytes import limits
 from zarr_bytes.errors import ChunkFileError, wrong_size_error
 from zarr_bytes.io import counters
 from zarr_bytes.io.known_stores import known_stores
@@ -271,10 +270,13 @@ class ChunkFile:
                 raise EndOfFileError(start + done if done else min(start, size))
             done += count
 
-    def read_ranges_into_reused_memory(self, ranges: ByteRanges, max_request_nbytes: int) -> Bytes:
+    def read_ranges_into_reused_memory(
+        self, ranges: ByteRanges, max_request_nbytes: int, short_range_nbytes: int
+    ) -> Bytes:
         """The bytes of ranges one after another; valid until the next call, which overwrites them.
 
-        No system call reads more than `max_request_nbytes`.
+        No system call reads more than `max_request_nbytes`. Ranges whose average size is at most
+        `short_range_nbytes` are read as many small objects.
         """
         if self._fetched is None or self._fetched.size < ranges.nbytes:
             self._fetched = np.empty(ranges.nbytes, np.uint8)
@@ -283,7 +285,7 @@ class ChunkFile:
         if ranges.bounds_from_start is None and ranges.nbytes <= max_request_nbytes:
             self.read_range(memory, ranges.start)
             return fetched
-        max_short_nbytes = ranges.number_of_ranges() * limits.LIMITS.short_range_nbytes
+        max_short_nbytes = ranges.number_of_ranges() * short_range_nbytes
         if ranges.nbytes <= min(max_short_nbytes, max_request_nbytes):
             self._read_short_ranges(ranges, memory)
         else:

@@ -14,7 +14,6 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import Final
 
-from zarr_bytes import limits
 from zarr_bytes.errors import ChunkFileError
 from zarr_bytes.io.files import closing_descriptor, is_temporary, open_descriptor
 from zarr_bytes.io.known_stores import known_stores
@@ -33,7 +32,9 @@ _FIRST_PAUSE: Final = 2**-12
 _LONGEST_PAUSE: Final = 2**-7
 
 
-def lock_if_supported(descriptor: int, path: str, root: str, *, is_shared: bool) -> None:
+def lock_if_supported(
+    descriptor: int, path: str, root: str, *, is_shared: bool, max_seconds: int
+) -> None:
     """Lock an open file, for as long as it is open or until `unlock`.
 
     In a thread: it waits while another program holds the lock. Where the system or the file system
@@ -47,11 +48,13 @@ def lock_if_supported(descriptor: int, path: str, root: str, *, is_shared: bool)
         Of the store; `record_file_system` says where it is.
     is_shared
         Whether others may have a shared lock meanwhile; otherwise the lock is exclusive.
+    max_seconds
+        How long it waits for another program that holds the lock and writes nothing.
 
     Raises
     ------
     OSError
-        Of the system; EBUSY if another program holds the lock for a minute and writes nothing.
+        Of the system; EBUSY after `max_seconds`.
     WorkCancelledError
         If the write is cancelled while it waits.
     """
@@ -60,7 +63,7 @@ def lock_if_supported(descriptor: int, path: str, root: str, *, is_shared: bool)
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     error_number = _try_lock(descriptor, operation)
     if error_number in _IS_HELD:
-        error_number = _retry_lock(descriptor, path, operation)
+        error_number = _retry_lock(descriptor, path, operation, max_seconds)
     if error_number not in (0, *_HAS_NO_LOCKS):
         raise OSError(error_number, os.strerror(error_number), path)
 
@@ -74,15 +77,14 @@ def _try_lock(descriptor: int, operation: int) -> int:
     return 0
 
 
-def _retry_lock(descriptor: int, path: str, operation: int) -> int:
+def _retry_lock(descriptor: int, path: str, operation: int, max_seconds: int) -> int:
     """Try it again and again; the number of an error other than that of a held lock, or 0.
 
     A call that waits could not be stopped, and has no end. Raises as `lock_if_supported`.
     """
-    seconds = limits.LIMITS.lock_seconds
     pause = _FIRST_PAUSE
     last_state = None
-    until = monotonic() + seconds / 2
+    until = monotonic() + max_seconds / 2
     while (error_number := _try_lock(descriptor, operation)) in _IS_HELD:
         if work_cancelled_check.get()():
             raise WorkCancelledError
@@ -92,12 +94,12 @@ def _retry_lock(descriptor: int, path: str, operation: int) -> int:
                 raise OSError(
                     errno.EBUSY,
                     f"{os.strerror(errno.EBUSY)}: another program has held a lock (flock) of the"
-                    f" chunk for {seconds} seconds, and nothing has been written: end that program,"
-                    " or write when it is done",
+                    f" chunk for {max_seconds} seconds, and nothing has been written: end that"
+                    " program, or write when it is done",
                     path,
                 )
             last_state = state
-            until = monotonic() + seconds / 2
+            until = monotonic() + max_seconds / 2
         sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
     return error_number

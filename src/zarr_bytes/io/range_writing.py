@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from zarr_bytes import limits
 from zarr_bytes.indexing.plan import ByteRanges
 from zarr_bytes.io.files import closing_descriptor
 from zarr_bytes.io.known_stores import known_stores
+from zarr_bytes.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from zarr_bytes.layout.elements import Bytes
+    from zarr_bytes.limits import Limits
 
 AddressTable: TypeAlias = npt.NDArray[np.uintp]
 """A row for each range of memory: its address, and its size in bytes (C's `struct iovec`)."""
@@ -40,9 +41,10 @@ class RangeUpdate(NamedTuple):
 
     ranges: ByteRanges
     data: Bytes  # of all ranges, one after another
+    limits: Limits  # that say how they are written
 
 
-NO_RANGES: Final = RangeUpdate(ByteRanges(0, 0), np.empty(0, np.uint8))
+NO_RANGES: Final = RangeUpdate(ByteRanges(0, 0), np.empty(0, np.uint8), DEFAULT_LIMITS)
 
 
 class PartlyWrittenError(OSError):
@@ -83,21 +85,22 @@ CAN_MAP: Final = _preadv is not None and hasattr(os, "memfd_create")
 """Whether the system has these calls: Linux does."""
 
 
-def write_ranges(descriptor: int, ranges: ByteRanges, data: Bytes, file_nbytes: int) -> None:
-    """Write the bytes of ranges, one after another in `data`, to an open file of `size` bytes.
+def write_ranges(descriptor: int, update: RangeUpdate, file_nbytes: int) -> None:
+    """Write the new bytes of ranges to an open file of `file_nbytes` bytes.
 
     A PartlyWrittenError if the system stops it. If the file gets another size meanwhile, the rest
     may not be written: the caller compares the size.
     """
+    ranges, data, limits = update
     done = 0  # ranges
     # Only on a local file system: others send every mapped page whole.
     if (
         CAN_MAP
-        and ranges.number_of_ranges() >= limits.LIMITS.mapped_ranges
-        and ranges.nbytes <= ranges.number_of_ranges() * limits.LIMITS.short_range_nbytes
+        and ranges.number_of_ranges() >= limits.mapped_ranges
+        and ranges.nbytes <= ranges.number_of_ranges() * limits.short_range_nbytes
         and known_stores.is_on_local_file_system(descriptor)
     ):
-        done = _write_mapped(descriptor, ranges, data, file_nbytes)
+        done = _write_mapped(descriptor, update, file_nbytes)
         if os.fstat(descriptor).st_size != file_nbytes:
             return  # an error of the caller; writing would make the file longer
     memory = memoryview(data)
@@ -121,7 +124,7 @@ def write_block(descriptor: int, memory: memoryview, start: int, before: int) ->
         done += count
 
 
-def _write_mapped(descriptor: int, ranges: ByteRanges, data: Bytes, size: int) -> int:
+def _write_mapped(descriptor: int, update: RangeUpdate, file_nbytes: int) -> int:
     """Write ranges through a mapping, as far as that is possible; the number of written ranges.
 
     It ends where there is no mapping, or where the system stops: at the end of a file that was cut,
@@ -130,16 +133,17 @@ def _write_mapped(descriptor: int, ranges: ByteRanges, data: Bytes, size: int) -
     The bytes of some ranges are put into a file in memory. From there the system copies those of a
     batch, one after another, to the addresses of their ranges in the mapping.
     """
+    ranges, data, limits = update
     starts, stops = ranges.starts_and_stops()
     sizes = stops - starts
     memory = memoryview(data)
-    batch_size = limits.LIMITS.mapped_at_once
+    batch_size = limits.mapped_at_once
     done = 0  # ranges
     position = 0  # in the data
     with (
         suppress(OSError, ValueError),
         closing_descriptor(os.memfd_create("zarr-bytes")) as source,
-        mmap.mmap(descriptor, size) as chunk,
+        mmap.mmap(descriptor, file_nbytes) as chunk,
     ):
         address = np.frombuffer(chunk, np.uint8).ctypes.data
         for first in range(0, starts.size, _RANGES_IN_SOURCE):

@@ -218,7 +218,11 @@ class StoreTransport:
                 place(fetch, content)
 
         sized_fetches = with_request_sizes(
-            fetches, plan.max_request_nbytes, max_requests, self._objects_at_once
+            fetches,
+            plan.max_request_nbytes,
+            max_requests,
+            self._objects_at_once,
+            self._layout.limits.min_piece_nbytes,
         )
         await map_concurrently(fetch_and_place, sized_fetches, max_requests)
 

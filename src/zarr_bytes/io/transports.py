@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from zarr_bytes import limits
 from zarr_bytes.indexing.plan import SizedFetch, with_request_sizes
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.files import EndOfFileError
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
+    from zarr_bytes.limits import Limits
     from zarr_bytes.settings import RequestCost
 
 
@@ -86,7 +86,7 @@ class FileTransport:
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:  # noqa: ARG002 -- of stores
         """A block of memory."""
-        return block_nbytes_of(view)
+        return block_nbytes_of(view, self._layout.limits)
 
     async def fetch(
         self, plan: Plan, fetches: Iterable[Fetch], place: Callable[[Fetch, Bytes], None]
@@ -98,18 +98,19 @@ class FileTransport:
                 place(fetch, fetch.ranges.extract(content))
             return
         for fetch in fetches:
-            place(
-                fetch,
-                self._file.read_ranges_into_reused_memory(fetch.ranges, plan.max_request_nbytes),
+            content = self._file.read_ranges_into_reused_memory(
+                fetch.ranges, plan.max_request_nbytes, self._layout.limits.short_range_nbytes
             )
+            place(fetch, content)
 
 
 def _is_read_at_once(plan: Plan) -> bool:
     """Whether a file is read whole by one call of the system, since it is small."""
-    return plan.reads_whole_chunk and plan.layout.nbytes <= limits.LIMITS.assigned_nbytes
+    layout = plan.layout
+    return plan.reads_whole_chunk and layout.nbytes <= layout.limits.assigned_nbytes
 
 
-def block_nbytes_of(view: Array) -> int:
+def block_nbytes_of(view: Array, limits: Limits) -> int:
     """Most bytes of a file that are read at once into the view.
 
     They are more where the view is in another order than the stored elements, to fill the lines of
@@ -117,7 +118,7 @@ def block_nbytes_of(view: Array) -> int:
     """
     strides = [stride for stride, n in zip(view.strides, view.shape, strict=True) if n > 1]
     is_in_order = strides == sorted(strides, reverse=True)
-    return limits.LIMITS.block_nbytes if is_in_order else limits.LIMITS.transposed_block_nbytes
+    return limits.block_nbytes if is_in_order else limits.transposed_block_nbytes
 
 
 def read_index(file: ChunkFile, layout: ObjectLayout) -> InnerChunkIndex:
@@ -223,7 +224,9 @@ class CountingTransport:
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:
         """As that of a file, or of a request."""
-        return block_nbytes_of(view) if self._facts.is_folder else plan.max_request_nbytes
+        if self._facts.is_folder:
+            return block_nbytes_of(view, self._layout.limits)
+        return plan.max_request_nbytes
 
     async def fetch(
         self, plan: Plan, fetches: Iterable[Fetch], place: Callable[[Fetch, Bytes], None]
@@ -241,6 +244,7 @@ class CountingTransport:
                 plan.max_request_nbytes,
                 max_concurrent_requests(),
                 self._facts.objects_at_once,
+                self._layout.limits.min_piece_nbytes,
             )
         for fetch, request_nbytes in sized_fetches:
             count = fetch.ranges.number_of_requests(request_nbytes)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from zarr_bytes import limits
 from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE, unused_upper_bits
 from zarr_bytes.errors import BoolValueError, ChunkSizeError, describe_causes_of_wrong_size
 
@@ -231,25 +230,26 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
     return with_unused_bits_normalized(encoded, element_layout, repeat_sign=True)
 
 
-def encode_in_blocks(array: Array, endian: Endian | None) -> Iterator[Bytes]:
-    """`encode_elements`, in blocks of bounded size, or as a whole where that is a view.
+def encode_in_blocks(array: Array, endian: Endian | None, block_nbytes: int) -> Iterator[Bytes]:
+    """`encode_elements`, in blocks of `block_nbytes`, or as a whole where that is a view.
 
-    The blocks follow each other in C order. There is at least one, also of an empty array.
+    A block has at least one element. The blocks follow each other in C order. There is at least
+    one, also of an empty array.
     """
     element_layout = element_layout_of(array.dtype, endian)
     is_flat = array.flags.c_contiguous
     is_as_is = element_layout.is_stored_as_is and not (
         element_layout.bool_offsets or element_layout.narrow_bytes
     )
-    if array.nbytes <= limits.LIMITS.block_nbytes or (is_flat and is_as_is):
+    if array.nbytes <= block_nbytes or (is_flat and is_as_is):
         yield encode_elements(array, endian)
         return
     if is_flat:
         array = array.reshape(-1)
-    rows = limits.LIMITS.block_nbytes * len(array) // array.nbytes
+    rows = block_nbytes * len(array) // array.nbytes
     if rows == 0 and array.ndim > 1:
         for row in array:
-            yield from encode_in_blocks(row, endian)
+            yield from encode_in_blocks(row, endian, block_nbytes)
         return
     for start in range(0, len(array), rows or 1):
         yield encode_elements(array[start : start + (rows or 1)], endian)

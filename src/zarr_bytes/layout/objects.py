@@ -27,6 +27,7 @@ from zarr_bytes.layout.elements import (
     max_or_zero,
 )
 from zarr_bytes.layout.write_order import WriteOrder, inner_chunk_numbers_in_write_order
+from zarr_bytes.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.indexing.selection import Offsets
     from zarr_bytes.layout.elements import Array, Bytes, Endian
+    from zarr_bytes.limits import Limits
     from zarr_bytes.zarr_versions import ArraySpec
 
 _ENTRY_NBYTES: Final = 16  # of the index, for each inner chunk
@@ -71,7 +73,7 @@ class ObjectLayout:
     Parameters
     ----------
     encoding : ChunkEncoding
-        Byte order, sharding and format.
+        Byte order, sharding and format; and the limits.
     shape : tuple of int
         Shape of a chunk or shard, in the axes of the array.
     dtype : DType
@@ -119,6 +121,8 @@ class ObjectLayout:
         Unsigned integers of the index. Shards alone have it.
     keeps_padding : bool
         As of `ShardingConfig`; False for chunks.
+    limits : Limits
+        Sizes at which reading and writing change their method.
     """
 
     def __init__(
@@ -135,6 +139,7 @@ class ObjectLayout:
         self.dtype = dtype
         self.endian = endian
         self.sharding = sharding
+        self.limits = encoding.limits
         self.order = tuple(range(len(shape))) if order is None else order
         self.inverse_order = tuple([self.order.index(i) for i in range(len(shape))])
         self.inner_chunk_shape = shape if sharding is None else sharding.inner_chunk_shape
@@ -320,6 +325,8 @@ class ChunkEncoding:
         For each stored axis, the axis of the array that it is; None for C order.
     sharding : ShardingConfig, optional
         None for chunks that aren't shards.
+    limits : Limits, optional
+        Those of all layouts.
     is_format_2 : bool, default False
         Whether the array is one of Zarr format 2. Its chunk specs say whether elements are stored
         in C or Fortran order, and any byte is a bool.
@@ -330,12 +337,14 @@ class ChunkEncoding:
         endian: Endian | None,
         order: tuple[int, ...] | None = None,
         sharding: ShardingConfig | None = None,
+        limits: Limits = DEFAULT_LIMITS,
         *,
         is_format_2: bool = False,
     ) -> None:
         self.endian = endian
         self.order = order
         self.sharding = sharding
+        self.limits = limits
         self.is_format_2 = is_format_2
         # By shape, data type, bytes of the fill value, and order of axes.
         self._layouts: dict[Any, ObjectLayout] = {}
@@ -379,7 +388,7 @@ class ChunkEncoding:
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = partial(ChunkEncoding, is_format_2=self.is_format_2)
-        return make, (self.endian, self.order, self.sharding)
+        return make, (self.endian, self.order, self.sharding, self.limits)
 
 
 class InnerChunkIndex:
