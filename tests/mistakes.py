@@ -214,7 +214,7 @@ MISTAKES = [
     Mistake(
         "io/file_writing.py",
         "OpenedChunk.overwrite",
-        "if size_now != self.size:",
+        "if size_now != size:",
         "if False:",
         "test_file_writing.py::TestOthersAtTheSameMoment::test_a_file_that_is_shortened_while_it_is_mapped_is_an_error",
         "A write into a file that was shortened meanwhile is lost without an error.",
@@ -246,7 +246,7 @@ MISTAKES = [
     ),
     Mistake(
         "io/files.py",
-        "open_descriptor_nowait",
+        "open_chunk_file_nowait",
         "except FileNotFoundError:",
         "except OSError:",
         "test_threads.py::TestWaiting::test_an_error_of_one_chunk_keeps_no_others_off_the_event_loop",
@@ -542,6 +542,22 @@ MISTAKES = [
         "A shard is read at the places of the one before it.",
     ),
     Mistake(
+        "write.py",
+        "SelectionUpdate.locate",
+        "last is not None and last[0] == key",
+        "last is not None",
+        "test_shards.py::TestInPlace::test_writes_of_one_selection_go_where_the_index_of_each_shard_says",
+        "A write goes to the places of the shard before it.",
+    ),
+    Mistake(
+        "write.py",
+        "SelectionUpdate.ranges_at",
+        "last is not None and last[0] == offsets",
+        "last is not None",
+        "test_shards.py::TestInPlace::test_writes_of_one_selection_go_where_the_index_of_each_shard_says",
+        "A write goes to the ranges of the shard before it.",
+    ),
+    Mistake(
         "read.py",
         "Reader._fill_absent_and_yield_present",
         "layout.fill_value",
@@ -625,8 +641,8 @@ MISTAKES = [
     ),
     Mistake(
         "write.py",
-        "_why_rebuilt",
-        'if not index.share_no_bytes_with_others(cast("list[int]", offsets)):',
+        "_locate",
+        'elif not index.share_no_bytes_with_others(cast("list[int]", offsets)):',
         "if False:",
         "test_shards.py::TestInPlace::test_inner_chunks_that_share_bytes_are_separated_by_a_new_shard",
         "A write in place changes another inner chunk, which has the same bytes.",
@@ -634,7 +650,7 @@ MISTAKES = [
     Mistake(
         "write.py",
         "ChunkUpdate._encoded",
-        "len(slabs) == 1 and slabs[0].selected_index is None",
+        "len(slabs) == 1 and first_slab.selected_index is None",
         "len(slabs) == 1",
         "test_partial_write.py::TestForms::test_the_last_value_of_a_point_that_is_selected_twice_is_written",
         "A write with a repeated index overwrites the element behind the selection.",

@@ -168,6 +168,21 @@ class TestInPlace:
             mapped[2] = 7
         assert [preallocate(array).completed for _ in range(2)] == [1, 0]
 
+    def test_writes_of_one_selection_go_where_the_index_of_each_shard_says(self, tmp_path):
+        """Though the plan, and the places in the shard before, are kept for the next write."""
+        array = made(tmp_path, (12,), (6,), (2,), in_place=True)
+        for name, places in ("0", [0, 1, 2]), ("1", [2, 0, 1]):
+            (tmp_path / "c").mkdir(exist_ok=True)
+            (tmp_path / "c" / name).write_bytes(shard_of(PARTS, places=places))
+        expected = array[...]
+        for number in (7, 8):
+            array[1::6] = expected[1::6] = number
+            assert np.array_equal(array[...], expected)
+        (tmp_path / "c/0").write_bytes(shard_of(PARTS, places=[1, 2, 0]))
+        expected = array[...]
+        array[1::6] = expected[1::6] = 9
+        assert np.array_equal(array[...], expected)
+
     def test_a_column_of_a_new_shard_behind_its_index_is_written_through_a_mapping(
         self, tmp_path, monkeypatch
     ):

@@ -399,18 +399,13 @@ SAME_BYTES_CLASSES: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
 """The classes that store the same bytes; those derived from them may store others."""
 
 
-def uses_cpu_buffers(chunk_spec: ArraySpec) -> bool:
-    """Whether zarr asks for chunks in the main memory, and not in that of a GPU."""
-    return issubclass(chunk_spec.prototype.buffer, cpu.Buffer)
-
-
 def _nd_buffer_for_spec(elements: Any, chunk_spec: ArraySpec) -> NDBuffer:
     """Elements as the kind of buffer that a chunk spec asks for.
 
     Buffers of a GPU have the byte order of the machine.
     """
     array = np.asarray(elements)  # never a scalar
-    if uses_cpu_buffers(chunk_spec):
+    if issubclass(chunk_spec.prototype.buffer, cpu.Buffer):  # in the main memory
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(array)
     return chunk_spec.prototype.nd_buffer.from_numpy_array(
         array.astype(array.dtype.newbyteorder("="))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeAlia
 
 import numpy as np
 import zarr
+from zarr.buffer import cpu
 from zarr.codecs import ShardingCodec
 from zarr.registry import get_pipeline_class
 from zarr.storage import StorePath
@@ -24,7 +25,7 @@ from zarr_bytes.chains import (
     why_neither_reads_shard,
     with_own_bytes_codecs,
 )
-from zarr_bytes.codec import ChosenOnUnpickling, Immutable, uses_cpu_buffers
+from zarr_bytes.codec import ChosenOnUnpickling, Immutable
 from zarr_bytes.errors import ConfigurationError, warn_caller
 from zarr_bytes.io.index_cache import IndexCache
 from zarr_bytes.limits import DEFAULT_LIMITS
@@ -191,12 +192,13 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         items = list(batch_info)
         array = out.as_ndarray_like()
         is_numpy = isinstance(array, np.ndarray) and not isinstance(array, _ARRAYS_LEFT_TO_ZARR)
-        if not items or not is_numpy or not self._can_process(items):
+        batch = self._projections_unless_left_to_zarr(items) if is_numpy else None
+        if batch is None:
             return await super().read(items, out, drop_axes)
         from zarr_bytes.read import read_batch  # 10 ms, and zarr loads this module for any array
 
         exists = await read_batch(
-            self._projections(items),
+            batch,
             self._driver_of(items[0][0].store),
             cast("Array", array),
             drop_axes,
@@ -215,14 +217,15 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         store are left to zarr's pipeline.
         """
         items = list(batch_info)
-        if not items or not self._can_process(items):
+        batch = self._projections_unless_left_to_zarr(items)
+        if batch is None:
             await super().write(items, value, drop_axes)
             return
         from zarr_bytes.write import write_batch
 
         spec = items[0][1]
         await write_batch(
-            self._projections(items),
+            batch,
             self._driver_of(items[0][0].store),
             value,
             drop_axes,
@@ -231,23 +234,6 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             in_place=self.in_place,
             skips_empty_chunks=not spec.config.write_empty_chunks,
         )
-
-    def _can_process(self, items: list[_BatchItem]) -> bool:
-        """Whether this package reads and writes the chunks of a batch; zarr does otherwise.
-
-        They must be in a store, for buffers in the memory of this machine, and inner chunks must
-        divide the shards. A ConfigurationError where zarr doesn't read these shards either.
-        """
-        store_path, spec_of_first, *_ = items[0]
-        if not (isinstance(store_path, StorePath) and uses_cpu_buffers(spec_of_first)):
-            return False
-        sharding = self.encoding.sharding
-        if sharding is None:
-            return True
-        specs_not_divided = [spec for _, spec, *_ in items if not sharding.divides(spec.shape)]
-        for spec in specs_not_divided:
-            _refuse_unreadable((*self.array_array_codecs, self.array_bytes_codec), spec)
-        return not specs_not_divided
 
     def _driver_of(self, store: Store) -> Driver:
         """The driver of a store; that of a folder is kept for the next read or write."""
@@ -261,16 +247,28 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             object.__setattr__(self, "_kept_driver", driver)
         return driver
 
-    def _projections(self, items: list[_BatchItem]) -> list[ChunkProjection]:
-        """Zarr's batch as this package's own: the form of zarr's items is known here alone."""
+    def _projections_unless_left_to_zarr(
+        self, items: list[_BatchItem]
+    ) -> list[ChunkProjection] | None:
+        """Zarr's batch as this package's own: the form of zarr's items is known here alone.
+
+        None for a batch that zarr reads or writes: it is empty, or not of chunks in a store, or
+        buffers are not in the memory of this machine, or inner chunks do not divide the shards. A
+        ConfigurationError where zarr doesn't read these shards either.
+        """
+        if not items:
+            return None
+        store_path_of_first, spec_of_first, *_ = items[0]  # as a rule, the spec of all
+        has_cpu_buffers = issubclass(spec_of_first.prototype.buffer, cpu.Buffer)
+        if not (isinstance(store_path_of_first, StorePath) and has_cpu_buffers):
+            return None
         from zarr_bytes.read import ChunkProjection
 
-        spec_of_first = items[0][1]  # as a rule, the spec of all
         layout_of = self.encoding.layout_of
         layout_of_first = layout_of(spec_of_first)
         # Quicker than a call of the class, by 0.1 microseconds for each of a thousand chunks.
         projection_of = ChunkProjection._make
-        return [
+        batch = [
             projection_of(
                 (
                     store_path,
@@ -282,6 +280,11 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
             )
             for store_path, spec, chunk_selection, out_selection, is_complete_chunk in items
         ]
+        if self.encoding.sharding is None or all(one.layout.is_divided for one in batch):
+            return batch
+        for _, spec, *_ in items:
+            _refuse_unreadable((*self.array_array_codecs, self.array_bytes_codec), spec)
+        return None
 
 
 def _is_chosen() -> bool:

@@ -42,7 +42,7 @@ from zarr_bytes.io.tasks import (
     max_concurrent_requests,
     run_coroutine_that_never_waits,
 )
-from zarr_bytes.io.transports import FileTransport, read_index
+from zarr_bytes.io.transports import FileTransport
 from zarr_bytes.layout.elements import invalid_bool_error, offset_of_first_invalid_bool
 
 if TYPE_CHECKING:
@@ -522,7 +522,7 @@ class _SingleRangeRead(NamedTuple):
         if start is not None and not self.layout.index_nbytes:
             file.size_of_regular_file()  # a ChunkFileError for anything else
         elif start is not None:
-            inner_chunk_offset = read_index(file, self.layout).offset_of(self.inner_chunk_number)
+            inner_chunk_offset = file.read_index(self.layout).offset_of(self.inner_chunk_number)
             if inner_chunk_offset is None:
                 out[out_selection] = self.layout.fill_value
                 return

@@ -33,10 +33,10 @@ from zarr_bytes.indexing.plan import UNLIMITED, ByteRanges, concatenate_ranges
 from zarr_bytes.indexing.selection import (
     broadcast,
     is_basic_selection,
+    is_point_selection,
     scalar_of,
     selection_shape,
     selects_all,
-    view_in_stored_order,
 )
 from zarr_bytes.io import counters
 from zarr_bytes.io.counters import Counts
@@ -57,19 +57,18 @@ from zarr_bytes.io.range_writing import NO_RANGES, RangeUpdate
 from zarr_bytes.io.requests import count_request
 from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import map_concurrently, map_in_threads
-from zarr_bytes.io.transports import read_index
 from zarr_bytes.layout.elements import check_chunk_nbytes, encode_elements, encode_in_blocks
 from zarr_bytes.read import threads_for_files
 from zarr_bytes.settings import RequestCost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from zarr.abc.buffer import BufferPrototype, NDBuffer
     from zarr.storage import StorePath
 
-    from zarr_bytes.indexing.plan import InnerSelection, Plan
+    from zarr_bytes.indexing.plan import InnerSelection, OutSelection, Plan, Slab
     from zarr_bytes.indexing.plan_cache import PlanCache
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.files import ChunkFile
@@ -84,6 +83,7 @@ _ReadInnerChunk: TypeAlias = "Callable[[int], Bytes | None]"
 _Offsets: TypeAlias = "Sequence[int | None]"
 
 _ALL_ABSENT: Final[_ReadInnerChunk] = dict[int, Any]().get
+_ALL_ENTRIES: Final = slice(None)  # of an index
 _NO_BYTES: Final = np.empty(0, np.uint8)
 NO_GAPS: Final = RequestCost(0, UNLIMITED)
 """The cost of a request where no byte between two ranges may be touched."""
@@ -133,31 +133,25 @@ async def write_batch(
     array: Any = value.as_ndarray_like()
     shape = _shape_of_selection(batch)
     root = driver.files_root
-    last: SelectionUpdate | None = None
     may_overlap = goes_to_files and in_place and array.shape != ()
     if not isinstance(array, np.ndarray) and (may_overlap or array.shape not in ((), shape)):
         array = await _load_elements(array)
-    if may_overlap:  # before any file is changed
+    if may_overlap and not array.flags.owndata:  # before any file is changed
         array = copy_if_mapped(
             array, (f"{root}/{projection.store_path.path}" for projection in batch)
         )
     array = _broadcast_unless_scalar(array, shape, batch[0].layout.dtype)
 
     def update_of(projection: ChunkProjection) -> ChunkUpdate:
-        # Called by several threads, so that `last` is read once.
-        nonlocal last
         _, layout, chunk_selection, out_selection, is_complete_chunk = projection
         plan = plans.plan_of(layout, chunk_selection, NO_GAPS)
-        selection_update = last
-        if (
-            selection_update is None
-            or selection_update.plan is not plan
-            or selection_update.is_complete_chunk is not is_complete_chunk
-        ):
+        kept = plans.prepared_write(plan, is_complete_chunk=is_complete_chunk)
+        selection_update = cast("SelectionUpdate | None", kept)
+        if selection_update is None:
             selection_update = SelectionUpdate(
                 plan, chunk_selection, is_complete_chunk=is_complete_chunk
             )
-            last = selection_update
+            plans.keep_prepared_write(selection_update)
         elements = _elements_at(array, out_selection, drop_axes)
         return ChunkUpdate(selection_update, elements, skips_empty_chunks=skips_empty_chunks)
 
@@ -252,16 +246,23 @@ def _stop(out_selection: Any) -> int:
     return int(np.max(np.asarray(out_selection), initial=-1) + 1)
 
 
+class LocatedInnerChunks(NamedTuple):
+    """The inner chunks that an update changes, in one object."""
+
+    offsets: _Offsets
+    why_rebuilt: str | None  # why they are not written in place; None if they are
+
+
 class ObjectUpdate(Protocol):
     """What changes in an object, whatever the new elements are."""
 
     replaces_all: bool
     """Whether nothing of an existing object is kept, so that it need not be read."""
 
-    def offsets_in(self, index: InnerChunkIndex) -> _Offsets:
-        """The offsets of the inner chunks that must be there to be written in place.
+    def locate(self, index: InnerChunkIndex) -> LocatedInnerChunks:
+        """Where the inner chunks are that must be there to be written in place.
 
-        A ShardIndexError if the index has an impossible one.
+        A ShardIndexError if the index has an impossible offset for one.
         """
 
 
@@ -333,8 +334,7 @@ def write_object(update: ObjectUpdate, target: WriteTarget[OpenedT]) -> str | No
             if keeps_old_elements and opened.state is not FileState.MISSING:
                 if opened.state is FileState.WRITABLE:
                     index = target.read_index(opened)
-                    offsets = update.offsets_in(index)
-                    why_rebuilt = _why_rebuilt(index, offsets)
+                    offsets, why_rebuilt = update.locate(index)
                     if why_rebuilt is None:
                         target.overwrite(opened, offsets)
                         return None
@@ -348,16 +348,15 @@ def write_object(update: ObjectUpdate, target: WriteTarget[OpenedT]) -> str | No
     raise too_many_attempts_error(target.path)
 
 
-def _why_rebuilt(index: InnerChunkIndex, offsets: _Offsets) -> str | None:
-    """Why inner chunks are not written in place; None if they are.
-
-    `offsets` are those in the `index`.
-    """
+def _locate(index: InnerChunkIndex, inner_chunk_numbers: Iterable[int]) -> LocatedInnerChunks:
+    """Look inner chunks up in an index; a ShardIndexError if it has an impossible offset."""
+    offsets = [index.offset_of(number) for number in inner_chunk_numbers]
+    why_rebuilt = None
     if None in offsets:
-        return "a shard lacks inner chunks that are selected"
-    if not index.share_no_bytes_with_others(cast("list[int]", offsets)):
-        return "inner chunks of a shard share bytes"
-    return None
+        why_rebuilt = "a shard lacks inner chunks that are selected"
+    elif not index.share_no_bytes_with_others(cast("list[int]", offsets)):
+        why_rebuilt = "inner chunks of a shard share bytes"
+    return LocatedInnerChunks(offsets, why_rebuilt)
 
 
 @dataclass
@@ -400,13 +399,14 @@ class _FileTarget:
         """As of `WriteTarget`."""
         file = cast("ChunkFile", opened.file)
         layout = self.update.layout
-        if layout.stored_nbytes is not None:
-            file.check_size(layout.stored_nbytes)
-        return read_index(file, layout)
+        size = file.size_of_regular_file() if opened.size is None else opened.size
+        if layout.stored_nbytes is not None and size != layout.stored_nbytes:
+            raise wrong_size_error(file.path, 0, layout.stored_nbytes, size)
+        return file.read_index(layout, size)
 
     def overwrite(self, opened: OpenedChunk, offsets: _Offsets) -> None:
         """As of `WriteTarget`."""
-        range_update = self.update.range_update(cast("list[int]", offsets))
+        range_update = self.update.range_update(offsets)
         opened.overwrite(range_update)
         self.bytes_written = range_update.ranges.nbytes
 
@@ -526,7 +526,7 @@ class CountingTarget:
             return True
         inner_chunk_count = len(inner_selections)
         if index is not None:
-            offsets = self._update.offsets_in(index)
+            offsets = self._update.locate(index).offsets
             existing = [
                 one
                 for one, offset in zip(inner_selections, offsets, strict=True)
@@ -584,8 +584,8 @@ async def write_to_store(
 class SelectionUpdate:
     """The part of a write to one object that does not depend on the new elements.
 
-    An `ObjectUpdate`. Chunks with the same selection share it, in several threads: nothing but a
-    cache changes.
+    An `ObjectUpdate`, and a `PreparedWrite`. Chunks with the same selection share it, in several
+    threads: nothing changes but what it has computed last, which is replaced whole.
 
     Parameters
     ----------
@@ -619,6 +619,9 @@ class SelectionUpdate:
             and self.shape == layout.shape
             and is_basic_selection(chunk_selection)
         )
+        # What the last object had, and what that depends on: its index, and its offsets.
+        self._last_located: tuple[Hashable, LocatedInnerChunks] | None = None
+        self._last_ranges: tuple[_Offsets, ByteRanges] | None = None
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -631,9 +634,59 @@ class SelectionUpdate:
         planners = [one.slab_planner for one in self.plan.inner_selections()]
         return sum([one.stats.fetched_elements for one in planners]) * self.layout.item_size
 
-    def offsets_in(self, index: InnerChunkIndex) -> list[int | None]:
-        """The offsets of the inner chunks with selected elements, in the order of the plan."""
-        return [index.offset_of(one.inner_chunk_number) for one in self.plan.inner_selections()]
+    def locate(self, index: InnerChunkIndex) -> LocatedInnerChunks:
+        """As of `ObjectUpdate`, of the inner chunks with selected elements, in the plan's order."""
+        key = index.key_of_entries(_ALL_ENTRIES)
+        last = self._last_located
+        if last is not None and last[0] == key:
+            return last[1]
+        numbers = (one.inner_chunk_number for one in self.plan.inner_selections())
+        located = _locate(index, numbers)
+        self._last_located = key, located
+        return located
+
+    def ranges_at(self, offsets: _Offsets) -> ByteRanges:
+        """The ranges of an object that the selection has, if its inner chunks have these offsets.
+
+        They are in the order of the plan.
+        """
+        last = self._last_ranges
+        if last is not None and last[0] == offsets:
+            return last[1]
+        together = []
+        for offset, inner_selection in zip(offsets, self.plan.inner_selections(), strict=True):
+            ranges = inner_selection.slab_planner.single_slab.ranges
+            start = cast("int", offset) + inner_selection.start_byte
+            together.append(ByteRanges(start, ranges.nbytes, ranges.bounds_from_start))
+        all_ranges = concatenate_ranges(together, sum([one.nbytes for one in together]))
+        self._last_ranges = offsets, all_ranges
+        return all_ranges
+
+    @cached_property
+    def placed_slabs(self) -> list[tuple[Slab, OutSelection]]:
+        """The slab of each inner chunk, and the places of its elements among the new ones.
+
+        These places are in an array of the stored order of axes, as of `in_stored_order`.
+        """
+        return [
+            (one.slab_planner.single_slab, one.out_selection())
+            for one in self.plan.inner_selections()
+        ]
+
+    def in_stored_order(self, elements: Array) -> Array:
+        """A view of new elements with an axis for each stored axis; of points, as they are."""
+        if self._index_with_all_axes is None:
+            return elements
+        with_all_axes: Array = elements[self._index_with_all_axes]
+        return with_all_axes.transpose(self.layout.order)
+
+    @cached_property
+    def _index_with_all_axes(self) -> tuple[Any, ...] | None:
+        """The NumPy index that adds the axes of integers to new elements; None for points."""
+        if is_point_selection(self.chunk_selection):
+            return None
+        is_integer = [type(entry) is int for entry in self.chunk_selection]
+        return (*[None if one else slice(None) for one in is_integer], ...)
 
 
 class ChunkUpdate:
@@ -676,18 +729,13 @@ class ChunkUpdate:
         self._plan = selection_update.plan
         self._skips_empty_chunks = skips_empty_chunks
 
-    def range_update(self, offsets: Sequence[int]) -> RangeUpdate:
+    def range_update(self, offsets: _Offsets) -> RangeUpdate:
         """The ranges of an object to overwrite, and their new bytes.
 
-        `offsets` are those of the inner chunks, by `SelectionUpdate.offsets_in`.
+        `offsets` are those of the inner chunks, by `SelectionUpdate.locate`; none is absent.
         """
-        together = []
-        for offset, inner_selection in zip(offsets, self._plan.inner_selections(), strict=True):
-            ranges = inner_selection.slab_planner.single_slab.ranges
-            start = offset + inner_selection.start_byte
-            together.append(ByteRanges(start, ranges.nbytes, ranges.bounds_from_start))
-        data = self._encoded
-        return RangeUpdate(concatenate_ranges(together, data.size), data, self.layout.limits)
+        ranges = self.selection_update.ranges_at(offsets)
+        return RangeUpdate(ranges, self._encoded, self.layout.limits)
 
     def new_file(
         self, read_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
@@ -706,8 +754,8 @@ class ChunkUpdate:
         if is_dense and read_inner_chunk is None:
             if self._skips_empty_chunks and self._is_fill_value(self._encoded):
                 return None
-            offsets = self.selection_update.offsets_in(self.layout.full_index)
-            return file_of_fill_values(self.layout, self.range_update(cast("list[int]", offsets)))
+            offsets = self.selection_update.locate(self.layout.full_index).offsets
+            return file_of_fill_values(self.layout, self.range_update(offsets))
         blocks = self.blocks_of_new_object(read_inner_chunk or _ALL_ABSENT, is_dense=is_dense)
         return _file_of_blocks(blocks)
 
@@ -747,24 +795,22 @@ class ChunkUpdate:
         """The new bytes of all ranges one after another, in the order of the plan."""
         values = self._values
         encoded = self._raw_elements(encode_elements(values, self.layout.endian), values.shape)
-        inner_selections = list(self._plan.inner_selections())
-        slabs = [one.slab_planner.single_slab for one in inner_selections]
-        if len(slabs) == 1 and slabs[0].selected_index is None:  # without a copy, if possible
-            in_order = encoded[inner_selections[0].out_selection()]
-            return cast("Bytes", in_order.ravel().view(np.uint8))
-        data = np.empty(sum([slab.ranges.nbytes for slab in slabs]), np.uint8)
+        slabs = self.selection_update.placed_slabs
+        first_slab, first_places = slabs[0]
+        if len(slabs) == 1 and first_slab.selected_index is None:  # without a copy, if possible
+            return cast("Bytes", encoded[first_places].ravel().view(np.uint8))
+        data = np.empty(sum([slab.ranges.nbytes for slab, _ in slabs]), np.uint8)
         position = 0
-        for inner_selection, slab in zip(inner_selections, slabs, strict=True):
+        for slab, places in slabs:
             # In the order of the object; of an index given twice, the last value.
-            slab.put_into_bytes(encoded[inner_selection.out_selection()], data[position:])
+            slab.put_into_bytes(encoded[places], data[position:])
             position += slab.ranges.nbytes
         return data
 
     @cached_property
     def _values(self) -> Array:
         """A view of the new elements with an axis for each stored axis, in the stored order."""
-        chunk_selection = self.selection_update.chunk_selection
-        return view_in_stored_order(self._elements, self.layout.order, chunk_selection)
+        return self.selection_update.in_stored_order(self._elements)
 
     def _values_of(self, inner_selection: InnerSelection) -> Array:
         """The new elements of an inner chunk, with its axes as stored."""
@@ -901,11 +947,11 @@ class _ShardCompletion:
     def __init__(self, layout: ObjectLayout) -> None:
         self.layout = layout
 
-    def offsets_in(self, index: InnerChunkIndex) -> list[int | None]:
-        """The offsets of all inner chunks."""
-        return [index.offset_of(number) for number in range(self.layout.inner_chunk_count)]
+    def locate(self, index: InnerChunkIndex) -> LocatedInnerChunks:
+        """As of `ObjectUpdate`, of all inner chunks."""
+        return _locate(index, range(self.layout.inner_chunk_count))
 
-    def range_update(self, offsets: Sequence[int]) -> RangeUpdate:
+    def range_update(self, offsets: _Offsets) -> RangeUpdate:
         """Nothing: the shard is complete."""
         del offsets
         return NO_RANGES
@@ -934,8 +980,8 @@ def complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
     completion = _ShardCompletion(layout)
     with open_chunk_file(path, root) or nullcontext() as file:
         if file is not None:
-            index = read_index(file, layout)
-            if _why_rebuilt(index, completion.offsets_in(index)) is None:
+            index = file.read_index(layout)
+            if completion.locate(index).why_rebuilt is None:
                 return False
     target = _FileTarget(path, root, completion, in_place=True)
     write_object(completion, target)

@@ -56,7 +56,7 @@ from zarr_bytes.io.tasks import (
     max_concurrent_requests,
     run_coroutine_that_never_waits,
 )
-from zarr_bytes.io.transports import CountingTransport, StoreFacts, read_index
+from zarr_bytes.io.transports import CountingTransport, StoreFacts
 from zarr_bytes.layout.objects import InnerChunkIndex
 from zarr_bytes.pipeline import BatchedBytesPipeline
 from zarr_bytes.read import (
@@ -866,7 +866,7 @@ class _Forecast:
                 status = os.fstat(descriptor)
                 if to_write and not why and must_be_replaced(descriptor, status, path):
                     why = _HAS_OTHER_NAMES if status.st_mode & 0o222 else _IS_READ_ONLY
-                index = read_index(file, layout)
+                index = file.read_index(layout)
         return _FileState(index, why.of_file(path) if why else None)
 
 

@@ -2,14 +2,16 @@
 
 A series of reads often has one form: the same rows of all chunks, one row after another, the same
 box again and again. Making a plan takes longer than reading a few kilobytes by it, so that the last
-plans are kept, with the fetches that were made of them, and with memory to read into.
+plans are kept, with the fetches that were made of them, with memory to read into, and with the
+ranges that were written.
 
 Everything that is kept has a key that says what it depends on:
 
 - a plan: the layout, the cost of a request, and the selection, of which integers may differ;
 - the fetches of a plan: the plan, the largest size of a fetch, and the entries in the index of the
   inner chunks that it selects;
-- a prepared read: its own key, the layout and both selections (`PreparedRead.applies_to`).
+- a prepared read: its own key, the layout and both selections (`PreparedRead.applies_to`);
+- a prepared write: the plan, and whether the selection is a complete chunk.
 
 A plan of arrays of indices is not kept: comparing them takes as long as planning.
 """
@@ -44,6 +46,18 @@ class PreparedRead(Protocol):
         """Whether an object with these selections is read in the same way."""
 
 
+class PreparedWrite(Protocol):
+    """What a write has prepared for objects of one layout and one selection, without elements."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the selection."""
+
+    @property
+    def is_complete_chunk(self) -> bool:
+        """Whether the selection has all elements of the chunk that are within the array."""
+
+
 class _KeptPlan(NamedTuple):
     """A plan of integers and slices, and the selection that it is for."""
 
@@ -56,7 +70,7 @@ class _KeptPlan(NamedTuple):
 
 
 class PlanCache:
-    """Plans, fetches and prepared reads of one pipeline or codec; a few of each.
+    """Plans, fetches and prepared reads of one pipeline or codec, a few of each; and one write.
 
     Any thread may use it, without a lock: each entry is replaced whole, and at worst two threads
     make the same plan. A pickled cache is empty.
@@ -66,6 +80,7 @@ class PlanCache:
         self._plans: dict[tuple[ObjectLayout, RequestCost | None], _KeptPlan] = {}
         self._fetches: dict[tuple[Plan, int], tuple[Hashable, list[Fetch | AbsentInnerChunk]]] = {}
         self._prepared_reads: dict[tuple[Hashable, ObjectLayout], PreparedRead] = {}
+        self._prepared_write: PreparedWrite | None = None
 
     def plan_of(
         self,
@@ -135,6 +150,19 @@ class PlanCache:
         if len(self._prepared_reads) >= _MAX_KEPT:
             self._prepared_reads.clear()
         self._prepared_reads[key, prepared.layout] = prepared
+
+    def prepared_write(self, plan: Plan, *, is_complete_chunk: bool) -> PreparedWrite | None:
+        """The last prepared write, if it is of this plan and this kind; else None."""
+        last = self._prepared_write
+        if last is None or last.plan is not plan or last.is_complete_chunk is not is_complete_chunk:
+            return None
+        return last
+
+    def keep_prepared_write(self, prepared: PreparedWrite) -> None:
+        """Keep a prepared write for the next one of its plan, if it takes little memory."""
+        plan = prepared.plan
+        if plan.has_few_fetches and plan.may_be_inline:
+            self._prepared_write = prepared
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PlanCache, ()

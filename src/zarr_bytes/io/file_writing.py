@@ -36,7 +36,6 @@ from zarr_bytes.io.files import (
     open_chunk_file,
     open_descriptor,
 )
-from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.locks import lock_if_supported, unlock
 from zarr_bytes.io.range_writing import NO_RANGES, PartlyWrittenError, write_block, write_ranges
 
@@ -137,8 +136,8 @@ class OpenedChunk(NamedTuple):
     """Whether others may hold the lock, too; then the file must not be replaced."""
     file: ChunkFile | None = None
     """None if the chunk is missing; also where nothing of it is kept, and it is not locked."""
-    size: int = 0
-    """Bytes of the file when it was locked."""
+    size: int | None = None
+    """Bytes of the file when it was locked; None if nobody has looked."""
 
     def overwrite(self, range_update: RangeUpdate) -> None:
         """Write byte ranges into the file, whose state is WRITABLE.
@@ -146,14 +145,15 @@ class OpenedChunk(NamedTuple):
         An error if its size has changed afterwards: somebody without a lock has cut the file.
         """
         descriptor = cast("ChunkFile", self.file).descriptor
+        size = cast("int", self.size)
         try:
-            write_ranges(descriptor, range_update, self.size)
+            write_ranges(descriptor, range_update, size)
         except PartlyWrittenError as error:
             outcome = f"{error.written} bytes of the selection have been written"
             raise _error_naming_chunk(error, self.path, outcome) from error.__cause__
         size_now = os.fstat(descriptor).st_size
-        if size_now != self.size:
-            raise wrong_size_error(self.path, 0, self.size, size_now)
+        if size_now != size:
+            raise wrong_size_error(self.path, 0, size, size_now)
 
     def replace(self, new_file: NewFile) -> int | None:
         """Put a new file at the path; the number of written bytes.
@@ -241,7 +241,6 @@ def open_locked(
         descriptor = os.open(os.path.dirname(path), READ_FLAGS)  # noqa: PTH120
     is_shared = is_shared and may_write
     with ChunkFile(descriptor, path, root) as file:
-        known_stores.record_file_system(descriptor, root)
         lock_if_supported(descriptor, path, root, is_shared=is_shared, max_seconds=lock_seconds)
         try:
             if leads_to_nothing:

@@ -23,12 +23,14 @@ import numpy as np
 from zarr_bytes.errors import ChunkFileError, wrong_size_error
 from zarr_bytes.io import counters
 from zarr_bytes.io.known_stores import known_stores
+from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from zarr_bytes.indexing.plan import ByteRanges
     from zarr_bytes.layout.elements import Bytes
+    from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
 
 # Windows alone has O_BINARY, and lacks the others. Without O_NONBLOCK, opening a FIFO waits for its
 # other end. With O_NOCTTY, a terminal that is opened does not become that of this process.
@@ -101,20 +103,6 @@ def open_descriptor_into(descriptors: list[int], path: str, flags: int) -> None:
             descriptors.extend(map(os.open, (path,), (flags & ~_NONBLOCK,)))
 
 
-def open_descriptor_nowait(path: str) -> int | None:
-    """Descriptor of the file at `path` for reading, or None if it is missing; on the event loop.
-
-    After any other error of opening it is a BlockingIOError: `open_descriptor` in a thread may
-    wait, and says which error it is.
-    """
-    try:
-        return os.open(path, READ_FLAGS)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        raise BlockingIOError from None
-
-
 def not_a_file_error(path: str, mode: int) -> ChunkFileError:
     """Error for something other than a regular file at the path of a chunk, by its `st_mode`."""
     kinds = {
@@ -173,10 +161,16 @@ def open_chunk_file(path: str, root: str) -> ChunkFile | None:
 def open_chunk_file_nowait(path: str, root: str) -> ChunkFile | None:
     """As `open_chunk_file`, on the event loop, where neither it nor the reads may wait.
 
-    After any error it is a BlockingIOError, since a thread must open the file.
+    After any other error than that of a missing file it is a BlockingIOError: `open_chunk_file` in
+    a thread may wait, and says which error it is.
     """
-    descriptor = open_descriptor_nowait(path)
-    return None if descriptor is None else ChunkFile(descriptor, path, root, may_block=False)
+    try:
+        descriptor = os.open(path, READ_FLAGS)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        raise BlockingIOError from None
+    return ChunkFile(descriptor, path, root, may_block=False)
 
 
 class ChunkFile:
@@ -269,6 +263,23 @@ class ChunkFile:
                 size = os.fstat(self.descriptor).st_size  # perhaps before `start`
                 raise EndOfFileError(start + done if done else min(start, size))
             done += count
+
+    def read_index(self, layout: ObjectLayout, file_nbytes: int | None = None) -> InnerChunkIndex:
+        """Read the index of the object; a ShardIndexError if it is truncated or damaged.
+
+        `file_nbytes` is the size of the file, if somebody has looked. Nothing is read of a chunk,
+        whose index is a constant.
+        """
+        if not layout.index_nbytes:
+            return SINGLE_CHUNK_INDEX
+        size = self.size_of_regular_file() if file_nbytes is None else file_nbytes
+        start = layout.index_offset(size)
+        content = np.empty(min(layout.index_nbytes, size), np.uint8)
+        try:
+            self.read_range(content.data, start)
+        except EndOfFileError as end:
+            content = content[: max(end.offset - start, 0)]
+        return ShardIndex(layout, self.path, content, size)
 
     def read_ranges_into_reused_memory(
         self, ranges: ByteRanges, max_request_nbytes: int, short_range_nbytes: int

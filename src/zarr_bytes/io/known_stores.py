@@ -135,11 +135,16 @@ class KnownStores:
 
     # Where files are.
 
-    def record_file_system(self, descriptor: int, root: str) -> None:
-        """Find out where a root is, from an open file below it, unless that is known."""
-        if not self.file_system_is_known(root):
+    def record_file_system(self, descriptor: int, root: str) -> str:
+        """Find out where a root is, from an open file below it, unless that is known.
+
+        Returns the type of its file system; empty if it cannot be found out.
+        """
+        name = self._type_of_root.get(root, self.clock())
+        if name is None:
             name = self._type_of(descriptor)
             self._type_of_root.record(root, name, until=self.clock() + _FILE_SYSTEM_SECONDS)
+        return name
 
     def file_system_is_known(self, root: str) -> bool:
         """Whether `record_file_system` has looked within the last minute, with whatever result."""
@@ -172,13 +177,9 @@ class KnownStores:
     def has_advisory_locks(self, descriptor: int, root: str) -> bool:
         """Whether a lock of an open file below a root disturbs nobody who does not ask for one.
 
-        False on SMB, where it refuses the reads and writes of others.
+        False on SMB, where it refuses the reads and writes of others. Records where the root is.
         """
-        name = self._type_of_root.get(root, self.clock())
-        # Other threads may have recorded too many others since, or the minute is over.
-        if name is None:
-            name = self._type_of(descriptor)
-        return name not in _TYPES_WITH_MANDATORY_LOCKS
+        return self.record_file_system(descriptor, root) not in _TYPES_WITH_MANDATORY_LOCKS
 
     def _type_of(self, descriptor: int) -> str:
         """The type of the file system of an open file; empty if it cannot be found out.

@@ -45,7 +45,7 @@ def lock_if_supported(
     descriptor, path
         Of the open file.
     root
-        Of the store; `record_file_system` says where it is.
+        Of the store.
     is_shared
         Whether others may have a shared lock meanwhile; otherwise the lock is exclusive.
     max_seconds
@@ -147,7 +147,6 @@ def can_lock(path: str) -> bool:
     if descriptor is None:
         return can_lock(folder)
     with closing_descriptor(descriptor):
-        known_stores.record_file_system(descriptor, folder)
         if not known_stores.has_advisory_locks(descriptor, folder):
             return False
         return _try_lock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB) in (0, *_IS_HELD)

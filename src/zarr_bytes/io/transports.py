@@ -17,9 +17,8 @@ import numpy as np
 
 from zarr_bytes.indexing.plan import SizedFetch, with_request_sizes
 from zarr_bytes.io.counters import Counts
-from zarr_bytes.io.files import EndOfFileError
 from zarr_bytes.io.tasks import max_concurrent_requests
-from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
+from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,7 +75,7 @@ class FileTransport:
         """The index of a shard, read; a chunk has a constant one, and its file a size to check."""
         layout = self._layout
         if layout.index_nbytes:
-            return read_index(self._file, layout)
+            return self._file.read_index(layout)
         if not _is_read_at_once(plan):  # which proves the size
             if plan.reads_whole_chunk:
                 self._file.check_size(layout.nbytes)
@@ -119,23 +118,6 @@ def block_nbytes_of(view: Array, limits: Limits) -> int:
     strides = [stride for stride, n in zip(view.strides, view.shape, strict=True) if n > 1]
     is_in_order = strides == sorted(strides, reverse=True)
     return limits.block_nbytes if is_in_order else limits.transposed_block_nbytes
-
-
-def read_index(file: ChunkFile, layout: ObjectLayout) -> InnerChunkIndex:
-    """Read the index of an open file; a ShardIndexError if it is truncated or damaged.
-
-    Nothing is read of a chunk, whose index is a constant.
-    """
-    if not layout.index_nbytes:
-        return SINGLE_CHUNK_INDEX
-    size = file.size_of_regular_file()
-    start = layout.index_offset(size)
-    content = np.empty(min(layout.index_nbytes, size), np.uint8)
-    try:
-        file.read_range(content.data, start)
-    except EndOfFileError as end:
-        content = content[: max(end.offset - start, 0)]
-    return ShardIndex(layout, file.path, content, size)
 
 
 class StoreFacts(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import cached_property, lru_cache, partial
 from math import prod
+from operator import mod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import google_crc32c
@@ -57,12 +58,6 @@ class ShardingConfig(NamedTuple):
     # them where no codec is before the shards.
     keeps_padding: bool
     write_order: WriteOrder  # of the inner chunks in a new shard, along the axes of the index
-
-    def divides(self, shard_shape: tuple[int, ...]) -> bool:
-        """Whether shards of this shape consist of whole inner chunks, along every axis."""
-        return all(
-            n % size == 0 for n, size in zip(shard_shape, self.inner_chunk_shape, strict=True)
-        )
 
 
 class ObjectLayout:
@@ -121,6 +116,8 @@ class ObjectLayout:
         Unsigned integers of the index. Shards alone have it.
     keeps_padding : bool
         As of `ShardingConfig`; False for chunks.
+    is_divided : bool
+        Inner chunks divide the shard; always of chunks. Nothing else is right where they do not.
     limits : Limits
         Sizes at which reading and writing change their method.
     """
@@ -143,6 +140,7 @@ class ObjectLayout:
         self.order = tuple(range(len(shape))) if order is None else order
         self.inverse_order = tuple([self.order.index(i) for i in range(len(shape))])
         self.inner_chunk_shape = shape if sharding is None else sharding.inner_chunk_shape
+        self.is_divided = not any(map(mod, shape, self.inner_chunk_shape))
         counts = [-(-n // size) for n, size in zip(shape, self.inner_chunk_shape, strict=True)]
         number_strides = c_strides(counts, order=None if sharding is None else sharding.index_order)
         self.grid = ChunkGrid(
@@ -435,7 +433,7 @@ class InnerChunkIndex:
             position = int(self._ranks[inner_chunk_number])
         return self._data_offset + position * self._inner_chunk_nbytes
 
-    def key_of_entries(self, inner_chunk_numbers: Offsets) -> Hashable:  # noqa: ARG002
+    def key_of_entries(self, inner_chunk_numbers: Offsets | slice) -> Hashable:  # noqa: ARG002
         """What `offset_of` of these inner chunks depends on, among indexes of one layout."""
         return None
 
@@ -497,8 +495,8 @@ class ShardIndex(InnerChunkIndex):
         if shard_nbytes is not None and not layout.data_offset:
             self._data_end = shard_nbytes - layout.index_nbytes
 
-    def key_of_entries(self, inner_chunk_numbers: Offsets) -> Hashable:
-        """The end of the inner chunks, and a copy of the entries of these, which are few."""
+    def key_of_entries(self, inner_chunk_numbers: Offsets | slice) -> Hashable:
+        """The end of the inner chunks, and a copy of the entries of these."""
         return self._data_end, self._entries.reshape(-1, 2)[inner_chunk_numbers].tobytes()
 
     @property
