@@ -335,6 +335,15 @@ class TestReading:
             assert (array[1, 2] == [*VALUES[1, 2, :2], *[7.5] * 8]).all()
         assert files.nbytes == {KEY: INDEX + 16}
 
+    def test_absent_inner_chunks_are_not_requested(self):
+        options = {"shape": SHAPE, "dtype": "f8", "compressors": None, "fill_value": 7.5}
+        store = CountingStore(MemoryStore())
+        array = zarr.create_array(store, **options, chunks=SHAPE, **sharding(BIG))
+        array[:4, :8, :2] = VALUES[:4, :8, :2]
+        store.requests.clear()
+        assert (array[4:, :8] == 7.5).all()
+        assert len(store.requests) == 1
+
 
 SWAPPED = TransposeCodec(order=(1, 0))
 LAYOUTS_OF_BYTES = {

@@ -1,10 +1,10 @@
 """The engine that reads: selections of chunks and shards, straight into the result.
 
-Every object is read in four steps, by `Reader.read_object`:
+Every object is read in four steps, by `Reader.read_object`, or in a file by `Reader.read_files`:
 
 1. plan: which bytes hold the selected elements, by `PlanCache.plan_of`;
 2. locate: where the inner chunks are, by the index of the object, which of a chunk is a constant;
-3. transport: fetch the bytes, from a file, by requests to a store, or only counted;
+3. fetch: bring the bytes, from a file, by requests to a store, or only counted;
 4. place: assign the elements in the bytes to their places in the result.
 
 Two short ways need no plan. Of a small chunk in a store, all comes by one request, and NumPy
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from zarr_bytes.indexing.plan import UNLIMITED, Fetch
+from zarr_bytes.indexing.plan import UNLIMITED, AbsentInnerChunk, Fetch
 from zarr_bytes.indexing.selection import (
     c_strides,
     is_basic_selection,
@@ -42,7 +42,6 @@ from zarr_bytes.io.tasks import (
     max_concurrent_requests,
     run_coroutine_that_never_waits,
 )
-from zarr_bytes.io.transports import FileTransport
 from zarr_bytes.layout.elements import invalid_bool_error, offset_of_first_invalid_bool
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from zarr_bytes.errors import BoolValueError
-    from zarr_bytes.indexing.plan import AbsentInnerChunk, Plan
+    from zarr_bytes.indexing.plan import Plan
     from zarr_bytes.indexing.plan_cache import PlanCache
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.io.files import ChunkFile
@@ -312,26 +311,19 @@ class Reader:
                     self._place_from_whole(layout, content, chunk_selection, out_selection)
                 return True
             plan = self._plan_of(layout, chunk_selection, out_selection, transport.cost)
-            await self._read_by_plan(plan, projection, transport)
+            index = await transport.locate(plan)
+            view = self._out_view(layout, chunk_selection, out_selection)
+            fetches = self._plans.fetches_of(plan, index, transport.max_fetch_nbytes(plan, view))
+            await transport.fetch(
+                plan,
+                self._fill_absent_and_yield_present(fetches, view, layout),
+                element_placer(plan, view),
+            )
         except MissingChunkError:
             cast("StoreTransport", transport).check_nothing_has_come()
             self._out[out_selection] = layout.fill_value
             return False
         return True
-
-    async def _read_by_plan(
-        self, plan: Plan, projection: ChunkProjection, transport: Transport
-    ) -> None:
-        """Locate, fetch, place."""
-        _, layout, chunk_selection, out_selection, _ = projection
-        index = await transport.locate(plan)
-        view = self._out_view(layout, chunk_selection, out_selection)
-        fetches = self._plans.fetches_of(plan, index, transport.max_fetch_nbytes(plan, view))
-        await transport.fetch(
-            plan,
-            self._fill_absent_and_yield_present(fetches, view, layout),
-            element_placer(plan, view),
-        )
 
     def _fill_absent_and_yield_present(
         self, fetches: Iterable[Fetch | AbsentInnerChunk], view: Array, layout: ObjectLayout
@@ -399,13 +391,42 @@ class Reader:
             if prepared.single_range is not None:
                 prepared.single_range.read(file, self._out, out_selection)
             elif plan is not None:
-                transport = FileTransport(file, layout, self._cost_of_files)
-                run_coroutine_that_never_waits(self._read_by_plan(plan, projection, transport))
+                self._read_file_by_plan(plan, projection, file)
         except EndOfFileError as end:
             if plan is None:  # for the message alone
                 cost = self._cost_of_files
                 plan = self._plan_of(layout, chunk_selection, out_selection, cost)
             raise plan.end_of_file_error(file.path, end.offset) from None
+
+    def _read_file_by_plan(self, plan: Plan, projection: ChunkProjection, file: ChunkFile) -> None:
+        """Locate, fetch, place, of an open file; one fetch after the other, into the same memory.
+
+        The file of a chunk is read at once, or its kind and size are checked before.
+        """
+        _, layout, chunk_selection, out_selection, _ = projection
+        whole_chunk: Bytes | None = None
+        if plan.is_read_at_once:
+            whole_chunk = np.empty(layout.nbytes, np.uint8)
+            file.read_whole(whole_chunk.data)
+        elif plan.reads_whole_chunk:
+            file.check_size(layout.nbytes)
+        elif not layout.index_nbytes:
+            file.size_of_regular_file()  # a ChunkFileError for anything else
+        index = file.read_index(layout)
+        view = self._out_view(layout, chunk_selection, out_selection)
+        place = element_placer(plan, view)
+        for fetch in self._plans.fetches_of(plan, index, plan.block_nbytes(view)):
+            if isinstance(fetch, AbsentInnerChunk):
+                view[fetch.out_selection] = layout.fill_value
+            elif whole_chunk is not None:
+                place(fetch, fetch.ranges.extract(whole_chunk))
+            else:
+                place(
+                    fetch,
+                    file.read_ranges_into_reused_memory(
+                        fetch.ranges, plan.max_request_nbytes, layout.limits.short_range_nbytes
+                    ),
+                )
 
     def _take_or_make_prepared_read(
         self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any

@@ -733,6 +733,8 @@ class Plan:
     reads_whole_chunk : bool
         All bytes of the chunk are read, which proves its size, since that is no slower. Never of a
         shard.
+    is_read_at_once : bool
+        The file of the chunk is read whole by one call of the system, since it is small.
     may_be_inline : bool
         The event loop may read it, if nothing has to be waited for.
     has_few_fetches : bool
@@ -774,6 +776,7 @@ class Plan:
             ]
             self.nbytes = layout.nbytes
             self.range_count = 1
+        self.is_read_at_once = self.reads_whole_chunk and layout.nbytes <= limits.assigned_nbytes
         has_few_ranges = self.range_count <= limits.inline_ranges
         max_kept_nbytes = limits.block_nbytes * limits.inline_ranges
         self.has_few_fetches = has_few_ranges and self.nbytes <= max_kept_nbytes
@@ -841,6 +844,7 @@ class Plan:
         plan.nbytes = self.nbytes
         plan.range_count = self.range_count
         plan.reads_whole_chunk = self.reads_whole_chunk
+        plan.is_read_at_once = self.is_read_at_once
         plan.may_be_inline = self.may_be_inline
         plan._strides = self._strides
         plan._split = self._split
@@ -870,6 +874,17 @@ class Plan:
         return not self.reads_whole_chunk or (
             may_divide_whole_chunks and self.layout.nbytes > self.max_request_nbytes
         )
+
+    def block_nbytes(self, view: Array) -> int:
+        """Most bytes of a file that are read at once into the view.
+
+        They are more where the view is in another order than the stored elements, to fill the lines
+        of the processor's cache.
+        """
+        strides = [stride for stride, n in zip(view.strides, view.shape, strict=True) if n > 1]
+        is_in_order = strides == sorted(strides, reverse=True)
+        limits = self.layout.limits
+        return limits.block_nbytes if is_in_order else limits.transposed_block_nbytes
 
     def slab_planner_of(self, axis_selections: AxisSelections, gap_nbytes: int) -> SlabPlanner:
         """Slabs of indices in an inner chunk, with a gap in bytes that may not be the plan's."""

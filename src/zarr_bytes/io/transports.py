@@ -1,33 +1,29 @@
 """How the bytes of a stored object come: the part of a read that differs between stores.
 
 A read is a plan, the index of the object, fetches, and the placing of their elements. A transport
-gives the index (`locate`) and executes the fetches. There are three: `FileTransport` reads an open
-file, `StoreTransport` of `io.requests` asks a store, and `CountingTransport` fetches nothing and
-counts what the others would fetch, for `explain`.
+gives the index (`locate`) and executes the fetches. There are two: `StoreTransport` of
+`io.requests` asks a store, and `CountingTransport` fetches nothing and counts for `explain` what
+would be fetched. Files need none: a read of one waits for nothing that a loop would have to be told
+of (`Reader.read_files`).
 
-All are coroutines, since stores are asked on an event loop. Those of files and of counting wait for
-nothing that a loop would have to be told of, so that `run_coroutine_that_never_waits` runs them.
+All are coroutines, since stores are asked on an event loop. Counting waits for nothing, so that
+`run_coroutine_that_never_waits` runs it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import numpy as np
-
 from zarr_bytes.indexing.plan import SizedFetch, with_request_sizes
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.tasks import max_concurrent_requests
-from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from zarr_bytes.indexing.plan import Fetch, Plan
-    from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
-    from zarr_bytes.limits import Limits
     from zarr_bytes.settings import RequestCost
 
 
@@ -35,8 +31,7 @@ class Transport(Protocol):
     """Fetches bytes of one object, in this order: `locate`, then `fetch`; or `fetch_whole` alone.
 
     Each raises MissingChunkError if a store has no such object, ChunkSizeError if it has another
-    size than a chunk, and errors of the system or the store as they are. A file that ends too early
-    is an EndOfFileError.
+    size than a chunk, and errors of the store as they are.
     """
 
     cost: RequestCost | None
@@ -55,69 +50,6 @@ class Transport(Protocol):
         self, plan: Plan, fetches: Iterable[Fetch], place: Callable[[Fetch, Bytes], None]
     ) -> None:
         """Execute the fetches, in any order, and call `place` with the bytes of each."""
-
-
-class FileTransport:
-    """Reads one open file, in the thread that calls."""
-
-    def __init__(self, file: ChunkFile, layout: ObjectLayout, cost: RequestCost | None) -> None:
-        self.cost = cost
-        self._file = file
-        self._layout = layout
-
-    async def fetch_whole(self) -> Bytes:
-        """The bytes of the file of a chunk."""
-        content = np.empty(self._layout.nbytes, np.uint8)
-        self._file.read_whole(content.data)
-        return content
-
-    async def locate(self, plan: Plan) -> InnerChunkIndex:
-        """The index of a shard, read; a chunk has a constant one, and its file a size to check."""
-        layout = self._layout
-        if layout.index_nbytes:
-            return self._file.read_index(layout)
-        if not _is_read_at_once(plan):  # which proves the size
-            if plan.reads_whole_chunk:
-                self._file.check_size(layout.nbytes)
-            else:
-                self._file.size_of_regular_file()  # a ChunkFileError for anything else
-        return SINGLE_CHUNK_INDEX
-
-    def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:  # noqa: ARG002 -- of stores
-        """A block of memory."""
-        return block_nbytes_of(view, self._layout.limits)
-
-    async def fetch(
-        self, plan: Plan, fetches: Iterable[Fetch], place: Callable[[Fetch, Bytes], None]
-    ) -> None:
-        """Read one fetch after the other, into the same memory."""
-        if _is_read_at_once(plan):
-            content = await self.fetch_whole()
-            for fetch in fetches:
-                place(fetch, fetch.ranges.extract(content))
-            return
-        for fetch in fetches:
-            content = self._file.read_ranges_into_reused_memory(
-                fetch.ranges, plan.max_request_nbytes, self._layout.limits.short_range_nbytes
-            )
-            place(fetch, content)
-
-
-def _is_read_at_once(plan: Plan) -> bool:
-    """Whether a file is read whole by one call of the system, since it is small."""
-    layout = plan.layout
-    return plan.reads_whole_chunk and layout.nbytes <= layout.limits.assigned_nbytes
-
-
-def block_nbytes_of(view: Array, limits: Limits) -> int:
-    """Most bytes of a file that are read at once into the view.
-
-    They are more where the view is in another order than the stored elements, to fill the lines of
-    the processor's cache.
-    """
-    strides = [stride for stride, n in zip(view.strides, view.shape, strict=True) if n > 1]
-    is_in_order = strides == sorted(strides, reverse=True)
-    return limits.block_nbytes if is_in_order else limits.transposed_block_nbytes
 
 
 class StoreFacts(NamedTuple):
@@ -191,7 +123,7 @@ class CountingTransport:
         if not nbytes:
             may_divide = self._facts.may_divide_whole_chunks
             if is_folder:
-                comes_whole = _is_read_at_once(plan)
+                comes_whole = plan.is_read_at_once
             else:
                 comes_whole = not plan.is_requested_by_ranges(may_divide_whole_chunks=may_divide)
             if comes_whole:
@@ -206,9 +138,7 @@ class CountingTransport:
 
     def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:
         """As that of a file, or of a request."""
-        if self._facts.is_folder:
-            return block_nbytes_of(view, self._layout.limits)
-        return plan.max_request_nbytes
+        return plan.block_nbytes(view) if self._facts.is_folder else plan.max_request_nbytes
 
     async def fetch(
         self, plan: Plan, fetches: Iterable[Fetch], place: Callable[[Fetch, Bytes], None]
