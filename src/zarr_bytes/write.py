@@ -666,23 +666,19 @@ class SelectionUpdate:
     def placed_slabs(self) -> list[tuple[Slab, OutSelection]]:
         """The slab of each inner chunk, and the places of its elements among the new ones.
 
-        These places are in an array of the stored order of axes, as of `in_stored_order`.
+        These places are in an array with an axis for each stored axis, in the stored order.
         """
         return [
             (one.slab_planner.single_slab, one.out_selection())
             for one in self.plan.inner_selections()
         ]
 
-    def in_stored_order(self, elements: Array) -> Array:
-        """A view of new elements with an axis for each stored axis; of points, as they are."""
-        if self._index_with_all_axes is None:
-            return elements
-        with_all_axes: Array = elements[self._index_with_all_axes]
-        return with_all_axes.transpose(self.layout.order)
-
     @cached_property
-    def _index_with_all_axes(self) -> tuple[Any, ...] | None:
-        """The NumPy index that adds the axes of integers to new elements; None for points."""
+    def index_with_all_axes(self) -> tuple[Any, ...] | None:
+        """The NumPy index that adds the axes of integers to new elements.
+
+        None for points, which have one axis.
+        """
         if is_point_selection(self.chunk_selection):
             return None
         is_integer = [type(entry) is int for entry in self.chunk_selection]
@@ -809,8 +805,15 @@ class ChunkUpdate:
 
     @cached_property
     def _values(self) -> Array:
-        """A view of the new elements with an axis for each stored axis, in the stored order."""
-        return self.selection_update.in_stored_order(self._elements)
+        """A view of the new elements with an axis for each stored axis, in the stored order.
+
+        Points have one axis.
+        """
+        index = self.selection_update.index_with_all_axes
+        if index is None:
+            return self._elements
+        with_all_axes: Array = self._elements[index]
+        return with_all_axes.transpose(self.layout.order)
 
     def _values_of(self, inner_selection: InnerSelection) -> Array:
         """The new elements of an inner chunk, with its axes as stored."""

@@ -143,8 +143,8 @@ def view_in_stored_order(
     out: Array,
     order: Sequence[int],
     chunk_selection: tuple[Any, ...],
-    out_selection: Any = None,
-    drop_axes: tuple[int, ...] = (),
+    out_selection: Any,
+    drop_axes: tuple[int, ...],
 ) -> Array:
     """The view of `out` with an axis for each stored axis, in which a `Selection` has its places.
 

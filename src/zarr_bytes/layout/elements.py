@@ -227,7 +227,9 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
             encoded = encoded.copy()
             flags = encoded.reshape(-1, element_layout.item_size)[:, offset]
             flags[...] = flags != 0
-    return with_unused_bits_normalized(encoded, element_layout, repeat_sign=True)
+    if element_layout.narrow_bytes:
+        encoded = with_unused_bits_normalized(encoded, element_layout, repeat_sign=True)
+    return encoded
 
 
 def encode_in_blocks(array: Array, endian: Endian | None, block_nbytes: int) -> Iterator[Bytes]:
@@ -268,7 +270,8 @@ def decode_elements(
     if (byte := offset_of_first_invalid_bool(encoded, element_layout)) is not None:
         index = tuple(int(i) for i in np.unravel_index(byte // element_layout.item_size, shape))
         raise invalid_bool_error(int(encoded[byte]), index, "chunk", byte)
-    encoded = with_unused_bits_normalized(encoded, element_layout, repeat_sign=False)
+    if element_layout.narrow_bytes:
+        encoded = with_unused_bits_normalized(encoded, element_layout, repeat_sign=False)
     if not isinstance(encoded, np.ndarray):
         if not element_layout.stored_raw_dtype.isnative:
             encoded = _flat_byteswapped_copy(encoded, element_layout)
@@ -304,13 +307,8 @@ def _flat_byteswapped_copy(encoded: Bytes, element_layout: ElementLayout) -> Byt
 def with_unused_bits_normalized(
     encoded: Bytes, element_layout: ElementLayout, *, repeat_sign: bool
 ) -> Bytes:
-    """Bytes whose unused bits in narrow numbers are zeros, or repeat the sign of signed ones.
-
-    `encoded` itself if the data type has no such numbers, else a copy.
-    """
+    """A copy whose unused bits in narrow numbers are zeros, or repeat the sign of signed ones."""
     # ml_dtypes has zeros in memory, TensorStore stores the sign; the specification permits any.
-    if not element_layout.narrow_bytes:
-        return encoded
     encoded = encoded.copy()
     elements = encoded.reshape(-1, element_layout.item_size)
     for narrow_byte in element_layout.narrow_bytes:
