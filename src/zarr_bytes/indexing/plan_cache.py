@@ -54,6 +54,10 @@ class PreparedWrite(Protocol):
         """The plan of the selection."""
 
     @property
+    def chunk_selection(self) -> Any:
+        """The selection."""
+
+    @property
     def is_complete_chunk(self) -> bool:
         """Whether the selection has all elements of the chunk that are within the array."""
 
@@ -159,9 +163,11 @@ class PlanCache:
         return last
 
     def keep_prepared_write(self, prepared: PreparedWrite) -> None:
-        """Keep a prepared write for the next one of its plan, if it takes little memory."""
-        plan = prepared.plan
-        if plan.has_few_fetches and plan.may_be_inline:
+        """Keep a prepared write for the next one of its plan, if that is kept.
+
+        Not with a large index, since it has the entries of the last one.
+        """
+        if is_basic_selection(prepared.chunk_selection) and prepared.plan.may_be_inline:
             self._prepared_write = prepared
 
     def __reduce__(self) -> tuple[Any, ...]:
