@@ -215,7 +215,7 @@ class ChunkFiles:
 
     def open(self, function, path, *args, **options):
         key = os.fspath(path).removeprefix(f"{self.root}/")
-        if not re.match(r"c/|\d", key):  # of a chunk of format 3 or 2
+        if not re.match(r"c(/|$)|\d", key):  # of a chunk of format 3 or 2
             return function(path, *args, **options)
         self.keys.append(key)
         self.threads.append(threading.get_ident())

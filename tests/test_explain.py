@@ -133,6 +133,18 @@ def test_a_read_is_what_was_explained(tmp_path_factory, data):
     assert explained.is_partial or explained.reason
 
 
+@pytest.mark.parametrize("selection", [np.s_[7], np.s_[:, 3], np.s_[7, 8], np.s_[3::50, ::100]])
+def test_a_read_of_a_large_file_without_partial_reads_is_what_was_explained(tmp_path, selection):
+    """A file is read from the first to the last selected byte of each block of 1 MiB."""
+    stored(LocalStore(tmp_path), numbers((1000, 1000), "i4"))
+    with zarr.config.set(WHOLE):
+        array = zarr.open_array(tmp_path, mode="r")
+        explained = explain(array, selection)
+        with counting() as counted:
+            array[selection]
+    assert counts_of(explained) == counts_of(counted)
+
+
 @pytest.mark.parametrize(
     ("order", "selection", "count"),
     [((0, 1, 2), np.s_[:7], 7 * 50 * 2), ((2, 0, 1), np.s_[:, :, :7], 7 * 60 // 10)],

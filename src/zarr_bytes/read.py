@@ -305,7 +305,7 @@ class Reader:
         """
         _, layout, chunk_selection, out_selection, _ = projection
         try:
-            if _comes_whole_without_plan(layout, transport.cost):
+            if not transport.needs_plan and _comes_whole_without_plan(layout, transport.cost):
                 content = await transport.fetch_whole()
                 if content is not None:
                     self._place_from_whole(layout, content, chunk_selection, out_selection)

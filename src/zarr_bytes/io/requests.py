@@ -132,6 +132,7 @@ class StoreTransport:
         is_sync: bool = False,
     ) -> None:
         self.cost = driver.request_cost_unless_read_whole(store_path.path)
+        self.needs_plan = False
         self._store_path = store_path
         self._layout = layout
         self._origin = driver.origin

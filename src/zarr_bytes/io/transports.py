@@ -37,6 +37,9 @@ class Transport(Protocol):
     cost: RequestCost | None
     """The cost of a request of a part of the object; None if it is always fetched whole."""
 
+    needs_plan: bool
+    """Whether `fetch_whole` may not take the place of a plan: files are read in blocks of one."""
+
     async def fetch_whole(self) -> Bytes | None:
         """The bytes of a whole chunk, in one request; None if they are only counted."""
 
@@ -96,6 +99,7 @@ class CountingTransport:
         index_is_kept: bool,
     ) -> None:
         self.cost = cost
+        self.needs_plan = facts.is_folder
         self.counts = Counts()
         self.index_nbytes = 0
         self.requests_before_others = 0
