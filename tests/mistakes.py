@@ -560,7 +560,7 @@ MISTAKES = [
     Mistake(
         "read.py",
         "Reader._read_file_by_plan",
-        "layout.fill_value",
+        "layout.absent_value",
         "layout.dtype.type()",
         "test_cost.py::TestReading::test_absent_inner_chunks_are_not_read",
         "Absent inner chunks read as zeros.",
@@ -568,7 +568,7 @@ MISTAKES = [
     Mistake(
         "read.py",
         "Reader._fill_absent_and_yield_present",
-        "layout.fill_value",
+        "layout.absent_value",
         "layout.dtype.type()",
         "test_cost.py::TestReading::test_absent_inner_chunks_are_not_requested",
         "Absent inner chunks of a store that is no folder read as zeros.",

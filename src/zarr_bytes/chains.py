@@ -1,14 +1,19 @@
 """Chains of codecs that store chunks uncompressed, and how they store them.
 
 A chain is all codecs of an array, in the order in which they encode. It is uncompressed if it has
-any number of `transpose` and then `bytes` or `endian`, or shards with such a chain inside. An array
-of Zarr format 2 has no codecs in its metadata. zarr gives it one codec, which has the filters and
-the compressor, and the chain is uncompressed if there are none.
+any number of `transpose` and of element codecs and then `bytes` or `endian`, or shards with such a
+chain inside. Element codecs, such as `scale_offset`, change each element by itself: chunks with
+them are read in part, and zarr writes them.
+
+An array of Zarr format 2 has no codecs in its metadata. zarr gives it one codec, which has the
+filters and the compressor. The chain is uncompressed if there is no compressor, and all filters
+change each element by itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import zarr
@@ -17,12 +22,15 @@ from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec
 
 from zarr_bytes.codec import SAME_BYTES_CLASSES, BytesCodec
 from zarr_bytes.errors import StoreError
+from zarr_bytes.layout.element_codecs import ElementCodecs, why_filters_need_whole_chunks
 from zarr_bytes.layout.write_order import WRITE_ORDERS
 from zarr_bytes.limits import DEFAULT_LIMITS
 from zarr_bytes.zarr_versions import (
     chunk_spec_if_regular,
     codecs_of,
     endian_of,
+    is_element_codec,
+    is_element_filter,
     is_format_2_codec,
     write_order_of,
     zarr_refuses_shard,
@@ -61,15 +69,17 @@ def _with_own_bytes_codec(codec: Codec) -> Codec:
 
 
 def is_uncompressed(codecs: Sequence[Codec]) -> bool:
-    """Whether a chain stores plain elements, so that this package reads and writes them by itself.
+    """Whether a chain stores plain elements, so that this package reads them by itself.
 
-    Such chains are any number of `transpose` and then `bytes` or `endian`, or shards with such a
-    chain inside, whose index is stored by `bytes`; and the codec of format 2 without filters and
-    compressor. False for shards in shards.
+    It writes them, too, if there are no `element_codecs_of` the chain.
+
+    Such chains are any number of `transpose` and element codecs and then `bytes` or `endian`, or
+    shards with such a chain inside, whose index is stored by `bytes`; and the codec of format 2
+    without a compressor, and with such filters alone. False for shards in shards.
     """
     if len(codecs) == 1 and is_format_2_codec(codecs[0]):
         return not any(iter_codecs_unsupported_by_themselves(codecs))
-    if not codecs or any(type(codec) is not TransposeCodec for codec in codecs[:-1]):
+    if not codecs or not all(map(_is_transpose_or_element_codec, codecs[:-1])):
         return False
     last = codecs[-1]
     if type(last) is ShardingCodec:
@@ -78,6 +88,10 @@ def is_uncompressed(codecs: Sequence[Codec]) -> bool:
         has_uncompressed_parts = _has_uncompressed_index(last) and is_uncompressed(last.codecs)
         return has_uncompressed_parts and has_known_order and not is_nested
     return type(last) in SAME_BYTES_CLASSES
+
+
+def _is_transpose_or_element_codec(codec: Codec) -> bool:
+    return type(codec) is TransposeCodec or is_element_codec(codec)
 
 
 def _has_uncompressed_index(codec: ShardingCodec) -> bool:
@@ -109,6 +123,16 @@ def why_shard_is_not_divisible(codecs: Sequence[Codec], shard_spec: ArraySpec) -
                 f" {length} on axis {axis}"
             )
     return None
+
+
+def why_chunks_are_read_by_zarr(codecs: Sequence[Codec], spec: ArraySpec) -> str | None:
+    """Why zarr reads chunks or shards of this spec, though their chain `is_uncompressed`.
+
+    None if this package reads them. A clause for a message.
+    """
+    if filters := element_codecs_of(codecs).filters:
+        return why_filters_need_whole_chunks(filters, spec)
+    return why_shard_is_not_divisible(codecs, spec)
 
 
 def why_neither_reads_shard(codecs: Sequence[Codec], shard_spec: ArraySpec) -> str | None:
@@ -167,11 +191,18 @@ class CodecsAndChunkSpec(NamedTuple):
 
 
 def uncompressed_codecs_and_spec_or_raise(array: zarr.Array[Any]) -> CodecsAndChunkSpec:
-    """The codecs and the chunk spec of an array whose chain `is_uncompressed`; else a StoreError.
+    """The codecs and the chunk spec of an array whose chunks have its elements; else a StoreError.
 
-    Also a StoreError for chunks of several shapes, and for shards that inner chunks do not divide.
+    Its chain `is_uncompressed`, and has no element codecs. Also a StoreError for chunks of several
+    shapes, and for shards that inner chunks do not divide.
     """
     codecs = uncompressed_codecs_or_raise(array)
+    if (element_codec := first_element_codec_or_none(codecs)) is not None:
+        raise StoreError(
+            f"chunks go through the codec {codec_name_or_class_name(element_codec)}, which stores"
+            " other elements than those of the array: permitted are transposes and bytes alone"
+            " (compressors=None, filters=None), or shards of them"
+        )
     spec = chunk_spec_if_regular(array.metadata)
     if spec is None:
         raise StoreError("its chunks have several shapes")
@@ -187,11 +218,29 @@ def iter_codecs_unsupported_by_themselves(codecs: Iterable[Codec]) -> Iterator[A
     """
     for codec in codecs:
         if is_format_2_codec(codec):
-            yield from filter(None, (*(codec.filters or ()), codec.compressor))
+            yield from (one for one in codec.filters or () if not is_element_filter(one))
+            if codec.compressor is not None:
+                yield codec.compressor
         elif type(codec) is ShardingCodec:
             yield from iter_codecs_unsupported_by_themselves(codec.codecs)
-        elif type(codec) not in (TransposeCodec, *SAME_BYTES_CLASSES):
+        elif type(codec) not in SAME_BYTES_CLASSES and not _is_transpose_or_element_codec(codec):
             yield codec
+
+
+def element_codecs_of(codecs: Sequence[Codec]) -> ElementCodecs:
+    """The element codecs of a chain that `is_uncompressed`."""
+    last = codecs[-1]
+    if is_format_2_codec(last):
+        return ElementCodecs(filters=tuple(last.filters or ()))
+    before_last = tuple(filter(is_element_codec, codecs[:-1]))
+    if isinstance(last, ShardingCodec):
+        return ElementCodecs(before_last, tuple(filter(is_element_codec, last.codecs)))
+    return ElementCodecs(in_chunks=before_last)
+
+
+def first_element_codec_or_none(codecs: Sequence[Codec]) -> Any:
+    """The first element codec, or filter of format 2, of a chain that `is_uncompressed`."""
+    return next(chain.from_iterable(element_codecs_of(codecs)), None)
 
 
 def encoding_of_uncompressed(
@@ -203,14 +252,18 @@ def encoding_of_uncompressed(
     """
     from zarr_bytes.layout.objects import ChunkEncoding, ShardingConfig
 
-    *transposes, last = codecs
+    element_codecs = element_codecs_of(codecs)
+    last = codecs[-1]
     if is_format_2_codec(last):
-        return ChunkEncoding(None, limits=limits, is_format_2=True)
+        return ChunkEncoding(None, limits=limits, is_format_2=True, element_codecs=element_codecs)
+    # Transposes move elements, and element codecs change them: the one does not know of the other.
+    transposes = _transposes_in(codecs)
     if not isinstance(last, ShardingCodec):
         return ChunkEncoding(
             endian_of(cast("BytesCodec", last)),
             _composed_order_unless_identity(transposes),
             limits=limits,
+            element_codecs=element_codecs,
         )
     # The sharding codec has the shape of inner chunks in the order of axes after the transposes.
     axes = range(len(last.chunk_shape))
@@ -222,22 +275,24 @@ def encoding_of_uncompressed(
         index_is_at_end=getattr(location, "value", location) == "end",
         index_endian=cast("Endian", endian_of(cast("BytesCodec", last.index_codecs[0]))),
         index_has_checksum=len(last.index_codecs) > 1,
-        keeps_padding=not transposes,
+        keeps_padding=len(codecs) == 1,
         write_order=write_order_of(last),
     )
-    *inner_transposes, serializer = last.codecs
-    endian = endian_of(cast("BytesCodec", serializer))
-    return ChunkEncoding(
-        endian, _composed_order_unless_identity([*transposes, *inner_transposes]), sharding, limits
-    )
+    endian = endian_of(cast("BytesCodec", last.codecs[-1]))
+    order = _composed_order_unless_identity([*transposes, *_transposes_in(last.codecs)])
+    return ChunkEncoding(endian, order, sharding, limits, element_codecs=element_codecs)
 
 
-def _composed_order_unless_identity(transposes: Iterable[Codec]) -> tuple[int, ...] | None:
+def _transposes_in(codecs: Iterable[Codec]) -> list[TransposeCodec]:
+    return [codec for codec in codecs if isinstance(codec, TransposeCodec)]
+
+
+def _composed_order_unless_identity(transposes: Iterable[TransposeCodec]) -> tuple[int, ...] | None:
     """For each stored axis the axis of the array that it is, after all these transposes.
 
     None if they move no axis, or there are none.
     """
-    orders = [cast("TransposeCodec", codec).order for codec in transposes]
+    orders = [codec.order for codec in transposes]
     composed: tuple[int, ...] = ()
     for order in orders:
         composed = tuple(composed[i] if composed else i for i in order)

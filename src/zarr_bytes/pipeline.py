@@ -22,6 +22,7 @@ from zarr.storage import StorePath
 from zarr_bytes.chains import (
     encoding_of_uncompressed,
     is_uncompressed,
+    why_chunks_are_read_by_zarr,
     why_neither_reads_shard,
     with_own_bytes_codecs,
 )
@@ -72,6 +73,10 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     `endian`, or `sharding_indexed` with these codecs inside, and of arrays of Zarr format 2 without
     filters and compressor, while zarr chooses this package's class for ``bytes``. Arrays with other
     codecs get the pipeline of zarr that the setting ``zarr_bytes.other_chains`` names.
+
+    From zarr 3.3 on, codecs and filters that change each element by itself may be there too, such
+    as `scale_offset`, `cast_value` and `numcodecs.fixedscaleoffset`. Such arrays are read as the
+    others, and written as by zarr's ``BatchedCodecPipeline``.
 
     Parameters
     ----------
@@ -214,10 +219,12 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         """Write selections of chunks from `value`.
 
         Zarr calls this on its event loop, with the chunks of one write. Chunks that aren't in a
-        store are left to zarr's pipeline.
+        store, or whose elements must be encoded, are left to zarr's pipeline.
         """
         items = list(batch_info)
-        batch = self._projections_unless_left_to_zarr(items)
+        batch = None
+        if not any(self.encoding.element_codecs):
+            batch = self._projections_unless_left_to_zarr(items)
         if batch is None:
             await super().write(items, value, drop_axes)
             return
@@ -253,8 +260,9 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         """Zarr's batch as this package's own: the form of zarr's items is known here alone.
 
         None for a batch that zarr reads or writes: it is empty, or not of chunks in a store, or
-        buffers are not in the memory of this machine, or inner chunks do not divide the shards. A
-        ConfigurationError where zarr doesn't read these shards either.
+        buffers are not in the memory of this machine, or filters of format 2 do not give each
+        element by itself, or inner chunks do not divide the shards. A ConfigurationError where zarr
+        doesn't read these shards either.
         """
         if not items:
             return None
@@ -262,6 +270,9 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         has_cpu_buffers = issubclass(spec_of_first.prototype.buffer, cpu.Buffer)
         if not (isinstance(store_path_of_first, StorePath) and has_cpu_buffers):
             return None
+        if self.encoding.element_codecs.filters:  # whose specs differ in their shapes alone
+            if why_chunks_are_read_by_zarr((self.array_bytes_codec,), spec_of_first):
+                return None
         from zarr_bytes.read import ChunkProjection
 
         layout_of = self.encoding.layout_of

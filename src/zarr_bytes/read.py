@@ -328,12 +328,12 @@ class Reader:
     def _fill_absent_and_yield_present(
         self, fetches: Iterable[Fetch | AbsentInnerChunk], view: Array, layout: ObjectLayout
     ) -> Iterator[Fetch]:
-        """The fetches; while iterating, absent inner chunks get the fill value in the view."""
+        """The fetches; while iterating, absent inner chunks get their value in the view."""
         for fetch in fetches:
             if isinstance(fetch, Fetch):
                 yield fetch
             elif self._places_elements:
-                view[fetch.out_selection] = layout.fill_value
+                view[fetch.out_selection] = layout.absent_value
 
     def _place_from_whole(
         self, layout: ObjectLayout, content: Bytes, chunk_selection: Any, out_selection: Any
@@ -417,7 +417,7 @@ class Reader:
         place = element_placer(plan, view)
         for fetch in self._plans.fetches_of(plan, index, plan.block_nbytes(view)):
             if isinstance(fetch, AbsentInnerChunk):
-                view[fetch.out_selection] = layout.fill_value
+                view[fetch.out_selection] = layout.absent_value
             elif whole_chunk is not None:
                 place(fetch, fetch.ranges.extract(whole_chunk))
             else:
@@ -537,7 +537,7 @@ class _SingleRangeRead(NamedTuple):
     def read(self, file: ChunkFile, out: Array, out_selection: Any) -> None:
         """Read an open file into its place in `out`; an EndOfFileError if it is too short.
 
-        An inner chunk that is absent from a shard is read as the fill value.
+        The elements of an inner chunk that is absent from a shard have the layout's value for them.
         """
         start = self.start
         if start is not None and not self.layout.index_nbytes:
@@ -545,7 +545,7 @@ class _SingleRangeRead(NamedTuple):
         elif start is not None:
             inner_chunk_offset = file.read_index(self.layout).offset_of(self.inner_chunk_number)
             if inner_chunk_offset is None:
-                out[out_selection] = self.layout.fill_value
+                out[out_selection] = self.layout.absent_value
                 return
             start += inner_chunk_offset
         memory = self.scratch

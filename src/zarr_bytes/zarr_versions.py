@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, Ty
 from zipfile import BadZipFile, ZipFile
 
 import donfig  # type: ignore[import-untyped]
+import numcodecs  # type: ignore[import-untyped]  # which zarr needs, and imports too
 import zarr
-from zarr import dtype, errors, storage
+from numcodecs.registry import codec_registry  # type: ignore[import-untyped]
+from zarr import codecs, dtype, errors, storage
 from zarr.buffer import cpu
 
 # Private, up to 3.4.2: what zarr's pipelines are told of a chunk.
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
     # Private, for annotations alone: up to 3.4.2 no public module of zarr has these names.
     # Public, but from zarr 3.3 on.
+    import numpy as np
+    from zarr.abc.buffer import NDBuffer
     from zarr.abc.codec import Codec, CodecPipeline
     from zarr.abc.store import Store
     from zarr.abc.store import SyncByteGetter as SyncByteGetter
@@ -355,6 +359,92 @@ def codecs_of(metadata: ArrayMetadata) -> tuple[Codec, ...]:
     return (_FORMAT_2_CODEC(filters=metadata.filters, compressor=metadata.compressor),)
 
 
+# From zarr 3.3 on, codecs can be called without a coroutine.
+_HAS_SYNC_CODECS: Final = tuple(map(int, zarr.__version__.split(".")[:2])) >= (3, 3)
+
+# Exact classes: one that derives from them may decode in another way. Those of the module
+# `numcodecs.zarr3` are these, or older ones that only have coroutines. `delta` needs the elements
+# before an element, and `packbits` stores eight of them in one byte.
+_ELEMENT_CODECS: Final[frozenset[type]] = frozenset(
+    [
+        getattr(codecs, name)
+        for name in (
+            "AsType",
+            "BitRound",
+            "CastValue",
+            "FixedScaleOffset",
+            "Quantize",
+            "ScaleOffset",
+        )
+        if _HAS_SYNC_CODECS
+    ]
+)
+
+
+class _FilterTypeNames(NamedTuple):
+    """The attributes of a filter of numcodecs that name its data types."""
+
+    stored: str
+    decoded: str
+
+
+# None for a filter that takes elements of any type, and leaves their size.
+_ELEMENT_FILTERS: Final[dict[type, _FilterTypeNames | None]] = {
+    numcodecs.AsType: _FilterTypeNames("encode_dtype", "decode_dtype"),
+    numcodecs.BitRound: None,
+    numcodecs.FixedScaleOffset: _FilterTypeNames("astype", "dtype"),
+    numcodecs.Quantize: _FilterTypeNames("astype", "dtype"),
+}
+
+
+def is_element_codec(codec: object) -> bool:
+    """Whether a codec of format 3 decodes each element by itself, and without a coroutine."""
+    if type(codec) not in _ELEMENT_CODECS:
+        return False
+    # Those of numcodecs call the class that is registered there under their name.
+    configuration = getattr(codec, "codec_config", None)
+    return configuration is None or codec_registry.get(configuration["id"]) in _ELEMENT_FILTERS
+
+
+def is_element_filter(codec: object) -> bool:
+    """Whether a filter of format 2 decodes each element by itself."""
+    return _HAS_SYNC_CODECS and type(codec) in _ELEMENT_FILTERS
+
+
+class FilterDTypes(NamedTuple):
+    """The data types of a filter of format 2, with their byte order."""
+
+    stored: np.dtype[Any]
+    decoded: np.dtype[Any]
+
+
+def dtypes_of_filter(element_filter: object) -> FilterDTypes | None:
+    """The data types of a filter that `is_element_filter`; None if it takes and gives any.
+
+    Elements keep their size and byte order then.
+    """
+    names = _ELEMENT_FILTERS[type(element_filter)]
+    if names is None:
+        return None
+    return FilterDTypes(
+        getattr(element_filter, names.stored), getattr(element_filter, names.decoded)
+    )
+
+
+def is_bit_round(element_filter: object) -> bool:
+    """Whether a filter of format 2 is numcodecs' `bitround`."""
+    return type(element_filter) is numcodecs.BitRound
+
+
+def decode_by_codec(codec: Codec, elements: NDBuffer, spec: ArraySpec) -> NDBuffer:
+    """Elements that a codec which `is_element_codec` decodes, in the calling thread.
+
+    `spec` is the spec that the codec encodes, with the shape of `elements`.
+    """
+    # Private, up to 3.4.2: the function of a codec that is no coroutine.
+    return cast("NDBuffer", cast("Any", codec)._decode_sync(elements, spec))
+
+
 def write_order_of(codec: ShardingCodec) -> WriteOrder:
     """Order in which a sharding codec stores inner chunks, which may be one that isn't known."""
     # Up to 3.2, zarr has Morton order only.
@@ -368,19 +458,19 @@ HAS_STRUCT: Final = hasattr(dtype, "Struct")  # from 3.2 on
 def chunk_spec_if_regular(metadata: ArrayMetadata) -> ArraySpec | None:
     """Chunk spec of all chunks of an array; None if chunks have several shapes."""
     if metadata.zarr_format == 2:
-        return _chunk_spec(metadata, metadata.chunks)
+        return chunk_spec_of_shape(metadata, metadata.chunks)
     # A rectilinear grid, from 3.3 on, has no `chunk_shape`.
     shape = getattr(metadata.chunk_grid, "chunk_shape", None)
-    return None if shape is None else _chunk_spec(metadata, shape)
+    return None if shape is None else chunk_spec_of_shape(metadata, shape)
 
 
 def chunk_spec_at(array: Any, chunk_coords: tuple[int, ...]) -> ArraySpec:
     """Chunk spec of one chunk of an array whose chunks have several shapes."""
     # Private, up to 3.4.2: the grid that knows the shape of each chunk.
-    return _chunk_spec(array.metadata, array._chunk_grid[chunk_coords].codec_shape)
+    return chunk_spec_of_shape(array.metadata, array._chunk_grid[chunk_coords].codec_shape)
 
 
-def _chunk_spec(metadata: ArrayMetadata, shape: Iterable[int]) -> ArraySpec:
+def chunk_spec_of_shape(metadata: ArrayMetadata, shape: Iterable[int]) -> ArraySpec:
     """Chunk spec of a chunk of this shape, with buffers in the main memory."""
     dtype = metadata.dtype if metadata.zarr_format == 2 else metadata.data_type
     # The order of elements is one of memory alone in format 3.

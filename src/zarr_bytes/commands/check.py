@@ -31,7 +31,7 @@ from zarr_bytes.chains import (
     encoding_of_uncompressed,
     is_uncompressed,
     iter_codecs_unsupported_by_themselves,
-    why_shard_is_not_divisible,
+    why_chunks_are_read_by_zarr,
 )
 from zarr_bytes.commands.result import (
     Progress,
@@ -339,7 +339,7 @@ class _StoreCheck:
             report.not_checked = "not plain bytes"
         elif spec is None:
             report.not_checked = "chunks of several shapes"
-        elif why_shard_is_not_divisible(codecs, spec):
+        elif why_chunks_are_read_by_zarr(codecs, spec):
             report.not_checked = "inner chunks do not divide shards"
         elif keys_in_node:
             layout = encoding_of_uncompressed(codecs).layout_of(spec)

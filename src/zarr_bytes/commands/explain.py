@@ -26,9 +26,11 @@ from zarr.registry import get_buffer_class
 from zarr_bytes.chains import (
     codec_name_or_class_name,
     encoding_of_uncompressed,
+    first_element_codec_or_none,
+    is_uncompressed,
     iter_codecs_unsupported_by_themselves,
     uncompressed_codecs_or_raise,
-    why_shard_is_not_divisible,
+    why_chunks_are_read_by_zarr,
 )
 from zarr_bytes.codec import BytesCodec
 from zarr_bytes.commands.result import (
@@ -72,6 +74,7 @@ from zarr_bytes.zarr_versions import (
     axis_indexers_of,
     chunk_spec_at,
     chunk_spec_if_regular,
+    chunk_spec_of_shape,
     codecs_of,
     divide_selection_without_reading,
 )
@@ -381,9 +384,10 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     accessors = [name for name in _ACCESSORS if type(getattr(array, name)) is type(indexed)]
     entries = selection if isinstance(selection, tuple) else (selection,)
     text = f"{''.join(accessors)}[{', '.join(map(_entry_as_python_text, entries))}]"
+    item_size = _stored_item_size(array)
     # Of a mask, zarr has numbers of NumPy.
-    selected_nbytes = prod(map(int, indexer.shape)) * array.dtype.itemsize
-    largest_chunk_nbytes = prod(_largest_shard_or_chunk_shape(array)) * array.dtype.itemsize
+    selected_nbytes = prod(map(int, indexer.shape)) * item_size
+    largest_chunk_nbytes = prod(_largest_shard_or_chunk_shape(array)) * item_size
     counts_by_axis = [
         sum(1 for _ in islice(axis, _MAX_CHUNKS + 1)) for axis in axis_indexers_of(indexer)
     ]
@@ -394,7 +398,9 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
             f" {store_path_name(array.store_path)}, or MiB of larger chunks: explain a part of it"
         )
     chunk_count = prod(counts_by_axis) if counts_by_axis else sum(1 for _ in indexer)
-    forecast = _Forecast(array, indexer, largest_chunk_nbytes, chunk_count, is_write=write)
+    forecast = _Forecast(
+        array, indexer, largest_chunk_nbytes, item_size, chunk_count, is_write=write
+    )
     is_refused = write and array.read_only and selected_nbytes > 0
     if selected_nbytes and not is_refused:
         for projection in indexer:
@@ -438,6 +444,15 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         depends_on_values=forecast.depends_on_values,
         may_share=write and forecast.may_share,
     )
+
+
+def _stored_item_size(array: zarr.Array[Any]) -> int:
+    """Size of an element in bytes, as the chunks store it, but for a compression."""
+    codecs = codecs_of(array.metadata)
+    if not is_uncompressed(codecs):
+        return int(array.dtype.itemsize)
+    spec = chunk_spec_of_shape(array.metadata, (1,) * array.ndim)
+    return encoding_of_uncompressed(codecs).encoded_dtype_of(spec).itemsize
 
 
 def _largest_shard_or_chunk_shape(array: zarr.Array[Any]) -> tuple[int, ...]:
@@ -509,6 +524,8 @@ class _Forecast:
         The array, and zarr's indexer of the selection.
     chunk_nbytes
         Bytes of a whole chunk or shard, uncompressed; of the largest if they differ.
+    item_size
+        Bytes of an element, uncompressed.
     chunk_count
         Number of chunks that the indexer gives.
     is_write
@@ -534,12 +551,14 @@ class _Forecast:
         array: zarr.Array[Any],
         indexer: Indexer,
         chunk_nbytes: int,
+        item_size: int,
         chunk_count: int,
         *,
         is_write: bool,
     ) -> None:
         self._array = array
         self._chunk_nbytes = chunk_nbytes
+        self._item_size = item_size
         self._chunk_count = chunk_count
         self._is_write = is_write
         self._driver = driver_of(array.store)
@@ -569,15 +588,18 @@ class _Forecast:
         try:
             self._chain = chain = uncompressed_codecs_or_raise(array)
             why_not_read = (
-                None
-                if self._spec is None
-                else _why_inner_chunks_do_not_divide_shards(chain, self._spec)
+                None if self._spec is None else _why_chunks_are_read_by_zarr(chain, self._spec)
             )
         except StoreError:
             why_not_read = _why_not_uncompressed(array, is_write=is_write)
+        why_encoded_by_zarr = _why_encoded_by_zarr(self._chain) if is_write else None
         if why_not_read is not None:
             self.is_known = False
             self._why_zarr = why_not_read
+        elif why_encoded_by_zarr is not None:
+            own_pipeline = None
+            self.is_known = not isinstance(self._chain[-1], ShardingCodec)
+            self._why_zarr = why_encoded_by_zarr
         elif own_pipeline is not None or (isinstance(codec, BytesCodec) and len(chain) == 1):
             self._encoding = (
                 encoding_of_uncompressed(chain) if own_pipeline is None else own_pipeline.encoding
@@ -648,12 +670,12 @@ class _Forecast:
         chunk_nbytes = self._chunk_nbytes
         if self._has_several_shapes:
             spec = chunk_spec_at(self._array, chunk_coords)
-            chunk_nbytes = prod(spec.shape) * self._array.dtype.itemsize
+            chunk_nbytes = prod(spec.shape) * self._item_size
         totals.bytes_of_chunks = chunk_nbytes
         layout = None
         if self._encoding is not None and spec is not None:
             if self._has_several_shapes and (
-                why_not_read := _why_inner_chunks_do_not_divide_shards(self._chain, spec)
+                why_not_read := _why_chunks_are_read_by_zarr(self._chain, spec)
             ):
                 self.is_known = False
                 self._why_zarr = why_not_read
@@ -929,14 +951,28 @@ def _why_not_uncompressed(array: zarr.Array[Any], *, is_write: bool) -> _Reason:
     )
 
 
-def _why_inner_chunks_do_not_divide_shards(
-    codecs: Sequence[Codec], spec: ArraySpec
-) -> _Reason | None:
-    """As of `why_shard_is_not_divisible`, with what to do; None if there is no reason."""
-    if not (text := why_shard_is_not_divisible(codecs, spec)):
+def _why_chunks_are_read_by_zarr(codecs: Sequence[Codec], spec: ArraySpec) -> _Reason | None:
+    """As of `why_chunks_are_read_by_zarr`, with what to do; None if there is no reason."""
+    if not (text := why_chunks_are_read_by_zarr(codecs, spec)):
         return None
-    remedy = "write the array again with inner chunks whose lengths divide those of the shards"
+    if isinstance(codecs[-1], ShardingCodec):
+        remedy = "write the array again with inner chunks whose lengths divide those of the shards"
+    else:
+        remedy = "write the array again with filters=None"
     return _Reason(text, remedy)
+
+
+def _why_encoded_by_zarr(codecs: Sequence[Codec]) -> _Reason | None:
+    """Why zarr writes chunks that are read here; None if it doesn't, or `codecs` are none."""
+    codec = first_element_codec_or_none(codecs) if codecs else None
+    if codec is None:
+        return None
+    return _Reason(
+        f"chunks go through the codec {codec_name_or_class_name(codec)}, so that zarr encodes and"
+        " writes them whole; only reads are partial",
+        f"{_WRITE_WHOLE}, or write the array again with filters=None (only TransposeCodec is"
+        " permitted)",
+    )
 
 
 def _why_replaced(driver: Driver, *, in_place: bool) -> _Reason | None:

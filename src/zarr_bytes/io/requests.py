@@ -41,6 +41,7 @@ from zarr_bytes.io.tasks import (
     max_concurrent_requests,
     slots_of_running_loop,
 )
+from zarr_bytes.io.transports import block_nbytes_of
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 
 if TYPE_CHECKING:
@@ -196,8 +197,13 @@ class StoreTransport:
             self._index_cache.keep_if_store_is_read_only(self._store_path, content)
         return index
 
-    def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:  # noqa: ARG002 -- of files
-        """Most bytes of the object that are fetched together: those of a request."""
+    def max_fetch_nbytes(self, plan: Plan, view: Array) -> int:
+        """Most bytes of the object that are fetched together: those of a request.
+
+        Where the whole object has come, a block of memory, if its elements must be decoded.
+        """
+        if self._whole_object is not None and not self._layout.assigns_directly:
+            return block_nbytes_of(view)
         return plan.max_request_nbytes
 
     async def fetch(

@@ -20,6 +20,7 @@ import numpy as np
 from zarr_bytes.data_type.fill_value import FIRST_USER_TYPE
 from zarr_bytes.errors import ShardIndexError
 from zarr_bytes.indexing.selection import ChunkGrid, c_strides
+from zarr_bytes.layout.element_codecs import ElementCodecs
 from zarr_bytes.layout.elements import (
     byte_order_of,
     decode_elements,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.indexing.selection import Offsets
+    from zarr_bytes.layout.element_codecs import ElementDecoder
     from zarr_bytes.layout.elements import Array, Bytes, Endian
     from zarr_bytes.limits import Limits
     from zarr_bytes.zarr_versions import ArraySpec
@@ -44,6 +46,7 @@ _CHECKSUM_NBYTES: Final = 4
 _ABSENT: Final = 2**64 - 1  # offset and size of an inner chunk that is missing
 _MAX_OFFSET: Final = 2**63 - 1  # in a file
 _MAX_LAYOUTS: Final = 128  # that are kept for chunks of several shapes
+_NO_ELEMENT_CODECS: Final = ElementCodecs()
 
 
 class ShardingConfig(NamedTuple):
@@ -77,6 +80,8 @@ class ObjectLayout:
         Bytes of the fill value in memory, as of `dtype`.
     order : tuple of int, optional
         As the attribute; None for C order.
+    decoder : ElementDecoder, optional
+        Decodes the stored elements; None if they are those of the array.
 
     Attributes
     ----------
@@ -90,14 +95,17 @@ class ObjectLayout:
         Shape of an inner chunk, in the axes of the array.
     grid : ChunkGrid
         The inner chunks, in the stored order of axes, and numbered as in the index.
+    encoded_dtype : DType
+        Data type of the stored elements, in memory: `dtype`, unless codecs decode them to it. All
+        sizes in bytes, and the checks of elements, are of this type.
     element_layout : ElementLayout
-        Layout of an element.
+        Layout of a stored element.
     stored_dtype : DType
-        Data type in which NumPy sees stored elements: that of the array in the stored byte order,
-        where it converts them exactly. `dtype` where it doesn't, and `decode_checked_elements`
-        must.
+        Data type in which NumPy sees stored elements: `encoded_dtype` in the stored byte order,
+        where it converts them exactly. `encoded_dtype` where it doesn't, and
+        `decode_checked_elements` must.
     fill_value : scalar
-        The fill value, of `dtype`.
+        The fill value, of `dtype`: the value of the elements of a missing object.
     accepts_any_bytes : bool
         Stored elements need no check, and no change but of their byte order.
     assigns_directly : bool
@@ -129,9 +137,14 @@ class ObjectLayout:
         dtype: DType,
         fill_value_bytes: bytes,
         order: tuple[int, ...] | None = None,
+        decoder: ElementDecoder | None = None,
     ) -> None:
         sharding = encoding.sharding
-        endian = byte_order_of(dtype) if encoding.endian is None else encoding.endian
+        self.encoded_dtype = dtype if decoder is None else decoder.encoded_dtype
+        endian = encoding.endian
+        if endian is None:
+            endian = byte_order_of(self.encoded_dtype)
+        self._decoder = decoder
         self.shape = shape
         self.dtype = dtype
         self.endian = endian
@@ -149,16 +162,18 @@ class ObjectLayout:
             self.in_stored_order(number_strides),
         )
         self.inner_chunk_count = self.grid.chunk_count
-        element_layout = element_layout_of(dtype, endian)
+        element_layout = element_layout_of(self.encoded_dtype, endian)
         if encoding.is_format_2:  # in which any byte but 0 is true
             element_layout = element_layout._replace(bool_offsets=())
         self.element_layout = element_layout
         self.item_size = element_layout.item_size
-        self.stored_dtype = element_layout.numpy_dtype or dtype
+        self.stored_dtype = element_layout.numpy_dtype or self.encoded_dtype
         self._fill_array = np.frombuffer(fill_value_bytes, dtype)
         self.fill_value = self._fill_array[0]
         self.accepts_any_bytes = not (element_layout.bool_offsets or element_layout.narrow_bytes)
-        self.assigns_directly = self.accepts_any_bytes and element_layout.numpy_dtype is not None
+        self.assigns_directly = (
+            self.accepts_any_bytes and element_layout.numpy_dtype is not None and decoder is None
+        )
         self.nbytes = prod(shape) * self.item_size
         self.inner_chunk_nbytes = prod(self.inner_chunk_shape) * self.item_size
         self.stored_nbytes: int | None = self.nbytes
@@ -188,8 +203,16 @@ class ObjectLayout:
         return inner_chunk_numbers_in_write_order(counts, self.sharding.write_order)
 
     @cached_property
+    def absent_value(self) -> Any:
+        """The value of the elements of an inner chunk that its shard does not have.
+
+        It is the fill value, unless codecs before the shard decode another one.
+        """
+        return self.fill_value if self._decoder is None else self._decoder.absent_value()
+
+    @cached_property
     def stored_fill_value(self) -> bytes:
-        """The fill value, as it is stored."""
+        """The fill value, as it is stored, where no codecs decode the elements."""
         return encode_elements(self._fill_array, self.endian).tobytes()
 
     def index_offset(self, object_nbytes: int) -> int:
@@ -245,12 +268,14 @@ class ObjectLayout:
     def decode_checked_elements(self, stored: Array) -> Array:
         """Elements of `stored_dtype` such as the array has them, where possible a view.
 
-        Bools must have been checked: see `has_invalid_bool`.
+        Bools must have been checked: see `has_invalid_bool`. Errors and warnings of codecs that
+        decode elements are raised as they are.
         """
+        elements = stored
         if self.element_layout.numpy_dtype is None or self.element_layout.narrow_bytes:
             encoded = stored.ravel().view(np.uint8)
-            return decode_elements(encoded, self.dtype, stored.shape, self.endian)
-        return stored
+            elements = decode_elements(encoded, self.encoded_dtype, stored.shape, self.endian)
+        return elements if self._decoder is None else self._decoder.decode(elements)
 
     def has_invalid_bool(self, stored: Array) -> bool:
         """Whether a bool among stored elements is neither 0 nor 1."""
@@ -265,7 +290,9 @@ class ObjectLayout:
         Plain numbers with one more axis, where possible, are swapped two to three times as fast.
         None if elements must be checked or converted, or `view` has another data type.
         """
-        if not self.accepts_any_bytes or view.ndim == 64:  # as many axes as NumPy has
+        if not self.accepts_any_bytes or self._decoder is not None:
+            return None
+        if view.ndim == 64:  # as many axes as NumPy has
             return None
         dtypes = _bitwise_dtypes_or_none(view.dtype, self.dtype, self.endian)
         if dtypes is None:
@@ -328,6 +355,8 @@ class ChunkEncoding:
     is_format_2 : bool, default False
         Whether the array is one of Zarr format 2. Its chunk specs say whether elements are stored
         in C or Fortran order, and any byte is a bool.
+    element_codecs : ElementCodecs, optional
+        The codecs that change elements; none by default.
     """
 
     def __init__(
@@ -338,16 +367,23 @@ class ChunkEncoding:
         limits: Limits = DEFAULT_LIMITS,
         *,
         is_format_2: bool = False,
+        element_codecs: ElementCodecs = _NO_ELEMENT_CODECS,
     ) -> None:
         self.endian = endian
         self.order = order
         self.sharding = sharding
         self.limits = limits
         self.is_format_2 = is_format_2
+        self.element_codecs = element_codecs
         # By shape, data type, bytes of the fill value, and order of axes.
         self._layouts: dict[Any, ObjectLayout] = {}
         # The last spec and its layout. One tuple: no thread sees half of it.
         self._last: tuple[ArraySpec, ObjectLayout] | None = None
+
+    def encoded_dtype_of(self, spec: ArraySpec) -> DType:
+        """Data type of the stored elements of chunks of a spec, whatever their shape, in memory."""
+        decoder = self.element_codecs.decoder_of(spec)
+        return spec.dtype.to_native_dtype() if decoder is None else decoder.encoded_dtype
 
     def layout_of(self, spec: ArraySpec) -> ObjectLayout:
         """Layout of the chunks of a spec: the same one for equal specs, as zarr makes many.
@@ -374,7 +410,7 @@ class ChunkEncoding:
         key = (spec.shape, dtype, fill_bytes, order)
         layout_or_none = self._layouts.get(key)
         if layout_or_none is None:
-            layout = ObjectLayout(self, *key)
+            layout = ObjectLayout(self, *key, self.element_codecs.decoder_of(spec))
             if len(self._layouts) >= _MAX_LAYOUTS:
                 self._layouts.clear()
             # Not to be looked up: another thread may clear them.
@@ -385,7 +421,9 @@ class ChunkEncoding:
         return layout
 
     def __reduce__(self) -> tuple[Any, ...]:
-        make = partial(ChunkEncoding, is_format_2=self.is_format_2)
+        make = partial(
+            ChunkEncoding, is_format_2=self.is_format_2, element_codecs=self.element_codecs
+        )
         return make, (self.endian, self.order, self.sharding, self.limits)
 
 
