@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
-from numcodecs import Delta
+from numcodecs import AsType, BitRound, Delta
+from numcodecs.registry import codec_registry
 from stored_arrays import IN_PLACE, numbers, pipeline_of
 from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import numcodecs as of_numcodecs
 from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import LocalStore, MemoryStore
 
@@ -21,7 +23,19 @@ import zarr_bytes
 from zarr_bytes import BatchedBytesPipeline, BytesCodec, EndianCodec
 from zarr_bytes.zarr_versions import why_pipeline_is_unknown
 
-pytestmark = pytest.mark.zarr
+pytestmark = [
+    pytest.mark.zarr,
+    pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3"),
+]
+
+
+class OwnAsType(of_numcodecs.AsType):
+    """A codec that may decode in another way."""
+
+
+class OwnFilter(AsType):
+    """A filter that may decode in another way."""
+
 
 PIPELINE_OF_ZARR = {"codec_pipeline.path": PIPELINES["BatchedCodecPipeline"]}
 TRANSPOSED = TransposeCodec(order=(1, 0))
@@ -51,7 +65,24 @@ OTHER = {
     "shard with a transposed index": shard(index_codecs=[TransposeCodec(order=(2, 0, 1)), BIG]),
     "format 2 with a compressor": {"zarr_format": 2, "compressors": "auto"},
     "format 2 with a filter": {"zarr_format": 2, "filters": Delta("<i4")},
+    "a codec of all elements before one": {"filters": [of_numcodecs.Delta(dtype="<i4")]},
 }
+# Codecs that decode each element by itself, which this package reads from zarr 3.3 on.
+ELEMENT_CODECS = {
+    "element codec": {"filters": [of_numcodecs.AsType(encode_dtype="<i8", decode_dtype="<i4")]},
+    "element codec behind a transpose": {
+        "filters": [TRANSPOSED, of_numcodecs.AsType(encode_dtype="<i8", decode_dtype="<i4")]
+    },
+    "shard of element codecs": shard(
+        codecs=[of_numcodecs.AsType(encode_dtype="<i8", decode_dtype="<i4"), BIG]
+    ),
+    "format 2 with filters of elements": {
+        "zarr_format": 2,
+        "filters": [AsType("<f8", "<i4"), BitRound(52)],
+    },
+}
+if not HAS_FUSED_PIPELINE:
+    OTHER |= ELEMENT_CODECS
 VALUES = numbers((7, 9), "i4")
 
 
@@ -94,6 +125,37 @@ def test_uncompressed_arrays_of_format_2_have_the_pipeline_of_this_package(tmp_p
         with zarr.config.set(PIPELINE_OF_ZARR):
             plain = pipeline_of(zarr.open_array(tmp_path))
         assert pipeline_of(found).array_bytes_codec == plain.array_bytes_codec
+
+
+@pytest.mark.newest
+@pytest.mark.skipif(not HAS_FUSED_PIPELINE, reason="from zarr 3.3 on")
+@pytest.mark.parametrize("chain", ELEMENT_CODECS)
+def test_codecs_that_decode_each_element_have_the_pipeline_of_this_package(chain, tmp_path):
+    """With zarr's own codecs, so that equality and pickles are as before."""
+    array = created(LocalStore(tmp_path), **ELEMENT_CODECS[chain])
+    for found in array, zarr.open_array(tmp_path), pickle.loads(pickle.dumps(array)):  # noqa: S301
+        assert type(pipeline_of(found)) is BatchedBytesPipeline
+        with zarr.config.set(PIPELINE_OF_ZARR):
+            plain = pipeline_of(zarr.open_array(tmp_path))
+        assert tuple(pipeline_of(found)) == tuple(plain)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"filters": [OwnAsType(encode_dtype="<i8", decode_dtype="<i4")]},
+        {"filters": OwnFilter("<i8", "<i4"), "zarr_format": 2},
+    ],
+    ids=["codec", "filter"],
+)
+def test_codecs_of_derived_classes_are_left_to_zarr(options):
+    assert type(pipeline_of(created(**options))) is BatchedCodecPipeline
+
+
+def test_codecs_of_numcodecs_are_left_to_zarr_if_another_class_has_their_name(monkeypatch):
+    monkeypatch.setitem(codec_registry, "astype", OwnFilter)
+    (chain, *_) = ELEMENT_CODECS.values()
+    assert type(pipeline_of(created(**chain))) is BatchedCodecPipeline
 
 
 def test_the_pipeline_has_the_class_and_the_fields_of_zarrs_batched_pipeline():

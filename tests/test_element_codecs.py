@@ -84,10 +84,10 @@ CHAINS = {  # the data types of the array and of stored elements, and the codecs
         "uint8",
         [codec("scale_offset", scale=10), codec("cast_value", data_type="uint8")],
     ),
-    "fixedscaleoffset, astype, scale_offset": (
+    "scale_offset, fixedscaleoffset, astype": (
         "float64",
         "int16",
-        [scaled("<i4"), as_type("<i2", "<i4"), codec("scale_offset", offset=1)],
+        [codec("scale_offset", offset=1), scaled("<i4"), as_type("<i2", "<i4")],
     ),
 }
 every_chain = pytest.mark.parametrize("chain", CHAINS)

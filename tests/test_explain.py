@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 import zarr
 from command import call
-from conftest import PIPELINES
+from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from documents import ARRAY, ARRAY_2, GROUP, GROUP_2, document_of, memory, write
 from fuzz import KINDS, fuzz, settings_of, store_with, thresholds
 from fuzz_arrays import arrays, orthogonal, selections, sharded
@@ -576,6 +576,10 @@ READS = {
     ),
     "a device, into memory first": (in_folder, COLUMN, GAPS, LOWER_GAP, BUFFER),
 }
+if HAS_FUSED_PIPELINE:  # from zarr 3.3 on
+    scaled = partial(in_folder, filters=[zarr.codecs.ScaleOffset(offset=1, scale=2)])
+    READS["a row of elements that a codec decodes"] = scaled, 7, "", "", {}
+    READS["zarr's pipeline, and a codec"] = scaled, 7, PIPELINE, PIPELINE_AGAIN, OTHER
 
 
 @pytest.mark.parametrize("case", READS)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from chunk_selections import selections
-from conftest import PIPELINES
+from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from hypothesis import given
 from hypothesis import strategies as st
 from stored_arrays import (
@@ -91,6 +91,8 @@ ARRAYS = {
     "a chunk for each row": (OWN, {"chunks": (1, 500)}, 0),
     "shard": (OWN, {"serializer": ShardingCodec(chunk_shape=(1, 500), codecs=[BIG])}, 1),
 }
+if HAS_FUSED_PIPELINE:  # from zarr 3.3 on
+    ARRAYS["decoded"] = (OWN, {"filters": [zarr.codecs.ScaleOffset(offset=1, scale=2)]}, 0)
 
 
 @pytest.mark.usefixtures("nothing_is_logged")
