@@ -7,12 +7,14 @@ import sys
 from copy import deepcopy
 from dataclasses import fields, make_dataclass
 
+import documents
 import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from numcodecs import AsType, BitRound, Delta
 from numcodecs.registry import codec_registry
+from shards import sharding
 from stored_arrays import IN_PLACE, numbers, pipeline_of
 from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.codecs import numcodecs as of_numcodecs
@@ -47,6 +49,12 @@ def shard(chunk_shape=(2, 3), codecs=(BIG,), **options):
     return {"serializer": ShardingCodec(chunk_shape=chunk_shape, codecs=codecs, **options)}
 
 
+# By their names: classes of numcodecs warn with zarr 3.1 that they are not in the specification.
+DELTA = {"name": "numcodecs.delta", "configuration": {"dtype": "<i4"}}
+AS_TYPE = {
+    "name": "numcodecs.astype",
+    "configuration": {"encode_dtype": "<i8", "decode_dtype": "<i4"},
+}
 OWN = {
     "as zarr makes it": {},
     "this package's": {"serializer": BytesCodec(endian="big")},
@@ -65,17 +73,13 @@ OTHER = {
     "shard with a transposed index": shard(index_codecs=[TransposeCodec(order=(2, 0, 1)), BIG]),
     "format 2 with a compressor": {"zarr_format": 2, "compressors": "auto"},
     "format 2 with a filter": {"zarr_format": 2, "filters": Delta("<i4")},
-    "a codec of all elements before one": {"filters": [of_numcodecs.Delta(dtype="<i4")]},
+    "a codec of all elements before one": {"filters": [DELTA]},
 }
 # Codecs that decode each element by itself, which this package reads from zarr 3.3 on.
 ELEMENT_CODECS = {
-    "element codec": {"filters": [of_numcodecs.AsType(encode_dtype="<i8", decode_dtype="<i4")]},
-    "element codec behind a transpose": {
-        "filters": [TRANSPOSED, of_numcodecs.AsType(encode_dtype="<i8", decode_dtype="<i4")]
-    },
-    "shard of element codecs": shard(
-        codecs=[of_numcodecs.AsType(encode_dtype="<i8", decode_dtype="<i4"), BIG]
-    ),
+    "element codec": {"filters": [AS_TYPE]},
+    "element codec behind a transpose": {"filters": [TRANSPOSED, AS_TYPE]},
+    "shard of element codecs": {"serializer": sharding((2, 3), [AS_TYPE, *documents.BIG])},
     "format 2 with filters of elements": {
         "zarr_format": 2,
         "filters": [AsType("<f8", "<i4"), BitRound(52)],
@@ -140,16 +144,13 @@ def test_codecs_that_decode_each_element_have_the_pipeline_of_this_package(chain
         assert tuple(pipeline_of(found)) == tuple(plain)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"filters": [OwnAsType(encode_dtype="<i8", decode_dtype="<i4")]},
-        {"filters": OwnFilter("<i8", "<i4"), "zarr_format": 2},
-    ],
-    ids=["codec", "filter"],
-)
-def test_codecs_of_derived_classes_are_left_to_zarr(options):
-    assert type(pipeline_of(created(**options))) is BatchedCodecPipeline
+def test_codecs_of_derived_classes_are_left_to_zarr():
+    codec = OwnAsType(encode_dtype="<i8", decode_dtype="<i4")
+    for array in (
+        created(filters=[codec]),
+        created(filters=OwnFilter("<i8", "<i4"), zarr_format=2),
+    ):
+        assert type(pipeline_of(array)) is BatchedCodecPipeline
 
 
 def test_codecs_of_numcodecs_are_left_to_zarr_if_another_class_has_their_name(monkeypatch):
