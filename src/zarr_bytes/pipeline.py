@@ -270,9 +270,10 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         has_cpu_buffers = issubclass(spec_of_first.prototype.buffer, cpu.Buffer)
         if not (isinstance(store_path_of_first, StorePath) and has_cpu_buffers):
             return None
-        if self.encoding.element_codecs.filters:  # whose specs differ in their shapes alone
-            if why_chunks_are_read_by_zarr((self.array_bytes_codec,), spec_of_first):
-                return None
+        # Of filters, specs differ in their shapes alone.
+        has_filters = bool(self.encoding.element_codecs.filters)
+        if has_filters and why_chunks_are_read_by_zarr((self.array_bytes_codec,), spec_of_first):
+            return None
         from zarr_bytes.read import ChunkProjection
 
         layout_of = self.encoding.layout_of

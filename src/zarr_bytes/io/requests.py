@@ -41,7 +41,6 @@ from zarr_bytes.io.tasks import (
     max_concurrent_requests,
     slots_of_running_loop,
 )
-from zarr_bytes.io.transports import block_nbytes_of
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX, ShardIndex
 
 if TYPE_CHECKING:
@@ -203,7 +202,7 @@ class StoreTransport:
         Where the whole object has come, a block of memory, if its elements must be decoded.
         """
         if self._whole_object is not None and not self._layout.assigns_directly:
-            return block_nbytes_of(view)
+            return plan.block_nbytes(view)
         return plan.max_request_nbytes
 
     async def fetch(
