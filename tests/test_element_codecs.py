@@ -28,6 +28,7 @@ from stored_arrays import (
     most_memory,
     numbers,
     pipeline_of,
+    pipeline_with,
 )
 from zarr.buffer.cpu import NDBuffer
 from zarr.core.array_spec import ArrayConfig, ArraySpec
@@ -35,15 +36,16 @@ from zarr.dtype import parse_dtype
 from zarr.storage import LocalStore, MemoryStore
 
 from zarr_bytes import (
+    BatchedBytesPipeline,
     ChunkSizeError,
     StoreError,
     check,
     counting,
     explain,
-    limits,
     preallocate,
     view,
 )
+from zarr_bytes.limits import Limits
 
 pytestmark = [
     pytest.mark.skipif(not HAS_FUSED_PIPELINE, reason="from zarr 3.3 on"),
@@ -215,7 +217,7 @@ def test_every_selection_has_the_values_and_the_data_type_of_zarr(tmp_path_facto
     with conditions(data.draw, "BatchedBytesPipeline"):
         store = store_with(kind, objects, tmp_path_factory.mktemp("a"))
         array = zarr.open_array(store, mode="r")
-        assert type(pipeline_of(array)).__name__ == "BatchedBytesPipeline"
+        assert isinstance(pipeline_of(array), BatchedBytesPipeline)
         for selection in data.draw(st.lists(selections(example.shape, example.chunk_shape))):
             found, expected = selection.read(array), np.asarray(selection.take(decoded))
             assert np.asarray(found).dtype == expected.dtype
@@ -261,13 +263,13 @@ class TestChunks:
                 array[selection]
 
     @pytest.mark.parametrize("kind", ["local", "memory", "requests"])
-    def test_a_block_of_elements_is_decoded_at_a_time(self, tmp_path, monkeypatch, kind):
+    def test_a_block_of_elements_is_decoded_at_a_time(self, tmp_path, kind):
         """Also where all of a chunk is in memory."""
-        monkeypatch.setattr(limits, "LIMITS", limits.Limits(block_nbytes=2**14))
+        small_blocks = {"codec_pipeline.path": pipeline_with(Limits(block_nbytes=2**14))}
         integers = numbers((2**19,), "<i2")
         document = document_of("float64", integers.shape, codecs=[scaled(), *BIG])
         requests = {"zarr_bytes.largest_request.remote": 2**14}
-        with zarr.config.set(requests):
+        with zarr.config.set(requests | small_blocks):
             array = opened(document, {"c/0": integers.tobytes()}, kind, tmp_path)
             array[:9]
             values, nbytes = most_memory(lambda: array[...])
