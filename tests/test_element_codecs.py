@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import HAS_FUSED_PIPELINE
-from documents import BIG, document_of, transposes
+from documents import BIG, LITTLE, document_of, transposes
 from fuzz import KINDS, conditions, fuzz, same, store_with, values_of
 from fuzz_arrays import arrays, selections, sharded
 from hypothesis import given
@@ -261,6 +261,16 @@ class TestChunks:
         for selection in ..., 2:
             with pytest.raises(ValueError, match="non-zero remainder"):
                 array[selection]
+
+    def test_numbers_may_lie_at_any_offset(self):
+        """`cast_value` ends in a panic of Rust where they are not at multiples of their size."""
+        codecs = [sharding((2,), [codec("cast_value", data_type="int16"), *LITTLE])]
+        parts = [np.array(pair, "<i2").tobytes() for pair in ([1, 2], [3, 4])]
+        array = opened(
+            document_of("float64", (4,), codecs=codecs), {"c/0": shard_of(parts, gap=b"x")}
+        )
+        assert array[...].tolist() == [1, 2, 3, 4]
+        assert array[3] == 4
 
     @pytest.mark.parametrize("kind", ["local", "memory", "requests"])
     def test_a_block_of_elements_is_decoded_at_a_time(self, tmp_path, kind):

@@ -117,8 +117,9 @@ def _stages_and_last_spec(codecs: Sequence[Codec], spec: ArraySpec) -> _StagesAn
 
 def _decode_by_stages(stages: Sequence[_Stage], elements: Array, dtype: DType) -> Array:
     """Elements decoded by the last codec first; `dtype` is what this one expects."""
-    # Codecs of numcodecs look at the memory: it must have this data type, and no gaps.
-    contiguous = np.asarray(elements, dtype, order="C").reshape(-1)
+    # Codecs look at the memory: those of numcodecs need this data type and no gaps, and
+    # `cast_value` needs numbers at multiples of their size, too, where bytes of a file may not lie.
+    contiguous = np.require(elements.reshape(-1), dtype, ["C_CONTIGUOUS", "ALIGNED"])
     buffer = cpu.buffer_prototype.nd_buffer.from_ndarray_like(contiguous)
     for codec, spec in reversed(stages):
         buffer = decode_by_codec(codec, buffer, replace(spec, shape=contiguous.shape))
