@@ -23,9 +23,9 @@ OPTIONS = {
     "format_2": {"chunks": SHAPE, "zarr_format": 2, "order": "F"},
 }
 LAYOUTS = [
-    *(f"chunk {state}" for state in ("missing", "complete", "with another name", "behind a link")),
+    *("chunk missing", "format_2 complete", "chunk with another name", "chunk behind a link"),
     *("shard missing", "shard incomplete", "shard complete"),
-    *("shard with another name", "shard behind a link", "format_2 complete"),
+    *("shard with another name", "shard behind a link", "chunk complete"),
 ]
 
 _barrier = None

@@ -38,7 +38,7 @@ from zarr.core.codec_pipeline import BatchedCodecPipeline
 from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore
 
 import zarr_bytes
-from zarr_bytes import BoolValueError, BytesCodec, ChunkSizeError, ShardIndexError, explain
+from zarr_bytes import BoolValueError, ChunkSizeError, ShardIndexError, explain
 
 OWN = "BatchedBytesPipeline"
 KEY = "c/0/0"
@@ -75,9 +75,8 @@ def write(array, selection):
 FORMAT_2 = {"serializer": "auto", "zarr_format": 2}
 FORMS = {  # pipelines and options of an array
     **{name: (name, {}) for name in PIPELINES},
-    "little-endian": (OWN, {"serializer": BytesCodec(endian="little")}),
+    "little-endian of format 2": (OWN, FORMAT_2),
     "transposed": (OWN, {"filters": [TRANSPOSE]}),
-    "format 2": (OWN, {**FORMAT_2, "order": "F"}),
 }
 
 

@@ -27,7 +27,7 @@ from command import call
 from conftest import HAS_FUSED_PIPELINE, PIPELINES
 from documents import ARRAY, ARRAY_2, GROUP, GROUP_2, document_of, memory, write
 from fuzz import KINDS, fuzz, settings_of, store_with, thresholds
-from fuzz_arrays import arrays, orthogonal, selections, sharded
+from fuzz_arrays import arrays, of_format_2, orthogonal, selections, sharded
 from hypothesis import event, given
 from hypothesis import strategies as st
 from shards import entries_in, index_of, shard_of
@@ -99,9 +99,12 @@ def test_a_row_is_explained_as_one_range_of_its_bytes(tmp_path):
 @fuzz(examples=80)
 @given(data=st.data())
 def test_a_read_is_what_was_explained(tmp_path_factory, data):
-    """Of chunks, or of whole shards that have all inner chunks in Morton order."""
+    """Of chunks of both formats, or of whole shards with all inner chunks in Morton order."""
     folder, example = tmp_path_factory.mktemp("store"), data.draw(arrays(least_size=1))
-    if data.draw(st.booleans()):
+    layout = data.draw(st.sampled_from(["chunks", "shards", "format 2"]))
+    if layout == "format 2":
+        example = data.draw(of_format_2(example))
+    elif layout == "shards":
         sizes = zip(example.shape, example.chunk_shape, strict=True)
         whole = replace(example, shape=tuple(-(-n // c) * c for n, c in sizes))
         example = replace(data.draw(sharded(whole, can_be_sparse=False)), is_shuffled=False)
@@ -429,7 +432,7 @@ AS_MUCH = {"zarr_bytes.gap.local": 20_000}
 transposed = partial(in_folder, filters=[TransposeCodec(order=(2, 0, 1))])
 compressed = partial(transposed, compressors="auto")
 texts = partial(created, shape=(9,), dtype="string", serializer="auto")
-of_format_2 = partial(in_folder, zarr_format=2, serializer="auto")
+in_format_2 = partial(in_folder, zarr_format=2, serializer="auto")
 by_rows = partial(in_folder, **ROWS)
 by_shards = partial(in_folder, **SHARDED)
 
@@ -538,7 +541,7 @@ READS = {
     ),
     "nothing": (in_folder, np.s_[8:7], "no element is selected", NOT_NEEDED, {}),
     "a row": (in_folder, 7, "", "", {}),
-    "a row of format 2": (of_format_2, 7, "", "", {}),
+    "a row of format 2": (in_format_2, 7, "", "", {}),
     "halves of chunks": (by_rows, np.s_[7:11, :25], "", "", {"zarr_bytes.gap.local": 0}),
     "shards: rows of two": (by_shards, np.s_[29:31], "", "", {}),
     "shards: a large index": (
@@ -565,8 +568,8 @@ READS = {
     ),
     "zarr's codec": (in_folder, 7, OF_CODEC, CODEC_AGAIN, ZARRS_CODEC),
     "zarr's pipeline": (transposed, 7, PIPELINE, PIPELINE_AGAIN, OTHER),
-    "zarr's codec, of format 2": (of_format_2, 7, OF_CODEC, CODEC_AGAIN, ZARRS_CODEC),
-    "zarr's pipeline, of format 2": (of_format_2, 7, PIPELINE, PIPELINE_AGAIN, OTHER),
+    "zarr's codec, of format 2": (in_format_2, 7, OF_CODEC, CODEC_AGAIN, ZARRS_CODEC),
+    "zarr's pipeline, of format 2": (in_format_2, 7, PIPELINE, PIPELINE_AGAIN, OTHER),
     "a device": (
         transposed,
         7,

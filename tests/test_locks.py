@@ -332,7 +332,7 @@ def together():
 
 
 WAYS = ["rows", "columns", "points", "preallocate", "whole"]
-FEW = [(*case, 2) for case in zip(sharing.LAYOUTS, cycle(WAYS), strict=False)]
+FEW = [(*case, 2) for case in zip(sharing.LAYOUTS[:-1], cycle(WAYS), strict=False)]
 MANY = [(layout, way, 25) for layout in sharing.LAYOUTS for way in WAYS]
 
 
