@@ -107,7 +107,7 @@ MISTAKES = [
     ),
     Mistake(
         "layout/objects.py",
-        "_bitwise_dtypes_or_none",
+        "_copy_or_swap_dtypes_or_none",
         "endian is None and view_dtype != layout_dtype",
         "False",
         "test_partial_write.py::test_records_of_format_2_keep_the_byte_order_of_each_field",
@@ -182,14 +182,14 @@ MISTAKES = [
     Mistake(
         "io/file_writing.py",
         "_state_of",
-        "not must_be_replaced(descriptor, status, path)",
+        "not is_hard_linked_or_read_only(descriptor, status, path)",
         "True",
         "test_file_writing.py::TestWhatIsThere::test_a_chunk_file_that_must_not_be_changed_in_place_is_replaced",
         "A write changes the copy of a store that was made by hard links.",
     ),
     Mistake(
         "io/file_writing.py",
-        "_publish_by_link_alone",
+        "_publish_by_link",
         "os.link(temporary, path)",
         "os.replace(temporary, path)",
         "test_locks.py::test_the_second_of_two_writers_that_make_a_chunk_file_writes_into_the_first",
@@ -198,7 +198,7 @@ MISTAKES = [
     Mistake(
         "io/file_writing.py",
         "OpenedChunk.delete",
-        "if self.publish is _publish_by_link:",
+        "if self.publish is _publish_by_link_or_rename:",
         "if False:",
         "test_meanwhile.py::test_a_write_to_a_missing_chunk_keeps_what_others_make_meanwhile",
         "A write of fill values to a missing chunk deletes one that another process has made meanwhile.",
@@ -206,7 +206,7 @@ MISTAKES = [
     Mistake(
         "io/file_writing.py",
         "OpenedChunk.delete",
-        "if self.publish is _publish_by_link:",
+        "if self.publish is _publish_by_link_or_rename:",
         "if self.file is None:",
         "test_file_writing.py::TestWhatIsThere::test_a_fifo_or_device_at_the_path_of_a_chunk_is_refused_without_waiting",
         "A chunk that is overwritten by fill values stays, and reads as before.",
@@ -246,7 +246,7 @@ MISTAKES = [
     ),
     Mistake(
         "io/files.py",
-        "open_chunk_file_nowait",
+        "open_chunk_file_nowait_if_exists",
         "except FileNotFoundError:",
         "except OSError:",
         "test_threads.py::TestWaiting::test_an_error_of_one_chunk_keeps_no_others_off_the_event_loop",
@@ -287,9 +287,9 @@ MISTAKES = [
     ),
     Mistake(
         "io/range_writing.py",
-        "_write_mapped",
-        "if copy_to_addresses(source, batch, copied) != nbytes:",
-        "if copy_to_addresses(source, batch, copied) < 0:",
+        "_write_mapped_and_count_ranges",
+        "if read_to_addresses(source, batch, copied) != nbytes:",
+        "if read_to_addresses(source, batch, copied) < 0:",
         "test_file_writing.py::TestFileSystems::test_a_write_that_a_mapping_cuts_short_is_finished_by_pwrite",
         "Ranges that the system has copied in part count as written.",
     ),
@@ -378,7 +378,7 @@ MISTAKES = [
     # Mappings.
     Mistake(
         "io/mapping.py",
-        "copy_if_mapped",
+        "copy_if_maybe_mapped",
         "return array.copy() if identity in map(_identity_at, paths) else array",
         "return array",
         "test_partial_write.py::TestForms::test_values_that_map_the_chunk_file_itself_are_written",
@@ -386,7 +386,7 @@ MISTAKES = [
     ),
     Mistake(
         "io/mapping.py",
-        "FilesToSync.sync",
+        "WritableMappings.sync",
         "if identity not in (None, synced):",
         "if False:",
         "test_view.py::TestWriting::test_flush_is_an_error_for_changes_of_a_chunk_that_was_replaced",
@@ -394,7 +394,7 @@ MISTAKES = [
     ),
     Mistake(
         "io/mapping.py",
-        "_map_file",
+        "_map_file_if_exists",
         "mmap.ACCESS_WRITE if is_writable",
         "mmap.ACCESS_COPY if is_writable",
         "test_view.py::TestWriting::test_assignments_to_a_view_are_numpys_and_stored_at_once",
@@ -519,7 +519,7 @@ MISTAKES = [
     # Plans: joining of ranges, places in what is fetched.
     Mistake(
         "indexing/plan.py",
-        "coalesce",
+        "group_into_fetches",
         "0 <= unread <= gap",
         "unread <= gap",
         "test_damaged.py::TestIndexes::test_an_index_entry_gives_its_inner_chunk_or_an_error_that_names_it",
@@ -617,7 +617,7 @@ MISTAKES = [
     Mistake(
         "read.py",
         "read_batch",
-        "target = copy_if_mapped(out, paths, is_read=True)",
+        "target = copy_if_maybe_mapped(out, paths, is_read=True)",
         "target = out",
         "test_pipeline.py::TestReadingIntoABufferOfTheCaller::test_a_read_fills_a_buffer_that_maps_the_file_itself",
         "A read into a mapping of the same file changes the file while it is read.",
@@ -681,7 +681,7 @@ MISTAKES = [
     ),
     Mistake(
         "write.py",
-        "ChunkUpdate._encoded",
+        "ChunkUpdate._new_bytes_of_ranges",
         "len(slabs) == 1 and first_slab.selected_index is None",
         "len(slabs) == 1",
         "test_partial_write.py::TestForms::test_the_last_value_of_a_point_that_is_selected_twice_is_written",
@@ -690,7 +690,7 @@ MISTAKES = [
     Mistake(
         "write.py",
         "ChunkUpdate._inner_chunk_blocks",
-        "_fill_value_chunk(layout) if inner is None else inner",
+        "_inner_chunk_of_fill_values(layout) if inner is None else inner",
         "np.zeros(layout.inner_chunk_nbytes, np.uint8) if inner is None else inner",
         "test_cost.py::TestWriting::test_a_chunk_that_is_written_whole_is_not_read",
         "Elements of a new chunk that are not selected are zeros, and not the fill value.",
@@ -698,8 +698,8 @@ MISTAKES = [
     Mistake(
         "write.py",
         "ChunkUpdate._inner_chunk_blocks",
-        "merged = _fill_value_chunk(layout) if inner is None else inner",
-        "merged = _fill_value_chunk(layout)",
+        "merged = _inner_chunk_of_fill_values(layout) if inner is None else inner",
+        "merged = _inner_chunk_of_fill_values(layout)",
         "test_partial_write.py::TestForms::test_as_many_indices_as_a_chunk_is_long_may_leave_some_out",
         "A write to a part of a chunk loses the rest of it.",
     ),
@@ -765,7 +765,7 @@ MISTAKES = [
     Mistake(
         "views.py",
         "ArrayView.refresh",
-        "self._load_block = self._blocks.cached_load()",
+        "self._load_block = self._blocks.load_with_new_caches()",
         "pass",
         "test_view.py::TestWriting::test_flush_is_an_error_for_changes_of_a_chunk_that_was_replaced",
         "A view goes on to show, and to change, chunks that others have replaced.",
@@ -799,7 +799,7 @@ MISTAKES = [
     Mistake(
         "io/file_writing.py",
         "create_file",
-        "_publish_by_link_alone",
+        "_publish_by_link",
         "_publish_by_rename",
         "test_meanwhile.py::test_preallocate_keeps_a_chunk_file_that_others_make_meanwhile",
         "`preallocate` replaces chunks that writers make meanwhile.",

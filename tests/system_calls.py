@@ -42,7 +42,7 @@ LOCKING = ("flock", "lockf", "fcntl")
 RARER = (
     *("mkdir", "rmdir", "remove", "chmod", "fchmod", "utime", "fsync", "fdatasync"),
     *("posix_fallocate", "copy_file_range", "sendfile", "memfd_create"),
-    *(*LOCKING, "mmap", "copy_to_addresses"),
+    *(*LOCKING, "mmap", "read_to_addresses"),
 )
 EVERY_CALL = READING + WRITING + OTHERS + RARER
 
@@ -50,10 +50,10 @@ EVERY_CALL = READING + WRITING + OTHERS + RARER
 def module_of(name):
     """The module that has a call of the system, where tests replace it: `os` for most.
 
-    The package looks up each call there when it makes it. `copy_to_addresses` is the one that
+    The package looks up each call there when it makes it. `read_to_addresses` is the one that
     Python lacks.
     """
-    others = {"copy_to_addresses": range_writing, "mmap": mmap, **dict.fromkeys(LOCKING, fcntl)}
+    others = {"read_to_addresses": range_writing, "mmap": mmap, **dict.fromkeys(LOCKING, fcntl)}
     return others.get(name, os)
 
 
@@ -177,7 +177,7 @@ def at_each_call_below(root, act):
             with suppress(OSError):
                 named = Path(f"/proc/self/fd/{first}").readlink()
         below = str(root), "/memfd:zarr-bytes", "zarr-bytes"
-        if name == "copy_to_addresses" or str(named).startswith(below):
+        if name == "read_to_addresses" or str(named).startswith(below):
             calls.append(name)
             act(len(calls) - 1, name, first)
 
@@ -284,7 +284,7 @@ def written_to(path):
             result = function(*arguments)
             if name == "mmap":
                 mapped_at[:] = [np.frombuffer(result, "u1").ctypes.data]
-            elif name == "copy_to_addresses":
+            elif name == "read_to_addresses":
                 ranges.extend((int(at) - mapped_at[0], int(size)) for at, size in arguments[1])
             elif is_chunk(arguments[0]):
                 ranges.append((arguments[2], result))
@@ -292,7 +292,7 @@ def written_to(path):
 
         return noting
 
-    with _replaced(("pwrite", "copy_to_addresses", "mmap"), replacement):
+    with _replaced(("pwrite", "read_to_addresses", "mmap"), replacement):
         yield ranges
 
 

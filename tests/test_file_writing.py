@@ -344,7 +344,7 @@ class TestOthersAtTheSameMoment:
     @pytest.mark.parametrize("size", [0, 4800])
     @pytest.mark.parametrize(
         ("name", "at"),
-        [("memfd_create", 0), ("copy_to_addresses", 0), ("copy_to_addresses", 2), ("pwrite", 0)],
+        [("memfd_create", 0), ("read_to_addresses", 0), ("read_to_addresses", 2), ("pwrite", 0)],
     )
     def test_a_file_that_is_shortened_while_it_is_mapped_is_an_error(
         self, chunk, monkeypatch, size, name, at
@@ -381,7 +381,7 @@ class TestFileSystems:
     def test_files_of_network_file_systems_are_not_mapped_for_writing(
         self, chunk, monkeypatch, tmp_path, kind
     ):
-        calls = fail_at(monkeypatch, "copy_to_addresses", 0)
+        calls = fail_at(monkeypatch, "read_to_addresses", 0)
         with mounted_as(kind, chunk.path, tmp_path / "mounts"):
             chunk.array[COLUMN] = 5
         assert calls == []
@@ -393,7 +393,7 @@ class TestFileSystems:
     ):
         """Numbers of other file systems are given again: to one of a network, perhaps."""
         monkeypatch.setattr(os, "major", lambda device: major)
-        calls = fail_at(monkeypatch, "copy_to_addresses", 0)
+        calls = fail_at(monkeypatch, "read_to_addresses", 0)
         mounts, found = tmp_path / "mounts", []
         with mounted_as("ext4", chunk.path, mounts):
             for kind in "ext4", "nfs4":
@@ -405,9 +405,9 @@ class TestFileSystems:
 
     @pytest.mark.usefixtures("mapped")
     def test_a_write_that_a_mapping_cuts_short_is_finished_by_pwrite(self, chunk, monkeypatch):
-        scatter = range_writing.copy_to_addresses
+        scatter = range_writing.read_to_addresses
         monkeypatch.setattr(
-            range_writing, "copy_to_addresses", lambda s, p, b: scatter(s, p[:9], b)
+            range_writing, "read_to_addresses", lambda s, p, b: scatter(s, p[:9], b)
         )
         chunk.array[COLUMN] = np.arange(3000)
         chunk.check(COLUMN, np.arange(3000))

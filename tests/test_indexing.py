@@ -32,7 +32,7 @@ def test_a_row_is_one_range_of_its_bytes():
     starts, stops = plan.slab_planner_of(
         part.axis_selections, 0
     ).single_slab.ranges.starts_and_stops()
-    assert part.start_byte == 5 * 8  # from which on the ranges are counted
+    assert part.offset_in_inner_chunk == 5 * 8  # from which on the ranges are counted
     assert (starts.tolist(), stops.tolist()) == ([0], [5 * 8])
 
 
@@ -47,7 +47,7 @@ def test_ranges_join_where_the_gap_allows_and_are_divided_where_they_are_many(ca
     selected = np.flatnonzero(np.repeat(chosen, 4))
     plan = chunk_plan(shape, selection, RequestCost(0, UNLIMITED), "i4")
     found = [
-        (part.start_byte, plan.slab_planner_of(part.axis_selections, gap))
+        (part.offset_in_inner_chunk, plan.slab_planner_of(part.axis_selections, gap))
         for part in plan.inner_selections()
     ]
     if not selected.size:
@@ -117,7 +117,7 @@ def test_the_selected_box_of_a_chunk_has_its_longest_gap(shape):
     ]
     for selection in product(*every):
         selected = values[(*selection, ...)]
-        flat, box = sorted(selected.ravel().tolist()), grid.box_of(selection)
+        flat, box = sorted(selected.ravel().tolist()), grid.try_box_in_one_chunk(selection)
         assert (box is None) == (not flat)
         if box is not None:
             assert (box.chunk_number, box.start, box.extent) == (0, flat[0], flat[-1] + 1 - flat[0])
@@ -130,9 +130,9 @@ def test_the_selected_box_of_a_chunk_has_its_longest_gap(shape):
 
 def test_a_box_of_a_chunk_grid_is_found_in_one_chunk():
     grid = ChunkGrid((6, 7), (3, 4))
-    assert grid.box_of((slice(2, 4), 0)) is None
-    assert grid.box_of((4, slice(3, 5))) is None
-    box = grid.box_of((4, slice(4, 7, 2)))
+    assert grid.try_box_in_one_chunk((slice(2, 4), 0)) is None
+    assert grid.try_box_in_one_chunk((4, slice(3, 5))) is None
+    box = grid.try_box_in_one_chunk((4, slice(4, 7, 2)))
     assert (box.chunk_number, box.start, box.extent, box.largest_gap) == (3, 4, 3, 1)
 
 

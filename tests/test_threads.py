@@ -36,7 +36,7 @@ from zarr_bytes import ChunkFileError, ChunkSizeError, counting, read
 from zarr_bytes.indexing import plan
 from zarr_bytes.io import counters, index_cache
 from zarr_bytes.io.known_stores import known_stores
-from zarr_bytes.io.tasks import max_computing_threads
+from zarr_bytes.io.tasks import max_codec_pipeline_workers
 from zarr_bytes.layout import objects
 from zarr_bytes.limits import Limits
 
@@ -338,7 +338,7 @@ class TestSeveralThreads:
     def test_threads_are_as_many_as_cores_where_zarr_has_no_number(self):
         for number, expected in (3, 3), (1, 1), (None, os.cpu_count()), (0, os.cpu_count()):
             with zarr.config.set({"codec_pipeline.max_workers": number}):
-                assert max_computing_threads() == expected
+                assert max_codec_pipeline_workers() == expected
 
     @pytest.mark.parametrize(
         ("kind", "settings", "columns", "count"),

@@ -30,7 +30,7 @@ from zarr_bytes.errors import (
     StoreError,
 )
 from zarr_bytes.pipeline import BatchedBytesPipeline
-from zarr_bytes.settings import config, log_how_to_activate_if_undecided
+from zarr_bytes.settings import config, log_how_to_activate_unless_bytes_codec_is_chosen
 
 if TYPE_CHECKING:
     from zarr_bytes.commands.check import check
@@ -97,4 +97,4 @@ for _codec in (BytesCodec, EndianCodec):
     register_codec(_codec.name, _codec)
 register_pipeline(BatchedBytesPipeline)
 
-log_how_to_activate_if_undecided()
+log_how_to_activate_unless_bytes_codec_is_chosen()

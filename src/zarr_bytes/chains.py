@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from zarr.abc.codec import Codec
 
-    from zarr_bytes.layout.elements import Endian
+    from zarr_bytes.layout.elements import EndiannessStr
     from zarr_bytes.layout.objects import ChunkEncoding
     from zarr_bytes.limits import Limits
     from zarr_bytes.zarr_versions import ArraySpec
@@ -273,7 +273,7 @@ def encoding_of_uncompressed(
         inner_chunk_shape=tuple([last.chunk_shape[index_order.index(axis)] for axis in axes]),
         index_order=index_order,
         index_is_at_end=getattr(location, "value", location) == "end",
-        index_endian=cast("Endian", endian_of(cast("BytesCodec", last.index_codecs[0]))),
+        index_endian=cast("EndiannessStr", endian_of(cast("BytesCodec", last.index_codecs[0]))),
         index_has_checksum=len(last.index_codecs) > 1,
         keeps_padding=len(codecs) == 1,
         write_order=write_order_of(last),

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from zarr.types import JSON
 
     from zarr_bytes.indexing.plan_cache import PlanCache
-    from zarr_bytes.layout.elements import Array, Bytes, Endian
+    from zarr_bytes.layout.elements import Array, Bytes, EndiannessStr
     from zarr_bytes.layout.objects import ChunkEncoding
     from zarr_bytes.zarr_versions import (
         ArraySpec,
@@ -119,7 +119,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
     name: ClassVar[str] = "bytes"
     _read_configuration: dict[str, JSON] | None = None  # to be written back as it was read
 
-    def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
+    def __init__(self, *, endian: EndiannessStr | None = sys.byteorder) -> None:
         endian = getattr(endian, "value", endian)  # zarr's Endian enum, up to zarr 3.2
         if endian not in ("little", "big", None):
             raise ConfigurationError(
@@ -162,7 +162,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
                 f"codec {cls.name!r}: unknown configuration {', '.join(map(repr, unknown))};"
                 " only 'endian' is permitted"
             )
-        codec = cls(endian=cast("Endian | None", configuration.get("endian")))
+        codec = cls(endian=cast("EndiannessStr | None", configuration.get("endian")))
         if "configuration" in data and configuration.get("endian", "") is not None:
             # zarr's class is frozen. The configuration is empty, or has `endian`.
             read: dict[str, JSON] = dict.fromkeys(configuration, endian_of(codec))
@@ -286,7 +286,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             self._plans,
             is_whole_batch=False,
         )
-        return _nd_buffer_for_spec(out[selection_of_out], chunk_spec) if is_there else None
+        return _nd_buffer_of_prototype(out[selection_of_out], chunk_spec) if is_there else None
 
     def _decode_partial_sync(
         self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
@@ -300,7 +300,7 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         layout = self._encoding.layout_of(chunk_spec)
         projection, out, selection_of_out = prepare_codec_read(byte_getter, layout, selection)
         is_there = read_sync(projection, out, cpu.buffer_prototype, self._plans)
-        return _nd_buffer_for_spec(out[selection_of_out], chunk_spec) if is_there else None
+        return _nd_buffer_of_prototype(out[selection_of_out], chunk_spec) if is_there else None
 
     @cached_property
     def _encoding(self) -> ChunkEncoding:
@@ -382,7 +382,7 @@ class EndianCodec(BytesCodec):
 
     name: ClassVar[str] = "endian"
 
-    def __init__(self, *, endian: Endian | None = sys.byteorder) -> None:
+    def __init__(self, *, endian: EndiannessStr | None = sys.byteorder) -> None:
         if endian is None:
             raise ConfigurationError(
                 "codec 'endian': no endian is given, and this codec requires it; write"
@@ -399,7 +399,7 @@ SAME_BYTES_CLASSES: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
 """The classes that store the same bytes; those derived from them may store others."""
 
 
-def _nd_buffer_for_spec(elements: Any, chunk_spec: ArraySpec) -> NDBuffer:
+def _nd_buffer_of_prototype(elements: Any, chunk_spec: ArraySpec) -> NDBuffer:
     """Elements as the kind of buffer that a chunk spec asks for.
 
     Buffers of a GPU have the byte order of the machine.

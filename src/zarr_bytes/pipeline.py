@@ -133,7 +133,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         if codecs and isinstance(codecs[-1], ShardingCodec) and _are_own(codecs):
             spec = chunk_spec_if_regular(array_metadata)
             if spec is not None:
-                _refuse_unreadable(codecs, spec)
+                _raise_if_neither_reads_shard(codecs, spec)
         raise NotImplementedError("zarr calls `from_codecs`")
 
     @classmethod
@@ -295,7 +295,7 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
         if self.encoding.sharding is None or all(one.layout.is_divided for one in batch):
             return batch
         for _, spec, *_ in items:
-            _refuse_unreadable((*self.array_array_codecs, self.array_bytes_codec), spec)
+            _raise_if_neither_reads_shard((*self.array_array_codecs, self.array_bytes_codec), spec)
         return None
 
 
@@ -309,7 +309,7 @@ def _are_own(codecs: Sequence[Codec]) -> bool:
     return _is_chosen() and _knows_pipeline_of_zarr() and is_uncompressed(codecs)
 
 
-def _refuse_unreadable(codecs: Sequence[Codec], spec: ArraySpec) -> None:
+def _raise_if_neither_reads_shard(codecs: Sequence[Codec], spec: ArraySpec) -> None:
     """Raise a ConfigurationError for shards that neither this package nor this zarr reads."""
     if reason := why_neither_reads_shard(codecs, spec):
         raise ConfigurationError(f"codec 'sharding_indexed': {reason}")

@@ -30,15 +30,19 @@ from zarr_bytes.indexing.selection import (
 )
 from zarr_bytes.io import counters
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.files import EndOfFileError, open_chunk_file, open_chunk_file_nowait
+from zarr_bytes.io.files import (
+    EndOfFileError,
+    open_chunk_file_if_exists,
+    open_chunk_file_nowait_if_exists,
+)
 from zarr_bytes.io.known_stores import known_stores
-from zarr_bytes.io.mapping import copy_if_mapped
+from zarr_bytes.io.mapping import copy_if_maybe_mapped
 from zarr_bytes.io.requests import MissingChunkError, StoreTransport
 from zarr_bytes.io.tasks import (
     count_objects_in_same_round,
     map_concurrently,
     map_in_threads,
-    max_computing_threads,
+    max_codec_pipeline_workers,
     max_concurrent_requests,
     run_coroutine_that_never_waits,
 )
@@ -116,7 +120,7 @@ async def read_batch(
     target = out
     if driver.files_root and out.base is not None:  # zarr's own is no view
         paths = (f"{driver.files_root}/{projection.store_path.path}" for projection in batch)
-        target = copy_if_mapped(out, paths, is_read=True)
+        target = copy_if_maybe_mapped(out, paths, is_read=True)
     reader = Reader(target, drop_axes, driver, plans)
     if not driver.files_root:
         transports = _store_transports(
@@ -252,7 +256,7 @@ def threads_for_files(root: str, count: int, *, is_small: bool) -> int:
     since threads wait there.
     """
     if known_stores.is_known_as_local(root):
-        return 1 if is_small else min(max_computing_threads(), count)
+        return 1 if is_small else min(max_codec_pipeline_workers(), count)
     return min(max_concurrent_requests(), count)
 
 
@@ -357,11 +361,11 @@ class Reader:
         prepared: _PreparedRead | None = None
         out = self._out
         root = self._files_root
-        open_file = open_chunk_file if may_block else open_chunk_file_nowait
+        open_file = open_chunk_file_if_exists if may_block else open_chunk_file_nowait_if_exists
         fetched_nbytes = 0
         for projection in batch:
             store_path, layout, chunk_selection, out_selection, _ = projection
-            if prepared is None or not prepared.applies_to(layout, chunk_selection, out_selection):
+            if prepared is None or not prepared.reads_alike(layout, chunk_selection, out_selection):
                 prepared = self._take_or_make_prepared_read(layout, chunk_selection, out_selection)
             plan = prepared.plan
             if plan is not None and not may_block:
@@ -465,7 +469,7 @@ class Reader:
         self, layout: ObjectLayout, chunk_selection: tuple[Any, ...], out_selection: Any
     ) -> _SingleRangeRead | None:
         """A read of integers and slices by one range; None if a plan must divide it."""
-        box = layout.grid.box_of(layout.in_stored_order(chunk_selection))
+        box = layout.grid.try_box_in_one_chunk(layout.in_stored_order(chunk_selection))
         limits = layout.limits
         if box is None or layout.index_nbytes > limits.assigned_nbytes:
             return None
@@ -573,7 +577,7 @@ class _PreparedRead(NamedTuple):
     array_out_selections: list[tuple[int, Any]]
     may_be_kept: bool  # for the next read: it is small, and of integers and slices
 
-    def applies_to(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> bool:
+    def reads_alike(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> bool:
         """Whether a chunk with these selections is read in the same way."""
         try:
             return (
@@ -593,7 +597,7 @@ def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
     It takes the fetch and its bytes. A BoolValueError for a bool that is neither 0 nor 1.
     """
     layout = plan.layout
-    bitwise_view, bitwise_dtype = layout.bitwise_target_or_none(view) or (None, None)
+    bitwise_view, bitwise_dtype = layout.copy_or_swap_target_or_none(view) or (None, None)
 
     def place(fetch: Fetch, content: Bytes) -> None:
         for slab, out_selection, position in fetch.slabs:
@@ -603,7 +607,7 @@ def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
             stored = slab.elements(content, position, layout.stored_dtype)
             if layout.element_layout.bool_offsets and layout.has_invalid_bool(stored):
                 raise _invalid_bool_error(plan, stored, view.shape, out_selection)
-            view[out_selection] = layout.decode_checked_elements(stored)
+            view[out_selection] = layout.decode_without_bool_check(stored)
 
     return place
 

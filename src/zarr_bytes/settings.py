@@ -192,7 +192,7 @@ def checked_setting(setting_name: str) -> Any:
 
     The error is a TypeError for ``zarr_bytes.fill_values``. Warns once of each unknown setting.
     """
-    return checked_value_or_default(_warn_and_get_explicit_settings(), setting_name)
+    return checked_value_or_default(_warn_of_unknown_and_get_explicit_settings(), setting_name)
 
 
 def request_cost_if_partial_reads(store_kind: Literal["local", "remote"]) -> RequestCost | None:
@@ -200,7 +200,7 @@ def request_cost_if_partial_reads(store_kind: Literal["local", "remote"]) -> Req
 
     Raises and warns as `checked_setting`.
     """
-    values = _warn_and_get_explicit_settings()
+    values = _warn_of_unknown_and_get_explicit_settings()
     if not values:  # the usual case, asked for every chunk
         return DEFAULTS[store_kind]
     if not checked_value_or_default(values, "zarr_bytes.partial_reads"):
@@ -242,7 +242,7 @@ reads_fill_values_strictly = ContextVar("reads_fill_values_strictly", default=Fa
 _warned: Final[set[str]] = set()
 
 
-def _warn_and_get_explicit_settings() -> dict[str, object]:
+def _warn_of_unknown_and_get_explicit_settings() -> dict[str, object]:
     """`explicit_settings`, after warnings that come once in a process.
 
     One is given where zarr's configuration takes no settings of this package, and one for each
@@ -287,19 +287,19 @@ def _iter_leaf_settings(dotted_name: str, section_or_value: object) -> Iterator[
         yield dotted_name, section_or_value
 
 
-def is_configuration_file_where_zarr_looks() -> bool:
+def is_zarr_bytes_yaml_where_zarr_looks() -> bool:
     """Whether the configuration file of this package is where zarr looks for such files."""
     files = [f"{folder}/zarr-bytes.yaml" for folder in configuration_with_package_settings().paths]
     return any(map(os.path.isfile, files))  # False in a folder of another user, unlike `Path`'s
 
 
-def log_how_to_activate_if_undecided() -> None:
+def log_how_to_activate_unless_bytes_codec_is_chosen() -> None:
     """Log how to activate the package, if nothing has chosen a class for the codec ``bytes``."""
     # No warning: where these are errors, the array for which zarr imports this would not open.
     # The very object of the defaults: whoever chooses zarr's class on purpose sets an equal one.
     default = zarr_default_or_none("codecs.bytes")
     if default is not None and zarr_setting_or_default("codecs.bytes") is default:
-        if is_configuration_file_where_zarr_looks():
+        if is_zarr_bytes_yaml_where_zarr_looks():
             advice = f"{RESTART}.\n  Or in this process: {_CALL_TO_CHOOSE}"
         else:
             in_code = f"Before or after zarr_bytes is imported: {_CALL_TO_CHOOSE}"

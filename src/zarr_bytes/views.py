@@ -20,7 +20,7 @@ from zarr_bytes.errors import StoreError, not_an_array_error, shape_mismatch_err
 from zarr_bytes.indexing.numpy_selection import NumpySelection
 from zarr_bytes.indexing.selection import ChunkGrid, broadcast, c_strides, scalar_of
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.mapping import FilesToSync, chain_of_bases
+from zarr_bytes.io.mapping import WritableMappings, chain_of_bases
 from zarr_bytes.io.store_names import store_name, store_path_name
 from zarr_bytes.layout.elements import element_layout_of, encode_elements, viewable_dtype
 from zarr_bytes.layout.objects import SINGLE_CHUNK_INDEX
@@ -115,10 +115,10 @@ class ArrayView:
         self.array = array
         self.mode = mode
         # None in mode "r", in which no file is mapped for changes.
-        self._files_to_sync = FilesToSync() if mode == "r+" else None
+        self._writable_mappings = WritableMappings() if mode == "r+" else None
         try:
             self._blocks = _Blocks(
-                array, self._files_to_sync, checked_setting("zarr_bytes.mappings")
+                array, self._writable_mappings, checked_setting("zarr_bytes.mappings")
             )
         except StoreError as error:
             reason = f"{error}; read it through zarr, as in `array[...]`"
@@ -132,7 +132,7 @@ class ArrayView:
         self.chunks = grid.chunk_shape
         self.ndim = len(self.shape)
         self.dtype: DType = self._blocks.dtype
-        self._load_block = self._blocks.cached_load()
+        self._load_block = self._blocks.load_with_new_caches()
 
     @property
     def blocks(self) -> BlockViews:
@@ -238,9 +238,9 @@ class ArrayView:
         These see chunks that others have replaced or created. Arrays that were selected before
         don't change. Call `flush` first, to find out whether changes of this view were lost.
         """
-        self._load_block = self._blocks.cached_load()
-        if self._files_to_sync is not None:
-            self._files_to_sync.accept_any_files_at_paths()
+        self._load_block = self._blocks.load_with_new_caches()
+        if self._writable_mappings is not None:
+            self._writable_mappings.accept_any_files_at_paths()
 
     def flush(self) -> None:
         """Wait until all changes are on the disk. Other processes of this machine see them at once.
@@ -252,8 +252,8 @@ class ArrayView:
         OSError
             If the disk is full or fails.
         """
-        if self._files_to_sync is not None:
-            self._files_to_sync.sync()
+        if self._writable_mappings is not None:
+            self._writable_mappings.sync()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArrayView, (self.array, self.mode)
@@ -293,8 +293,8 @@ class _Blocks:
     ----------
     array
         The array; a StoreError if its chunks cannot be viewed.
-    files_to_sync
-        Gets the files, which are mapped to be changed then; None maps them read-only.
+    writable_mappings
+        Gets the mappings of files that may be changed; None maps them read-only.
     max_mappings
         Number of blocks that are kept. Of shards, half as many blocks are kept, and as many shards.
 
@@ -305,10 +305,10 @@ class _Blocks:
     """
 
     def __init__(
-        self, array: zarr.Array[Any], files_to_sync: FilesToSync | None, max_mappings: int
+        self, array: zarr.Array[Any], writable_mappings: WritableMappings | None, max_mappings: int
     ) -> None:
         self._driver = driver_of(array.store)
-        self._files_to_sync = files_to_sync
+        self._writable_mappings = writable_mappings
         if not (self._driver.files_root or self._driver.is_memory):
             kind = type(array.store).__name__
             raise StoreError(f"its store is a {kind}, and must be a LocalStore or a MemoryStore")
@@ -327,7 +327,7 @@ class _Blocks:
         self._max_blocks = max_mappings // 2 if layout.index_nbytes else max_mappings
         self._max_objects = max_mappings - self._max_blocks
 
-    def cached_load(self) -> Callable[[int], Array]:
+    def load_with_new_caches(self) -> Callable[[int], Array]:
         """A new `load` with a cache of its own: all that was kept before is forgotten.
 
         Threads may share it. One that is loading a block meanwhile keeps it in the old cache.
@@ -365,10 +365,12 @@ class _Blocks:
         """The chunk or shard at coordinates in the chunk grid, mapped or in memory."""
         key = f"{self._prefix}{self._encode_chunk_key(chunk_coords)}"
         nbytes = self._layout.stored_nbytes
-        if self._files_to_sync is None:
-            content = self._driver.view_bytes(key, nbytes)
+        if self._writable_mappings is None:
+            content = self._driver.view_bytes_if_exists(key, nbytes)
         else:
-            content = self._driver.view_writable_bytes(key, nbytes, self._files_to_sync)
+            content = self._driver.view_writable_bytes_if_exists(
+                key, nbytes, self._writable_mappings
+            )
         if content is None:
             return _Object(None, SINGLE_CHUNK_INDEX)
         name = f"{store_name(self._driver.store)}/{key}"

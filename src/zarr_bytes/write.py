@@ -50,9 +50,13 @@ from zarr_bytes.io.file_writing import (
     open_to_replace_unlocked,
     too_many_attempts_error,
 )
-from zarr_bytes.io.files import EndOfFileError, open_chunk_file, record_file_system_of_root
+from zarr_bytes.io.files import (
+    EndOfFileError,
+    open_chunk_file_if_exists,
+    record_file_system_of_root,
+)
 from zarr_bytes.io.known_stores import known_stores
-from zarr_bytes.io.mapping import copy_if_mapped
+from zarr_bytes.io.mapping import copy_if_maybe_mapped
 from zarr_bytes.io.range_writing import NO_RANGES, RangeUpdate
 from zarr_bytes.io.requests import count_request
 from zarr_bytes.io.store_names import store_path_name
@@ -80,7 +84,7 @@ if TYPE_CHECKING:
 _ReadInnerChunk: TypeAlias = "Callable[[int], Bytes | None]"
 
 # The offsets of the inner chunks that an update changes, in their order; None for an absent one.
-_Offsets: TypeAlias = "Sequence[int | None]"
+_OffsetsIfPresent: TypeAlias = "Sequence[int | None]"
 
 _ALL_ABSENT: Final[_ReadInnerChunk] = dict[int, Any]().get
 _ALL_ENTRIES: Final = slice(None)  # of an index
@@ -137,7 +141,7 @@ async def write_batch(
     if not isinstance(array, np.ndarray) and (may_overlap or array.shape not in ((), shape)):
         array = await _load_elements(array)
     if may_overlap and not array.flags.owndata:  # before any file is changed
-        array = copy_if_mapped(
+        array = copy_if_maybe_mapped(
             array, (f"{root}/{projection.store_path.path}" for projection in batch)
         )
     array = _broadcast_unless_scalar(array, shape, batch[0].layout.dtype)
@@ -235,10 +239,10 @@ def _shape_of_selection(batch: Sequence[ChunkProjection]) -> tuple[int, ...]:
     given = [places if type(places) is tuple else (places,) for *_, places, _ in batch]
     # Chunks side by side share the places along an axis.
     distinct = [{id(p): p for p in along}.values() for along in zip(*given, strict=True)]
-    return tuple([max(map(_stop, along_axis)) for along_axis in distinct])
+    return tuple([max(map(_stop_along_axis, along_axis)) for along_axis in distinct])
 
 
-def _stop(out_selection: Any) -> int:
+def _stop_along_axis(out_selection: Any) -> int:
     """The end of a place along one axis, exclusive; 0 of an empty one."""
     if type(out_selection) is slice:
         # zarr 3.1 gives -1 for some empty slices, such as 5:4.
@@ -249,7 +253,7 @@ def _stop(out_selection: Any) -> int:
 class LocatedInnerChunks(NamedTuple):
     """The inner chunks that an update changes, in one object."""
 
-    offsets: _Offsets
+    offsets: _OffsetsIfPresent
     why_rebuilt: str | None  # why they are not written in place; None if they are
 
 
@@ -292,10 +296,10 @@ class WriteTarget(Protocol[OpenedT]):
     def read_index(self, opened: OpenedT) -> InnerChunkIndex:
         """The index of an object that is there; an error if it is damaged, or has a wrong size."""
 
-    def overwrite(self, opened: OpenedT, offsets: _Offsets) -> None:
+    def overwrite(self, opened: OpenedT, offsets: _OffsetsIfPresent) -> None:
         """Write the new elements in place: `offsets` are those of all selected inner chunks."""
 
-    def replace(self, opened: OpenedT, index: InnerChunkIndex | None) -> bool:
+    def try_replace_or_delete(self, opened: OpenedT, index: InnerChunkIndex | None) -> bool:
         """Make a new object, or delete the old one if the new one is empty.
 
         `index` is that of the old object, whose other elements are kept; None if there is none.
@@ -343,7 +347,7 @@ def write_object(update: ObjectUpdate, target: WriteTarget[OpenedT]) -> str | No
                     continue
                 if index is None:
                     index = target.read_index(opened)
-            if target.replace(opened, index):
+            if target.try_replace_or_delete(opened, index):
                 return why_rebuilt
     raise too_many_attempts_error(target.path)
 
@@ -377,7 +381,7 @@ class _FileTarget:
 
     path: str
     root: str
-    update: ChunkUpdate | _ShardCompletion
+    update: ChunkUpdate | _ShardRebuildIfIncomplete
     in_place: bool
     bytes_written: int = 0
 
@@ -404,13 +408,13 @@ class _FileTarget:
             raise wrong_size_error(file.path, 0, layout.stored_nbytes, size)
         return file.read_index(layout, size)
 
-    def overwrite(self, opened: OpenedChunk, offsets: _Offsets) -> None:
+    def overwrite(self, opened: OpenedChunk, offsets: _OffsetsIfPresent) -> None:
         """As of `WriteTarget`."""
         range_update = self.update.range_update(offsets)
         opened.overwrite(range_update)
         self.bytes_written = range_update.ranges.nbytes
 
-    def replace(self, opened: OpenedChunk, index: InnerChunkIndex | None) -> bool:
+    def try_replace_or_delete(self, opened: OpenedChunk, index: InnerChunkIndex | None) -> bool:
         """As of `WriteTarget`."""
         read_inner_chunk: _ReadInnerChunk | None = None
         if index is not None:
@@ -504,13 +508,13 @@ class CountingTarget:
             self.counts.ranges += 1
         return index
 
-    def overwrite(self, opened: _OpenedToCount, offsets: _Offsets) -> None:
+    def overwrite(self, opened: _OpenedToCount, offsets: _OffsetsIfPresent) -> None:
         """As of `WriteTarget`."""
         del opened, offsets
         self.counts.opens += 1
         self.counts.bytes_written += self._update.selected_nbytes
 
-    def replace(self, opened: _OpenedToCount, index: InnerChunkIndex | None) -> bool:
+    def try_replace_or_delete(self, opened: _OpenedToCount, index: InnerChunkIndex | None) -> bool:
         """As of `WriteTarget`."""
         del opened
         layout = self._layout
@@ -522,7 +526,9 @@ class CountingTarget:
         self.depends_on_values = True
         inner_selections = list(self._update.plan.inner_selections())
         if index is None and self._is_dense:
-            counts.bytes_written += nbytes_of_new_file(layout, self._update.selected_nbytes)
+            counts.bytes_written += nbytes_written_to_file_of_fill_values(
+                layout, self._update.selected_nbytes
+            )
             return True
         inner_chunk_count = len(inner_selections)
         if index is not None:
@@ -621,7 +627,7 @@ class SelectionUpdate:
         )
         # What the last object had, and what that depends on: its index, and its offsets.
         self._last_located: tuple[Hashable, LocatedInnerChunks] | None = None
-        self._last_ranges: tuple[_Offsets, ByteRanges] | None = None
+        self._last_ranges: tuple[_OffsetsIfPresent, ByteRanges] | None = None
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -645,7 +651,7 @@ class SelectionUpdate:
         self._last_located = key, located
         return located
 
-    def ranges_at(self, offsets: _Offsets) -> ByteRanges:
+    def ranges_at(self, offsets: _OffsetsIfPresent) -> ByteRanges:
         """The ranges of an object that the selection has, if its inner chunks have these offsets.
 
         They are in the order of the plan.
@@ -656,8 +662,8 @@ class SelectionUpdate:
         together = []
         for offset, inner_selection in zip(offsets, self.plan.inner_selections(), strict=True):
             ranges = inner_selection.slab_planner.single_slab.ranges
-            start = cast("int", offset) + inner_selection.start_byte
-            together.append(ByteRanges(start, ranges.nbytes, ranges.bounds_from_start))
+            start = cast("int", offset) + inner_selection.offset_in_inner_chunk
+            together.append(ByteRanges(start, ranges.nbytes, ranges.bounds_from_offset))
         all_ranges = concatenate_ranges(together, sum([one.nbytes for one in together]))
         self._last_ranges = offsets, all_ranges
         return all_ranges
@@ -725,13 +731,13 @@ class ChunkUpdate:
         self._plan = selection_update.plan
         self._skips_empty_chunks = skips_empty_chunks
 
-    def range_update(self, offsets: _Offsets) -> RangeUpdate:
+    def range_update(self, offsets: _OffsetsIfPresent) -> RangeUpdate:
         """The ranges of an object to overwrite, and their new bytes.
 
         `offsets` are those of the inner chunks, by `SelectionUpdate.locate`; none is absent.
         """
         ranges = self.selection_update.ranges_at(offsets)
-        return RangeUpdate(ranges, self._encoded, self.layout.limits)
+        return RangeUpdate(ranges, self._new_bytes_of_ranges, self.layout.limits)
 
     def new_file(
         self, read_inner_chunk: _ReadInnerChunk | None, *, is_dense: bool
@@ -748,7 +754,7 @@ class ChunkUpdate:
         """
         is_dense = is_dense and not self.selection_update.replaces_all
         if is_dense and read_inner_chunk is None:
-            if self._skips_empty_chunks and self._is_fill_value(self._encoded):
+            if self._skips_empty_chunks and self._is_fill_value(self._new_bytes_of_ranges):
                 return None
             offsets = self.selection_update.locate(self.layout.full_index).offsets
             return file_of_fill_values(self.layout, self.range_update(offsets))
@@ -787,9 +793,9 @@ class ChunkUpdate:
         return _blocks_of_new_object(self.layout, blocks_of, is_dense=is_dense)
 
     @cached_property
-    def _encoded(self) -> Bytes:
+    def _new_bytes_of_ranges(self) -> Bytes:
         """The new bytes of all ranges one after another, in the order of the plan."""
-        values = self._values
+        values = self._values_in_stored_order
         encoded = self._raw_elements(encode_elements(values, self.layout.endian), values.shape)
         slabs = self.selection_update.placed_slabs
         first_slab, first_places = slabs[0]
@@ -804,7 +810,7 @@ class ChunkUpdate:
         return data
 
     @cached_property
-    def _values(self) -> Array:
+    def _values_in_stored_order(self) -> Array:
         """A view of the new elements with an axis for each stored axis, in the stored order.
 
         Points have one axis.
@@ -819,7 +825,7 @@ class ChunkUpdate:
         """The new elements of an inner chunk, with its axes as stored."""
         if self.selection_update.values_are_chunk:
             return self._elements.transpose(self.layout.order)
-        return cast("Array", self._values[inner_selection.out_selection()])
+        return cast("Array", self._values_in_stored_order[inner_selection.out_selection()])
 
     def _raw_elements(self, encoded: Bytes, shape: tuple[int, ...]) -> Array:
         """Encoded elements in a `shape`, as opaque items that NumPy moves without a change."""
@@ -852,10 +858,12 @@ class ChunkUpdate:
         if not is_whole:
             raw_elements = self._raw_elements(merged, values.shape)
             inner = read_inner_chunk(inner_selection.inner_chunk_number)
-            merged = _fill_value_chunk(layout) if inner is None else inner
+            merged = _inner_chunk_of_fill_values(layout) if inner is None else inner
             # A slab over the gaps, too, unlike that of the plan: `merged` has their bytes.
             planner = self._plan.slab_planner_of(inner_selection.axis_selections, UNLIMITED)
-            planner.single_slab.put_into_bytes(raw_elements, merged[inner_selection.start_byte :])
+            planner.single_slab.put_into_bytes(
+                raw_elements, merged[inner_selection.offset_in_inner_chunk :]
+            )
         return None if skips_empty_chunks and self._is_fill_value(merged) else (merged,)
 
     def _is_fill_value(self, data: Bytes) -> bool:
@@ -888,7 +896,7 @@ def _blocks_of_new_object(
     for number in map(int, layout.inner_chunk_numbers_in_write_order):
         blocks = blocks_of(number)
         if blocks is None and is_dense:
-            blocks = (_fill_value_chunk(layout),)
+            blocks = (_inner_chunk_of_fill_values(layout),)
         if blocks is not None:
             offsets[number] = position
             for data in blocks:
@@ -929,7 +937,7 @@ def _blocks_of_fill_values(layout: ObjectLayout) -> Iterator[tuple[int, Bytes]]:
         yield layout.index_offset(nbytes + layout.index_nbytes), index
 
 
-def nbytes_of_new_file(layout: ObjectLayout, selected_nbytes: int) -> int:
+def nbytes_written_to_file_of_fill_values(layout: ObjectLayout, selected_nbytes: int) -> int:
     """Number of bytes that are written to a `file_of_fill_values`, ranges of an update included.
 
     Fill values of zero bytes are a hole in the file. Others are written first, and the ranges over
@@ -939,7 +947,7 @@ def nbytes_of_new_file(layout: ObjectLayout, selected_nbytes: int) -> int:
     return fill_nbytes + layout.index_nbytes + selected_nbytes
 
 
-class _ShardCompletion:
+class _ShardRebuildIfIncomplete:
     """An update without new elements: it gives a shard all inner chunks, in bytes of their own.
 
     An `ObjectUpdate`, and the bytes for a `_FileTarget`, which a `ChunkUpdate` has otherwise.
@@ -954,7 +962,7 @@ class _ShardCompletion:
         """As of `ObjectUpdate`, of all inner chunks."""
         return _locate(index, range(self.layout.inner_chunk_count))
 
-    def range_update(self, offsets: _Offsets) -> RangeUpdate:
+    def range_update(self, offsets: _OffsetsIfPresent) -> RangeUpdate:
         """Nothing: the shard is complete."""
         del offsets
         return NO_RANGES
@@ -980,8 +988,8 @@ def complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
     """
     if layout.stored_nbytes is not None:
         return False
-    completion = _ShardCompletion(layout)
-    with open_chunk_file(path, root) or nullcontext() as file:
+    completion = _ShardRebuildIfIncomplete(layout)
+    with open_chunk_file_if_exists(path, root) or nullcontext() as file:
         if file is not None:
             index = file.read_index(layout)
             if completion.locate(index).why_rebuilt is None:
@@ -1015,7 +1023,7 @@ def _read_from_file(file: ChunkFile, nbytes: int, start: int) -> Bytes:
     return content
 
 
-def _fill_value_chunk(layout: ObjectLayout) -> Bytes:
+def _inner_chunk_of_fill_values(layout: ObjectLayout) -> Bytes:
     """The bytes of an inner chunk of fill values, in new memory."""
     if not any(layout.stored_fill_value):
         return np.zeros(layout.inner_chunk_nbytes, np.uint8)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from zarr.core.metadata.v3 import ChunkGridMetadata as ChunkGridMetadata
     from zarr.storage import StorePath, WrapperStore, ZipStore
 
-    from zarr_bytes.layout.elements import Endian
+    from zarr_bytes.layout.elements import EndiannessStr
     from zarr_bytes.layout.write_order import WriteOrder
 
 
@@ -197,7 +197,7 @@ class DividedSelection(NamedTuple):
     fields: object  # the names of fields in the selection; None without any
 
 
-class _SelectionDividedError(Exception):
+class _DividedInsteadOfReadError(Exception):
     """Raised with the indexer in place of a read."""
 
     def __init__(self, indexer: Indexer, fields: object) -> None:
@@ -207,11 +207,11 @@ class _SelectionDividedError(Exception):
 
 
 class _ArrayThatDividesOnly(zarr.AsyncArray[Any]):
-    """An array whose reads raise a `_SelectionDividedError`."""
+    """An array whose reads raise a `_DividedInsteadOfReadError`."""
 
     # Private, up to 3.4.2: what every selection of an array becomes before it is read.
     def _get_selection(self, indexer: Indexer, *, fields: object = None, **_: object) -> NoReturn:
-        raise _SelectionDividedError(indexer, fields)
+        raise _DividedInsteadOfReadError(indexer, fields)
 
 
 class _UnreadableStore:
@@ -257,21 +257,21 @@ def divide_selection_without_reading(array_or_accessor: Any, selection: Any) -> 
         if array_or_accessor is not array:
             copy = replace(array_or_accessor, array=copy)
     except Exception as error:  # a copy takes more, or is made in another way
-        raise _unknown_division_error() from error
+        raise _unknown_selection_division_error() from error
     try:
         copy[selection]
-    except _SelectionDividedError as divided:
+    except _DividedInsteadOfReadError as divided:
         indexer = divided.indexer
         if all(hasattr(indexer, name) for name in ("shape", "drop_axes", "__iter__")):
             return DividedSelection(indexer, divided.fields)
     except Exception as error:
         if store.is_used or isinstance(error, AttributeError):
-            raise _unknown_division_error() from error
+            raise _unknown_selection_division_error() from error
         raise  # the selection is not permitted
-    raise _unknown_division_error()
+    raise _unknown_selection_division_error()
 
 
-def _unknown_division_error() -> NotImplementedError:
+def _unknown_selection_division_error() -> NotImplementedError:
     """Error for a zarr that divides selections in a way that is not known here."""
     return NotImplementedError(
         f"zarr {zarr.__version__} divides selections in a way not known here, and they cannot be"
@@ -285,7 +285,7 @@ def axis_indexers_of(indexer: Indexer) -> list[Iterable[object]]:
     return list(getattr(indexer, "dim_indexers", ()))
 
 
-def zip_directory_or_none(store: ZipStore) -> ZipFile | None:
+def zip_file_for_getinfo_or_none(store: ZipStore) -> ZipFile | None:
     """The list of members of a zip file, for `getinfo` alone; None if the file can't be opened.
 
     The `ZipFile` may be closed: members can't be read through it. A store that is not open yet
@@ -320,10 +320,10 @@ MEMORY_STORES: Final = (storage.MemoryStore, _MANAGED_MEMORY_STORE)
 """The classes of stores whose chunks are buffers of this process."""
 
 
-def endian_of(codec: BytesCodec) -> Endian | None:
+def endian_of(codec: BytesCodec) -> EndiannessStr | None:
     """Byte order of a `bytes` codec, of zarr or of this package; None if it has none."""
     # A member of an enum up to zarr 3.2, and a string after it.
-    return cast("Endian | None", getattr(codec.endian, "value", codec.endian))
+    return cast("EndiannessStr | None", getattr(codec.endian, "value", codec.endian))
 
 
 class Format2Codec(Protocol):
@@ -464,7 +464,7 @@ def chunk_spec_if_regular(metadata: ArrayMetadata) -> ArraySpec | None:
     return None if shape is None else chunk_spec_of_shape(metadata, shape)
 
 
-def chunk_spec_at(array: Any, chunk_coords: tuple[int, ...]) -> ArraySpec:
+def chunk_spec_in_rectilinear_grid(array: Any, chunk_coords: tuple[int, ...]) -> ArraySpec:
     """Chunk spec of one chunk of an array whose chunks have several shapes."""
     # Private, up to 3.4.2: the grid that knows the shape of each chunk.
     return chunk_spec_of_shape(array.metadata, array._chunk_grid[chunk_coords].codec_shape)

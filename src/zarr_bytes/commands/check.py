@@ -242,7 +242,7 @@ class _StoreCheck:
             # All of them in a store that cannot list.
             keys = [key for key in DOCUMENT_KEYS if key in keys_in_node] or DOCUMENT_KEYS
             try:
-                await self._fill_in_report_or_raise(report, keys, keys_in_node)
+                await self._check_node_or_raise(report, keys, keys_in_node)
             except FillValueError as error:
                 found = short_json(self._documents[path].members.get("fill_value"))
                 report.findings.append(Finding("fill_value", found, error.permitted))
@@ -257,7 +257,7 @@ class _StoreCheck:
             if report.kind != "group" or report.findings or report.not_checked
         ]
 
-    async def _fill_in_report_or_raise(
+    async def _check_node_or_raise(
         self, report: ArrayReport, document_keys: Sequence[str], keys_in_node: list[str]
     ) -> None:
         """Fill in the report of a node; its keys, without its path, are `keys_in_node`.
@@ -292,12 +292,12 @@ class _StoreCheck:
             if document.zarr_format == 2:
                 codecs = iter_codecs_unsupported_by_themselves(codecs)
             report.codecs = list(map(codec_name_or_class_name, codecs))
-            await self._add_chunk_findings(report, metadata, keys_in_node)
+            await self._check_stored_chunks_if_possible(report, metadata, keys_in_node)
             return
         key = METADATA_KEY if document.zarr_format == 3 else CONSOLIDATED_KEY
         copies = consolidated_copies_of(key, documents[key]) if key in documents else None
         if keys_in_node and copies is not None:
-            await self._add_consolidated_findings(report, document.zarr_format, copies)
+            await self._add_findings_on_consolidated_copies(report, document.zarr_format, copies)
 
     async def _read_documents(
         self, report: ArrayReport, document: MetadataDocument, keys_in_node: list[str]
@@ -329,7 +329,7 @@ class _StoreCheck:
                 report.findings.append(Finding(key, describe_error(error)))
         return documents
 
-    async def _add_chunk_findings(
+    async def _check_stored_chunks_if_possible(
         self, report: ArrayReport, metadata: ArrayMetadata, keys_in_node: list[str]
     ) -> None:
         """Add what is found in the chunks among `keys_in_node`, or say why they are not checked."""
@@ -442,7 +442,7 @@ class _StoreCheck:
             raise wrong_size_error(key, start, stop, content.size)
         return content
 
-    async def _add_consolidated_findings(
+    async def _add_findings_on_consolidated_copies(
         self, report: ArrayReport, zarr_format: int, copies: dict[str, MetadataDocument]
     ) -> None:
         """Compare consolidated metadata with the documents of the members that are read already.

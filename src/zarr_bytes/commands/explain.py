@@ -49,8 +49,12 @@ from zarr_bytes.indexing.plan_cache import PlanCache
 from zarr_bytes.indexing.selection import c_strides, is_basic_selection
 from zarr_bytes.io.counters import Counts
 from zarr_bytes.io.drivers import driver_of
-from zarr_bytes.io.file_writing import CAN_WRITE_IN_PLACE, must_be_replaced, open_for_writing
-from zarr_bytes.io.files import ChunkFile, open_descriptor
+from zarr_bytes.io.file_writing import (
+    CAN_WRITE_IN_PLACE,
+    is_hard_linked_or_read_only,
+    open_to_write_unlocked,
+)
+from zarr_bytes.io.files import ChunkFile, open_descriptor_if_exists
 from zarr_bytes.io.locks import can_lock
 from zarr_bytes.io.store_names import store_path_name
 from zarr_bytes.io.tasks import (
@@ -72,8 +76,8 @@ from zarr_bytes.settings import CLASSES, PIPELINE, code_that_sets, zarr_setting_
 from zarr_bytes.write import NO_GAPS, CountingTarget, SelectionUpdate, write_object
 from zarr_bytes.zarr_versions import (
     axis_indexers_of,
-    chunk_spec_at,
     chunk_spec_if_regular,
+    chunk_spec_in_rectilinear_grid,
     chunk_spec_of_shape,
     codecs_of,
     divide_selection_without_reading,
@@ -235,23 +239,29 @@ class Explanation(Result):
         if self.acts.partition(".")[0] not in ("zarr", "zarr_bytes"):
             yield verdict_line("Not known", "yellow", f"{self.acts} reads and writes by itself.")
         elif self.is_write:
-            yield verdict_line(self._heading_of_write(), colour, f"{self._share_of_write()}.")
+            yield verdict_line(
+                self._verdict_of_write(), colour, f"{self._clause_on_share_of_write()}."
+            )
         else:
             word = "Partial" if self.is_partial else "Not partial"
-            yield verdict_line(word, colour, f"{self._share_of_read()}.")
+            yield verdict_line(word, colour, f"{self._clause_on_share_of_read()}.")
         yield ("Selection: ", "bold"), f"{self.selection} of ", self.array
         if self.reason:
             yield ("Reason: ", "bold"), f"{self.reason}."
             yield ("Remedy: ", "bold"), f"{self.remedy}."
         notes = _WRITE_ROWS if self.is_write else _READ_ROWS
         rows = [
-            (name.replace("_", " "), self._in_words(name, value), (self._note(name), "dim"))
+            (
+                name.replace("_", " "),
+                self._in_words(name, value),
+                (self._note_on_attribute(name), "dim"),
+            )
             for name, value in vars(self).items()
             if name in notes and self._is_in_table(name, value)
         ]
         yield Table(("A write" if self.is_write else "A read", "", ""), rows)
 
-    def _heading_of_write(self) -> str:
+    def _verdict_of_write(self) -> str:
         if not self.chunks:
             return "Nothing is written"
         if not self.is_partial:
@@ -260,7 +270,7 @@ class Explanation(Result):
             return "Written in place"
         return "Whole chunks are written"
 
-    def _share_of_read(self) -> str:
+    def _clause_on_share_of_read(self) -> str:
         """How much of the chunks is read, and how much of that is selected, in words."""
         if not self.chunks:
             return "nothing is read"
@@ -286,7 +296,7 @@ class Explanation(Result):
             selected = f"{selected} of the bytes of the {chunks}"
         return f"{text}, and {selected} are selected"
 
-    def _share_of_write(self) -> str:
+    def _clause_on_share_of_write(self) -> str:
         """How much of the chunks is written, in words; of none, why."""
         if not self.chunks:
             return self.reason
@@ -316,7 +326,7 @@ class Explanation(Result):
             return self.chunks > 0
         return bool(value) or (value is None and name.startswith("bytes_"))
 
-    def _note(self, name: str) -> str:
+    def _note_on_attribute(self, name: str) -> str:
         """A few words on an attribute, beside its value in the table."""
         if self.kind == "shard" and name == "chunks_assumed":
             return "not looked at, and assumed to exist and to have all inner chunks"
@@ -398,7 +408,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
             f" {store_path_name(array.store_path)}, or MiB of larger chunks: explain a part of it"
         )
     chunk_count = prod(counts_by_axis) if counts_by_axis else sum(1 for _ in indexer)
-    forecast = _Forecast(
+    forecast = _ForecastSum(
         array, indexer, largest_chunk_nbytes, item_size, chunk_count, is_write=write
     )
     is_refused = write and array.read_only and selected_nbytes > 0
@@ -414,7 +424,7 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
     elif write:
         reason = forecast.reason
     else:
-        reason = forecast.why_more_is_fetched(selected_nbytes)
+        reason = forecast.why_whole_or_more_is_fetched(selected_nbytes)
     fetches_less = totals.bytes_fetched < totals.bytes_of_chunks
     codecs = codecs_of(array.metadata)
 
@@ -475,7 +485,7 @@ def _placeholder_array(shape: tuple[int, ...], dtype: np.dtype[Any], order: str 
     return np.lib.stride_tricks.as_strided(memory, shape, strides).view(dtype)
 
 
-class _FileState(NamedTuple):
+class _IndexAndWhyNotInPlace(NamedTuple):
     """The state of a stored object before a read or write.
 
     `object_index` is its index, or None if the object is missing. `why_not_in_place` is the
@@ -515,8 +525,8 @@ class _LastChunk(NamedTuple):
     totals: _Totals
 
 
-class _Forecast:
-    """The counts of a read or write, to which `add` adds chunk by chunk.
+class _ForecastSum:
+    """The sum of the counts of a read or write, zero until `add` adds chunk by chunk.
 
     Parameters
     ----------
@@ -619,7 +629,7 @@ class _Forecast:
         self._writes_in_place = (
             own_pipeline is not None and own_pipeline.in_place and not why_not_files
         )
-        self._why_replaced = _why_replaced(self._driver, in_place=self._writes_in_place)
+        self._why_never_in_place = _why_never_in_place(self._driver, in_place=self._writes_in_place)
         self._uses_files = not why_not_files if is_write else bool(self._driver.files_root)
         is_sharded = self._encoding is not None and self._encoding.sharding is not None
         self._is_sharded = is_sharded
@@ -655,21 +665,21 @@ class _Forecast:
                 self.totals.add_totals(last.totals)
                 return
         files_to_look_at = self._files_to_look_at
-        totals = self._totals_of_chunk(projection)
+        totals = self._count_chunk_and_set_reason(projection)
         self.totals.add_totals(totals)
         self._last_chunk = None
         if may_be_alike and self._files_to_look_at == files_to_look_at:
             self._last_chunk = _LastChunk(chunk_selection, bool(is_complete_chunk), totals)
 
-    def _totals_of_chunk(self, projection: Any) -> _Totals:
-        """The numbers of one chunk; the reasons and flags of the forecast follow it, too."""
+    def _count_chunk_and_set_reason(self, projection: Any) -> _Totals:
+        """The numbers of one chunk. Sets the first reason and the flags of the forecast, too."""
         chunk_coords, chunk_selection, out_selection, is_complete_chunk = projection
         totals = _Totals(chunks=1)
         store_path = self._array.store_path / self._array.metadata.encode_chunk_key(chunk_coords)
         spec = self._spec
         chunk_nbytes = self._chunk_nbytes
         if self._has_several_shapes:
-            spec = chunk_spec_at(self._array, chunk_coords)
+            spec = chunk_spec_in_rectilinear_grid(self._array, chunk_coords)
             chunk_nbytes = prod(spec.shape) * self._item_size
         totals.bytes_of_chunks = chunk_nbytes
         layout = None
@@ -682,9 +692,11 @@ class _Forecast:
             else:
                 layout = self._encoding.layout_of(spec)
         if layout is None:
-            self._add_by_zarr(totals, chunk_nbytes, is_complete_chunk=bool(is_complete_chunk))
+            self._add_by_zarr_and_set_reason(
+                totals, chunk_nbytes, is_complete_chunk=bool(is_complete_chunk)
+            )
         elif self._is_write:
-            self._add_write(
+            self._add_write_and_set_reason(
                 totals,
                 layout,
                 store_path,
@@ -692,10 +704,14 @@ class _Forecast:
                 is_complete_chunk=bool(is_complete_chunk),
             )
         else:
-            self._add_read(totals, layout, store_path, chunk_selection, out_selection)
+            self._add_read_and_set_reason(
+                totals, layout, store_path, chunk_selection, out_selection
+            )
         return totals
 
-    def _add_by_zarr(self, totals: _Totals, chunk_nbytes: int, *, is_complete_chunk: bool) -> None:
+    def _add_by_zarr_and_set_reason(
+        self, totals: _Totals, chunk_nbytes: int, *, is_complete_chunk: bool
+    ) -> None:
         """Add a chunk that zarr reads and writes whole."""
         if self._is_write:
             totals.bytes_written = chunk_nbytes
@@ -705,7 +721,7 @@ class _Forecast:
             totals.chunks_assumed += 1
             self.reason = self._why_zarr
 
-    def _add_read(
+    def _add_read_and_set_reason(
         self,
         totals: _Totals,
         layout: ObjectLayout,
@@ -716,7 +732,9 @@ class _Forecast:
         """Read a chunk by a transport that counts."""
         driver = self._driver
         totals.opens = int(self._uses_files)
-        index = self._file_state(totals, layout, store_path, to_write=False).object_index
+        index = self._look_up_or_assume_index(
+            totals, layout, store_path, to_write=False
+        ).object_index
         if index is None:  # a missing shard
             totals.chunks_assumed += 1
             index = _assumed_index(layout)
@@ -754,7 +772,7 @@ class _Forecast:
         totals.bytes_of_indexes += transport.index_nbytes
         totals.first_requests += transport.requests_before_others
 
-    def _add_write(
+    def _add_write_and_set_reason(
         self,
         totals: _Totals,
         layout: ObjectLayout,
@@ -769,9 +787,11 @@ class _Forecast:
             is_complete_chunk=is_complete_chunk,
         )
         index = None
-        why_replaced = self._why_replaced
+        why_replaced = self._why_never_in_place
         if not update.replaces_all:
-            state = self._file_state(totals, layout, store_path, to_write=not why_replaced)
+            state = self._look_up_or_assume_index(
+                totals, layout, store_path, to_write=not why_replaced
+            )
             index = state.object_index
             why_replaced = why_replaced or state.why_not_in_place
         target = CountingTarget(
@@ -812,13 +832,16 @@ class _Forecast:
     def may_share(self) -> bool:
         """Whether processes may write different elements of a chunk at one time."""
         totals = self.totals
-        if self._why_replaced or not totals.chunks:
+        if self._why_never_in_place or not totals.chunks:
             return False
         all_in_place = totals.chunks_in_place == totals.chunks and not totals.chunks_assumed
         return all_in_place or can_lock(f"{self._driver.files_root}/{self._array.path}")
 
-    def why_more_is_fetched(self, selected_nbytes: int) -> _Reason | None:
-        """The first reason why a read fetches more than the selected bytes; None if it doesn't."""
+    def why_whole_or_more_is_fetched(self, selected_nbytes: int) -> _Reason | None:
+        """The first reason why a read fetches whole chunks, or more than is selected, if it does.
+
+        After all chunks have been added.
+        """
         if self.reason:
             return self.reason
         driver = self._driver
@@ -860,36 +883,36 @@ class _Forecast:
             " have the shape of a selection",
         )
 
-    def _file_state(
+    def _look_up_or_assume_index(
         self, totals: _Totals, layout: ObjectLayout, store_path: StorePath, *, to_write: bool
-    ) -> _FileState:
+    ) -> _IndexAndWhyNotInPlace:
         """The state of an object in a file; after a thousand files, and elsewhere, an assumed one.
 
         A ValueError if the file has the wrong size, its index is damaged, or it is no file.
         """
         if not self._files_to_look_at:
             totals.chunks_assumed += 1
-            return _FileState(_assumed_index(layout), None)
+            return _IndexAndWhyNotInPlace(_assumed_index(layout), None)
         self._files_to_look_at -= 1
         root = self._driver.files_root
         path = f"{root}/{store_path.path}"
         why: _Reason | None = None
         if to_write:
-            descriptor, may_write = open_for_writing(path, is_shared=True)
+            descriptor, may_write = open_to_write_unlocked(path, is_shared=True)
             if not may_write:
                 why = _IS_LINK if Path(path).is_symlink() else _IS_READ_ONLY
         else:
-            descriptor = open_descriptor(path)
+            descriptor = open_descriptor_if_exists(path)
         index: InnerChunkIndex | None = None
         if descriptor is not None:
             with ChunkFile(descriptor, path, root) as file:
                 if layout.stored_nbytes is not None:
                     file.check_size(layout.stored_nbytes)
                 status = os.fstat(descriptor)
-                if to_write and not why and must_be_replaced(descriptor, status, path):
+                if to_write and not why and is_hard_linked_or_read_only(descriptor, status, path):
                     why = _HAS_OTHER_NAMES if status.st_mode & 0o222 else _IS_READ_ONLY
                 index = file.read_index(layout)
-        return _FileState(index, why.of_file(path) if why else None)
+        return _IndexAndWhyNotInPlace(index, why.of_file(path) if why else None)
 
 
 def _assumed_index(layout: ObjectLayout) -> InnerChunkIndex:
@@ -975,7 +998,7 @@ def _why_encoded_by_zarr(codecs: Sequence[Codec]) -> _Reason | None:
     )
 
 
-def _why_replaced(driver: Driver, *, in_place: bool) -> _Reason | None:
+def _why_never_in_place(driver: Driver, *, in_place: bool) -> _Reason | None:
     """Why all chunks that are written in part are replaced; None if that depends on their files.
 
     `in_place` is whether the array writes files in place, on a system that can do so.

@@ -126,7 +126,7 @@ def preallocate(
         raise not_an_array_error_listing_arrays(array)
     allocated = Allocated()
     try:
-        _make_chunks_and_add_counts(allocated, array, any_size=any_size, progress=progress)
+        _make_chunks_and_complete_shards(allocated, array, any_size=any_size, progress=progress)
     except StoreError as error:
         message = (
             f"chunks of {store_path_name(array.store_path)} cannot be made in advance: {error}"
@@ -148,13 +148,15 @@ def preallocate_store(store: str, *, any_size: bool, progress: ProgressCallback)
                 if sync(read_metadata_document(source, path)).kind == "group":
                     continue
                 array = open_array_at(source, path, is_written=True)
-                _make_chunks_and_add_counts(allocated, array, any_size=any_size, progress=progress)
+                _make_chunks_and_complete_shards(
+                    allocated, array, any_size=any_size, progress=progress
+                )
             except Exception as error:  # noqa: BLE001 -- the arrays after it are still made
                 allocated.refused[path] = describe_error(error)
     return allocated
 
 
-def _make_chunks_and_add_counts(
+def _make_chunks_and_complete_shards(
     allocated: Allocated, array: zarr.Array[Any], *, any_size: bool, progress: ProgressCallback
 ) -> None:
     """Make the missing chunks of an array, and complete its shards; and add to `allocated`.
@@ -167,7 +169,9 @@ def _make_chunks_and_add_counts(
     chain, spec = uncompressed_codecs_and_spec_or_raise(array)
     layout = encoding_of_uncompressed(chain).layout_of(spec)
     grid = ChunkGrid(array.shape, spec.shape)
-    if not any_size and (reason := _why_any_size_is_needed(array, driver.files_root, layout, grid)):
+    if not any_size and (
+        reason := _why_too_many_files_or_bytes(array, driver.files_root, layout, grid)
+    ):
         option = "`any_size=True`, or --any-size on the command line, makes them"
         raise StoreError(f"{reason}: {option}")
     for done, path in enumerate(_iter_chunk_file_paths(array, driver.files_root, grid), 1):
@@ -179,7 +183,7 @@ def _make_chunks_and_add_counts(
         progress(Progress(array.path, 0, 1, done, grid.chunk_count))
 
 
-def _why_any_size_is_needed(
+def _why_too_many_files_or_bytes(
     array: zarr.Array[Any], root: str, layout: ObjectLayout, grid: ChunkGrid
 ) -> str | None:
     """Why all chunks are made only with `any_size`: their number or bytes; None if they are few.

@@ -35,7 +35,7 @@ from zarr_bytes.settings import (
     checked_value_or_default,
     configuration_with_package_settings,
     explicit_settings,
-    is_configuration_file_where_zarr_looks,
+    is_zarr_bytes_yaml_where_zarr_looks,
     messages_on_unknown_settings,
     name_of_function_that_sets,
     zarr_setting_or_default,
@@ -219,7 +219,7 @@ def status() -> Status:
         InForce(name, _class_path_or_error_text(name), source_of_setting(key))
         for name, key in _KEYS.items()
     ]
-    problems = list(_iter_problems(given, codecs[-1]))
+    problems = list(_iter_configuration_errors(given, codecs[-1]))
     advice = list(_iter_lines_on_how_to_activate(codecs))
     return Status(
         is_active=not (problems or advice),
@@ -259,7 +259,7 @@ def _data_type_class_path_or_reason(name: str) -> str:
     return "unknown to zarr" if registered is None else class_path(registered)
 
 
-def _iter_problems(explicit: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
+def _iter_configuration_errors(explicit: Mapping[str, object], pipeline: InForce) -> Iterator[str]:
     """Values of settings that are not permitted, and a pipeline that cannot be imported.
 
     In the words that reading an array would raise.
@@ -280,9 +280,9 @@ def _iter_lines_on_how_to_activate(codecs: list[InForce]) -> Iterator[str]:
     if codecs[0] not in others:
         return
     sources = list(dict.fromkeys(codec.source for codec in others))
-    sentences = [_advice_on_source(source) for source in sources]
+    sentences = [_advice_on_source_of_other_class(source) for source in sources]
     # It decides in a new process, where nothing else does.
-    if is_configuration_file_where_zarr_looks():
+    if is_zarr_bytes_yaml_where_zarr_looks():
         others = [codec for codec in others if codec.source != _DEFAULT]
     if others:
         sentences.append("Run before Python starts:")
@@ -299,10 +299,10 @@ def _iter_lines_on_how_to_activate(codecs: list[InForce]) -> Iterator[str]:
         yield f"export {variable}={path}"
 
 
-def _advice_on_source(source: str) -> str:
+def _advice_on_source_of_other_class(source: str) -> str:
     """Why a source has not chosen this package, or what to do about it."""
     if source == _DEFAULT:
-        text = RESTART if is_configuration_file_where_zarr_looks() else NOT_FOUND
+        text = RESTART if is_zarr_bytes_yaml_where_zarr_looks() else NOT_FOUND
         return f"{text[0].upper()}{text[1:]}."
     if source == _CODE:
         return f"Remove the call of {_CODE} that has chosen another class."

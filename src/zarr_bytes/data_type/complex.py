@@ -17,7 +17,7 @@ from zarr_bytes.data_type.real import (
     SMALL_FLOATS,
     ExtensionDataType,
     MultiByteDataType,
-    define_extension_in_module,
+    define_extension_in_module_and_table,
     import_ml_dtypes_dtype,
 )
 from zarr_bytes.zarr_versions import DataTypeValidationError
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 class _Complex(ExtensionDataType):
     """A complex data type, whose fill value is an array of two components."""
 
-    def _json_form_or_same(self, data: Any) -> Any:
+    def _to_json_if_number(self, data: Any) -> Any:
         """A list of the JSON forms of both components, or `data` if it isn't a number or pair."""
         is_number = isinstance(data, int | float | complex | np.inexact)
         components = (data.real, data.imag) if is_number else data
         if isinstance(components, tuple | list):
-            return [super(_Complex, self)._json_form_or_same(component) for component in components]
+            return [super(_Complex, self)._to_json_if_number(component) for component in components]
         return components
 
 
@@ -86,7 +86,7 @@ class _Alias(zarr_dtype.ZDType[Any, Any]):
         raise DataTypeValidationError(f"{data!r}: Zarr format 2 has no such name")
 
 
-_define = partial(define_extension_in_module, module_name=__name__)
+_define = partial(define_extension_in_module_and_table, module_name=__name__)
 _define("ComplexFloat16", "complex_float16", _NativeEndianComplex, ml_dtypes_name="complex32")
 _define("ComplexBFloat16", "complex_bfloat16", _NativeEndianComplex, ml_dtypes_name="bcomplex32")
 for _class, _name in SMALL_FLOATS.items():

@@ -38,7 +38,7 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
         """NumPy scalar of a fill value that is permitted; a `FillValueError` for any other."""
         return number_from_json(data, self.to_native_dtype(), self._zarr_v3_name)
 
-    def _from_json_as_zarr_reads_it(self, data: JSON, refusal: FillValueError) -> Any:
+    def _from_json_leniently_or_raise(self, data: JSON, refusal: FillValueError) -> Any:
         """NumPy scalar of a fill value as zarr reads it; raises `refusal` if zarr refuses it, too.
 
         `_from_json_strictly` has raised `refusal`. Null is the default scalar.
@@ -52,7 +52,7 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
         try:
             return self._from_json_strictly(data)
         except FillValueError as refusal:
-            return self._from_json_as_zarr_reads_it(data, refusal)
+            return self._from_json_leniently_or_raise(data, refusal)
 
     def from_json_scalar(self, data: JSON, *, zarr_format: ZarrFormat) -> Any:
         """Fill value from a metadata document; those of Zarr format 2 are read by zarr.
@@ -65,7 +65,7 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
         try:
             return self._from_json_strictly(data)
         except FillValueError as refusal:
-            scalar = self._from_json_as_zarr_reads_it(data, refusal)
+            scalar = self._from_json_leniently_or_raise(data, refusal)
             if not is_caller_called_by_zarr_codec():
                 warn_of_fill_value_or_raise_if_strict(scalar, data, refusal)
             return scalar
@@ -92,12 +92,12 @@ class ReplacesZarrDataType(ExactFillValues):
         bases = (base for base in cls.__mro__ if issubclass(base, zarr_dtype.ZDType))
         cls._replaces = next(base for base in bases if base.__module__.startswith("zarr."))
 
-    def _from_json_as_zarr_reads_it(self, data: JSON, refusal: FillValueError) -> Any:
+    def _from_json_leniently_or_raise(self, data: JSON, refusal: FillValueError) -> Any:
         """NumPy scalar of a fill value as zarr's class reads it; raises `refusal` if it refuses."""
         try:
             scalar = np.asarray(self._replaces.from_json_scalar(self, data, zarr_format=3))
         except (IndexError, OverflowError, TypeError, ValueError, struct.error):
-            return super()._from_json_as_zarr_reads_it(data, refusal)
+            return super()._from_json_leniently_or_raise(data, refusal)
         if scalar.size != 1:  # the bool [0, 1] is an array to zarr, and no value of an element
             raise refusal
         return scalar.reshape(())[()]

@@ -97,7 +97,7 @@ def unused_upper_bits(dtype: DType) -> UnusedUpperBits | None:
     return UnusedUpperBits(8 - bits, repeat_sign=False) if bits < 8 else None
 
 
-def nearest_bits_if_representable(value: float, float_format: FloatFormat) -> int | None:
+def bits_of_nearest_or_infinity(value: float, float_format: FloatFormat) -> int | None:
     """Bits of the number of a format nearest to `value`, which is no NaN; ties to even.
 
     Beyond the largest number it is infinity. None if the format has no infinity for it, or no sign.
@@ -186,19 +186,19 @@ def int_from_json(value: object, dtype: DType) -> np.generic:
 def float_from_json(value: object, dtype: DType) -> np.generic:
     """Number of `dtype` for a JSON number, a name such as "NaN", or its bits in hexadecimal.
 
-    A JSON number is rounded by `nearest_bits_if_representable`. Anything else is a FillValueError.
+    A JSON number is rounded by `bits_of_nearest_or_infinity`. Anything else is a FillValueError.
     """
     float_format = FLOATS[dtype.name]
     bits = None
     if isinstance(value, str):
         if value in ("Infinity", "-Infinity"):
-            bits = nearest_bits_if_representable(float(value), float_format)
+            bits = bits_of_nearest_or_infinity(float(value), float_format)
         elif value == "NaN":
             bits = float_format.nan
         elif re.fullmatch(f"0x[0-9a-fA-F]{{{2 * dtype.itemsize}}}", value):
             bits = int(value, 16)
     elif isinstance(value, int | float) and not isinstance(value, bool) and value == value:
-        bits = nearest_bits_if_representable(value, float_format)
+        bits = bits_of_nearest_or_infinity(value, float_format)
     if bits is None or bits >> float_format.bits:
         raise fill_value_error(dtype, value, _text_of_permitted_floats(dtype))
     number = np.array(bits, f"u{dtype.itemsize}").view(dtype.newbyteorder("="))

@@ -121,9 +121,9 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
             data = data.tolist()
         elif getattr(data, "ndim", None) == 0:  # of JAX, PyTorch
             data = cast("Any", data).item()
-        return self._from_json_strictly(self._json_form_or_same(data))
+        return self._from_json_strictly(self._to_json_if_number(data))
 
-    def _json_form_or_same(self, data: Any) -> Any:
+    def _to_json_if_number(self, data: Any) -> Any:
         """JSON form of a Python number, or `data` if it has the JSON form of a fill value."""
         if isinstance(data, np.floating):  # longdouble, which has no Python number
             data = float(data)
@@ -178,7 +178,7 @@ EXTENSIONS: Final[dict[str, type[ZDType[Any, Any]]]] = {}
 """The extension data types, by their names in metadata."""
 
 
-def define_extension_in_module(
+def define_extension_in_module_and_table(
     class_name: str,
     zarr_name: str,
     *bases: type,
@@ -205,10 +205,10 @@ SMALL_FLOATS: Final = {
     for name, form in FLOATS.items()
     if form.bits <= 8
 }
-define_extension_in_module("BFloat16", "bfloat16", MultiByteDataType)
+define_extension_in_module_and_table("BFloat16", "bfloat16", MultiByteDataType)
 for _class, _name in SMALL_FLOATS.items():
-    define_extension_in_module(
+    define_extension_in_module_and_table(
         _class, _name, _Base64FillValueInV2 if _name == "float4_e2m1fn" else ExtensionDataType
     )
 for _name in ("Int2", "UInt2", "Int4", "UInt4"):
-    define_extension_in_module(_name, _name.lower(), ExtensionDataType)
+    define_extension_in_module_and_table(_name, _name.lower(), ExtensionDataType)

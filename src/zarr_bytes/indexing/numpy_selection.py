@@ -63,7 +63,7 @@ class ChunkPart(NamedTuple):
     gathered_index: tuple[Any, ...]  # NumPy index of the gathered array
 
 
-class Entries(NamedTuple):
+class EntriesAndEllipsisPosition(NamedTuple):
     """The entries of a selection."""
 
     along_axes: list[Entry]  # one for each axis of the array
@@ -96,7 +96,9 @@ class NumpySelection:
 
     def __init__(self, selection: object, grid: ChunkGrid) -> None:
         self._grid = grid
-        self._entries, self.ellipsis_position = _entries(selection, grid.shape)
+        self._entries, self.ellipsis_position = _entries_and_ellipsis_position(
+            selection, grid.shape
+        )
         arrays = [entry for entry in self._entries if isinstance(entry, np.ndarray)]
         self._arrays = arrays
         try:
@@ -144,7 +146,9 @@ class NumpySelection:
         An element has `item_size` bytes. Many elements of one chunk come in several parts.
         """
         grid = self._grid
-        for number, axis_selections in grid.split_by_chunk(grid.split_by_axis(self._selection)):
+        for number, axis_selections in grid.combine_axes_by_chunk(
+            grid.split_by_axis(self._selection)
+        ):
             if self._are_points:
                 (points,) = axis_selections
                 index = np.unravel_index(points.indices, grid.chunk_shape)
@@ -287,7 +291,9 @@ def _split_by_size(
         yield [*axis_selections[:i], piece, *axis_selections[i + 1 :]]
 
 
-def _entries(selection: object, shape: tuple[int, ...]) -> Entries:
+def _entries_and_ellipsis_position(
+    selection: object, shape: tuple[int, ...]
+) -> EntriesAndEllipsisPosition:
     """The entries of a selection, one for each axis of an array of `shape`."""
     entries: list[Any] = list(selection) if isinstance(selection, tuple) else [selection]
     dots = [i for i, entry in enumerate(entries) if entry is Ellipsis]
@@ -305,7 +311,9 @@ def _entries(selection: object, shape: tuple[int, ...]) -> Entries:
     else:
         entries += all_indices
     axes = enumerate(zip(entries, shape, strict=True))
-    return Entries([_entry(entry, n, axis) for axis, (entry, n) in axes], ellipsis_position)
+    return EntriesAndEllipsisPosition(
+        [_entry(entry, n, axis) for axis, (entry, n) in axes], ellipsis_position
+    )
 
 
 def _entry(entry: Any, n: int, axis: int) -> Entry:
@@ -326,10 +334,10 @@ def _entry(entry: Any, n: int, axis: int) -> Entry:
     if not isinstance(entry, bool):
         with suppress(TypeError):
             return _index_from_start(index(entry), n, axis)
-    return _indices(entry, n, axis)
+    return _indices_of_array(entry, n, axis)
 
 
-def _indices(entry: Any, n: int, axis: int) -> Offsets:
+def _indices_of_array(entry: Any, n: int, axis: int) -> Offsets:
     """Indices along an axis of `n` elements out of an array or list of integers or bools."""
     try:
         indices = np.asarray(entry)

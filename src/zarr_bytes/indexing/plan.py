@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
     from zarr_bytes.settings import RequestCost
 
-RangeBounds: TypeAlias = "tuple[Offsets, Offsets]"
+StartsAndStops: TypeAlias = "tuple[Offsets, Offsets]"
 """Starts and stops of ranges, ascending."""
 
 StartStopPackedOffset: TypeAlias = "tuple[int, int, int]"
@@ -107,25 +107,25 @@ class ByteRanges:
     Parameters
     ----------
     start : int
-        Offset of the first byte; or any offset from which `bounds_from_start` are counted.
+        Offset of the first byte; or any offset from which `bounds_from_offset` are counted.
     nbytes : int
         Sum of the sizes of all ranges.
-    bounds_from_start : tuple of two arrays, optional
+    bounds_from_offset : tuple of two arrays, optional
         Starts and stops of the ranges, counted from `start`; None for one range.
     """
 
-    __slots__ = ("bounds_from_start", "nbytes", "start")
+    __slots__ = ("bounds_from_offset", "nbytes", "start")
 
     def __init__(
-        self, start: int, nbytes: int, bounds_from_start: RangeBounds | None = None
+        self, start: int, nbytes: int, bounds_from_offset: StartsAndStops | None = None
     ) -> None:
         self.start = start
         self.nbytes = nbytes
-        self.bounds_from_start = bounds_from_start
+        self.bounds_from_offset = bounds_from_offset
 
     def number_of_ranges(self) -> int:
         """Number of ranges."""
-        return 1 if self.bounds_from_start is None else self.bounds_from_start[0].size
+        return 1 if self.bounds_from_offset is None else self.bounds_from_offset[0].size
 
     def requests(self, max_request_nbytes: int) -> Iterator[StartStopPackedOffset]:
         """As `ranges`, where longer ones are cut to at most `max_request_nbytes` bytes."""
@@ -144,15 +144,15 @@ class ByteRanges:
         starts, stops = self.starts_and_stops()
         return int((-(-(stops - starts) // max_request_nbytes)).sum())
 
-    def starts_and_stops(self) -> RangeBounds:
+    def starts_and_stops(self) -> StartsAndStops:
         """Starts and stops of all ranges, counted as `start` is."""
-        if self.bounds_from_start is None:
+        if self.bounds_from_offset is None:
             return np.array([self.start]), np.array([self.start + self.nbytes])
-        return self.start + self.bounds_from_start[0], self.start + self.bounds_from_start[1]
+        return self.start + self.bounds_from_offset[0], self.start + self.bounds_from_offset[1]
 
     def ranges(self) -> Iterator[StartStopPackedOffset]:
         """Start, stop, and position among the fetched bytes, of every range."""
-        if self.bounds_from_start is None:
+        if self.bounds_from_offset is None:
             return iter([(self.start, self.start + self.nbytes, 0)])
 
         def blocks() -> Iterator[Iterator[StartStopPackedOffset]]:
@@ -168,7 +168,7 @@ class ByteRanges:
 
         One range is a view of `content`, several are a copy.
         """
-        if self.bounds_from_start is None:
+        if self.bounds_from_offset is None:
             return content[self.start : self.start + self.nbytes]
         return np.concatenate([content[start:stop] for start, stop, _ in self.ranges()])
 
@@ -177,10 +177,10 @@ class ByteRanges:
 
         Not all at once, since Python integers take much memory.
         """
-        if self.bounds_from_start is None:
+        if self.bounds_from_offset is None:
             yield [self.start], [self.nbytes]
             return
-        starts, stops = self.bounds_from_start
+        starts, stops = self.bounds_from_offset
         for i in range(0, starts.size, _AT_ONCE):
             block = starts[i : i + _AT_ONCE]
             yield (block + self.start).tolist(), (stops[i : i + _AT_ONCE] - block).tolist()
@@ -250,7 +250,7 @@ class AxisRanges(ABC):
         """First and last position, exclusive, of each index with its repetitions."""
 
     @abstractmethod
-    def _new_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
+    def _distinct_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
         """Offsets of the indices from the first, without repetitions; which begin a new range.
 
         Of the latter, there is one fewer, or one for all: the first index isn't among them.
@@ -278,7 +278,9 @@ class AxisRanges(ABC):
         longer = range(first + 2, len(self.indices) + 1)
         return 1 + bisect_left(longer, True, key=exceeds)  # noqa: FBT003 -- the value looked for
 
-    def range_bounds(self, first: int, last: int, inside: RangeBounds | None) -> RangeBounds:
+    def range_bounds_of_piece(
+        self, first: int, last: int, inside: StartsAndStops | None
+    ) -> StartsAndStops:
         """Starts and stops of the ranges of a piece, counted from its first element.
 
         `inside` has those of one index, which are repeated at each; None if that is one range.
@@ -287,7 +289,7 @@ class AxisRanges(ABC):
             starts, stops = np.zeros(1, np.int64), np.array([self.inner_stats.extent])
         else:
             starts, stops = inside
-        offsets, starts_new_range = self._new_offsets(first, last)
+        offsets, starts_new_range = self._distinct_offsets(first, last)
         # Of all ranges at all indices, those that begin or end where two are joined have no bound.
         begins, ends = np.ones((2, offsets.size, starts.size), bool)
         begins[1:, 0] = starts_new_range
@@ -351,7 +353,7 @@ class EvenAxisRanges(AxisRanges):
         """First and last position, exclusive, of each index."""
         return [(i, i + 1) for i in range(len(self.indices))]
 
-    def _new_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
+    def _distinct_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
         return np.arange(last - first) * self.distance, self.starts_new_range
 
 
@@ -405,7 +407,7 @@ class UnevenAxisRanges(AxisRanges):
         """First and last position, exclusive, of each index with its repetitions."""
         return list(runs_of_equals(self.indices))
 
-    def _new_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
+    def _distinct_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
         distances = self.distances[first : last - 1]
         is_new = distances > 0
         offsets = np.append(0, distances[is_new].cumsum())
@@ -511,7 +513,7 @@ class SlabPlanner:
         Inner axes are taken whole as long as they are within the limits, and the next one is split.
         """
         whole_axes: list[tuple[int, int]] = []  # innermost first
-        bounds: RangeBounds | None = None  # of the whole axes; None for one range
+        bounds: StartsAndStops | None = None  # of the whole axes; None for one range
         stats = _STATS_OF_ONE_ELEMENT
         for axis in self.axis_ranges:
             if not axis.stats.fits(max_elements, max_ranges):
@@ -519,7 +521,7 @@ class SlabPlanner:
             stats = axis.stats
             count = len(axis.indices)
             if stats.ranges > 1 and count > 1:
-                bounds = axis.range_bounds(0, count, bounds)
+                bounds = axis.range_bounds_of_piece(0, count, bounds)
             whole_axes.append((0, count))
         if len(whole_axes) == len(self.axis_ranges):
             yield self._slab(whole_axes, bounds, stats)._replace(axis_bounds=None)
@@ -535,14 +537,14 @@ class SlabPlanner:
                     length = last - first
                     piece_bounds = None
                     if stats.ranges > 1:
-                        piece_bounds = split_axis.range_bounds(first, last, bounds)
+                        piece_bounds = split_axis.range_bounds_of_piece(first, last, bounds)
                 innermost_first = [*whole_axes, (first, last), *outer_bounds[::-1]]
                 yield self._slab(innermost_first, piece_bounds, stats)
 
     def _slab(
         self,
         innermost_first: list[tuple[int, int]],
-        bounds: RangeBounds | None,
+        bounds: StartsAndStops | None,
         stats: RangeStats,
     ) -> Slab:
         """The slab of a part of the selection.
@@ -590,7 +592,7 @@ class InnerSelection:
     ----------
     inner_chunk_number : int
         Number of the inner chunk, in the order of the index; 0 in a chunk.
-    start_byte : int
+    offset_in_inner_chunk : int
         Offset of the first selected element in the inner chunk, in bytes.
     slab_planner : SlabPlanner
         Makes the slabs; shared with inner chunks of the same selection.
@@ -599,17 +601,17 @@ class InnerSelection:
         axis of offsets.
     """
 
-    __slots__ = ("axis_selections", "inner_chunk_number", "slab_planner", "start_byte")
+    __slots__ = ("axis_selections", "inner_chunk_number", "offset_in_inner_chunk", "slab_planner")
 
     def __init__(
         self,
         inner_chunk_number: int,
-        start_byte: int,
+        offset_in_inner_chunk: int,
         slab_planner: SlabPlanner,
         axis_selections: AxisSelections,
     ) -> None:
         self.inner_chunk_number = inner_chunk_number
-        self.start_byte = start_byte
+        self.offset_in_inner_chunk = offset_in_inner_chunk
         self.slab_planner = slab_planner
         self.axis_selections = axis_selections
 
@@ -641,7 +643,7 @@ class AbsentInnerChunk(NamedTuple):
     out_selection: OutSelection
 
 
-def coalesce(
+def group_into_fetches(
     located: list[tuple[int, InnerSelection]], gap: int, max_nbytes: int, max_ranges: int
 ) -> Iterator[Fetch]:
     """Join inner selections to fetches.
@@ -667,8 +669,8 @@ def coalesce(
             ranges = slab.ranges
             start = offset + ranges.start
             size = ranges.nbytes
-            bounds = ranges.bounds_from_start
-            if together and bounds is None and (last := together[-1]).bounds_from_start is None:
+            bounds = ranges.bounds_from_offset
+            if together and bounds is None and (last := together[-1]).bounds_from_offset is None:
                 unread = start - last.start - last.nbytes
                 if 0 <= unread <= gap and nbytes + unread + size <= max_nbytes:
                     together[-1] = ByteRanges(last.start, last.nbytes + unread + size)
@@ -695,7 +697,7 @@ def concatenate_ranges(together: list[ByteRanges], nbytes: int) -> ByteRanges:
     """All of these ranges, at least one, in their order; `nbytes` is the sum of their sizes."""
     if len(together) == 1:
         return together[0]
-    if all(ranges.bounds_from_start is None for ranges in together):
+    if all(ranges.bounds_from_offset is None for ranges in together):
         starts = np.array([ranges.start for ranges in together])
         stops = starts + [ranges.nbytes for ranges in together]
         return ByteRanges(0, nbytes, (starts, stops))
@@ -811,7 +813,7 @@ class Plan:
         return inner_selection_in
 
     def _generate_inner_selections(self) -> Iterator[InnerSelection]:
-        by_chunk = self.layout.grid.split_by_chunk(self._split)
+        by_chunk = self.layout.grid.combine_axes_by_chunk(self._split)
         return (self._inner_selection(*numbered) for numbered in by_chunk)
 
     def _inner_selection(
@@ -826,8 +828,10 @@ class Plan:
             slab_planner = self.slab_planner_of(axis_selections, self.gap)
             if key is not None:
                 self._slab_planners[key] = slab_planner
-        start_byte = start * self.layout.item_size
-        return InnerSelection(inner_chunk_number, start_byte, slab_planner, axis_selections)
+        offset_in_inner_chunk = start * self.layout.item_size
+        return InnerSelection(
+            inner_chunk_number, offset_in_inner_chunk, slab_planner, axis_selections
+        )
 
     def shifted(self, inner_chunk_distance: int, byte_distance: int) -> Plan:
         """The plan of the same selection elsewhere in the object, into the same places of `out`.
@@ -858,7 +862,7 @@ class Plan:
         plan._few_inner_selections = [
             InnerSelection(
                 one.inner_chunk_number + inner_chunk_distance,
-                one.start_byte + byte_distance,
+                one.offset_in_inner_chunk + byte_distance,
                 one.slab_planner,
                 one.axis_selections,
             )
@@ -917,10 +921,12 @@ class Plan:
                 if offset is None:
                     yield AbsentInnerChunk(inner_selection.out_selection())
                 else:
-                    located.append((offset + inner_selection.start_byte, inner_selection))
+                    located.append(
+                        (offset + inner_selection.offset_in_inner_chunk, inner_selection)
+                    )
             if len(located) > 1:
                 located.sort(key=_LOCATION)
-            yield from coalesce(located, self.gap, max_nbytes, max_ranges)
+            yield from group_into_fetches(located, self.gap, max_nbytes, max_ranges)
 
     def end_of_file_error(self, path: str, offset: int) -> ChunkSizeError:
         """Error for a file that ends at the byte `offset`, within or before a range."""
@@ -932,7 +938,7 @@ class Plan:
         if self.reads_whole_chunk:
             return wrong_size_error(path, 0, self.layout.nbytes, offset)
         (inner_selection,) = self.inner_selections()
-        first = inner_selection.start_byte
+        first = inner_selection.offset_in_inner_chunk
         slabs = inner_selection.slab_planner.split_by_size(UNLIMITED, _AT_ONCE)
         ranges = (bounds for slab in slabs for bounds in slab.ranges.ranges())
         start, stop = next(
@@ -978,12 +984,12 @@ def with_request_sizes(
             if count <= 2 * slots:
                 requests = [r for ranges in all_ranges for r in ranges.requests(max_request_nbytes)]
                 sizes = [stop - start for start, stop, _ in requests]
-                size = _size_that_ends_first(sizes, slots, objects_at_once, min_piece_nbytes)
+                size = _fastest_max_request_nbytes(sizes, slots, objects_at_once, min_piece_nbytes)
         for fetch in this_round:
             yield SizedFetch(fetch, size)
 
 
-def _size_that_ends_first(
+def _fastest_max_request_nbytes(
     request_sizes: list[int], slots: int, objects_at_once: int, min_piece_nbytes: int
 ) -> int:
     """Largest size of requests with which all bytes have come after the shortest time.

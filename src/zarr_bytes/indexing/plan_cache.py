@@ -10,7 +10,7 @@ Everything that is kept has a key that says what it depends on:
 - a plan: the layout, the cost of a request, and the selection, of which integers may differ;
 - the fetches of a plan: the plan, the largest size of a fetch, and the entries in the index of the
   inner chunks that it selects;
-- a prepared read: its own key, the layout and both selections (`PreparedRead.applies_to`);
+- a prepared read: its own key, the layout and both selections (`PreparedRead.reads_alike`);
 - a prepared write: the plan, and whether the selection is a complete chunk.
 
 A plan of arrays of indices is not kept: comparing them takes as long as planning.
@@ -42,7 +42,7 @@ class PreparedRead(Protocol):
     def layout(self) -> ObjectLayout:
         """The layout of the objects."""
 
-    def applies_to(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> bool:
+    def reads_alike(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> bool:
         """Whether an object with these selections is read in the same way."""
 
 
@@ -145,7 +145,7 @@ class PlanCache:
         `key` is what it depends on besides the layout and the selections.
         """
         prepared = self._prepared_reads.pop((key, layout), None)
-        if prepared is None or not prepared.applies_to(layout, chunk_selection, out_selection):
+        if prepared is None or not prepared.reads_alike(layout, chunk_selection, out_selection):
             return None
         return prepared
 

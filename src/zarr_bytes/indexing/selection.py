@@ -213,10 +213,12 @@ def selection_shape(chunk_selection: Sequence[Any], shape: Sequence[int]) -> tup
     if is_point_selection(chunk_selection):
         return tuple(chunk_selection[0].shape)
     axes = zip(chunk_selection, shape, strict=True)
-    return tuple([_selected_length(entry, n) for entry, n in axes if type(entry) is not int])
+    return tuple(
+        [_length_of_slice_or_array(entry, n) for entry, n in axes if type(entry) is not int]
+    )
 
 
-def _selected_length(entry: Any, size: int) -> int:
+def _length_of_slice_or_array(entry: Any, size: int) -> int:
     """Number of indices that a slice or an array selects along an axis of `size` elements."""
     if type(entry) is slice:
         return len(range(*entry.indices(size)))
@@ -331,7 +333,7 @@ def c_strides(
     return tuple([by_axis[i] for i in range(len(shape))])
 
 
-class Box(NamedTuple):
+class StridedBox(NamedTuple):
     """Elements at even steps along each axis of one chunk: a point, a row, a plane, a block.
 
     All but the number are in elements. A plan has the same distances and extents, axis by axis, in
@@ -484,7 +486,7 @@ class ChunkGrid:
                 return None
         return (number, tuple(within)) if is_one_chunk else None
 
-    def box_of(self, chunk_selection: Sequence[Any]) -> Box | None:
+    def try_box_in_one_chunk(self, chunk_selection: Sequence[Any]) -> StridedBox | None:
         """The box of integers and slices, one for each axis in the stored order, without a plan.
 
         None if nothing is selected, or elements of several chunks. It takes a tenth of the time of
@@ -512,7 +514,9 @@ class ChunkGrid:
             start += first * stride
             shape.append(count)
             strides.append(distance)
-        return Box(number, start, extent, largest_gap, tuple(shape[::-1]), tuple(strides[::-1]))
+        return StridedBox(
+            number, start, extent, largest_gap, tuple(shape[::-1]), tuple(strides[::-1])
+        )
 
     def split_by_axis(self, selection: Selection) -> AxisSplit:
         """The indices of a selection in each chunk, axis by axis."""
@@ -527,7 +531,7 @@ class ChunkGrid:
             for axis_selection, size, number_stride in axes
         ]
 
-    def split_by_chunk(self, split: AxisSplit) -> Iterator[tuple[int, AxisSelections]]:
+    def combine_axes_by_chunk(self, split: AxisSplit) -> Iterator[tuple[int, AxisSelections]]:
         """Number of each chunk with selected elements, ascending, and its selection.
 
         Plain tuples, since one is made for each of many inner chunks.

@@ -18,16 +18,16 @@ from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
 from zarr_bytes.errors import wrong_size_error
 from zarr_bytes.io.file_writing import CAN_WRITE_FILES
 from zarr_bytes.io.known_stores import known_stores, origin_of_range_answers
-from zarr_bytes.io.mapping import map_read_only, map_writable
+from zarr_bytes.io.mapping import map_read_only_if_exists, map_writable_if_exists
 from zarr_bytes.io.store_names import store_name
 from zarr_bytes.io.tasks import run_coroutine_that_never_waits
 from zarr_bytes.settings import request_cost_if_partial_reads
-from zarr_bytes.zarr_versions import MEMORY_STORES, zip_directory_or_none
+from zarr_bytes.zarr_versions import MEMORY_STORES, zip_file_for_getinfo_or_none
 
 if TYPE_CHECKING:
     from zipfile import ZipFile
 
-    from zarr_bytes.io.mapping import FilesToSync
+    from zarr_bytes.io.mapping import WritableMappings
     from zarr_bytes.layout.elements import Bytes
     from zarr_bytes.settings import RequestCost
 
@@ -89,7 +89,7 @@ class Driver:
         must = "must be a folder (LocalStore): only chunks in files are changed in place"
         return f"its store is a {type(self.store).__name__}, and {must}"
 
-    def view_bytes(self, key: str, nbytes: int | None) -> Bytes | None:
+    def view_bytes_if_exists(self, key: str, nbytes: int | None) -> Bytes | None:
         """The bytes of the object at `key`, not copied and read-only; None if it is missing.
 
         Raises ChunkSizeError unless there are `nbytes` of them; None is any number. Only for stores
@@ -98,13 +98,13 @@ class Driver:
         """
         raise NotImplementedError
 
-    def view_writable_bytes(
-        self, key: str, nbytes: int | None, files_to_sync: FilesToSync
+    def view_writable_bytes_if_exists(
+        self, key: str, nbytes: int | None, writable_mappings: WritableMappings
     ) -> Bytes | None:
-        """As `view_bytes`, but changes of the bytes change the file, which `files_to_sync` gets.
+        """As `view_bytes_if_exists`, but changes of the bytes change the file.
 
-        Only for stores for which `why_not_in_place` has no reason; others raise
-        NotImplementedError.
+        `writable_mappings` gets the mapping. Only for stores for which `why_not_in_place` has no
+        reason; others raise NotImplementedError.
         """
         raise NotImplementedError
 
@@ -128,15 +128,15 @@ class FileDriver(_LocalMediaDriver):
             return 'it was opened to be read only: open it with mode="r+"'
         return None if CAN_WRITE_FILES else "this system has no positioned writes"
 
-    def view_bytes(self, key: str, nbytes: int | None) -> Bytes | None:
-        """The bytes of a file, mapped; raises as `map_read_only`."""
-        return map_read_only(f"{self.files_root}/{key}", nbytes)
+    def view_bytes_if_exists(self, key: str, nbytes: int | None) -> Bytes | None:
+        """The bytes of a file, mapped; raises as `map_read_only_if_exists`."""
+        return map_read_only_if_exists(f"{self.files_root}/{key}", nbytes)
 
-    def view_writable_bytes(
-        self, key: str, nbytes: int | None, files_to_sync: FilesToSync
+    def view_writable_bytes_if_exists(
+        self, key: str, nbytes: int | None, writable_mappings: WritableMappings
     ) -> Bytes | None:
-        """The bytes of a file, mapped; raises as `map_writable`."""
-        return map_writable(f"{self.files_root}/{key}", nbytes, files_to_sync)
+        """The bytes of a file, mapped; raises as `map_writable_if_exists`."""
+        return map_writable_if_exists(f"{self.files_root}/{key}", nbytes, writable_mappings)
 
 
 class MemoryDriver(Driver):
@@ -152,7 +152,7 @@ class MemoryDriver(Driver):
         """What to do about chunks in memory: nothing."""
         return "none is needed"
 
-    def view_bytes(self, key: str, nbytes: int | None) -> Bytes | None:
+    def view_bytes_if_exists(self, key: str, nbytes: int | None) -> Bytes | None:
         """The bytes of a buffer, used in place."""
         buffer = run_coroutine_that_never_waits(self.store.get(key, cpu.buffer_prototype))
         if buffer is None:
@@ -196,7 +196,7 @@ class ZipDriver(_LocalMediaDriver):
     @cached_property
     def _zip_directory(self) -> ZipFile | None:
         """The list of members, which may be closed; None if the store has no file yet."""
-        return zip_directory_or_none(self.store)
+        return zip_file_for_getinfo_or_none(self.store)
 
 
 class FsspecDriver(Driver):

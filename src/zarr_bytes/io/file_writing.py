@@ -33,8 +33,8 @@ from zarr_bytes.io.files import (
     ChunkFile,
     is_temporary,
     not_a_file_error,
-    open_chunk_file,
-    open_descriptor,
+    open_chunk_file_if_exists,
+    open_descriptor_if_exists,
 )
 from zarr_bytes.io.locks import lock_if_supported, unlock
 from zarr_bytes.io.range_writing import NO_RANGES, PartlyWrittenError, write_block, write_ranges
@@ -169,7 +169,7 @@ class OpenedChunk(NamedTuple):
     def delete(self) -> None:
         """Delete what is at the path; nothing if the chunk was missing, even if it is there now."""
         path = self.path
-        if self.publish is _publish_by_link:
+        if self.publish is _publish_by_link_or_rename:
             return
         try:
             _check_kind(path)
@@ -187,7 +187,7 @@ def open_to_replace_unlocked(
 
     With `keeps_old_elements`, for reading; otherwise nothing is opened.
     """
-    file = open_chunk_file(path, root) if keeps_old_elements else None
+    file = open_chunk_file_if_exists(path, root) if keeps_old_elements else None
     state = FileState.MISSING if file is None else FileState.MUST_BE_REPLACED
     with file or nullcontext():
         yield OpenedChunk(path, state, _publish_by_rename, file=file)
@@ -224,10 +224,10 @@ def open_locked(
     """
     unlocked: OpenedChunk | None = None
     try:
-        descriptor, may_write = open_for_writing(path, is_shared=is_shared)
+        descriptor, may_write = open_to_write_unlocked(path, is_shared=is_shared)
         if descriptor is None and may_write:  # another process may make one first
             outcome = _NOT_MADE if keeps_old_elements else _NOT_REPLACED
-            unlocked = OpenedChunk(path, FileState.MISSING, _publish_by_link, outcome)
+            unlocked = OpenedChunk(path, FileState.MISSING, _publish_by_link_or_rename, outcome)
     except PermissionError:
         if keeps_old_elements:
             raise
@@ -268,20 +268,24 @@ def _state_of(
 ) -> FileState:
     """The state of an open, locked file; a ChunkFileError for anything but a regular file.
 
-    Parameters as of `open_locked` and `must_be_replaced`; `may_write` is that of
-    `open_for_writing`.
+    Parameters as of `open_locked` and `is_hard_linked_or_read_only`; `may_write` is that of
+    `open_to_write_unlocked`.
     """
     if not stat.S_ISREG(status.st_mode):  # writing to a FIFO or a device might never end
         raise not_a_file_error(path, status.st_mode)
     # Not by its number of names: some file systems give 0 for every file.
     if not is_same_file(path, status, follow_symlinks=not may_write):
         return FileState.CHANGED
-    if may_write and keeps_old_elements and not must_be_replaced(descriptor, status, path):
+    if (
+        may_write
+        and keeps_old_elements
+        and not is_hard_linked_or_read_only(descriptor, status, path)
+    ):
         return FileState.WRITABLE
     return FileState.MUST_BE_REPLACED
 
 
-class OpenedForWriting(NamedTuple):
+class DescriptorAndMayWrite(NamedTuple):
     """An open file of a chunk, which the caller closes."""
 
     descriptor: int | None
@@ -290,7 +294,7 @@ class OpenedForWriting(NamedTuple):
     """False if `path` is a symbolic link, or there is no permission to write."""
 
 
-def open_for_writing(path: str, *, is_shared: bool) -> OpenedForWriting:
+def open_to_write_unlocked(path: str, *, is_shared: bool) -> DescriptorAndMayWrite:
     """Open the file at `path` without a lock; for reading, where it must not be written.
 
     On a file system that is mounted read-only, an error if the lock `is_shared`. An interrupt
@@ -298,11 +302,13 @@ def open_for_writing(path: str, *, is_shared: bool) -> OpenedForWriting:
     """
     for flags in WRITE_FLAGS, WRITE_FLAGS & ~os.O_NOFOLLOW:
         try:
-            return OpenedForWriting(open_descriptor(path, flags), flags == WRITE_FLAGS)
+            return DescriptorAndMayWrite(
+                open_descriptor_if_exists(path, flags), flags == WRITE_FLAGS
+            )
         except OSError as error:
             if error.errno not in NOT_WRITABLE_ERRNOS and (is_shared or error.errno != errno.EROFS):
                 raise
-    return OpenedForWriting(open_descriptor(path), may_write=False)
+    return DescriptorAndMayWrite(open_descriptor_if_exists(path), may_write=False)
 
 
 def too_many_attempts_error(path: str) -> OSError:
@@ -332,7 +338,7 @@ def create_file(path: str, new_file: NewFile) -> bool:
     if _check_kind(path):
         return False
     try:
-        _make_file(path, new_file, _publish_by_link_alone, _NOT_MADE)
+        _make_file(path, new_file, _publish_by_link, _NOT_MADE)
     except _AlreadyMadeError:
         if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
             raise ChunkFileError(f"{path} is a symbolic link to nothing: delete it") from None
@@ -372,7 +378,7 @@ def _make_file(path: str, new_file: NewFile, publish: _Publish, outcome: str) ->
     return written
 
 
-def _publish_by_link_alone(temporary: str, path: str) -> None:
+def _publish_by_link(temporary: str, path: str) -> None:
     """Give a complete file its name by a hard link.
 
     An _AlreadyMadeError if a file has it already, and a _NoLinksError on a file system without hard
@@ -390,10 +396,10 @@ def _publish_by_link_alone(temporary: str, path: str) -> None:
         os.unlink(temporary)  # noqa: PTH108
 
 
-def _publish_by_link(temporary: str, path: str) -> None:
-    """As `_publish_by_link_alone`; on a file system without hard links, the file is renamed."""
+def _publish_by_link_or_rename(temporary: str, path: str) -> None:
+    """As `_publish_by_link`, or by `_publish_by_rename` on a file system without hard links."""
     try:
-        _publish_by_link_alone(temporary, path)
+        _publish_by_link(temporary, path)
     except _NoLinksError:
         _publish_by_rename(temporary, path)
 
@@ -443,7 +449,7 @@ def _error_naming_chunk(error: OSError, path: str, outcome: str) -> OSError:
     return OSError(number, f"{os.strerror(number)}: {outcome}", path)
 
 
-def must_be_replaced(descriptor: int, status: os.stat_result, path: str) -> bool:
+def is_hard_linked_or_read_only(descriptor: int, status: os.stat_result, path: str) -> bool:
     """Whether a file must be replaced, and not changed: it has other names, or is read-only.
 
     Parameters

@@ -60,7 +60,7 @@ def closing_descriptor(descriptor: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def open_descriptor(path: str, flags: int = READ_FLAGS) -> int | None:
+def open_descriptor_if_exists(path: str, flags: int = READ_FLAGS) -> int | None:
     """Descriptor of the file at `path`, or None if it is missing; in a thread that may wait.
 
     Errors are those of `open_descriptor_into`. An interrupt (Ctrl-C) leaves no file open.
@@ -140,13 +140,13 @@ class EndOfFileError(Exception):
         self.offset = offset
 
 
-def open_chunk_file(path: str, root: str) -> ChunkFile | None:
+def open_chunk_file_if_exists(path: str, root: str) -> ChunkFile | None:
     """The open file at `path`, None if it is missing; to be closed as a context.
 
     In a thread: it may wait, and finds out where the `root` of the store is. Errors are those of
-    `open_descriptor`.
+    `open_descriptor_if_exists`.
     """
-    descriptor = open_descriptor(path)
+    descriptor = open_descriptor_if_exists(path)
     if descriptor is None:
         return None
     file = ChunkFile(descriptor, path, root)
@@ -158,10 +158,10 @@ def open_chunk_file(path: str, root: str) -> ChunkFile | None:
     return file
 
 
-def open_chunk_file_nowait(path: str, root: str) -> ChunkFile | None:
-    """As `open_chunk_file`, on the event loop, where neither it nor the reads may wait.
+def open_chunk_file_nowait_if_exists(path: str, root: str) -> ChunkFile | None:
+    """As `open_chunk_file_if_exists`, on the event loop, where neither it nor the reads may wait.
 
-    After any other error than that of a missing file it is a BlockingIOError: `open_chunk_file` in
+    After any other error than that of a missing file it is a BlockingIOError: `open_chunk_file_if_exists` in
     a thread may wait, and says which error it is.
     """
     try:
@@ -293,7 +293,7 @@ class ChunkFile:
             self._fetched = np.empty(ranges.nbytes, np.uint8)
         fetched = self._fetched[: ranges.nbytes]
         memory = memoryview(fetched)
-        if ranges.bounds_from_start is None and ranges.nbytes <= max_request_nbytes:
+        if ranges.bounds_from_offset is None and ranges.nbytes <= max_request_nbytes:
             self.read_range(memory, ranges.start)
             return fetched
         max_short_nbytes = ranges.number_of_ranges() * short_range_nbytes
@@ -325,7 +325,7 @@ class ChunkFile:
                 try:
                     counts = list(map(os.preadv, descriptor, zip(contents), starts, nowait))
                 except OSError as error:
-                    raise self._error_of_nowait_read(error) from None
+                    raise self._avoid_inline_reads_if_would_block(error) from None
             position = filled
             filled += sum(sizes)
             if sum(counts) == filled - position:
@@ -344,13 +344,14 @@ class ChunkFile:
         try:
             return os.preadv(self.descriptor, buffers, offset, _NOWAIT)
         except OSError as error:
-            raise self._error_of_nowait_read(error) from None
+            raise self._avoid_inline_reads_if_would_block(error) from None
 
-    def _error_of_nowait_read(self, error: OSError) -> OSError:
+    def _avoid_inline_reads_if_would_block(self, error: OSError) -> OSError:
         """The error to raise for that of a read on the event loop, which may wait for nothing.
 
-        A BlockingIOError where the read would have waited. It is remembered for the root of the
-        store. A ChunkFileError is raised where this is no regular file.
+        A BlockingIOError where the read would have waited: other reads below the root of the store
+        are then kept off the event loop for a second. A ChunkFileError is raised where this is no
+        regular file.
         """
         if not isinstance(error, BlockingIOError) and error.errno != errno.EOPNOTSUPP:
             return error

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import Final
 
 from zarr_bytes.errors import ChunkFileError
-from zarr_bytes.io.files import closing_descriptor, is_temporary, open_descriptor
+from zarr_bytes.io.files import closing_descriptor, is_temporary, open_descriptor_if_exists
 from zarr_bytes.io.known_stores import known_stores
 from zarr_bytes.io.tasks import WorkCancelledError, work_cancelled_check
 
@@ -89,7 +89,7 @@ def _retry_lock(descriptor: int, path: str, operation: int, max_seconds: int) ->
         if work_cancelled_check.get()():
             raise WorkCancelledError
         if monotonic() >= until:
-            state = _sizes_and_times(path)
+            state = _state_of_file_and_temporaries(path)
             if state == last_state:  # others who write, however long that takes, are waited for
                 raise OSError(
                     errno.EBUSY,
@@ -105,7 +105,7 @@ def _retry_lock(descriptor: int, path: str, operation: int, max_seconds: int) ->
     return error_number
 
 
-def _sizes_and_times(path: str) -> list[tuple[str, int, int]]:
+def _state_of_file_and_temporaries(path: str) -> list[tuple[str, int, int]]:
     """Names, sizes and times of the file at `path` and of those that are to replace it.
 
     Two states are equal if nobody has written meanwhile. Empty if the folder cannot be read.
@@ -141,7 +141,7 @@ def can_lock(path: str) -> bool:
     if fcntl is None:
         return False
     try:
-        descriptor = open_descriptor(path)
+        descriptor = open_descriptor_if_exists(path)
     except (OSError, ChunkFileError):  # such as a folder that must not be read
         return False
     if descriptor is None:

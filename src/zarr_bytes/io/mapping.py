@@ -19,13 +19,13 @@ import numpy as np
 
 from zarr_bytes.errors import ChunkFileError, wrong_size_error
 from zarr_bytes.io import counters
-from zarr_bytes.io.file_writing import NOT_WRITABLE_ERRNOS, must_be_replaced
+from zarr_bytes.io.file_writing import NOT_WRITABLE_ERRNOS, is_hard_linked_or_read_only
 from zarr_bytes.io.files import (
     READ_FLAGS,
     WRITE_FLAGS,
     closing_descriptor,
     not_a_file_error,
-    open_descriptor,
+    open_descriptor_if_exists,
     open_descriptor_into,
 )
 
@@ -61,7 +61,7 @@ def chain_of_bases(array: Array) -> Iterator[object]:
         owner = getattr(owner, "obj" if isinstance(owner, memoryview) else "base", None)
 
 
-def copy_if_mapped(array: Array, paths: Iterable[str], *, is_read: bool = False) -> Array:
+def copy_if_maybe_mapped(array: Array, paths: Iterable[str], *, is_read: bool = False) -> Array:
     """The array, or a copy if it may share memory with a file at one of `paths`.
 
     Parameters
@@ -95,11 +95,11 @@ def _identity_at(path: str | Path) -> _Identity | None:
     return None
 
 
-class FilesToSync:
-    """The files that a view has mapped to change them, and that `sync` brings to the disk.
+class WritableMappings:
+    """The mappings through which a view changes files, which `sync` brings to the disk.
 
-    A file is kept until it has been synced while no mapping of it is left. Any thread may call the
-    methods: each takes `counters.lock`.
+    A file is synced again and again as long as a mapping of it is left, and once after that. Any
+    thread may call the methods: each takes `counters.lock`.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class FilesToSync:
         self._mappings: dict[tuple[str, _Identity | None], WeakSet[MappedFile]] = {}
 
     def add(self, path: str, mapping: MappedFile) -> None:
-        """Keep a file that has been mapped, by its path and identity."""
+        """Keep the mapping of a file, by the path and the identity of the file."""
         with counters.lock:
             self._mappings.setdefault((path, mapping.identity), WeakSet()).add(mapping)
 
@@ -144,7 +144,7 @@ class FilesToSync:
 
 def _sync_file(path: str) -> _Identity | None:
     """Wait until the file at `path` is on the disk; its identity, or None if it is missing."""
-    descriptor = open_descriptor(path)
+    descriptor = open_descriptor_if_exists(path)
     if descriptor is None:
         return None
     with closing_descriptor(descriptor):
@@ -153,7 +153,7 @@ def _sync_file(path: str) -> _Identity | None:
     return status.st_dev, status.st_ino
 
 
-def map_read_only(path: str, nbytes: int | None) -> Bytes | None:
+def map_read_only_if_exists(path: str, nbytes: int | None) -> Bytes | None:
     """The bytes of the file at `path`, mapped instead of read; None if it is missing.
 
     Parameters
@@ -170,19 +170,21 @@ def map_read_only(path: str, nbytes: int | None) -> Bytes | None:
     ChunkSizeError
         If the file has another size.
     """
-    mapping = _map_file(path, nbytes, is_writable=False)
+    mapping = _map_file_if_exists(path, nbytes, is_writable=False)
     return None if mapping is None else np.frombuffer(mapping, np.uint8)
 
 
-def map_writable(path: str, nbytes: int | None, files_to_sync: FilesToSync) -> Bytes | None:
-    """As `map_read_only`, but changes of the bytes change the file; None if it is missing.
+def map_writable_if_exists(
+    path: str, nbytes: int | None, writable_mappings: WritableMappings
+) -> Bytes | None:
+    """As `map_read_only_if_exists`, but changes of the bytes change the file.
 
     Parameters
     ----------
     path, nbytes
-        As of `map_read_only`.
-    files_to_sync
-        Gets the file, to sync it after changes.
+        As of `map_read_only_if_exists`.
+    writable_mappings
+        Gets the mapping, to sync its file after changes.
 
     Raises
     ------
@@ -191,14 +193,16 @@ def map_writable(path: str, nbytes: int | None, files_to_sync: FilesToSync) -> B
     ChunkSizeError
         If the file has another size.
     """
-    mapping = _map_file(path, nbytes, is_writable=True)
+    mapping = _map_file_if_exists(path, nbytes, is_writable=True)
     if isinstance(mapping, MappedFile):
-        files_to_sync.add(path, mapping)
+        writable_mappings.add(path, mapping)
     return None if mapping is None else np.frombuffer(mapping, np.uint8)
 
 
-def _map_file(path: str, nbytes: int | None, *, is_writable: bool) -> MappedFile | bytes | None:
-    """Map the file at `path`; raises as `map_read_only` and `map_writable`.
+def _map_file_if_exists(
+    path: str, nbytes: int | None, *, is_writable: bool
+) -> MappedFile | bytes | None:
+    """Map the file at `path`; raises as `map_read_only_if_exists` and `map_writable_if_exists`.
 
     None if the file is missing; no bytes if it is empty, since no system maps an empty file.
     """
@@ -218,7 +222,7 @@ def _map_file(path: str, nbytes: int | None, *, is_writable: bool) -> MappedFile
             raise not_a_file_error(path, status.st_mode)
         if nbytes is not None and status.st_size != nbytes:
             raise wrong_size_error(path, 0, nbytes, status.st_size)
-        if is_writable and must_be_replaced(descriptor, status, path):
+        if is_writable and is_hard_linked_or_read_only(descriptor, status, path):
             raise _not_writable_error(path)
         if not status.st_size:
             return b""
@@ -232,7 +236,7 @@ def _map_file(path: str, nbytes: int | None, *, is_writable: bool) -> MappedFile
 
 
 def _not_writable_error(path: str) -> ChunkFileError:
-    """Error for a file that `must_be_replaced`, or a symbolic link, and is to be changed."""
+    """Error for a file to be changed that is a symbolic link or `is_hard_linked_or_read_only`."""
     return ChunkFileError(
         f"{path} is a symbolic link, has other names or must not be written to, and is not changed"
         ' in place: open the view with mode="r", or write through zarr (`array[...] = ...`), which'

@@ -100,7 +100,7 @@ def write_ranges(descriptor: int, update: RangeUpdate, file_nbytes: int) -> None
         and ranges.nbytes <= ranges.number_of_ranges() * limits.short_range_nbytes
         and known_stores.is_on_local_file_system(descriptor)
     ):
-        done = _write_mapped(descriptor, update, file_nbytes)
+        done = _write_mapped_and_count_ranges(descriptor, update, file_nbytes)
         if os.fstat(descriptor).st_size != file_nbytes:
             return  # an error of the caller; writing would make the file longer
     memory = memoryview(data)
@@ -124,7 +124,7 @@ def write_block(descriptor: int, memory: memoryview, start: int, before: int) ->
         done += count
 
 
-def _write_mapped(descriptor: int, update: RangeUpdate, file_nbytes: int) -> int:
+def _write_mapped_and_count_ranges(descriptor: int, update: RangeUpdate, file_nbytes: int) -> int:
     """Write ranges through a mapping, as far as that is possible; the number of written ranges.
 
     It ends where there is no mapping, or where the system stops: at the end of a file that was cut,
@@ -157,17 +157,17 @@ def _write_mapped(descriptor: int, update: RangeUpdate, file_nbytes: int) -> int
             for i in range(0, len(table), batch_size):
                 batch = table[i : i + batch_size]
                 nbytes = int(batch[:, 1].sum())
-                if copy_to_addresses(source, batch, copied) != nbytes:
+                if read_to_addresses(source, batch, copied) != nbytes:
                     return done
                 copied += nbytes
                 done += len(batch)
     return done
 
 
-def copy_to_addresses(source: int, table: AddressTable, begin: int) -> int:
-    """Copy bytes of an open file, from the offset `begin` on, to the memory that a table names.
+def read_to_addresses(source: int, table: AddressTable, begin: int) -> int:
+    """Read an open file from the offset `begin` on, into the memory that a table names.
 
-    Returns the number of copied bytes, or -1: a size that is not that of the table is an error of
+    Returns the number of bytes, or -1: a size that is not that of the table is an error of
     the system. At most 1,024 rows, as Linux takes them. It reads no memory of Python's: addresses
     must be those of a mapping that stays open.
     """

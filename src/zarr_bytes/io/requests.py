@@ -271,7 +271,7 @@ class StoreTransport:
             return content
         self._keep_whole_object(content)
         if self.cost is not None:
-            self._record_that_ranges_are_ignored(plan)
+            self._record_and_warn_that_ranges_are_ignored(plan)
         start = layout.index_offset(content.size)
         return content[start : start + nbytes]
 
@@ -336,7 +336,7 @@ class StoreTransport:
             await self._fetch_whole_after_refusal(plan)
             raise StopRequestsError from None
         except ChunkSizeError:
-            if await self._fetch_whole_after_wrong_size():
+            if await self._try_fetch_whole_after_wrong_size():
                 raise StopRequestsError from None
             raise
         if content.size != expected:
@@ -365,9 +365,9 @@ class StoreTransport:
             if is_open_ended:  # perhaps it is the end of an object that is too long
                 content = await self._get(None)
             self._keep_whole_object(content)
-            self._record_that_ranges_are_ignored(plan)
+            self._record_and_warn_that_ranges_are_ignored(plan)
             raise StopRequestsError
-        if await self._fetch_whole_after_wrong_size():
+        if await self._try_fetch_whole_after_wrong_size():
             raise StopRequestsError
         start = request.offset if isinstance(request, OffsetByteRequest) else request.start
         if stored is not None and size > expected:
@@ -380,9 +380,9 @@ class StoreTransport:
         async with self._whole_instead:
             if self._whole_object is None:
                 self._keep_whole_object(await self._get(None))
-                self._record_that_ranges_are_ignored(plan)
+                self._record_and_warn_that_ranges_are_ignored(plan)
 
-    async def _fetch_whole_after_wrong_size(self) -> bool:
+    async def _try_fetch_whole_after_wrong_size(self) -> bool:
         """Request the whole object, unless a range has been answered; True if it is the chunk.
 
         Its server may keep it compressed. Only the first call requests it, and others wait for it.
@@ -436,12 +436,12 @@ class StoreTransport:
                     start = max(size - request.suffix, 0)
                     return await self._answer(RangeByteRequest(start, size), is_index=is_index)
             if not means_ranges_unsupported(error):
-                await self._raise_unless_compressed(request, error, is_index=is_index)
+                await self._raise_unless_maybe_compressed(request, error, is_index=is_index)
             raise _RangeRefusedError from None
         count_request(self._store_path, request, buffer)
         return cast("Buffer | None", buffer)
 
-    async def _raise_unless_compressed(
+    async def _raise_unless_maybe_compressed(
         self, request: _Request, error: Exception, *, is_index: bool
     ) -> None:
         """Raise the error of a range, unless a server may keep the object compressed.
@@ -500,7 +500,7 @@ class StoreTransport:
                     )
         return ranges.extract(chunk)
 
-    def _record_that_ranges_are_ignored(self, plan: Plan) -> None:
+    def _record_and_warn_that_ranges_are_ignored(self, plan: Plan) -> None:
         """Remember that the store ignores ranges, and warn the caller of zarr of it, once a store.
 
         After `_keep_whole_object`, whose size the warning tells.

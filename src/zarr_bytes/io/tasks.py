@@ -188,7 +188,7 @@ def run_coroutine_that_never_waits(coroutine: Coroutine[object, None, T]) -> T:
     raise RuntimeError("a coroutine that must not wait has waited")
 
 
-def max_computing_threads() -> int:
+def max_codec_pipeline_workers() -> int:
     """Number of zarr's threads for computing: ``codec_pipeline.max_workers``, or one a core."""
     setting = zarr_setting_or_default("codec_pipeline.max_workers")
     return setting if isinstance(setting, int) and setting >= 1 else os.cpu_count() or 1

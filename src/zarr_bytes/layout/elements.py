@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Arrays of other libraries have the methods used here, but no common type that declares them.
 Array: TypeAlias = npt.NDArray[np.generic]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-Endian: TypeAlias = Literal["little", "big"]
+EndiannessStr: TypeAlias = Literal["little", "big"]
 
 
 class _ScalarField(NamedTuple):
@@ -75,7 +75,7 @@ def has_fixed_size(dtype: DType) -> bool:
 
 
 @lru_cache(maxsize=1024)  # decided once for a data type, not for every chunk
-def element_layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayout:
+def element_layout_of(dtype: DType, endian: EndiannessStr | None = None) -> ElementLayout:
     """Layout of the elements of `dtype`, stored in the byte order `endian`.
 
     None is the byte order of `dtype`. A ValueError if elements have no fixed size, or an unknown
@@ -113,7 +113,7 @@ def element_layout_of(dtype: DType, endian: Endian | None = None) -> ElementLayo
     )
 
 
-def byte_order_of(dtype: DType) -> Endian | None:
+def byte_order_of(dtype: DType) -> EndiannessStr | None:
     """Byte order of all units of several bytes; None if they have both, or if there are none."""
     units = [unit for _, unit in _iter_scalar_fields(_bit_preserving_dtype(dtype))]
     signs = {unit.str[0] for unit in units} - {"|"}
@@ -122,7 +122,7 @@ def byte_order_of(dtype: DType) -> Endian | None:
     return "little" if signs == {"<"} else "big"
 
 
-def viewable_dtype(dtype: DType, endian: Endian | None) -> DType | None:
+def viewable_dtype(dtype: DType, endian: EndiannessStr | None) -> DType | None:
     """The NumPy data type in which a view shows stored elements as they are; None without one."""
     element_layout = element_layout_of(dtype, endian)
     if element_layout.is_stored_as_is or endian is None:
@@ -204,7 +204,7 @@ def _iter_scalar_fields(dtype: DType, start_offset: int = 0) -> Iterator[_Scalar
         yield _ScalarField(start_offset, dtype)
 
 
-def encode_elements(array: Array, endian: Endian | None) -> Bytes:
+def encode_elements(array: Array, endian: EndiannessStr | None) -> Bytes:
     """Bytes of the elements in C order, in the byte order `endian`; a view if nothing changes.
 
     None is the byte order of the array. Bools become 0 or 1.
@@ -232,7 +232,9 @@ def encode_elements(array: Array, endian: Endian | None) -> Bytes:
     return encoded
 
 
-def encode_in_blocks(array: Array, endian: Endian | None, block_nbytes: int) -> Iterator[Bytes]:
+def encode_in_blocks(
+    array: Array, endian: EndiannessStr | None, block_nbytes: int
+) -> Iterator[Bytes]:
     """`encode_elements`, in blocks of `block_nbytes`, or as a whole where that is a view.
 
     A block has at least one element. The blocks follow each other in C order. There is at least
@@ -258,7 +260,7 @@ def encode_in_blocks(array: Array, endian: Endian | None, block_nbytes: int) -> 
 
 
 def decode_elements(
-    encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: Endian | None
+    encoded: Bytes, dtype: DType, shape: tuple[int, ...], endian: EndiannessStr | None
 ) -> Array:
     """Array of `shape` and `dtype` of the elements in `encoded`, at any alignment.
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from zarr_bytes.data_type.fill_value import DType
     from zarr_bytes.indexing.selection import Offsets
     from zarr_bytes.layout.element_codecs import ElementDecoder
-    from zarr_bytes.layout.elements import Array, Bytes, Endian
+    from zarr_bytes.layout.elements import Array, Bytes, EndiannessStr
     from zarr_bytes.limits import Limits
     from zarr_bytes.zarr_versions import ArraySpec
 
@@ -55,7 +55,7 @@ class ShardingConfig(NamedTuple):
     inner_chunk_shape: tuple[int, ...]  # in the axes of the array
     index_order: tuple[int, ...]  # for each axis of the index, the axis of the array that it is
     index_is_at_end: bool  # behind the inner chunks, rather than before them
-    index_endian: Endian
+    index_endian: EndiannessStr
     index_has_checksum: bool  # crc32c codec 1.0, behind the index
     # Elements behind the edge of the array are kept where all within it is written, as zarr keeps
     # them where no codec is before the shards.
@@ -103,7 +103,7 @@ class ObjectLayout:
     stored_dtype : DType
         Data type in which NumPy sees stored elements: `encoded_dtype` in the stored byte order,
         where it converts them exactly. `encoded_dtype` where it doesn't, and
-        `decode_checked_elements` must.
+        `decode_without_bool_check` must.
     fill_value : scalar
         The fill value, of `dtype`: the value of the elements of a missing object.
     accepts_any_bytes : bool
@@ -265,7 +265,7 @@ class ObjectLayout:
             self.data_offset, self.inner_chunk_nbytes, self.inner_chunk_count, ranks
         )
 
-    def decode_checked_elements(self, stored: Array) -> Array:
+    def decode_without_bool_check(self, stored: Array) -> Array:
         """Elements of `stored_dtype` such as the array has them, where possible a view.
 
         Bools must have been checked: see `has_invalid_bool`. Errors and warnings of codecs that
@@ -284,7 +284,7 @@ class ObjectLayout:
             max_or_zero(stored.getfield(np.uint8, i)) > 1 for i in self.element_layout.bool_offsets
         )
 
-    def bitwise_target_or_none(self, view: Array) -> BitwiseTarget | None:
+    def copy_or_swap_target_or_none(self, view: Array) -> CopyOrSwapTarget | None:
         """`view` and the stored elements as types that NumPy assigns bit for bit; None if not so.
 
         Plain numbers with one more axis, where possible, are swapped two to three times as fast.
@@ -294,22 +294,22 @@ class ObjectLayout:
             return None
         if view.ndim == 64:  # as many axes as NumPy has
             return None
-        dtypes = _bitwise_dtypes_or_none(view.dtype, self.dtype, self.endian)
+        dtypes = _copy_or_swap_dtypes_or_none(view.dtype, self.dtype, self.endian)
         if dtypes is None:
             return None
         if dtypes.stored.shape:
             view = view[..., np.newaxis]
-        return BitwiseTarget(view.view(dtypes.in_memory), dtypes.stored)
+        return CopyOrSwapTarget(view.view(dtypes.in_memory), dtypes.stored)
 
 
-class BitwiseTarget(NamedTuple):
+class CopyOrSwapTarget(NamedTuple):
     """A view to assign stored elements to, and the data type that these must be seen in."""
 
     view: Array
     stored_dtype: DType
 
 
-class _BitwiseDtypes(NamedTuple):
+class _CopyOrSwapDtypes(NamedTuple):
     """Data types without a value, whose elements NumPy copies bit for bit, or swaps."""
 
     in_memory: DType
@@ -317,9 +317,9 @@ class _BitwiseDtypes(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _bitwise_dtypes_or_none(
-    view_dtype: DType, layout_dtype: DType, endian: Endian | None
-) -> _BitwiseDtypes | None:
+def _copy_or_swap_dtypes_or_none(
+    view_dtype: DType, layout_dtype: DType, endian: EndiannessStr | None
+) -> _CopyOrSwapDtypes | None:
     """Data types of numbers for a view of `view_dtype` and objects of `layout_dtype`.
 
     None if these differ by more than their byte order, or NumPy doesn't know the byte order.
@@ -334,9 +334,9 @@ def _bitwise_dtypes_or_none(
         return None  # types of other packages have one byte order; NumPy decides
     swap_dtype = element_layout.swap_dtype
     if swap_dtype is None or element_layout.is_stored_as_is:
-        return _BitwiseDtypes(element_layout.raw_dtype, element_layout.stored_raw_dtype)
+        return _CopyOrSwapDtypes(element_layout.raw_dtype, element_layout.stored_raw_dtype)
     count = view_dtype.itemsize // swap_dtype.itemsize
-    return _BitwiseDtypes(swap_dtype, np.dtype((swap_dtype.newbyteorder(), (count,))))
+    return _CopyOrSwapDtypes(swap_dtype, np.dtype((swap_dtype.newbyteorder(), (count,))))
 
 
 class ChunkEncoding:
@@ -361,7 +361,7 @@ class ChunkEncoding:
 
     def __init__(
         self,
-        endian: Endian | None,
+        endian: EndiannessStr | None,
         order: tuple[int, ...] | None = None,
         sharding: ShardingConfig | None = None,
         limits: Limits = DEFAULT_LIMITS,
