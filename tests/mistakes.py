@@ -157,15 +157,15 @@ MISTAKES = [
     Mistake(
         "io/file_writing.py",
         "open_locked",
-        "is_shared=is_shared, max_seconds=lock_seconds)",
-        "is_shared=True, max_seconds=lock_seconds)",
+        "is_shared=lock_is_shared, max_seconds=lock_seconds",
+        "is_shared=True, max_seconds=lock_seconds",
         "test_locks.py::test_a_write_in_place_and_a_replacement_of_the_file_wait_for_each_other",
         "A writer that replaces a chunk doesn't wait for those that write into it.",
     ),
     Mistake(
         "write.py",
         "write_object",
-        "if opened.is_shared:",
+        "if opened.lock_is_shared:",
         "if False:",
         "test_locks.py::test_a_write_in_place_and_a_replacement_of_the_file_wait_for_each_other",
         "A shard that lacks inner chunks is replaced under the lock of those who write in place.",
@@ -222,7 +222,7 @@ MISTAKES = [
     Mistake(
         "write.py",
         "write_object",
-        "is_shared = False",
+        "lock_is_shared = False",
         "return why_rebuilt",
         "test_shards.py::TestInPlace::test_a_shard_without_a_needed_inner_chunk_is_replaced_by_a_complete_one",
         "A write to a shard that lacks the inner chunk is lost without an error.",
@@ -520,8 +520,8 @@ MISTAKES = [
     Mistake(
         "indexing/plan.py",
         "group_into_fetches",
-        "0 <= unread <= gap",
-        "unread <= gap",
+        "0 <= unread <= max_gap_within_range",
+        "unread <= max_gap_within_range",
         "test_damaged.py::TestIndexes::test_an_index_entry_gives_its_inner_chunk_or_an_error_that_names_it",
         "Ranges of inner chunks that share bytes are joined as if they were one after another.",
     ),
@@ -543,7 +543,7 @@ MISTAKES = [
     ),
     Mistake(
         "write.py",
-        "SelectionUpdate.locate",
+        "SelectionUpdate.locate_required_inner_chunks",
         "last is not None and last[0] == key",
         "last is not None",
         "test_shards.py::TestInPlace::test_writes_of_one_selection_go_where_the_index_of_each_shard_says",
@@ -617,7 +617,7 @@ MISTAKES = [
     Mistake(
         "read.py",
         "read_batch",
-        "target = copy_if_maybe_mapped(out, paths, is_read=True)",
+        "target = copy_if_maybe_mapped(out, paths, array_is_out=True)",
         "target = out",
         "test_pipeline.py::TestReadingIntoABufferOfTheCaller::test_a_read_fills_a_buffer_that_maps_the_file_itself",
         "A read into a mapping of the same file changes the file while it is read.",

@@ -244,20 +244,20 @@ def first_element_codec_or_none(codecs: Sequence[Codec]) -> Any:
 
 
 def encoding_of_uncompressed(
-    codecs: Sequence[Codec], limits: Limits = DEFAULT_LIMITS
+    uncompressed_codecs: Sequence[Codec], limits: Limits = DEFAULT_LIMITS
 ) -> ChunkEncoding:
-    """How a chain of codecs stores chunks; it must be one that `is_uncompressed`.
+    """How a chain of codecs stores chunks, which must be one that `is_uncompressed`: no check.
 
     `limits` are those of the layouts.
     """
     from zarr_bytes.layout.objects import ChunkEncoding, ShardingConfig
 
-    element_codecs = element_codecs_of(codecs)
-    last = codecs[-1]
+    element_codecs = element_codecs_of(uncompressed_codecs)
+    last = uncompressed_codecs[-1]
     if is_format_2_codec(last):
         return ChunkEncoding(None, limits=limits, is_format_2=True, element_codecs=element_codecs)
     # Transposes move elements, and element codecs change them: the one does not know of the other.
-    transposes = _transposes_in(codecs)
+    transposes = _transposes_in(uncompressed_codecs)
     if not isinstance(last, ShardingCodec):
         return ChunkEncoding(
             endian_of(cast("BytesCodec", last)),
@@ -275,7 +275,7 @@ def encoding_of_uncompressed(
         index_is_at_end=getattr(location, "value", location) == "end",
         index_endian=cast("EndiannessStr", endian_of(cast("BytesCodec", last.index_codecs[0]))),
         index_has_checksum=len(last.index_codecs) > 1,
-        keeps_padding=len(codecs) == 1,
+        keeps_padding=len(uncompressed_codecs) == 1,
         write_order=write_order_of(last),
     )
     endian = endian_of(cast("BytesCodec", last.codecs[-1]))

@@ -40,7 +40,7 @@ from zarr_bytes.zarr_versions import endian_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from zarr.abc.buffer import Buffer, NDBuffer
+    from zarr.abc.buffer import Buffer, BufferPrototype, NDBuffer
     from zarr.abc.store import ByteGetter
     from zarr.dtype import ZDType
     from zarr.types import JSON
@@ -286,7 +286,9 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
             self._plans,
             is_whole_batch=False,
         )
-        return _nd_buffer_of_prototype(out[selection_of_out], chunk_spec) if is_there else None
+        if not is_there:
+            return None
+        return _nd_buffer_of_prototype(out[selection_of_out], chunk_spec.prototype)
 
     def _decode_partial_sync(
         self, byte_getter: SyncByteGetter, selection: SelectorTuple, chunk_spec: ArraySpec
@@ -300,7 +302,9 @@ class BytesCodec(Immutable, ArrayBytesCodecPartialDecodeMixin, codecs.BytesCodec
         layout = self._encoding.layout_of(chunk_spec)
         projection, out, selection_of_out = prepare_codec_read(byte_getter, layout, selection)
         is_there = read_sync(projection, out, cpu.buffer_prototype, self._plans)
-        return _nd_buffer_of_prototype(out[selection_of_out], chunk_spec) if is_there else None
+        if not is_there:
+            return None
+        return _nd_buffer_of_prototype(out[selection_of_out], chunk_spec.prototype)
 
     @cached_property
     def _encoding(self) -> ChunkEncoding:
@@ -399,14 +403,12 @@ SAME_BYTES_CLASSES: Final = {codecs.BytesCodec, BytesCodec, EndianCodec}
 """The classes that store the same bytes; those derived from them may store others."""
 
 
-def _nd_buffer_of_prototype(elements: Any, chunk_spec: ArraySpec) -> NDBuffer:
-    """Elements as the kind of buffer that a chunk spec asks for.
+def _nd_buffer_of_prototype(elements: Any, prototype: BufferPrototype) -> NDBuffer:
+    """Elements as the class of buffer that zarr asks for.
 
     Buffers of a GPU have the byte order of the machine.
     """
     array = np.asarray(elements)  # never a scalar
-    if issubclass(chunk_spec.prototype.buffer, cpu.Buffer):  # in the main memory
-        return chunk_spec.prototype.nd_buffer.from_ndarray_like(array)
-    return chunk_spec.prototype.nd_buffer.from_numpy_array(
-        array.astype(array.dtype.newbyteorder("="))
-    )
+    if issubclass(prototype.buffer, cpu.Buffer):  # in the main memory
+        return prototype.nd_buffer.from_ndarray_like(array)
+    return prototype.nd_buffer.from_numpy_array(array.astype(array.dtype.newbyteorder("=")))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from zarr.abc.buffer import NDBuffer
-    from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
+    from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, GetResult
     from zarr.abc.store import Store
 
     from zarr_bytes.indexing.plan_cache import PlanCache
@@ -106,8 +106,14 @@ class BatchedBytesPipeline(Immutable, BatchedCodecPipeline):
     # The driver of the folder that was read or written last.
     _kept_driver: Driver | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        array_array_codecs: tuple[ArrayArrayCodec, ...],
+        array_bytes_codec: ArrayBytesCodec,
+        bytes_bytes_codecs: tuple[BytesBytesCodec, ...],
+        batch_size: int,
+    ) -> None:
+        super().__init__(array_array_codecs, array_bytes_codec, bytes_bytes_codecs, batch_size)
         # zarr's class is frozen.
         object.__setattr__(self, "in_place", checked_setting("zarr_bytes.partial_writes"))
         object.__setattr__(self, "index_cache", IndexCache())
@@ -309,9 +315,9 @@ def _are_own(codecs: Sequence[Codec]) -> bool:
     return _is_chosen() and _knows_pipeline_of_zarr() and is_uncompressed(codecs)
 
 
-def _raise_if_neither_reads_shard(codecs: Sequence[Codec], spec: ArraySpec) -> None:
+def _raise_if_neither_reads_shard(codecs: Sequence[Codec], shard_spec: ArraySpec) -> None:
     """Raise a ConfigurationError for shards that neither this package nor this zarr reads."""
-    if reason := why_neither_reads_shard(codecs, spec):
+    if reason := why_neither_reads_shard(codecs, shard_spec):
         raise ConfigurationError(f"codec 'sharding_indexed': {reason}")
 
 

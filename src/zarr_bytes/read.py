@@ -120,7 +120,7 @@ async def read_batch(
     target = out
     if driver.files_root and out.base is not None:  # zarr's own is no view
         paths = (f"{driver.files_root}/{projection.store_path.path}" for projection in batch)
-        target = copy_if_maybe_mapped(out, paths, is_read=True)
+        target = copy_if_maybe_mapped(out, paths, array_is_out=True)
     reader = Reader(target, drop_axes, driver, plans)
     if not driver.files_root:
         transports = _store_transports(
@@ -508,9 +508,11 @@ class Reader:
         layout: ObjectLayout,
         chunk_selection: Any,
         out_selection: Any,
-        cost: RequestCost | None,
+        cost_unless_read_whole: RequestCost | None,
     ) -> Plan:
-        return self._plans.plan_of(layout, chunk_selection, cost, out_selection, self._drop_axes)
+        return self._plans.plan_of(
+            layout, chunk_selection, cost_unless_read_whole, out_selection, self._drop_axes
+        )
 
     def _out_view(self, layout: ObjectLayout, chunk_selection: Any, out_selection: Any) -> Array:
         """The place of a chunk in `out`, with the axes in their stored order."""
@@ -519,9 +521,13 @@ class Reader:
         )
 
 
-def _comes_whole_without_plan(layout: ObjectLayout, cost: RequestCost | None) -> bool:
+def _comes_whole_without_plan(
+    layout: ObjectLayout, cost_unless_read_whole: RequestCost | None
+) -> bool:
     """Whether all of a chunk comes by one request, and NumPy selects of it without a plan."""
-    is_cheaper_whole = cost is None or layout.nbytes <= min(cost)
+    is_cheaper_whole = cost_unless_read_whole is None or layout.nbytes <= min(
+        cost_unless_read_whole
+    )
     return is_cheaper_whole and layout.assigns_directly and bool(layout.stored_nbytes)
 
 
@@ -597,12 +603,12 @@ def element_placer(plan: Plan, view: Array) -> Callable[[Fetch, Bytes], None]:
     It takes the fetch and its bytes. A BoolValueError for a bool that is neither 0 nor 1.
     """
     layout = plan.layout
-    bitwise_view, bitwise_dtype = layout.copy_or_swap_target_or_none(view) or (None, None)
+    raw_view, stored_raw_dtype = layout.copy_or_swap_target_or_none(view) or (None, None)
 
     def place(fetch: Fetch, content: Bytes) -> None:
         for slab, out_selection, position in fetch.slabs:
-            if bitwise_view is not None:
-                bitwise_view[out_selection] = slab.elements(content, position, bitwise_dtype)
+            if raw_view is not None:
+                raw_view[out_selection] = slab.elements(content, position, stored_raw_dtype)
                 continue
             stored = slab.elements(content, position, layout.stored_dtype)
             if layout.element_layout.bool_offsets and layout.has_invalid_bool(stored):

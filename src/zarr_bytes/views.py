@@ -446,4 +446,4 @@ def _values_to_assign(value: object, dtype: DType, selected: NumpySelection) -> 
     # NumPy leaves out axes of an array, and of lists only where arrays select.
     if isinstance(value, list | tuple) and values.ndim > len(shape) and not selected.has_arrays:
         raise shape_mismatch_error(values.shape, shape)
-    return broadcast(values, shape, is_element=shape == () and selected.ellipsis_position < 0)
+    return broadcast(values, shape, selects_element=shape == () and selected.ellipsis_position < 0)

@@ -74,7 +74,9 @@ if TYPE_CHECKING:
 
     from zarr_bytes.indexing.plan import InnerSelection, OutSelection, Plan, Slab
     from zarr_bytes.indexing.plan_cache import PlanCache
+    from zarr_bytes.indexing.selection import Offsets
     from zarr_bytes.io.drivers import Driver
+    from zarr_bytes.io.file_writing import OffsetAndBytes
     from zarr_bytes.io.files import ChunkFile
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
@@ -85,6 +87,9 @@ _ReadInnerChunk: TypeAlias = "Callable[[int], Bytes | None]"
 
 # The offsets of the inner chunks that an update changes, in their order; None for an absent one.
 _OffsetsIfPresent: TypeAlias = "Sequence[int | None]"
+
+# A text for the user.
+WhyInnerChunksRebuilt: TypeAlias = "str"
 
 _ALL_ABSENT: Final[_ReadInnerChunk] = dict[int, Any]().get
 _ALL_ENTRIES: Final = slice(None)  # of an index
@@ -206,7 +211,9 @@ async def _load_elements(array: Any) -> Array:
     return cast("Array", elements)
 
 
-def _broadcast_unless_scalar(array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def _broadcast_unless_scalar(
+    array: Any, shape: tuple[int, ...], dtype_of_masked_scalar: np.dtype[Any]
+) -> Any:
     """The array in the shape of the whole selection, before any of it is cut; a scalar stays one.
 
     A ValueError if it does not fit. zarr cuts an array before NumPy broadcasts it, so that of a
@@ -215,8 +222,8 @@ def _broadcast_unless_scalar(array: Any, shape: tuple[int, ...], dtype: np.dtype
     """
     if array.shape == ():
         is_masked_element = shape == () and isinstance(array, np.ma.MaskedArray)
-        return scalar_of(array, dtype) if is_masked_element else array
-    return array if array.shape == shape else broadcast(array, shape, is_element=shape == ())
+        return scalar_of(array, dtype_of_masked_scalar) if is_masked_element else array
+    return array if array.shape == shape else broadcast(array, shape, selects_element=shape == ())
 
 
 def _elements_at(array: Any, out_selection: Any, drop_axes: tuple[int, ...]) -> Array:
@@ -242,19 +249,19 @@ def _shape_of_selection(batch: Sequence[ChunkProjection]) -> tuple[int, ...]:
     return tuple([max(map(_stop_along_axis, along_axis)) for along_axis in distinct])
 
 
-def _stop_along_axis(out_selection: Any) -> int:
+def _stop_along_axis(axis_out_selection: slice | Offsets) -> int:
     """The end of a place along one axis, exclusive; 0 of an empty one."""
-    if type(out_selection) is slice:
+    if isinstance(axis_out_selection, slice):
         # zarr 3.1 gives -1 for some empty slices, such as 5:4.
-        return max(int(out_selection.stop), 0)
-    return int(np.max(np.asarray(out_selection), initial=-1) + 1)
+        return max(int(axis_out_selection.stop), 0)
+    return int(np.max(np.asarray(axis_out_selection), initial=-1) + 1)
 
 
 class LocatedInnerChunks(NamedTuple):
     """The inner chunks that an update changes, in one object."""
 
     offsets: _OffsetsIfPresent
-    why_rebuilt: str | None  # why they are not written in place; None if they are
+    why_rebuilt: WhyInnerChunksRebuilt | None  # why they are not written in place; None if they are
 
 
 class ObjectUpdate(Protocol):
@@ -263,7 +270,7 @@ class ObjectUpdate(Protocol):
     replaces_all: bool
     """Whether nothing of an existing object is kept, so that it need not be read."""
 
-    def locate(self, index: InnerChunkIndex) -> LocatedInnerChunks:
+    def locate_required_inner_chunks(self, index: InnerChunkIndex) -> LocatedInnerChunks:
         """Where the inner chunks are that must be there to be written in place.
 
         A ShardIndexError if the index has an impossible offset for one.
@@ -278,7 +285,7 @@ class Opened(Protocol):
         """What is there."""
 
     @property
-    def is_shared(self) -> bool:
+    def lock_is_shared(self) -> bool:
         """Whether others may hold the lock, too, so that the object must not be replaced."""
 
 
@@ -290,7 +297,9 @@ class WriteTarget(Protocol[OpenedT]):
 
     path: str
 
-    def open(self, *, is_shared: bool, keeps_old_elements: bool) -> AbstractContextManager[OpenedT]:
+    def open(
+        self, *, lock_is_shared: bool, keeps_old_elements: bool
+    ) -> AbstractContextManager[OpenedT]:
         """Open the object for a block, and lock it; as of `open_locked`."""
 
     def read_index(self, opened: OpenedT) -> InnerChunkIndex:
@@ -299,22 +308,27 @@ class WriteTarget(Protocol[OpenedT]):
     def overwrite(self, opened: OpenedT, offsets: _OffsetsIfPresent) -> None:
         """Write the new elements in place: `offsets` are those of all selected inner chunks."""
 
-    def try_replace_or_delete(self, opened: OpenedT, index: InnerChunkIndex | None) -> bool:
+    def try_replace_or_delete(
+        self, opened: OpenedT, index_of_old_elements: InnerChunkIndex | None
+    ) -> bool:
         """Make a new object, or delete the old one if the new one is empty.
 
-        `index` is that of the old object, whose other elements are kept; None if there is none.
-        False if another process has made the object meanwhile: it must be opened again.
+        `index_of_old_elements` is the index of the old object, whose other elements are kept; None
+        if none are. False if another process has made the object meanwhile: it must be opened
+        again.
         """
 
 
-def write_object(update: ObjectUpdate, target: WriteTarget[OpenedT]) -> str | None:
+def write_object(
+    update: ObjectUpdate, target: WriteTarget[OpenedT]
+) -> WhyInnerChunksRebuilt | None:
     """Write an update to one object: in place, or as a new object; or delete it.
 
     Runs in a thread, and waits for the lock of a file.
 
     Returns
     -------
-    str or None
+    WhyInnerChunksRebuilt or None
         Why inner chunks of an object that may be written in place had to be rebuilt. None if they
         had not, or the object could not be written in place anyway.
 
@@ -328,22 +342,24 @@ def write_object(update: ObjectUpdate, target: WriteTarget[OpenedT]) -> str | No
         If the write is cancelled while it waits for a lock; nothing has been written.
     """
     keeps_old_elements = not update.replaces_all
-    is_shared = keeps_old_elements
+    lock_is_shared = keeps_old_elements
     for _ in range(MAX_ATTEMPTS):
-        with target.open(is_shared=is_shared, keeps_old_elements=keeps_old_elements) as opened:
+        with target.open(
+            lock_is_shared=lock_is_shared, keeps_old_elements=keeps_old_elements
+        ) as opened:
             if opened.state is FileState.CHANGED:
                 continue
             index: InnerChunkIndex | None = None
-            why_rebuilt: str | None = None
+            why_rebuilt: WhyInnerChunksRebuilt | None = None
             if keeps_old_elements and opened.state is not FileState.MISSING:
                 if opened.state is FileState.WRITABLE:
                     index = target.read_index(opened)
-                    offsets, why_rebuilt = update.locate(index)
+                    offsets, why_rebuilt = update.locate_required_inner_chunks(index)
                     if why_rebuilt is None:
                         target.overwrite(opened, offsets)
                         return None
-                if opened.is_shared:  # others may write into the file that is to be replaced
-                    is_shared = False
+                if opened.lock_is_shared:  # others may write into the file that is to be replaced
+                    lock_is_shared = False
                     continue
                 if index is None:
                     index = target.read_index(opened)
@@ -386,14 +402,14 @@ class _FileTarget:
     bytes_written: int = 0
 
     def open(
-        self, *, is_shared: bool, keeps_old_elements: bool
+        self, *, lock_is_shared: bool, keeps_old_elements: bool
     ) -> AbstractContextManager[OpenedChunk]:
         """As of `WriteTarget`; without a lock where nothing is written in place."""
         if self.in_place and CAN_WRITE_IN_PLACE:
             return open_locked(
                 self.path,
                 self.root,
-                is_shared=is_shared,
+                lock_is_shared=lock_is_shared,
                 keeps_old_elements=keeps_old_elements,
                 lock_seconds=self.update.layout.limits.lock_seconds,
             )
@@ -414,14 +430,16 @@ class _FileTarget:
         opened.overwrite(range_update)
         self.bytes_written = range_update.ranges.nbytes
 
-    def try_replace_or_delete(self, opened: OpenedChunk, index: InnerChunkIndex | None) -> bool:
+    def try_replace_or_delete(
+        self, opened: OpenedChunk, index_of_old_elements: InnerChunkIndex | None
+    ) -> bool:
         """As of `WriteTarget`."""
         read_inner_chunk: _ReadInnerChunk | None = None
-        if index is not None:
+        if index_of_old_elements is not None:
             counters.count(self.root, opens=1)
             file = cast("ChunkFile", opened.file)
             read = partial(_read_from_file, file, self.update.layout.inner_chunk_nbytes)
-            read_inner_chunk = partial(_read_if_present, index, read)
+            read_inner_chunk = partial(_read_if_present, index_of_old_elements, read)
         new_file = self.update.new_file(read_inner_chunk, is_dense=self.in_place)
         if new_file is None:
             opened.delete()
@@ -435,7 +453,7 @@ class _OpenedToCount(NamedTuple):
     """An object that is not opened, but counted."""
 
     state: FileState
-    is_shared: bool
+    lock_is_shared: bool
 
 
 class CountingTarget:
@@ -449,9 +467,9 @@ class CountingTarget:
         Of the object.
     update
         What changes in it.
-    index
-        Of the object, if something of it is kept; None if it is missing.
-    is_file, in_place
+    index_of_old_elements
+        The index of the object, if something of it is kept; None if not, or if it is missing.
+    uses_files, in_place
         Whether files are written here, and in place.
     must_be_replaced
         Whether the object cannot be written in place, whatever its index is.
@@ -468,9 +486,9 @@ class CountingTarget:
         self,
         path: str,
         update: SelectionUpdate,
-        index: InnerChunkIndex | None,
+        index_of_old_elements: InnerChunkIndex | None,
         *,
-        is_file: bool,
+        uses_files: bool,
         in_place: bool,
         must_be_replaced: bool,
     ) -> None:
@@ -479,21 +497,21 @@ class CountingTarget:
         self.depends_on_values = False
         self._update = update
         self._layout = update.layout
-        self._index = index
-        self._is_file = is_file
+        self._index = index_of_old_elements
+        self._uses_files = uses_files
         self._is_dense = in_place and not update.replaces_all
         self._state = FileState.WRITABLE
-        if index is None:
+        if index_of_old_elements is None:
             self._state = FileState.MISSING
         elif must_be_replaced:
             self._state = FileState.MUST_BE_REPLACED
 
     def open(
-        self, *, is_shared: bool, keeps_old_elements: bool
+        self, *, lock_is_shared: bool, keeps_old_elements: bool
     ) -> AbstractContextManager[_OpenedToCount]:
         """As of `WriteTarget`; nothing is opened."""
         del keeps_old_elements
-        return nullcontext(_OpenedToCount(self._state, is_shared))
+        return nullcontext(_OpenedToCount(self._state, lock_is_shared))
 
     def read_index(self, opened: _OpenedToCount) -> InnerChunkIndex:
         """As of `WriteTarget`; an object of a store comes whole."""
@@ -501,7 +519,7 @@ class CountingTarget:
         index = cast("InnerChunkIndex", self._index)
         layout = self._layout
         self.counts.bytes_fetched += layout.index_nbytes
-        if not self._is_file:
+        if not self._uses_files:
             self.counts.requests += 1
             self.counts.bytes_fetched += index.present_count * layout.inner_chunk_nbytes
         elif layout.index_nbytes:
@@ -514,35 +532,37 @@ class CountingTarget:
         self.counts.opens += 1
         self.counts.bytes_written += self._update.selected_nbytes
 
-    def try_replace_or_delete(self, opened: _OpenedToCount, index: InnerChunkIndex | None) -> bool:
+    def try_replace_or_delete(
+        self, opened: _OpenedToCount, index_of_old_elements: InnerChunkIndex | None
+    ) -> bool:
         """As of `WriteTarget`."""
         del opened
         layout = self._layout
         counts = self.counts
-        if self._is_file:
+        if self._uses_files:
             counts.opens += 1
         else:
             counts.requests += 1
         self.depends_on_values = True
         inner_selections = list(self._update.plan.inner_selections())
-        if index is None and self._is_dense:
+        if index_of_old_elements is None and self._is_dense:
             counts.bytes_written += nbytes_written_to_file_of_fill_values(
                 layout, self._update.selected_nbytes
             )
             return True
         inner_chunk_count = len(inner_selections)
-        if index is not None:
-            offsets = self._update.locate(index).offsets
+        if index_of_old_elements is not None:
+            offsets = self._update.locate_required_inner_chunks(index_of_old_elements).offsets
             existing = [
                 one
                 for one, offset in zip(inner_selections, offsets, strict=True)
                 if offset is not None
             ]
-            inner_chunk_count += index.present_count - len(existing)
-            if self._is_file:  # inner chunks that are selected as a whole are not read
+            inner_chunk_count += index_of_old_elements.present_count - len(existing)
+            if self._uses_files:  # inner chunks that are selected as a whole are not read
                 chunk_shape = layout.grid.chunk_shape
                 whole = sum([selects_all(one.axis_selections, chunk_shape) for one in existing])
-                read_count = index.present_count - whole
+                read_count = index_of_old_elements.present_count - whole
                 counts.opens += 1
                 counts.ranges += read_count
                 counts.bytes_fetched += read_count * layout.inner_chunk_nbytes
@@ -640,7 +660,7 @@ class SelectionUpdate:
         planners = [one.slab_planner for one in self.plan.inner_selections()]
         return sum([one.stats.fetched_elements for one in planners]) * self.layout.item_size
 
-    def locate(self, index: InnerChunkIndex) -> LocatedInnerChunks:
+    def locate_required_inner_chunks(self, index: InnerChunkIndex) -> LocatedInnerChunks:
         """As of `ObjectUpdate`, of the inner chunks with selected elements, in the plan's order."""
         key = index.key_of_entries(_ALL_ENTRIES)
         last = self._last_located
@@ -734,7 +754,7 @@ class ChunkUpdate:
     def range_update(self, offsets: _OffsetsIfPresent) -> RangeUpdate:
         """The ranges of an object to overwrite, and their new bytes.
 
-        `offsets` are those of the inner chunks, by `SelectionUpdate.locate`; none is absent.
+        `offsets` are those of the inner chunks, in the order of the plan; none is absent.
         """
         ranges = self.selection_update.ranges_at(offsets)
         return RangeUpdate(ranges, self._new_bytes_of_ranges, self.layout.limits)
@@ -756,14 +776,16 @@ class ChunkUpdate:
         if is_dense and read_inner_chunk is None:
             if self._skips_empty_chunks and self._is_fill_value(self._new_bytes_of_ranges):
                 return None
-            offsets = self.selection_update.locate(self.layout.full_index).offsets
+            offsets = self.selection_update.locate_required_inner_chunks(
+                self.layout.full_index
+            ).offsets
             return file_of_fill_values(self.layout, self.range_update(offsets))
         blocks = self.blocks_of_new_object(read_inner_chunk or _ALL_ABSENT, is_dense=is_dense)
         return _file_of_blocks(blocks)
 
     def blocks_of_new_object(
         self, read_inner_chunk: _ReadInnerChunk, *, is_dense: bool, is_unsplit: bool = False
-    ) -> Iterator[tuple[int, Bytes]]:
+    ) -> Iterator[OffsetAndBytes]:
         """As the function `_blocks_of_new_object`, of inner chunks with their new elements.
 
         Parameters
@@ -879,7 +901,7 @@ class ChunkUpdate:
 
 def _blocks_of_new_object(
     layout: ObjectLayout, blocks_of: Callable[[int], Iterable[Bytes] | None], *, is_dense: bool
-) -> Iterator[tuple[int, Bytes]]:
+) -> Iterator[OffsetAndBytes]:
     """Offsets and bytes of a new object: blocks of its inner chunks, and at last its index.
 
     Nothing if no inner chunk is stored. The index comes last, wherever it is in the object.
@@ -907,7 +929,7 @@ def _blocks_of_new_object(
         yield 0 if layout.data_offset else position, index
 
 
-def _file_of_blocks(blocks: Iterator[tuple[int, Bytes]]) -> NewFile | None:
+def _file_of_blocks(blocks: Iterator[OffsetAndBytes]) -> NewFile | None:
     """A new file of these blocks, of which the first is made at once; None if there are none."""
     first = next(blocks, None)
     return None if first is None else NewFile(chain([first], blocks))
@@ -919,7 +941,7 @@ def file_of_fill_values(layout: ObjectLayout, range_update: RangeUpdate = NO_RAN
     return NewFile(_blocks_of_fill_values(layout), nbytes, range_update)
 
 
-def _blocks_of_fill_values(layout: ObjectLayout) -> Iterator[tuple[int, Bytes]]:
+def _blocks_of_fill_values(layout: ObjectLayout) -> Iterator[OffsetAndBytes]:
     """Offsets and bytes of a file of fill values and its index, in blocks of bounded size.
 
     Fill values of zeros are left out: they are a hole in the file.
@@ -948,7 +970,9 @@ def nbytes_written_to_file_of_fill_values(layout: ObjectLayout, selected_nbytes:
 
 
 class _ShardRebuildIfIncomplete:
-    """An update without new elements: it gives a shard all inner chunks, in bytes of their own.
+    """An update without new elements: a shard that lacks inner chunks is replaced by one with all.
+
+    So is one whose inner chunks share bytes.
 
     An `ObjectUpdate`, and the bytes for a `_FileTarget`, which a `ChunkUpdate` has otherwise.
     """
@@ -958,13 +982,12 @@ class _ShardRebuildIfIncomplete:
     def __init__(self, layout: ObjectLayout) -> None:
         self.layout = layout
 
-    def locate(self, index: InnerChunkIndex) -> LocatedInnerChunks:
+    def locate_required_inner_chunks(self, index: InnerChunkIndex) -> LocatedInnerChunks:
         """As of `ObjectUpdate`, of all inner chunks."""
         return _locate(index, range(self.layout.inner_chunk_count))
 
-    def range_update(self, offsets: _OffsetsIfPresent) -> RangeUpdate:
-        """Nothing: the shard is complete."""
-        del offsets
+    def range_update(self, _: _OffsetsIfPresent) -> RangeUpdate:
+        """Nothing, wherever the inner chunks are: the shard is complete."""
         return NO_RANGES
 
     def new_file(
@@ -988,14 +1011,14 @@ def complete_shard(path: str, root: str, layout: ObjectLayout) -> bool:
     """
     if layout.stored_nbytes is not None:
         return False
-    completion = _ShardRebuildIfIncomplete(layout)
+    rebuild = _ShardRebuildIfIncomplete(layout)
     with open_chunk_file_if_exists(path, root) or nullcontext() as file:
         if file is not None:
             index = file.read_index(layout)
-            if completion.locate(index).why_rebuilt is None:
+            if rebuild.locate_required_inner_chunks(index).why_rebuilt is None:
                 return False
-    target = _FileTarget(path, root, completion, in_place=True)
-    write_object(completion, target)
+    target = _FileTarget(path, root, rebuild, in_place=True)
+    write_object(rebuild, target)
     return target.bytes_written > 0
 
 

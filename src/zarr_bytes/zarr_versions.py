@@ -65,7 +65,7 @@ _IS_IN_ERRORS: Final = hasattr(errors, "DataTypeValidationError")
 DataTypeValidationError = (errors if _IS_IN_ERRORS else dtype).DataTypeValidationError
 
 
-def new_configuration_unless_zarr_takes_settings() -> Any | None:
+def new_configuration_unless_zarr_takes_settings() -> donfig.Config | None:
     """A new configuration for the settings of this package; None if zarr's own takes them.
 
     It is made of the same files and environment variables. Up to 3.4.2, zarr's takes settings of

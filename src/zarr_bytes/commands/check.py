@@ -443,18 +443,18 @@ class _StoreCheck:
         return content
 
     async def _add_findings_on_consolidated_copies(
-        self, report: ArrayReport, zarr_format: int, copies: dict[str, MetadataDocument]
+        self, group_report: ArrayReport, zarr_format: int, copies: dict[str, MetadataDocument]
     ) -> None:
         """Compare consolidated metadata with the documents of the members that are read already.
 
         zarr opens the members of a group by the copies. Differences become findings.
         """
         place = "consolidated_metadata" if zarr_format == 3 else CONSOLIDATED_KEY
-        prefix = join_key(report.path, "")
+        prefix = join_key(group_report.path, "")
         documents = dict[str, MetadataDocument]()
         for path, document in self._documents.items():
             parent = self._documents.get(path.rpartition("/")[0])
-            is_below = path.startswith(prefix) and path != report.path
+            is_below = path.startswith(prefix) and path != group_report.path
             is_in_group = parent is not None and parent.kind == "group"
             # zarr finds no members of another format.
             if is_below and is_in_group and document.zarr_format == zarr_format:
@@ -464,7 +464,7 @@ class _StoreCheck:
                 key = (documents.get(name) or copies[name]).key
                 found = f"not the same as its {key}, or one of them is missing"
                 advice = "zarr.consolidate_metadata writes it anew"
-                report.findings.append(Finding(f"{place}: {name}", found, advice))
+                group_report.findings.append(Finding(f"{place}: {name}", found, advice))
 
 
 async def _have_equal_metadata(

@@ -193,7 +193,7 @@ def _run_explain(arguments: Namespace) -> Outcome:
     """
     accessor, selection = parse_selection(arguments.selection)
     with open_store(arguments.store, parse_storage_options(arguments.storage_option)) as (store, _):
-        array = open_array_at(store, arguments.array, is_written=arguments.write)
+        array = open_array_at(store, arguments.array, makes_folder_writable=arguments.write)
         try:
             indexed = getattr(array, accessor) if accessor is not None else array
             explanation = explain(indexed, selection, write=arguments.write)

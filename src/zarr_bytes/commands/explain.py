@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from zarr_bytes.io.drivers import Driver
     from zarr_bytes.layout.elements import Array
     from zarr_bytes.layout.objects import ChunkEncoding, ObjectLayout
-    from zarr_bytes.zarr_versions import ArraySpec, Indexer
+    from zarr_bytes.zarr_versions import ArraySpec
 
 # A selection may have as many chunks, or as many steps of large chunks. A chunk takes some 20
 # microseconds if it is like the one before, most of them in zarr's indexer.
@@ -326,13 +326,17 @@ class Explanation(Result):
             return self.chunks > 0
         return bool(value) or (value is None and name.startswith("bytes_"))
 
-    def _note_on_attribute(self, name: str) -> str:
+    def _note_on_attribute(self, attribute_name: str) -> str:
         """A few words on an attribute, beside its value in the table."""
-        if self.kind == "shard" and name == "chunks_assumed":
+        if self.kind == "shard" and attribute_name == "chunks_assumed":
             return "not looked at, and assumed to exist and to have all inner chunks"
-        if self.kind == "shard" and name == "bytes_fetched" and self.bytes_fetched is not None:
+        if (
+            self.kind == "shard"
+            and attribute_name == "bytes_fetched"
+            and self.bytes_fetched is not None
+        ):
             return "with the indexes of shards"
-        return (_WRITE_ROWS if self.is_write else _READ_ROWS)[name]
+        return (_WRITE_ROWS if self.is_write else _READ_ROWS)[attribute_name]
 
     def _in_words(self, name: str, value: Any) -> Cell:
         """The value of an attribute as a cell of the table."""
@@ -409,7 +413,13 @@ def explain(array: Any, selection: Any = ..., *, write: bool = False) -> Explana
         )
     chunk_count = prod(counts_by_axis) if counts_by_axis else sum(1 for _ in indexer)
     forecast = _ForecastSum(
-        array, indexer, largest_chunk_nbytes, item_size, chunk_count, is_write=write
+        array,
+        tuple(indexer.shape),
+        indexer.drop_axes,
+        largest_chunk_nbytes,
+        item_size,
+        chunk_count,
+        is_write=write,
     )
     is_refused = write and array.read_only and selected_nbytes > 0
     if selected_nbytes and not is_refused:
@@ -490,11 +500,12 @@ class _IndexAndWhyNotInPlace(NamedTuple):
 
     `object_index` is its index, or None if the object is missing. `why_not_in_place` is the
     reason why the file cannot be written in place, with its path; None if it can be, if the object
-    was not looked at, or for a read.
+    was not looked at, or for a read. It `is_assumed` to be there if it was not looked at.
     """
 
     object_index: InnerChunkIndex | None
     why_not_in_place: _Reason | None
+    is_assumed: bool
 
 
 @dataclass
@@ -530,9 +541,11 @@ class _ForecastSum:
 
     Parameters
     ----------
-    array, indexer
-        The array, and zarr's indexer of the selection.
-    chunk_nbytes
+    array
+        The array.
+    out_shape, drop_axes
+        Shape of the selection, and the axes that an integer of an orthogonal selection drops.
+    largest_chunk_nbytes
         Bytes of a whole chunk or shard, uncompressed; of the largest if they differ.
     item_size
         Bytes of an element, uncompressed.
@@ -559,15 +572,16 @@ class _ForecastSum:
     def __init__(
         self,
         array: zarr.Array[Any],
-        indexer: Indexer,
-        chunk_nbytes: int,
+        out_shape: tuple[int, ...],
+        drop_axes: tuple[int, ...],
+        largest_chunk_nbytes: int,
         item_size: int,
         chunk_count: int,
         *,
         is_write: bool,
     ) -> None:
         self._array = array
-        self._chunk_nbytes = chunk_nbytes
+        self._largest_chunk_nbytes = largest_chunk_nbytes
         self._item_size = item_size
         self._chunk_count = chunk_count
         self._is_write = is_write
@@ -619,17 +633,17 @@ class _ForecastSum:
             self._why_zarr = _why_zarr_handles_chunks_itself()
         self._own_pipeline = own_pipeline
         if own_pipeline is not None:
-            out = _placeholder_array(tuple(indexer.shape), array.dtype, array.order)
-            self._reader = Reader(
-                out, indexer.drop_axes, self._driver, self._plans, places_elements=False
-            )
+            out = _placeholder_array(out_shape, array.dtype, array.order)
+            self._reader = Reader(out, drop_axes, self._driver, self._plans, places_elements=False)
         elif self._encoding is not None:
             self.acts = f"{class_path(type(codec))} in {self.acts}"
         why_not_files = self._driver.why_not_in_place()
         self._writes_in_place = (
             own_pipeline is not None and own_pipeline.in_place and not why_not_files
         )
-        self._why_never_in_place = _why_never_in_place(self._driver, in_place=self._writes_in_place)
+        self._why_never_in_place = _why_never_in_place(
+            self._driver, writes_in_place=self._writes_in_place
+        )
         self._uses_files = not why_not_files if is_write else bool(self._driver.files_root)
         is_sharded = self._encoding is not None and self._encoding.sharding is not None
         self._is_sharded = is_sharded
@@ -677,7 +691,7 @@ class _ForecastSum:
         totals = _Totals(chunks=1)
         store_path = self._array.store_path / self._array.metadata.encode_chunk_key(chunk_coords)
         spec = self._spec
-        chunk_nbytes = self._chunk_nbytes
+        chunk_nbytes = self._largest_chunk_nbytes
         if self._has_several_shapes:
             spec = chunk_spec_in_rectilinear_grid(self._array, chunk_coords)
             chunk_nbytes = prod(spec.shape) * self._item_size
@@ -732,14 +746,15 @@ class _ForecastSum:
         """Read a chunk by a transport that counts."""
         driver = self._driver
         totals.opens = int(self._uses_files)
-        index = self._look_up_or_assume_index(
-            totals, layout, store_path, to_write=False
-        ).object_index
+        state = self._look_up_or_assume_index(layout, store_path, to_write=False)
+        index = state.object_index
         if index is None:  # a missing shard
-            totals.chunks_assumed += 1
             index = _assumed_index(layout)
-        if self.reason is None and (why_always_whole := driver.why_always_whole(store_path.path)):
-            self.reason = _Reason(why_always_whole, driver.remedy_if_always_whole(store_path.path))
+            totals.chunks_assumed += 1
+        elif state.is_assumed:
+            totals.chunks_assumed += 1
+        if self.reason is None and (whole_reason := driver.why_always_whole(store_path.path)):
+            self.reason = _Reason(whole_reason.text, whole_reason.remedy)
         if not layout.index_nbytes and not driver.is_known_to_answer_ranges():
             totals.first_requests += 1
         projection = ChunkProjection(
@@ -789,16 +804,16 @@ class _ForecastSum:
         index = None
         why_replaced = self._why_never_in_place
         if not update.replaces_all:
-            state = self._look_up_or_assume_index(
-                totals, layout, store_path, to_write=not why_replaced
-            )
+            state = self._look_up_or_assume_index(layout, store_path, to_write=not why_replaced)
+            if state.is_assumed:
+                totals.chunks_assumed += 1
             index = state.object_index
             why_replaced = why_replaced or state.why_not_in_place
         target = CountingTarget(
             store_path.path,
             update,
             index,
-            is_file=self._uses_files,
+            uses_files=self._uses_files,
             in_place=self._writes_in_place,
             must_be_replaced=why_replaced is not None,
         )
@@ -868,8 +883,8 @@ class _ForecastSum:
         name = f"zarr_bytes.gap.{driver.cost_kind}"
         gap = f"{thousands_or_power_of_ten(cost.gap)} bytes ({name})"
         lower_gap = _how_to_set(name, value=0)
-        if self._chunk_nbytes <= cost.gap and not self._is_sharded:
-            nbytes = thousands_or_power_of_ten(self._chunk_nbytes)
+        if self._largest_chunk_nbytes <= cost.gap and not self._is_sharded:
+            nbytes = thousands_or_power_of_ten(self._largest_chunk_nbytes)
             return _Reason(
                 f"a chunk has {nbytes} bytes, no more than the gap of {gap}",
                 "none is needed, as a whole chunk takes about as long as a part. For fewer bytes:"
@@ -884,21 +899,20 @@ class _ForecastSum:
         )
 
     def _look_up_or_assume_index(
-        self, totals: _Totals, layout: ObjectLayout, store_path: StorePath, *, to_write: bool
+        self, layout: ObjectLayout, store_path: StorePath, *, to_write: bool
     ) -> _IndexAndWhyNotInPlace:
         """The state of an object in a file; after a thousand files, and elsewhere, an assumed one.
 
         A ValueError if the file has the wrong size, its index is damaged, or it is no file.
         """
         if not self._files_to_look_at:
-            totals.chunks_assumed += 1
-            return _IndexAndWhyNotInPlace(_assumed_index(layout), None)
+            return _IndexAndWhyNotInPlace(_assumed_index(layout), None, is_assumed=True)
         self._files_to_look_at -= 1
         root = self._driver.files_root
         path = f"{root}/{store_path.path}"
         why: _Reason | None = None
         if to_write:
-            descriptor, may_write = open_to_write_unlocked(path, is_shared=True)
+            descriptor, may_write = open_to_write_unlocked(path, for_shared_lock=True)
             if not may_write:
                 why = _IS_LINK if Path(path).is_symlink() else _IS_READ_ONLY
         else:
@@ -912,7 +926,8 @@ class _ForecastSum:
                 if to_write and not why and is_hard_linked_or_read_only(descriptor, status, path):
                     why = _HAS_OTHER_NAMES if status.st_mode & 0o222 else _IS_READ_ONLY
                 index = file.read_index(layout)
-        return _IndexAndWhyNotInPlace(index, why.of_file(path) if why else None)
+        reason = why.of_file(path) if why else None
+        return _IndexAndWhyNotInPlace(index, reason, is_assumed=False)
 
 
 def _assumed_index(layout: ObjectLayout) -> InnerChunkIndex:
@@ -998,10 +1013,10 @@ def _why_encoded_by_zarr(codecs: Sequence[Codec]) -> _Reason | None:
     )
 
 
-def _why_never_in_place(driver: Driver, *, in_place: bool) -> _Reason | None:
+def _why_never_in_place(driver: Driver, *, writes_in_place: bool) -> _Reason | None:
     """Why all chunks that are written in part are replaced; None if that depends on their files.
 
-    `in_place` is whether the array writes files in place, on a system that can do so.
+    `writes_in_place` is whether the array writes files in place, on a system that can do so.
     """
     if not driver.files_root:
         name = type(driver.store).__name__
@@ -1011,7 +1026,7 @@ def _why_never_in_place(driver: Driver, *, in_place: bool) -> _Reason | None:
         )
     if why_no_files := driver.why_not_in_place():
         return _Reason(why_no_files, f"none here: {_WRITE_WHOLE}")
-    if not in_place:
+    if not writes_in_place:
         name = "zarr_bytes.partial_writes"
         return _Reason(
             f"{name} was False when the array was opened",

@@ -147,7 +147,7 @@ def preallocate_store(store: str, *, any_size: bool, progress: ProgressCallback)
             try:
                 if sync(read_metadata_document(source, path)).kind == "group":
                     continue
-                array = open_array_at(source, path, is_written=True)
+                array = open_array_at(source, path, makes_folder_writable=True)
                 _make_chunks_and_complete_shards(
                     allocated, array, any_size=any_size, progress=progress
                 )

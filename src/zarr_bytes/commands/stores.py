@@ -168,13 +168,14 @@ async def _close_with_connections(store: Store) -> None:
     store.close()
 
 
-def open_array_at(store: Store, path: str, *, is_written: bool) -> zarr.Array[Any]:
-    """The array at `path`, opened to be written if `is_written` and the store permits it.
+def open_array_at(store: Store, path: str, *, makes_folder_writable: bool) -> zarr.Array[Any]:
+    """The array at `path`, to be written if `makes_folder_writable` and the store permits it.
 
-    A StoreError if zarr opens no array there. If a group or nothing is at `path`, notes of the
+    `makes_folder_writable` opens a read-only LocalStore again, to be written. A StoreError if
+    zarr opens no array there. If a group or nothing is at `path`, notes of the
     error list arrays.
     """
-    if is_written:
+    if makes_folder_writable:
         with suppress(NotImplementedError):  # of a zip file, for one
             store = store.with_read_only(read_only=False)
     try:

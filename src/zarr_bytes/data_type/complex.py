@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 class _Complex(ExtensionDataType):
     """A complex data type, whose fill value is an array of two components."""
 
-    def _to_json_if_number(self, data: Any) -> Any:
-        """A list of the JSON forms of both components, or `data` if it isn't a number or pair."""
-        is_number = isinstance(data, int | float | complex | np.inexact)
-        components = (data.real, data.imag) if is_number else data
+    def _to_json_if_number(self, number_or_json: Any) -> Any:
+        """A list of the JSON forms of both components; what isn't a number or pair as it is."""
+        is_number = isinstance(number_or_json, int | float | complex | np.inexact)
+        components = (number_or_json.real, number_or_json.imag) if is_number else number_or_json
         if isinstance(components, tuple | list):
             return [super(_Complex, self)._to_json_if_number(component) for component in components]
         return components
@@ -61,7 +61,7 @@ class _ComplexRecord(_Complex):
     """A complex type whose NumPy type is a record of `real` and `imag`: zarr's structured type."""
 
     @classmethod
-    def _import_native_dtype(cls) -> DType:
+    def _import_native_dtype(cls) -> np.dtype[np.void]:
         """A record of two numbers of ml_dtypes; a MissingPackageError without ml_dtypes."""
         component = import_ml_dtypes_dtype(cls._name_in_package, cls._zarr_v3_name)
         return np.dtype([("real", component), ("imag", component)])

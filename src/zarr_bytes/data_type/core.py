@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 class _CoreDataType(ReplacesZarrDataType):
     """A core data type: a bool or a number."""
 
-    def _from_json_leniently_or_raise(self, data: JSON, refusal: FillValueError) -> Any:
+    def _from_json_leniently_or_raise(self, data: JSON, error_if_refused: FillValueError) -> Any:
         """NumPy scalar of a fill value as zarr reads it, with the bits of NaNs that are permitted.
 
-        Raises `refusal` if zarr refuses it, too.
+        Raises `error_if_refused` if zarr refuses it, too.
         """
-        scalar = super()._from_json_leniently_or_raise(data, refusal)
+        scalar = super()._from_json_leniently_or_raise(data, error_if_refused)
         if scalar.dtype.kind != "c" or data is None:
             return scalar
         # zarr has read an array of two components.
@@ -176,10 +176,12 @@ if HAS_STRUCT:
                 )
                 raise fill_value_error(str(dtype), data, permitted) from None
 
-        def _from_json_leniently_or_raise(self, data: JSON, refusal: FillValueError) -> Any:
+        def _from_json_leniently_or_raise(
+            self, data: JSON, error_if_refused: FillValueError
+        ) -> Any:
             if isinstance(data, Mapping):
                 return self._record_from_json(data, is_strict=False)
-            return super()._from_json_leniently_or_raise(data, refusal)
+            return super()._from_json_leniently_or_raise(data, error_if_refused)
 
         def _record_from_json(self, data: Mapping[str, JSON], *, is_strict: bool) -> np.void:
             """Scalar of a JSON object with a value for each field; else a FillValueError.

@@ -38,14 +38,15 @@ class ExactFillValues(zarr_dtype.ZDType[Any, Any]):
         """NumPy scalar of a fill value that is permitted; a `FillValueError` for any other."""
         return number_from_json(data, self.to_native_dtype(), self._zarr_v3_name)
 
-    def _from_json_leniently_or_raise(self, data: JSON, refusal: FillValueError) -> Any:
-        """NumPy scalar of a fill value as zarr reads it; raises `refusal` if zarr refuses it, too.
+    def _from_json_leniently_or_raise(self, data: JSON, error_if_refused: FillValueError) -> Any:
+        """NumPy scalar of a fill value as zarr reads it, without a warning.
 
-        `_from_json_strictly` has raised `refusal`. Null is the default scalar.
+        `error_if_refused`, which `_from_json_strictly` has raised, is raised again if zarr refuses
+        the value, too. Null is the default scalar.
         """
         if data is None:
             return self.default_scalar()
-        raise refusal
+        raise error_if_refused
 
     def _from_json_strictly_or_leniently(self, data: JSON) -> Any:
         """Scalar of a fill value that is permitted or that zarr reads; else a FillValueError."""
@@ -92,14 +93,14 @@ class ReplacesZarrDataType(ExactFillValues):
         bases = (base for base in cls.__mro__ if issubclass(base, zarr_dtype.ZDType))
         cls._replaces = next(base for base in bases if base.__module__.startswith("zarr."))
 
-    def _from_json_leniently_or_raise(self, data: JSON, refusal: FillValueError) -> Any:
-        """NumPy scalar of a fill value as zarr's class reads it; raises `refusal` if it refuses."""
+    def _from_json_leniently_or_raise(self, data: JSON, error_if_refused: FillValueError) -> Any:
+        """NumPy scalar of a fill value as zarr's class reads it, or raise `error_if_refused`."""
         try:
             scalar = np.asarray(self._replaces.from_json_scalar(self, data, zarr_format=3))
         except (IndexError, OverflowError, TypeError, ValueError, struct.error):
-            return super()._from_json_leniently_or_raise(data, refusal)
+            return super()._from_json_leniently_or_raise(data, error_if_refused)
         if scalar.size != 1:  # the bool [0, 1] is an array to zarr, and no value of an element
-            raise refusal
+            raise error_if_refused
         return scalar.reshape(())[()]
 
     def __eq__(self, other: object) -> bool:

@@ -123,11 +123,12 @@ class ExtensionDataType(ExactFillValues, HasItemSize):
             data = cast("Any", data).item()
         return self._from_json_strictly(self._to_json_if_number(data))
 
-    def _to_json_if_number(self, data: Any) -> Any:
-        """JSON form of a Python number, or `data` if it has the JSON form of a fill value."""
-        if isinstance(data, np.floating):  # longdouble, which has no Python number
-            data = float(data)
-        return "NaN" if isinstance(data, float) and data != data else data
+    def _to_json_if_number(self, number_or_json: Any) -> Any:
+        """JSON form of a Python number, or what already is the JSON form of a fill value."""
+        if isinstance(number_or_json, np.floating):  # longdouble, which has no Python number
+            number_or_json = float(number_or_json)
+        is_nan = isinstance(number_or_json, float) and number_or_json != number_or_json
+        return "NaN" if is_nan else number_or_json
 
     def _check_scalar(self, data: object) -> bool:
         """Whether `cast_scalar` accepts a value; False where it raises a FillValueError."""

@@ -337,12 +337,12 @@ def _entry(entry: Any, n: int, axis: int) -> Entry:
     return _indices_of_array(entry, n, axis)
 
 
-def _indices_of_array(entry: Any, n: int, axis: int) -> Offsets:
+def _indices_of_array(array_like: Any, n: int, axis: int) -> Offsets:
     """Indices along an axis of `n` elements out of an array or list of integers or bools."""
     try:
-        indices = np.asarray(entry)
+        indices = np.asarray(array_like)
     except ValueError:  # lists of several lengths
-        raise IndexError(f"{FORMS}; found {short_repr(entry)}, which is no array") from None
+        raise IndexError(f"{FORMS}; found {short_repr(array_like)}, which is no array") from None
     if indices.dtype == bool:
         if indices.shape != (n,):
             raise IndexError(
@@ -352,8 +352,8 @@ def _indices_of_array(entry: Any, n: int, axis: int) -> Offsets:
         return np.flatnonzero(indices)
     is_empty = not indices.size
     # NumPy takes an empty list for floats.
-    if indices.dtype.kind not in "iu" and not (is_empty and isinstance(entry, list)):
-        raise IndexError(f"{FORMS}; found {entry!r} of type {type(entry).__qualname__}")
+    if indices.dtype.kind not in "iu" and not (is_empty and isinstance(array_like, list)):
+        raise IndexError(f"{FORMS}; found {array_like!r} of type {type(array_like).__qualname__}")
     low = 0 if is_empty else int(indices.min())
     if not is_empty:
         _index_from_start(low, n, axis)

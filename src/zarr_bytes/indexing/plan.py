@@ -81,15 +81,23 @@ StartStopPackedOffset: TypeAlias = "tuple[int, int, int]"
 
 A plain tuple, since one is made for each of many ranges."""
 
-AxisBounds: TypeAlias = "Sequence[tuple[int, int]]"
-"""For each axis, outermost first, the positions of the first index and of the one after the last:
-(2, 5) are the third to the fifth of the selected indices, whatever these are."""
+PositionBounds: TypeAlias = "tuple[int, int]"
+"""The positions of the first of some selected indices, and of the one after the last: (2, 5) are
+the third to the fifth of the selected indices, whatever these are."""
+
+AxisBounds: TypeAlias = "Sequence[PositionBounds]"
+"""For each axis, outermost first, some of its selected indices."""
 
 OutSelection: TypeAlias = "tuple[Any, ...]"
 """NumPy index in the view of `out` that has the stored order of axes."""
 
 PlacedSlab: TypeAlias = "tuple[Slab, OutSelection, int]"
 """A slab, the places of its elements, and the position of its first byte among the fetched bytes.
+
+A plain tuple, since one is made for each of many inner chunks."""
+
+LocatedInnerSelection: TypeAlias = "tuple[int, InnerSelection]"
+"""The offset of the first selected element in the object, in bytes, and the inner selection.
 
 A plain tuple, since one is made for each of many inner chunks."""
 
@@ -106,21 +114,21 @@ class ByteRanges:
 
     Parameters
     ----------
-    start : int
-        Offset of the first byte; or any offset from which `bounds_from_offset` are counted.
-    nbytes : int
-        Sum of the sizes of all ranges.
+    offset : int
+        Of the first byte of one range; or any offset from which `bounds_from_offset` are counted.
+    total_nbytes : int
+        Sum of the sizes of all ranges; the attribute is `nbytes`.
     bounds_from_offset : tuple of two arrays, optional
-        Starts and stops of the ranges, counted from `start`; None for one range.
+        Starts and stops of the ranges, counted from `offset`; None for one range.
     """
 
-    __slots__ = ("bounds_from_offset", "nbytes", "start")
+    __slots__ = ("bounds_from_offset", "nbytes", "offset")
 
     def __init__(
-        self, start: int, nbytes: int, bounds_from_offset: StartsAndStops | None = None
+        self, offset: int, total_nbytes: int, bounds_from_offset: StartsAndStops | None = None
     ) -> None:
-        self.start = start
-        self.nbytes = nbytes
+        self.offset = offset
+        self.nbytes = total_nbytes
         self.bounds_from_offset = bounds_from_offset
 
     def number_of_ranges(self) -> int:
@@ -145,15 +153,15 @@ class ByteRanges:
         return int((-(-(stops - starts) // max_request_nbytes)).sum())
 
     def starts_and_stops(self) -> StartsAndStops:
-        """Starts and stops of all ranges, counted as `start` is."""
+        """Starts and stops of all ranges, counted as `offset` is."""
         if self.bounds_from_offset is None:
-            return np.array([self.start]), np.array([self.start + self.nbytes])
-        return self.start + self.bounds_from_offset[0], self.start + self.bounds_from_offset[1]
+            return np.array([self.offset]), np.array([self.offset + self.nbytes])
+        return self.offset + self.bounds_from_offset[0], self.offset + self.bounds_from_offset[1]
 
     def ranges(self) -> Iterator[StartStopPackedOffset]:
         """Start, stop, and position among the fetched bytes, of every range."""
         if self.bounds_from_offset is None:
-            return iter([(self.start, self.start + self.nbytes, 0)])
+            return iter([(self.offset, self.offset + self.nbytes, 0)])
 
         def blocks() -> Iterator[Iterator[StartStopPackedOffset]]:
             position = 0
@@ -169,7 +177,7 @@ class ByteRanges:
         One range is a view of `content`, several are a copy.
         """
         if self.bounds_from_offset is None:
-            return content[self.start : self.start + self.nbytes]
+            return content[self.offset : self.offset + self.nbytes]
         return np.concatenate([content[start:stop] for start, stop, _ in self.ranges()])
 
     def starts_and_sizes(self) -> Iterator[tuple[list[int], list[int]]]:
@@ -178,12 +186,12 @@ class ByteRanges:
         Not all at once, since Python integers take much memory.
         """
         if self.bounds_from_offset is None:
-            yield [self.start], [self.nbytes]
+            yield [self.offset], [self.nbytes]
             return
         starts, stops = self.bounds_from_offset
         for i in range(0, starts.size, _AT_ONCE):
             block = starts[i : i + _AT_ONCE]
-            yield (block + self.start).tolist(), (stops[i : i + _AT_ONCE] - block).tolist()
+            yield (block + self.offset).tolist(), (stops[i : i + _AT_ONCE] - block).tolist()
 
 
 class RangeStats(NamedTuple):
@@ -214,6 +222,13 @@ class AxisPiece(NamedTuple):
     stats: RangeStats
 
 
+class DistinctOffsets(NamedTuple):
+    """The selected indices of an axis at some positions, without repetitions."""
+
+    from_first: Offsets  # elements in the chunk from the first of these indices to each
+    starts_new_range: bool | Array  # one for all but the first index, or for each but the first
+
+
 class AxisRanges(ABC):
     """The ranges of an axis: its selected indices, each with all that the inner axes select.
 
@@ -242,19 +257,16 @@ class AxisRanges(ABC):
         self.inner_stats = inner_stats
 
     @abstractmethod
-    def stats_of(self, first: int, last: int) -> RangeStats:
-        """Sizes of the indices at the positions `first` to `last`, exclusive."""
+    def stats_of(self, first_position: int, stop_position: int) -> RangeStats:
+        """Sizes of the indices at the positions `first_position` to `stop_position`, exclusive."""
 
     @abstractmethod
-    def split_by_index(self) -> list[tuple[int, int]]:
+    def split_by_index(self) -> list[PositionBounds]:
         """First and last position, exclusive, of each index with its repetitions."""
 
     @abstractmethod
-    def _distinct_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
-        """Offsets of the indices from the first, without repetitions; which begin a new range.
-
-        Of the latter, there is one fewer, or one for all: the first index isn't among them.
-        """
+    def _distinct_offsets(self, first_position: int, stop_position: int) -> DistinctOffsets:
+        """The indices at the positions `first_position` to `stop_position`, exclusive."""
 
     def split_by_size(self, max_elements: int, max_ranges: int) -> Iterator[AxisPiece]:
         """All indices in pieces within both limits, or of one index where that exceeds them."""
@@ -279,17 +291,17 @@ class AxisRanges(ABC):
         return 1 + bisect_left(longer, True, key=exceeds)  # noqa: FBT003 -- the value looked for
 
     def range_bounds_of_piece(
-        self, first: int, last: int, inside: StartsAndStops | None
+        self, first_position: int, stop_position: int, bounds_inside: StartsAndStops | None
     ) -> StartsAndStops:
         """Starts and stops of the ranges of a piece, counted from its first element.
 
-        `inside` has those of one index, which are repeated at each; None if that is one range.
+        `bounds_inside` has those of one index, repeated at each; None if that is one range.
         """
-        if inside is None:
+        if bounds_inside is None:
             starts, stops = np.zeros(1, np.int64), np.array([self.inner_stats.extent])
         else:
-            starts, stops = inside
-        offsets, starts_new_range = self._distinct_offsets(first, last)
+            starts, stops = bounds_inside
+        offsets, starts_new_range = self._distinct_offsets(first_position, stop_position)
         # Of all ranges at all indices, those that begin or end where two are joined have no bound.
         begins, ends = np.ones((2, offsets.size, starts.size), bool)
         begins[1:, 0] = starts_new_range
@@ -338,23 +350,24 @@ class EvenAxisRanges(AxisRanges):
             self.added_ranges = inner_stats.ranges - 1
         self.stats = self.stats_of(0, len(indices))
 
-    def stats_of(self, first: int, last: int) -> RangeStats:
-        """Sizes of the indices at the positions `first` to `last`, exclusive."""
+    def stats_of(self, first_position: int, stop_position: int) -> RangeStats:
+        """Sizes of the indices at the positions `first_position` to `stop_position`, exclusive."""
         inner = self.inner_stats
-        others = last - first - 1
+        others = stop_position - first_position - 1
         return RangeStats(
             inner.extent + others * self.distance,
             inner.fetched_elements + others * self.step,
             inner.ranges + others * self.added_ranges,
-            inner.selected_elements * (last - first),
+            inner.selected_elements * (stop_position - first_position),
         )
 
-    def split_by_index(self) -> list[tuple[int, int]]:
+    def split_by_index(self) -> list[PositionBounds]:
         """First and last position, exclusive, of each index."""
         return [(i, i + 1) for i in range(len(self.indices))]
 
-    def _distinct_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
-        return np.arange(last - first) * self.distance, self.starts_new_range
+    def _distinct_offsets(self, first_position: int, stop_position: int) -> DistinctOffsets:
+        count = stop_position - first_position
+        return DistinctOffsets(np.arange(count) * self.distance, self.starts_new_range)
 
 
 class UnevenAxisRanges(AxisRanges):
@@ -392,26 +405,27 @@ class UnevenAxisRanges(AxisRanges):
         self.range_counts: Offsets = np.append(0, np.cumsum(added_ranges))
         self.stats = self.stats_of(0, len(indices))
 
-    def stats_of(self, first: int, last: int) -> RangeStats:
-        """Sizes of the indices at the positions `first` to `last`, exclusive."""
+    def stats_of(self, first_position: int, stop_position: int) -> RangeStats:
+        """Sizes of the indices at the positions `first_position` to `stop_position`, exclusive."""
         inner = self.inner_stats
-        end = last - 1
+        end = stop_position - 1
         return RangeStats(
-            inner.extent + int(self.indices[end] - self.indices[first]) * self.stride,
-            inner.fetched_elements + int(self.steps[end] - self.steps[first]),
-            inner.ranges + int(self.range_counts[end] - self.range_counts[first]),
-            inner.selected_elements * (last - first),
+            inner.extent + int(self.indices[end] - self.indices[first_position]) * self.stride,
+            inner.fetched_elements + int(self.steps[end] - self.steps[first_position]),
+            inner.ranges + int(self.range_counts[end] - self.range_counts[first_position]),
+            inner.selected_elements * (stop_position - first_position),
         )
 
-    def split_by_index(self) -> list[tuple[int, int]]:
+    def split_by_index(self) -> list[PositionBounds]:
         """First and last position, exclusive, of each index with its repetitions."""
         return list(runs_of_equals(self.indices))
 
-    def _distinct_offsets(self, first: int, last: int) -> tuple[Offsets, bool | Array]:
-        distances = self.distances[first : last - 1]
+    def _distinct_offsets(self, first_position: int, stop_position: int) -> DistinctOffsets:
+        after_first = slice(first_position, stop_position - 1)
+        distances = self.distances[after_first]
         is_new = distances > 0
         offsets = np.append(0, distances[is_new].cumsum())
-        return offsets, self.starts_new_range[first : last - 1][is_new]
+        return DistinctOffsets(offsets, self.starts_new_range[after_first][is_new])
 
 
 class Slab(NamedTuple):
@@ -512,7 +526,7 @@ class SlabPlanner:
 
         Inner axes are taken whole as long as they are within the limits, and the next one is split.
         """
-        whole_axes: list[tuple[int, int]] = []  # innermost first
+        whole_axes: list[PositionBounds] = []  # innermost first
         bounds: StartsAndStops | None = None  # of the whole axes; None for one range
         stats = _STATS_OF_ONE_ELEMENT
         for axis in self.axis_ranges:
@@ -543,17 +557,17 @@ class SlabPlanner:
 
     def _slab(
         self,
-        innermost_first: list[tuple[int, int]],
-        bounds: StartsAndStops | None,
+        innermost_first: list[PositionBounds],
+        bounds_if_several: StartsAndStops | None,
         stats: RangeStats,
     ) -> Slab:
         """The slab of a part of the selection.
 
         Parameters
         ----------
-        innermost_first : list of tuple
+        innermost_first : list of PositionBounds
             The part, as `AxisBounds`, but with the innermost axis first.
-        bounds : tuple of two arrays or None
+        bounds_if_several : tuple of two arrays or None
             Ranges of the part in elements, counted from its first one; None for one range.
         stats : RangeStats
             Sizes of the part.
@@ -578,8 +592,10 @@ class SlabPlanner:
                 shape.append(int(steps[-1]) + 1)
                 strides.append(size)
                 selected.append(steps)
-        if bounds is not None:
-            bounds = bounds[0] * size, bounds[1] * size
+        bounds: StartsAndStops | None = None
+        if bounds_if_several is not None:
+            starts, stops = bounds_if_several
+            bounds = starts * size, stops * size
         ranges = ByteRanges(start * size, stats.fetched_elements * size, bounds)
         selected_index = None if is_even else outer_index(selected)
         return Slab(ranges, tuple(shape), tuple(strides), selected_index, axis_bounds)
@@ -644,19 +660,21 @@ class AbsentInnerChunk(NamedTuple):
 
 
 def group_into_fetches(
-    located: list[tuple[int, InnerSelection]], gap: int, max_nbytes: int, max_ranges: int
+    located: list[LocatedInnerSelection],
+    max_gap_within_range: int,
+    max_fetch_nbytes: int,
+    max_ranges: int,
 ) -> Iterator[Fetch]:
-    """Join inner selections to fetches.
+    """Group inner selections, of which as many are fetched together as the limits permit.
 
     Parameters
     ----------
-    located : list of tuple
-        The offset of the first selected element in the object, in bytes, and the inner selection.
+    located : list of LocatedInnerSelection
         In the order of offsets, ranges of neighbours are joined where the gap permits.
-    gap : int
+    max_gap_within_range : int
         Largest number of unread bytes between two slabs of one range. A slab of several ranges is
         not joined to others.
-    max_nbytes : int
+    max_fetch_nbytes : int
         Largest size of a fetch, except for one of a single element.
     max_ranges : int
         Largest number of ranges of a fetch.
@@ -665,22 +683,25 @@ def group_into_fetches(
     slabs: list[PlacedSlab] = []
     nbytes = count = 0  # of `together`
     for offset, inner_selection in located:
-        for slab in inner_selection.slab_planner.split_by_size(max_nbytes, max_ranges):
+        for slab in inner_selection.slab_planner.split_by_size(max_fetch_nbytes, max_ranges):
             ranges = slab.ranges
-            start = offset + ranges.start
+            start = offset + ranges.offset
             size = ranges.nbytes
             bounds = ranges.bounds_from_offset
             if together and bounds is None and (last := together[-1]).bounds_from_offset is None:
-                unread = start - last.start - last.nbytes
-                if 0 <= unread <= gap and nbytes + unread + size <= max_nbytes:
-                    together[-1] = ByteRanges(last.start, last.nbytes + unread + size)
+                unread = start - last.offset - last.nbytes
+                if (
+                    0 <= unread <= max_gap_within_range
+                    and nbytes + unread + size <= max_fetch_nbytes
+                ):
+                    together[-1] = ByteRanges(last.offset, last.nbytes + unread + size)
                     nbytes += unread
                     out_selection = inner_selection.out_selection(slab.axis_bounds)
                     slabs.append((slab, out_selection, nbytes))
                     nbytes += size
                     continue
             added = ranges.number_of_ranges()
-            if together and (nbytes + size > max_nbytes or count + added > max_ranges):
+            if together and (nbytes + size > max_fetch_nbytes or count + added > max_ranges):
                 yield Fetch(concatenate_ranges(together, nbytes), slabs)
                 together = []
                 slabs = []
@@ -698,7 +719,7 @@ def concatenate_ranges(together: list[ByteRanges], nbytes: int) -> ByteRanges:
     if len(together) == 1:
         return together[0]
     if all(ranges.bounds_from_offset is None for ranges in together):
-        starts = np.array([ranges.start for ranges in together])
+        starts = np.array([ranges.offset for ranges in together])
         stops = starts + [ranges.nbytes for ranges in together]
         return ByteRanges(0, nbytes, (starts, stops))
     bounds = zip(*[ranges.starts_and_stops() for ranges in together], strict=True)
@@ -717,8 +738,9 @@ class Plan:
         Layout of the object.
     selection : Selection
         Selected elements.
-    cost : RequestCost or None
-        Largest gap and size of a request. None for one range, as where all bytes are in memory.
+    cost_unless_read_whole : RequestCost or None
+        Largest gap and size of a request. None where objects are read whole, as from memory:
+        then the selection is one range.
 
     Attributes
     ----------
@@ -749,11 +771,13 @@ class Plan:
     """
 
     def __init__(
-        self, layout: ObjectLayout, selection: Selection, cost: RequestCost | None
+        self, layout: ObjectLayout, selection: Selection, cost_unless_read_whole: RequestCost | None
     ) -> None:
         self.layout = layout
         self.selection = selection
-        self.gap, self.max_request_nbytes = (UNLIMITED, UNLIMITED) if cost is None else cost
+        self.gap, self.max_request_nbytes = (
+            (UNLIMITED, UNLIMITED) if cost_unless_read_whole is None else cost_unless_read_whole
+        )
         # Of the stored axes of an inner chunk, in elements; points are on one axis of offsets.
         self._strides = (1,) if selection.are_points else layout.grid.element_strides
         # By the number of indices along each axis, all of them ranges.
@@ -928,23 +952,23 @@ class Plan:
                 located.sort(key=_LOCATION)
             yield from group_into_fetches(located, self.gap, max_nbytes, max_ranges)
 
-    def end_of_file_error(self, path: str, offset: int) -> ChunkSizeError:
-        """Error for a file that ends at the byte `offset`, within or before a range."""
+    def end_of_file_error(self, path: str, file_nbytes: int) -> ChunkSizeError:
+        """Error for a file of `file_nbytes` bytes, which ends within or before a range."""
         if self.layout.stored_nbytes is None:
             return ChunkSizeError(
-                f"{path} ends at byte {offset}, within an inner chunk that its index has: it was"
-                " shortened while it was read"
+                f"{path} ends at byte {file_nbytes}, within an inner chunk that its index has: it"
+                " was shortened while it was read"
             )
         if self.reads_whole_chunk:
-            return wrong_size_error(path, 0, self.layout.nbytes, offset)
+            return wrong_size_error(path, 0, self.layout.nbytes, file_nbytes)
         (inner_selection,) = self.inner_selections()
         first = inner_selection.offset_in_inner_chunk
         slabs = inner_selection.slab_planner.split_by_size(UNLIMITED, _AT_ONCE)
         ranges = (bounds for slab in slabs for bounds in slab.ranges.ranges())
         start, stop = next(
-            (first + start, first + stop) for start, stop, _ in ranges if first + stop > offset
+            (first + start, first + stop) for start, stop, _ in ranges if first + stop > file_nbytes
         )
-        return wrong_size_error(path, start, stop, max(offset - start, 0))
+        return wrong_size_error(path, start, stop, max(file_nbytes - start, 0))
 
 
 def with_request_sizes(
@@ -990,12 +1014,12 @@ def with_request_sizes(
 
 
 def _fastest_max_request_nbytes(
-    request_sizes: list[int], slots: int, objects_at_once: int, min_piece_nbytes: int
+    uncut_request_sizes: list[int], slots: int, objects_at_once: int, min_piece_nbytes: int
 ) -> int:
     """Largest size of requests with which all bytes have come after the shortest time.
 
-    Each of the `objects_at_once` has requests of these `request_sizes`, in bytes, to be cut to
-    smaller ones. They are sent in rounds of as many requests as there are `slots`. A round takes
+    Each of the `objects_at_once` has requests of these `uncut_request_sizes`, in bytes, to be cut
+    to smaller ones. They are sent in rounds of as many requests as there are `slots`. A round takes
     the time of its largest request: its wait for an answer, and its bytes. The wait is as long as a
     connection takes for `min_piece_nbytes` bytes. So the time of a size, in bytes of one
     connection, is the number of rounds times the sum of both.
@@ -1004,10 +1028,10 @@ def _fastest_max_request_nbytes(
     smaller than `min_piece_nbytes`; of two that take the same time, it is the larger one.
     """
     wait = min_piece_nbytes
-    largest = max(request_sizes)
+    largest = max(uncut_request_sizes)
 
     def time_of(max_size: int) -> int:
-        requests = objects_at_once * sum([-(-size // max_size) for size in request_sizes])
+        requests = objects_at_once * sum([-(-size // max_size) for size in uncut_request_sizes])
         rounds = -(-requests // slots)
         return rounds * (max_size + wait)
 
@@ -1018,7 +1042,7 @@ def _fastest_max_request_nbytes(
 def plan_of(
     layout: ObjectLayout,
     chunk_selection: Any,
-    cost: RequestCost | None,
+    cost_unless_read_whole: RequestCost | None,
     out_selection: Any = None,
     drop_axes: tuple[int, ...] = (),
 ) -> Plan:
@@ -1030,12 +1054,12 @@ def plan_of(
         Layout of the object.
     chunk_selection : tuple
         The selection, in one of the four forms of `indexing.selection`.
-    cost : RequestCost or None
-        Largest gap and size of a request; None for one range.
+    cost_unless_read_whole : RequestCost or None
+        Largest gap and size of a request; None where objects are read whole.
     out_selection : tuple or array, optional
         The places of the selected elements in `out`; None where `out` has these alone.
     drop_axes : tuple of int
         Axes of the array that `out` does not have.
     """
     selection = Selection(layout.shape, layout.order, chunk_selection, out_selection, drop_axes)
-    return Plan(layout, selection, cost)
+    return Plan(layout, selection, cost_unless_read_whole)

@@ -90,7 +90,7 @@ class PlanCache:
         self,
         layout: ObjectLayout,
         chunk_selection: Any,
-        cost: RequestCost | None,
+        cost_unless_read_whole: RequestCost | None,
         out_selection: Any = None,
         drop_axes: tuple[int, ...] = (),
     ) -> Plan:
@@ -101,8 +101,10 @@ class PlanCache:
         nothing else.
         """
         if not is_basic_selection(chunk_selection):
-            return plan_of(layout, chunk_selection, cost, out_selection, drop_axes)
-        key = layout, cost
+            return plan_of(
+                layout, chunk_selection, cost_unless_read_whole, out_selection, drop_axes
+            )
+        key = layout, cost_unless_read_whole
         kept = self._plans.get(key)
         if kept is not None and kept.chunk_selection == chunk_selection:
             return kept.plan
@@ -113,7 +115,9 @@ class PlanCache:
             byte_distance = (start - kept.start) * layout.item_size
             plan = kept.plan.shifted(number - kept.inner_chunk_number, byte_distance)
         else:
-            plan = plan_of(layout, chunk_selection, cost, out_selection, drop_axes)
+            plan = plan_of(
+                layout, chunk_selection, cost_unless_read_whole, out_selection, drop_axes
+            )
         if plan.range_count <= layout.limits.inline_ranges:
             if len(self._plans) >= _MAX_KEPT:
                 self._plans.clear()

@@ -218,9 +218,9 @@ def selection_shape(chunk_selection: Sequence[Any], shape: Sequence[int]) -> tup
     )
 
 
-def _length_of_slice_or_array(entry: Any, size: int) -> int:
+def _length_of_slice_or_array(entry: slice | Array, size: int) -> int:
     """Number of indices that a slice or an array selects along an axis of `size` elements."""
-    if type(entry) is slice:
+    if isinstance(entry, slice):
         return len(range(*entry.indices(size)))
     return int(np.count_nonzero(entry)) if entry.dtype == bool else entry.size
 
@@ -232,11 +232,11 @@ def scalar_of(value: Any, dtype: Any) -> Array:
     return element
 
 
-def broadcast(value: Array, shape: tuple[int, ...], *, is_element: bool = False) -> Array:
+def broadcast(value: Array, shape: tuple[int, ...], *, selects_element: bool = False) -> Array:
     """`value` in the shape of a selection, as NumPy assigns it: a view, which may be read-only.
 
     As in ``array[selection] = value``, axes of length 1 in front of those of the selection are left
-    out. A selection that `is_element` has no axes and takes no array with axes, other than an array
+    out. One that `selects_element` has no axes and takes no array with axes, other than an array
     of one bool or of one record. A ValueError if the value does not fit.
     """
     if value.shape == shape:
@@ -244,7 +244,7 @@ def broadcast(value: Array, shape: tuple[int, ...], *, is_element: bool = False)
     elements = np.asarray(value)  # a matrix has two axes in any shape
     extra_axes = elements.ndim - len(shape)
     is_taken_for_one = elements.size == 1 and elements.dtype.type in (np.bool_, np.void)
-    if is_element and extra_axes and not is_taken_for_one:
+    if selects_element and extra_axes and not is_taken_for_one:
         raise shape_mismatch_error(value.shape, shape)
     try:
         return np.broadcast_to(elements.squeeze(tuple(range(extra_axes))), shape)
@@ -531,20 +531,20 @@ class ChunkGrid:
             for axis_selection, size, number_stride in axes
         ]
 
-    def combine_axes_by_chunk(self, split: AxisSplit) -> Iterator[tuple[int, AxisSelections]]:
+    def combine_axes_by_chunk(self, axis_split: AxisSplit) -> Iterator[tuple[int, AxisSelections]]:
         """Number of each chunk with selected elements, ascending, and its selection.
 
         Plain tuples, since one is made for each of many inner chunks.
         """
-        order = self.axes_by_number if len(split) == len(self.axes_by_number) else [0]
+        order = self.axes_by_number if len(axis_split) == len(self.axes_by_number) else [0]
         inverse_order = [order.index(i) for i in range(len(order))]
-        for combination in product(*[split[i] for i in order]):
+        for combination in product(*[axis_split[i] for i in order]):
             number = sum([added for added, _ in combination])
             yield number, tuple([combination[i][1] for i in inverse_order])
 
-    def lookup_by_chunk(self, split: AxisSplit) -> Callable[[int], AxisSelections | None]:
+    def lookup_by_chunk(self, axis_split: AxisSplit) -> Callable[[int], AxisSelections | None]:
         """A function of the number of a chunk, which gives its selection; None if it has none."""
-        axes = [dict(axis) for axis in split]
+        axes = [dict(axis) for axis in axis_split]
 
         def axis_selections_in(number: int) -> AxisSelections | None:
             added = [number]

@@ -8,7 +8,7 @@ so that any thread may use it.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from zipfile import ZIP_STORED
 
 import numpy as np
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 CostKind: TypeAlias = Literal["local", "remote"]
 
 
+class WholeReadReason(NamedTuple):
+    """Why an object is always read whole, and what to do about it, as parts of sentences."""
+
+    text: str
+    remedy: str
+
+
 class Driver:
     """A store of any class: its `get` is asked for byte ranges, and its `set` takes new objects."""
 
@@ -53,22 +60,18 @@ class Driver:
         """Cost of a request by the settings of the moment; None if all objects are read whole."""
         return request_cost_if_partial_reads(self.cost_kind)
 
-    def why_always_whole(self, key: str) -> str | None:  # noqa: ARG002
+    def why_always_whole(self, key: str) -> WholeReadReason | None:  # noqa: ARG002
         """Why the object at `key` is read whole; None if it is not.
 
         A range of it costs as much as all of it. A missing object is not read whole.
         """
         if not known_stores.is_known_to_ignore_ranges(self.store):
             return None
-        return (
-            f"{store_name(self.store)} has answered a byte range with a whole object, or refused it"
-        )
-
-    def remedy_if_always_whole(self, key: str) -> str:  # noqa: ARG002
-        """What to do about `why_always_whole` for the object at `key`, if there is a reason."""
-        return (
+        return WholeReadReason(
+            f"{store_name(self.store)} has answered a byte range with a whole object, or refused"
+            " it",
             "serve the objects by a server that answers byte ranges (nginx, Apache, S3), and not"
-            " compressed by the server (Content-Encoding), or copy them to a folder"
+            " compressed by the server (Content-Encoding), or copy them to a folder",
         )
 
     def request_cost_unless_read_whole(self, key: str) -> RequestCost | None:
@@ -89,17 +92,17 @@ class Driver:
         must = "must be a folder (LocalStore): only chunks in files are changed in place"
         return f"its store is a {type(self.store).__name__}, and {must}"
 
-    def view_bytes_if_exists(self, key: str, nbytes: int | None) -> Bytes | None:
+    def view_bytes_if_exists(self, key: str, expected_nbytes: int | None) -> Bytes | None:
         """The bytes of the object at `key`, not copied and read-only; None if it is missing.
 
-        Raises ChunkSizeError unless there are `nbytes` of them; None is any number. Only for stores
-        that have a `files_root` or are in memory; others raise NotImplementedError. It may wait for
-        the disk.
+        Raises ChunkSizeError unless there are `expected_nbytes` of them; None is any number. Only
+        for stores that have a `files_root` or are in memory; others raise NotImplementedError. It
+        may wait for the disk.
         """
         raise NotImplementedError
 
     def view_writable_bytes_if_exists(
-        self, key: str, nbytes: int | None, writable_mappings: WritableMappings
+        self, key: str, expected_nbytes: int | None, writable_mappings: WritableMappings
     ) -> Bytes | None:
         """As `view_bytes_if_exists`, but changes of the bytes change the file.
 
@@ -128,15 +131,17 @@ class FileDriver(_LocalMediaDriver):
             return 'it was opened to be read only: open it with mode="r+"'
         return None if CAN_WRITE_FILES else "this system has no positioned writes"
 
-    def view_bytes_if_exists(self, key: str, nbytes: int | None) -> Bytes | None:
+    def view_bytes_if_exists(self, key: str, expected_nbytes: int | None) -> Bytes | None:
         """The bytes of a file, mapped; raises as `map_read_only_if_exists`."""
-        return map_read_only_if_exists(f"{self.files_root}/{key}", nbytes)
+        return map_read_only_if_exists(f"{self.files_root}/{key}", expected_nbytes)
 
     def view_writable_bytes_if_exists(
-        self, key: str, nbytes: int | None, writable_mappings: WritableMappings
+        self, key: str, expected_nbytes: int | None, writable_mappings: WritableMappings
     ) -> Bytes | None:
         """The bytes of a file, mapped; raises as `map_writable_if_exists`."""
-        return map_writable_if_exists(f"{self.files_root}/{key}", nbytes, writable_mappings)
+        return map_writable_if_exists(
+            f"{self.files_root}/{key}", expected_nbytes, writable_mappings
+        )
 
 
 class MemoryDriver(Driver):
@@ -144,22 +149,20 @@ class MemoryDriver(Driver):
 
     is_memory = True
 
-    def why_always_whole(self, key: str) -> str:  # noqa: ARG002
+    def why_always_whole(self, key: str) -> WholeReadReason:  # noqa: ARG002
         """Why an object is read whole: always, as it is in memory."""
-        return "the chunks are in memory, where reading one whole costs nothing"
+        return WholeReadReason(
+            "the chunks are in memory, where reading one whole costs nothing", "none is needed"
+        )
 
-    def remedy_if_always_whole(self, key: str) -> str:  # noqa: ARG002
-        """What to do about chunks in memory: nothing."""
-        return "none is needed"
-
-    def view_bytes_if_exists(self, key: str, nbytes: int | None) -> Bytes | None:
+    def view_bytes_if_exists(self, key: str, expected_nbytes: int | None) -> Bytes | None:
         """The bytes of a buffer, used in place."""
         buffer = run_coroutine_that_never_waits(self.store.get(key, cpu.buffer_prototype))
         if buffer is None:
             return None
         content = np.asarray(buffer.as_array_like()).view(np.uint8)
-        if nbytes is not None and content.size != nbytes:
-            raise wrong_size_error(key, 0, nbytes, content.size)
+        if expected_nbytes is not None and content.size != expected_nbytes:
+            raise wrong_size_error(key, 0, expected_nbytes, content.size)
         content.flags.writeable = False  # this NumPy array, and not the buffer
         return content
 
@@ -169,20 +172,15 @@ class ZipDriver(_LocalMediaDriver):
 
     objects_are_alike = False  # members may be compressed one by one
 
-    def why_always_whole(self, key: str) -> str | None:
+    def why_always_whole(self, key: str) -> WholeReadReason | None:
         """Why a member is read whole: it is compressed, or the reason of `Driver`."""
         if self._is_compressed_member(key):
-            return "the zip file is compressed"
-        return super().why_always_whole(key)
-
-    def remedy_if_always_whole(self, key: str) -> str:
-        """What to do about a compressed member, or as of `Driver`."""
-        if self._is_compressed_member(key):
-            return (
+            return WholeReadReason(
+                "the zip file is compressed",
                 "make the zip file again with compression=zipfile.ZIP_STORED, as zarr's ZipStore"
-                " does by default"
+                " does by default",
             )
-        return super().remedy_if_always_whole(key)
+        return super().why_always_whole(key)
 
     def _is_compressed_member(self, key: str) -> bool:
         """Whether a member is compressed; False for one that is missing, which `get` finds out."""
@@ -211,20 +209,15 @@ class FsspecDriver(Driver):
         classes = type(getattr(store.fs, "sync_fs", None)).__mro__
         self._is_archive = any(base.__module__ == "fsspec.archive" for base in classes)
 
-    def why_always_whole(self, key: str) -> str | None:
+    def why_always_whole(self, key: str) -> WholeReadReason | None:
         """Why an object is read whole: it is in an archive, or the reason of `Driver`."""
         if self._is_archive:
-            return "fsspec reads an archive at one position, so that ranges would get mixed up"
-        return super().why_always_whole(key)
-
-    def remedy_if_always_whole(self, key: str) -> str:
-        """What to do about an archive, or as of `Driver`."""
-        if self._is_archive:
-            return (
+            return WholeReadReason(
+                "fsspec reads an archive at one position, so that ranges would get mixed up",
                 "open a zip file on this machine by zarr.storage.ZipStore, and unpack any other"
-                " archive"
+                " archive",
             )
-        return super().remedy_if_always_whole(key)
+        return super().why_always_whole(key)
 
 
 class ObjectStoreDriver(Driver):

@@ -59,6 +59,9 @@ _HAS_NO_LINKS: Final = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSU
 MAX_ATTEMPTS: Final = 100
 """How often a chunk is opened or made, while other processes replace or delete it."""
 
+OffsetAndBytes: TypeAlias = "tuple[int, Bytes]"
+"""A block of a new object: its offset in the object, and its bytes."""
+
 _MAX_FILE_NBYTES: Final = 2**63 - 1
 
 # Gives a complete file its name: from the temporary path, to the path of the chunk.
@@ -93,8 +96,8 @@ class FileState(Enum):
 class NewFile(NamedTuple):
     """The content of a file that is to be made."""
 
-    blocks: Iterable[tuple[int, Bytes]]
-    """Offsets and bytes, which are written in this order."""
+    blocks: Iterable[OffsetAndBytes]
+    """Written in this order."""
     nbytes: int | None = None
     """Size of a file with holes: its zeros take no space. None if the blocks are all of the file.
     """
@@ -111,7 +114,7 @@ class NewFile(NamedTuple):
             try:
                 os.truncate(descriptor, min(self.nbytes, _MAX_FILE_NBYTES))
             except OSError as error:
-                raise PartlyWrittenError(error.errno, 0, 0) from error
+                raise PartlyWrittenError(error.errno or errno.EIO, 0, 0) from error
         for start, block in self.blocks:
             write_block(descriptor, memoryview(block), start, written)
             written += block.size
@@ -132,7 +135,7 @@ class OpenedChunk(NamedTuple):
     """How a new file gets its name."""
     outcome: str = _NOT_REPLACED
     """For messages, what has become of the chunk if no new file could be made."""
-    is_shared: bool = False
+    lock_is_shared: bool = False
     """Whether others may hold the lock, too; then the file must not be replaced."""
     file: ChunkFile | None = None
     """None if the chunk is missing; also where nothing of it is kept, and it is not locked."""
@@ -149,7 +152,7 @@ class OpenedChunk(NamedTuple):
         try:
             write_ranges(descriptor, range_update, size)
         except PartlyWrittenError as error:
-            outcome = f"{error.written} bytes of the selection have been written"
+            outcome = f"{error.selection_nbytes_written} bytes of the selection have been written"
             raise _error_naming_chunk(error, self.path, outcome) from error.__cause__
         size_now = os.fstat(descriptor).st_size
         if size_now != size:
@@ -195,7 +198,7 @@ def open_to_replace_unlocked(
 
 @contextmanager
 def open_locked(
-    path: str, root: str, *, is_shared: bool, keeps_old_elements: bool, lock_seconds: int
+    path: str, root: str, *, lock_is_shared: bool, keeps_old_elements: bool, lock_seconds: int
 ) -> Iterator[OpenedChunk]:
     """Open the file of a chunk for writing, and lock it until the end of the block.
 
@@ -205,7 +208,7 @@ def open_locked(
     ----------
     path, root
         Of the file, and of its store.
-    is_shared
+    lock_is_shared
         Whether others may write into the file meanwhile. Of a symbolic link, and of a file that
         this process must not write, the lock is exclusive all the same.
     keeps_old_elements
@@ -224,7 +227,7 @@ def open_locked(
     """
     unlocked: OpenedChunk | None = None
     try:
-        descriptor, may_write = open_to_write_unlocked(path, is_shared=is_shared)
+        descriptor, may_write = open_to_write_unlocked(path, for_shared_lock=lock_is_shared)
         if descriptor is None and may_write:  # another process may make one first
             outcome = _NOT_MADE if keeps_old_elements else _NOT_REPLACED
             unlocked = OpenedChunk(path, FileState.MISSING, _publish_by_link_or_rename, outcome)
@@ -239,9 +242,11 @@ def open_locked(
     leads_to_nothing = descriptor is None
     if descriptor is None:  # a symbolic link to nothing: its folder is locked
         descriptor = os.open(os.path.dirname(path), READ_FLAGS)  # noqa: PTH120
-    is_shared = is_shared and may_write
+    lock_is_shared = lock_is_shared and may_write
     with ChunkFile(descriptor, path, root) as file:
-        lock_if_supported(descriptor, path, root, is_shared=is_shared, max_seconds=lock_seconds)
+        lock_if_supported(
+            descriptor, path, root, is_shared=lock_is_shared, max_seconds=lock_seconds
+        )
         try:
             if leads_to_nothing:
                 is_changed = os.path.exists(path) or not os.path.islink(path)  # noqa: PTH110, PTH114
@@ -257,7 +262,7 @@ def open_locked(
                     may_write=may_write,
                 )
                 yield OpenedChunk(
-                    path, state, os.replace, _NOT_REPLACED, is_shared, file, status.st_size
+                    path, state, os.replace, _NOT_REPLACED, lock_is_shared, file, status.st_size
                 )
         finally:
             unlock(descriptor)
@@ -294,11 +299,11 @@ class DescriptorAndMayWrite(NamedTuple):
     """False if `path` is a symbolic link, or there is no permission to write."""
 
 
-def open_to_write_unlocked(path: str, *, is_shared: bool) -> DescriptorAndMayWrite:
+def open_to_write_unlocked(path: str, *, for_shared_lock: bool) -> DescriptorAndMayWrite:
     """Open the file at `path` without a lock; for reading, where it must not be written.
 
-    On a file system that is mounted read-only, an error if the lock `is_shared`. An interrupt
-    (Ctrl-C) leaves no file open.
+    On a file system that is mounted read-only, an error `for_shared_lock`, under which the
+    file would be written to. An interrupt (Ctrl-C) leaves no file open.
     """
     for flags in WRITE_FLAGS, WRITE_FLAGS & ~os.O_NOFOLLOW:
         try:
@@ -306,7 +311,9 @@ def open_to_write_unlocked(path: str, *, is_shared: bool) -> DescriptorAndMayWri
                 open_descriptor_if_exists(path, flags), flags == WRITE_FLAGS
             )
         except OSError as error:
-            if error.errno not in NOT_WRITABLE_ERRNOS and (is_shared or error.errno != errno.EROFS):
+            if error.errno not in NOT_WRITABLE_ERRNOS and (
+                for_shared_lock or error.errno != errno.EROFS
+            ):
                 raise
     return DescriptorAndMayWrite(open_descriptor_if_exists(path), may_write=False)
 

@@ -161,8 +161,8 @@ def open_chunk_file_if_exists(path: str, root: str) -> ChunkFile | None:
 def open_chunk_file_nowait_if_exists(path: str, root: str) -> ChunkFile | None:
     """As `open_chunk_file_if_exists`, on the event loop, where neither it nor the reads may wait.
 
-    After any other error than that of a missing file it is a BlockingIOError: `open_chunk_file_if_exists` in
-    a thread may wait, and says which error it is.
+    After any other error than that of a missing file it is a BlockingIOError:
+    `open_chunk_file_if_exists` in a thread may wait, and says which error it is.
     """
     try:
         descriptor = os.open(path, READ_FLAGS)
@@ -294,7 +294,7 @@ class ChunkFile:
         fetched = self._fetched[: ranges.nbytes]
         memory = memoryview(fetched)
         if ranges.bounds_from_offset is None and ranges.nbytes <= max_request_nbytes:
-            self.read_range(memory, ranges.start)
+            self.read_range(memory, ranges.offset)
             return fetched
         max_short_nbytes = ranges.number_of_ranges() * short_range_nbytes
         if ranges.nbytes <= min(max_short_nbytes, max_request_nbytes):

@@ -174,12 +174,12 @@ class KnownStores:
         """Whether an open file is on this machine; False where that is not known."""
         return self._type_of(descriptor) in _LOCAL_TYPES
 
-    def has_advisory_locks(self, descriptor: int, root: str) -> bool:
-        """Whether a lock of an open file below a root disturbs nobody who does not ask for one.
+    def has_mandatory_locks(self, descriptor: int, root: str) -> bool:
+        """Whether a lock of an open file below a root refuses the reads and writes of others.
 
-        False on SMB, where it refuses the reads and writes of others. Records where the root is.
+        So on SMB. False where that is not known, and without locks. Records where the root is.
         """
-        return self.record_file_system(descriptor, root) not in _TYPES_WITH_MANDATORY_LOCKS
+        return self.record_file_system(descriptor, root) in _TYPES_WITH_MANDATORY_LOCKS
 
     def _type_of(self, descriptor: int) -> str:
         """The type of the file system of an open file; empty if it cannot be found out.

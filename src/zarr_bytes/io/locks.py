@@ -12,7 +12,7 @@ import errno
 import os
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Final
+from typing import Final, NamedTuple
 
 from zarr_bytes.errors import ChunkFileError
 from zarr_bytes.io.files import closing_descriptor, is_temporary, open_descriptor_if_exists
@@ -58,7 +58,7 @@ def lock_if_supported(
     WorkCancelledError
         If the write is cancelled while it waits.
     """
-    if fcntl is None or not known_stores.has_advisory_locks(descriptor, root):
+    if fcntl is None or known_stores.has_mandatory_locks(descriptor, root):
         return
     operation = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     error_number = _try_lock(descriptor, operation)
@@ -105,15 +105,23 @@ def _retry_lock(descriptor: int, path: str, operation: int, max_seconds: int) ->
     return error_number
 
 
-def _state_of_file_and_temporaries(path: str) -> list[tuple[str, int, int]]:
-    """Names, sizes and times of the file at `path` and of those that are to replace it.
+class _NameSizeAndTime(NamedTuple):
+    """What shows that a file has been written to."""
+
+    name: str
+    nbytes: int
+    mtime_ns: int
+
+
+def _state_of_file_and_temporaries(path: str) -> list[_NameSizeAndTime]:
+    """The state of the file at `path` and of those that are to replace it.
 
     Two states are equal if nobody has written meanwhile. Empty if the folder cannot be read.
     """
     folder, name = os.path.split(path)
     with suppress(OSError), os.scandir(folder) as entries:
         return sorted(
-            (entry.name, status.st_size, status.st_mtime_ns)
+            _NameSizeAndTime(entry.name, status.st_size, status.st_mtime_ns)
             for entry in entries
             if entry.name == name or is_temporary(entry.name, name)
             for status in [entry.stat()]
@@ -147,6 +155,6 @@ def can_lock(path: str) -> bool:
     if descriptor is None:
         return can_lock(folder)
     with closing_descriptor(descriptor):
-        if not known_stores.has_advisory_locks(descriptor, folder):
+        if known_stores.has_mandatory_locks(descriptor, folder):
             return False
         return _try_lock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB) in (0, *_IS_HELD)

@@ -61,7 +61,9 @@ def chain_of_bases(array: Array) -> Iterator[object]:
         owner = getattr(owner, "obj" if isinstance(owner, memoryview) else "base", None)
 
 
-def copy_if_maybe_mapped(array: Array, paths: Iterable[str], *, is_read: bool = False) -> Array:
+def copy_if_maybe_mapped(
+    array: Array, paths: Iterable[str], *, array_is_out: bool = False
+) -> Array:
     """The array, or a copy if it may share memory with a file at one of `paths`.
 
     Parameters
@@ -70,8 +72,9 @@ def copy_if_maybe_mapped(array: Array, paths: Iterable[str], *, is_read: bool = 
         The values to write into the files, or the array to read into.
     paths
         Of the files; looked at only if `array` is known to map a file.
-    is_read
-        Whether the files are read into `array`. Memory of unknown origin is not copied then.
+    array_is_out
+        Whether `array` is what the files are to be read into. Memory of unknown origin is not
+        copied then.
     """
     for owner in chain_of_bases(array):
         identity = owner.identity if isinstance(owner, MappedFile) else None
@@ -82,7 +85,7 @@ def copy_if_maybe_mapped(array: Array, paths: Iterable[str], *, is_read: bool = 
     # Nobody says whether other memory is that of a file: a mapping without a name, a capsule.
     # An array that is read into is taken for shared memory, which a copy would double.
     owns_memory = isinstance(owner, np.ndarray) and owner.flags.owndata
-    if is_read or owns_memory or isinstance(owner, bytes | bytearray):
+    if array_is_out or owns_memory or isinstance(owner, bytes | bytearray):
         return array
     return array.copy()
 
@@ -153,14 +156,14 @@ def _sync_file(path: str) -> _Identity | None:
     return status.st_dev, status.st_ino
 
 
-def map_read_only_if_exists(path: str, nbytes: int | None) -> Bytes | None:
+def map_read_only_if_exists(path: str, expected_nbytes: int | None) -> Bytes | None:
     """The bytes of the file at `path`, mapped instead of read; None if it is missing.
 
     Parameters
     ----------
     path
         Of the file of a chunk.
-    nbytes
+    expected_nbytes
         Size that the file must have; None for a shard, of which any size is mapped.
 
     Raises
@@ -170,18 +173,18 @@ def map_read_only_if_exists(path: str, nbytes: int | None) -> Bytes | None:
     ChunkSizeError
         If the file has another size.
     """
-    mapping = _map_file_if_exists(path, nbytes, is_writable=False)
+    mapping = _map_file_if_exists(path, expected_nbytes, is_writable=False)
     return None if mapping is None else np.frombuffer(mapping, np.uint8)
 
 
 def map_writable_if_exists(
-    path: str, nbytes: int | None, writable_mappings: WritableMappings
+    path: str, expected_nbytes: int | None, writable_mappings: WritableMappings
 ) -> Bytes | None:
     """As `map_read_only_if_exists`, but changes of the bytes change the file.
 
     Parameters
     ----------
-    path, nbytes
+    path, expected_nbytes
         As of `map_read_only_if_exists`.
     writable_mappings
         Gets the mapping, to sync its file after changes.
@@ -193,14 +196,14 @@ def map_writable_if_exists(
     ChunkSizeError
         If the file has another size.
     """
-    mapping = _map_file_if_exists(path, nbytes, is_writable=True)
+    mapping = _map_file_if_exists(path, expected_nbytes, is_writable=True)
     if isinstance(mapping, MappedFile):
         writable_mappings.add(path, mapping)
     return None if mapping is None else np.frombuffer(mapping, np.uint8)
 
 
 def _map_file_if_exists(
-    path: str, nbytes: int | None, *, is_writable: bool
+    path: str, expected_nbytes: int | None, *, is_writable: bool
 ) -> MappedFile | bytes | None:
     """Map the file at `path`; raises as `map_read_only_if_exists` and `map_writable_if_exists`.
 
@@ -220,8 +223,8 @@ def _map_file_if_exists(
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise not_a_file_error(path, status.st_mode)
-        if nbytes is not None and status.st_size != nbytes:
-            raise wrong_size_error(path, 0, nbytes, status.st_size)
+        if expected_nbytes is not None and status.st_size != expected_nbytes:
+            raise wrong_size_error(path, 0, expected_nbytes, status.st_size)
         if is_writable and is_hard_linked_or_read_only(descriptor, status, path):
             raise _not_writable_error(path)
         if not status.st_size:

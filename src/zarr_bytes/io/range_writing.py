@@ -52,18 +52,18 @@ class PartlyWrittenError(OSError):
 
     Parameters
     ----------
-    number
-        That of the error of the system.
+    error_number
+        That of the system, or EIO where it has written nothing and given no error.
     offset
         Of the first byte in the file that is not written.
-    written
-        The number of bytes of the selection that are.
+    selection_nbytes_written
+        The number of bytes of the whole selection that are.
     """
 
-    def __init__(self, number: int | None, offset: int, written: int) -> None:
-        super().__init__(number, "")
+    def __init__(self, error_number: int, offset: int, selection_nbytes_written: int) -> None:
+        super().__init__(error_number, "")
         self.offset = offset
-        self.written = written
+        self.selection_nbytes_written = selection_nbytes_written
 
 
 def _c_preadv() -> Any:  # ctypes has no types for functions of C
@@ -118,7 +118,9 @@ def write_block(descriptor: int, memory: memoryview, start: int, before: int) ->
         try:
             count = os.pwrite(descriptor, memory[done:], start + done)
         except OSError as error:
-            raise PartlyWrittenError(error.errno, start + done, before + done) from error
+            raise PartlyWrittenError(
+                error.errno or errno.EIO, start + done, before + done
+            ) from error
         if not count:
             raise PartlyWrittenError(errno.EIO, start + done, before + done)
         done += count
@@ -164,11 +166,11 @@ def _write_mapped_and_count_ranges(descriptor: int, update: RangeUpdate, file_nb
     return done
 
 
-def read_to_addresses(source: int, table: AddressTable, begin: int) -> int:
-    """Read an open file from the offset `begin` on, into the memory that a table names.
+def read_to_addresses(descriptor: int, table: AddressTable, offset: int) -> int:
+    """Read an open file from an offset on, into the memory that a table names.
 
     Returns the number of bytes, or -1: a size that is not that of the table is an error of
     the system. At most 1,024 rows, as Linux takes them. It reads no memory of Python's: addresses
     must be those of a mapping that stays open.
     """
-    return int(_preadv(source, table.ctypes.data, len(table), begin))
+    return int(_preadv(descriptor, table.ctypes.data, len(table), offset))

@@ -25,7 +25,7 @@ import asyncio
 from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import numpy as np
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from zarr.abc.buffer import Buffer, BufferPrototype
+    from zarr.abc.store import ByteRequest
     from zarr.storage import StorePath
 
     from zarr_bytes.indexing.plan import ByteRanges, Fetch, Plan, SizedFetch
@@ -55,9 +56,6 @@ if TYPE_CHECKING:
     from zarr_bytes.io.index_cache import IndexCache
     from zarr_bytes.layout.elements import Array, Bytes
     from zarr_bytes.layout.objects import InnerChunkIndex, ObjectLayout
-
-_Request: TypeAlias = "RangeByteRequest | OffsetByteRequest | SuffixByteRequest"
-
 
 # Whether this task is inside of a request that has a slot.
 _is_in_request = ContextVar("is_in_request", default=False)
@@ -185,7 +183,7 @@ class StoreTransport:
             return SINGLE_CHUNK_INDEX
         content = self._kept_index
         if content is None:
-            content = await self._fetch_index(plan)
+            content = await self._fetch_index(plan.nbytes)
         # The size of a shard is known where it has come whole.
         whole = self._whole_object
         size = None if whole is None else whole.size
@@ -245,11 +243,12 @@ class StoreTransport:
         """The store and the key of the object, for messages."""
         return store_path_name(self._store_path)
 
-    async def _fetch_index(self, plan: Plan) -> Bytes:
+    async def _fetch_index(self, needed_nbytes: int) -> Bytes:
         """The bytes of the index of a shard, in one request, without a check of their checksum.
 
-        Where the whole shard comes, it is kept, and every range is cut out of it. Of an object that
-        is shorter than an index the bytes are too few, or the store's answer leads to a
+        Where the whole shard comes, it is kept, and every range is cut out of it. A warning
+        compares its size with `needed_nbytes`, the bytes that the read needs. Of an object that is
+        shorter than an index the bytes are too few, or the store's answer leads to a
         ChunkSizeError. Raises MissingChunkError if the object is missing.
         """
         layout = self._layout
@@ -271,7 +270,7 @@ class StoreTransport:
             return content
         self._keep_whole_object(content)
         if self.cost is not None:
-            self._record_and_warn_that_ranges_are_ignored(plan)
+            self._record_and_warn_that_ranges_are_ignored(needed_nbytes)
         start = layout.index_offset(content.size)
         return content[start : start + nbytes]
 
@@ -333,14 +332,14 @@ class StoreTransport:
         try:
             content = await self._get(request)
         except _RangeRefusedError:
-            await self._fetch_whole_after_refusal(plan)
+            await self._fetch_whole_after_refusal(plan.nbytes)
             raise StopRequestsError from None
         except ChunkSizeError:
             if await self._try_fetch_whole_after_wrong_size():
                 raise StopRequestsError from None
             raise
         if content.size != expected:
-            await self._keep_whole_or_raise(plan, request, expected, content)
+            await self._keep_whole_or_raise(plan.nbytes, request, expected, content)
         known_stores.record_range_answer(self._store_path.store, self._origin)
         if self._answers in _NOT_ANSWERED:
             self._answers = RangeAnswers.RANGES
@@ -349,7 +348,7 @@ class StoreTransport:
 
     async def _keep_whole_or_raise(
         self,
-        plan: Plan,
+        needed_nbytes: int,
         request: RangeByteRequest | OffsetByteRequest,
         expected: int,
         content: Bytes,
@@ -365,7 +364,7 @@ class StoreTransport:
             if is_open_ended:  # perhaps it is the end of an object that is too long
                 content = await self._get(None)
             self._keep_whole_object(content)
-            self._record_and_warn_that_ranges_are_ignored(plan)
+            self._record_and_warn_that_ranges_are_ignored(needed_nbytes)
             raise StopRequestsError
         if await self._try_fetch_whole_after_wrong_size():
             raise StopRequestsError
@@ -375,12 +374,12 @@ class StoreTransport:
             raise wrong_size_error(self._object_name, 0, stored, object_nbytes)
         raise wrong_size_error(self._object_name, start, start + expected, size)
 
-    async def _fetch_whole_after_refusal(self, plan: Plan) -> None:
+    async def _fetch_whole_after_refusal(self, needed_nbytes: int) -> None:
         """Request the whole object and keep it, unless another call has done so meanwhile."""
         async with self._whole_instead:
             if self._whole_object is None:
                 self._keep_whole_object(await self._get(None))
-                self._record_and_warn_that_ranges_are_ignored(plan)
+                self._record_and_warn_that_ranges_are_ignored(needed_nbytes)
 
     async def _try_fetch_whole_after_wrong_size(self) -> bool:
         """Request the whole object, unless a range has been answered; True if it is the chunk.
@@ -396,19 +395,19 @@ class StoreTransport:
                     self._answers = RangeAnswers.WRONG_SIZE
         return self._answers is RangeAnswers.WHOLE
 
-    async def _get(self, request: _Request | None, *, is_index: bool = False) -> Bytes:
+    async def _get(self, byte_range: ByteRequest | None, *, is_index: bool = False) -> Bytes:
         """The answer to a request, in a slot of the loop; None requests the whole object.
 
         `is_index` is whether the index of a shard is requested. Raises MissingChunkError, and all
         that `_answer` raises.
         """
         if self._request_slot is _NO_SLOT:
-            buffer = await self._answer(request, is_index=is_index)
+            buffer = await self._answer(byte_range, is_index=is_index)
         else:
             async with self._request_slot:
                 token = _is_in_request.set(True)
                 try:
-                    buffer = await self._answer(request, is_index=is_index)
+                    buffer = await self._answer(byte_range, is_index=is_index)
                 finally:
                     _is_in_request.reset(token)
         if buffer is None:
@@ -416,7 +415,7 @@ class StoreTransport:
         self._was_there = True
         return buffer.as_numpy_array()
 
-    async def _answer(self, request: _Request | None, *, is_index: bool) -> Buffer | None:
+    async def _answer(self, byte_range: ByteRequest | None, *, is_index: bool) -> Buffer | None:
         """What the store answers; None if the object is missing.
 
         Raises _RangeRefusedError if the store refuses the range, ChunkSizeError if the range is not
@@ -424,37 +423,37 @@ class StoreTransport:
         """
         try:
             if self._is_sync:
-                buffer = self._store_path.get_sync(prototype=self._prototype, byte_range=request)
+                buffer = self._store_path.get_sync(prototype=self._prototype, byte_range=byte_range)
             else:
-                buffer = await self._store_path.get(self._prototype, request)
+                buffer = await self._store_path.get(self._prototype, byte_range)
         except Exception as error:
-            if request is None:
+            if byte_range is None:
                 raise
-            if isinstance(request, SuffixByteRequest):  # Azure and caches have other ranges
+            if isinstance(byte_range, SuffixByteRequest):  # Azure and caches have other ranges
                 size = await _object_size_if_store_tells(self._store_path)
                 if size is not None:
-                    start = max(size - request.suffix, 0)
+                    start = max(size - byte_range.suffix, 0)
                     return await self._answer(RangeByteRequest(start, size), is_index=is_index)
             if not means_ranges_unsupported(error):
-                await self._raise_unless_maybe_compressed(request, error, is_index=is_index)
+                await self._raise_unless_maybe_compressed(byte_range, error, is_index=is_index)
             raise _RangeRefusedError from None
-        count_request(self._store_path, request, buffer)
+        count_request(self._store_path, byte_range, buffer)
         return cast("Buffer | None", buffer)
 
     async def _raise_unless_maybe_compressed(
-        self, request: _Request, error: Exception, *, is_index: bool
+        self, byte_range: ByteRequest, error: Exception, *, is_index: bool
     ) -> None:
         """Raise the error of a range, unless a server may keep the object compressed.
 
         That may be so where it refuses a range of a chunk, or the index of a shard, by HTTP status
         416. Raises ChunkSizeError where the object ends before the range does.
         """
-        start = getattr(request, "start", 0)
-        stop = getattr(request, "end", self._stored_nbytes or 0)
+        start = getattr(byte_range, "start", 0)
+        stop = getattr(byte_range, "end", self._stored_nbytes or 0)
         size = await _object_size_if_store_tells(self._store_path) if self._takes_slots else None
         if size is not None and size < stop:
             raise wrong_size_error(self._object_name, start, stop, max(size - start, 0)) from error
-        first = getattr(request, "offset", start)
+        first = getattr(byte_range, "offset", start)
         if size is None and self._takes_slots and await self._ends_before(first):
             raise wrong_size_error(self._object_name, first, stop, 0) from error
         is_of_inner_chunk = self._stored_nbytes is None and not is_index
@@ -500,7 +499,7 @@ class StoreTransport:
                     )
         return ranges.extract(chunk)
 
-    def _record_and_warn_that_ranges_are_ignored(self, plan: Plan) -> None:
+    def _record_and_warn_that_ranges_are_ignored(self, needed_nbytes: int) -> None:
         """Remember that the store ignores ranges, and warn the caller of zarr of it, once a store.
 
         After `_keep_whole_object`, whose size the warning tells.
@@ -510,18 +509,20 @@ class StoreTransport:
             warn_caller(
                 f"{store_name(self._store_path.store)} does not answer byte ranges, so chunks are"
                 f" fetched whole each time that a part of them is read: {nbytes} bytes here,"
-                f" where {plan.nbytes} were needed; from a server that answers ranges, such"
+                f" where {needed_nbytes} were needed; from a server that answers ranges, such"
                 " as nginx, only these are fetched"
             )
 
 
-def count_request(store_path: StorePath, request: _Request | None, found: Buffer | None) -> None:
+def count_request(
+    store_path: StorePath, byte_range: ByteRequest | None, found: Buffer | None
+) -> None:
     """Add a request and its bytes to the counts; `found` is the answer, None for a missing object.
 
-    A request of None was for the whole object, and no byte range.
+    A `byte_range` of None was a request for the whole object.
     """
     nbytes = 0 if found is None else len(found)
-    ranges = 0 if request is None else 1
+    ranges = 0 if byte_range is None else 1
     counters.count(store_path.store, requests=1, ranges=ranges, bytes_fetched=nbytes)
 
 

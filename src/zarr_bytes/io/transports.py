@@ -72,8 +72,8 @@ class CountingTransport:
         Of the object.
     index
         Of the object: looked up, or assumed.
-    cost
-        As of `Transport`.
+    cost_unless_read_whole
+        As `cost` of `Transport`.
     facts
         Of the store.
     index_is_kept
@@ -93,12 +93,12 @@ class CountingTransport:
         self,
         layout: ObjectLayout,
         index: InnerChunkIndex,
-        cost: RequestCost | None,
+        cost_unless_read_whole: RequestCost | None,
         facts: StoreFacts,
         *,
         index_is_kept: bool,
     ) -> None:
-        self.cost = cost
+        self.cost = cost_unless_read_whole
         self.needs_plan = facts.is_folder
         self.counts = Counts()
         self.index_nbytes = 0

@@ -75,16 +75,16 @@ def has_fixed_size(dtype: DType) -> bool:
 
 
 @lru_cache(maxsize=1024)  # decided once for a data type, not for every chunk
-def element_layout_of(dtype: DType, endian: EndiannessStr | None = None) -> ElementLayout:
-    """Layout of the elements of `dtype`, stored in the byte order `endian`.
+def element_layout_of(dtype: DType, new_endian: EndiannessStr | None = None) -> ElementLayout:
+    """Layout of the elements of `dtype`, stored in the byte order `new_endian`.
 
-    None is the byte order of `dtype`. A ValueError if elements have no fixed size, or an unknown
+    None keeps the byte order of `dtype`. A ValueError if elements have no fixed size, or an unknown
     byte order.
     """
     if not has_fixed_size(dtype):
         raise ValueError(f"elements of {dtype} have no fixed size")
     raw_dtype = _bit_preserving_dtype(dtype)
-    stored_raw_dtype = raw_dtype if endian is None else raw_dtype.newbyteorder(endian)
+    stored_raw_dtype = raw_dtype if new_endian is None else raw_dtype.newbyteorder(new_endian)
     is_stored_as_is = raw_dtype == stored_raw_dtype
     swap_dtype = _common_unsigned_unit_or_none(raw_dtype)
     fields = list(_iter_scalar_fields(dtype))
@@ -93,11 +93,11 @@ def element_layout_of(dtype: DType, endian: EndiannessStr | None = None) -> Elem
     numpy_dtype: DType | None = None
     if is_stored_as_is:
         numpy_dtype = dtype
-    elif endian is not None:
+    elif new_endian is not None:
         is_slow = dtype.names is not None and swap_dtype is not None and swap_dtype.itemsize == 2
         is_exact = all(f.num < FIRST_USER_TYPE and f.kind not in "mM" for _, f in fields)
         if is_exact and not is_slow:
-            numpy_dtype = dtype.newbyteorder(endian)
+            numpy_dtype = dtype.newbyteorder(new_endian)
     return ElementLayout(
         item_size=dtype.itemsize,
         raw_dtype=raw_dtype,
@@ -204,12 +204,12 @@ def _iter_scalar_fields(dtype: DType, start_offset: int = 0) -> Iterator[_Scalar
         yield _ScalarField(start_offset, dtype)
 
 
-def encode_elements(array: Array, endian: EndiannessStr | None) -> Bytes:
-    """Bytes of the elements in C order, in the byte order `endian`; a view if nothing changes.
+def encode_elements(array: Array, new_endian: EndiannessStr | None) -> Bytes:
+    """Bytes of the elements in C order, in the byte order `new_endian`; a view if nothing changes.
 
-    None is the byte order of the array. Bools become 0 or 1.
+    None keeps the byte order of the array. Bools become 0 or 1.
     """
-    element_layout = element_layout_of(array.dtype, endian)
+    element_layout = element_layout_of(array.dtype, new_endian)
     if element_layout.is_stored_as_is:
         encoded = array.ravel().view(np.uint8)
     elif not isinstance(array, np.ndarray):
@@ -233,30 +233,30 @@ def encode_elements(array: Array, endian: EndiannessStr | None) -> Bytes:
 
 
 def encode_in_blocks(
-    array: Array, endian: EndiannessStr | None, block_nbytes: int
+    array: Array, new_endian: EndiannessStr | None, block_nbytes: int
 ) -> Iterator[Bytes]:
     """`encode_elements`, in blocks of `block_nbytes`, or as a whole where that is a view.
 
     A block has at least one element. The blocks follow each other in C order. There is at least
     one, also of an empty array.
     """
-    element_layout = element_layout_of(array.dtype, endian)
+    element_layout = element_layout_of(array.dtype, new_endian)
     is_flat = array.flags.c_contiguous
     is_as_is = element_layout.is_stored_as_is and not (
         element_layout.bool_offsets or element_layout.narrow_bytes
     )
     if array.nbytes <= block_nbytes or (is_flat and is_as_is):
-        yield encode_elements(array, endian)
+        yield encode_elements(array, new_endian)
         return
     if is_flat:
         array = array.reshape(-1)
     rows = block_nbytes * len(array) // array.nbytes
     if rows == 0 and array.ndim > 1:
         for row in array:
-            yield from encode_in_blocks(row, endian, block_nbytes)
+            yield from encode_in_blocks(row, new_endian, block_nbytes)
         return
     for start in range(0, len(array), rows or 1):
-        yield encode_elements(array[start : start + (rows or 1)], endian)
+        yield encode_elements(array[start : start + (rows or 1)], new_endian)
 
 
 def decode_elements(

@@ -303,10 +303,10 @@ class ObjectLayout:
 
 
 class CopyOrSwapTarget(NamedTuple):
-    """A view to assign stored elements to, and the data type that these must be seen in."""
+    """A view to which NumPy copies stored elements, or swaps them, by types without a value."""
 
-    view: Array
-    stored_dtype: DType
+    raw_view: Array
+    stored_raw_dtype: DType  # in which the stored elements must be seen
 
 
 class _CopyOrSwapDtypes(NamedTuple):
