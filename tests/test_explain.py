@@ -816,7 +816,7 @@ def test_explain_says_that_an_array_that_was_opened_to_be_read_only_is_not_writt
     """Whole chunks neither; and the array of any store."""
     said = "the array was opened to be read only, so that a write is an error"
     for array in (
-        of_format_2(tmp_path / "old"),
+        in_format_2(tmp_path / "old"),
         compressed(tmp_path / "compressed"),
         stored(MemoryStore(), VALUES),
     ):
