@@ -58,8 +58,9 @@ _PACKAGES: Final = ("zarr-bytes", "zarr", "numpy", "ml_dtypes")
 _OWN_CLASSES: Final = CLASSES | {"pipeline": PIPELINE}
 _KEYS: Final = {name: f"codecs.{name}" for name in CLASSES} | {"pipeline": "codec_pipeline.path"}
 _PARTS_OF_CHUNKS: Final = (
-    "are read where an array has `transpose` codecs and `bytes` alone, or shards of these, and in"
-    " Zarr format 2 where it has no compressor and no filters."
+    "are read in Zarr formats 2 and 3, where an array, or the inner chunks of its shards, have no"
+    " compressor, and no codecs or filters but `bytes`, `transpose`, and those that change each"
+    " element by itself."
 )
 _NO_PARTS_IN_FORMAT_2: Final = (
     "has no codec `bytes`, so that zarr-bytes reads no parts of its chunks with this pipeline: that"
